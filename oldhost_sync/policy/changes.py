@@ -1,0 +1,65 @@
+"""What a change is to the policy: its place in the order, its class, its key. Never its payload.
+
+A change id is the order token: the database gives it out under the entity's row lock, so that for one
+entity a larger id is a newer change (invariant I4). All instants here are whole milliseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class PriorityClass(StrEnum):
+    """The three classes of change (brief.md, "The three classes of change")."""
+
+    EMERGENCY = "EMERGENCY"
+    TXN = "TXN"
+    LWW = "LWW"
+
+
+class Outcome(StrEnum):
+    """The recorded fate of a change; each accepted change ends with exactly one (invariant I5)."""
+
+    APPLIED = "APPLIED"
+    SUPERSEDED = "SUPERSEDED"
+    NO_OP = "NO_OP"
+    STALE = "STALE"
+    DEAD = "DEAD"
+    DISCARDED = "DISCARDED"
+
+
+class EntityKey(NamedTuple):
+    """The thing a change is about; operations of one entity keep their order."""
+
+    entity_type: str
+    entity_id: str
+
+
+class CoalescingKey(NamedTuple):
+    """What LWW changes must share to replace one another (trap 9: the event type belongs to it)."""
+
+    entity_type: str
+    entity_id: str
+    event_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRef:
+    """One change as everybody but the store sees it: all that decides when it goes, nothing of what it says."""
+
+    change_id: int
+    priority_class: PriorityClass
+    entity_type: str
+    entity_id: str
+    event_type: str
+    accepted_at_ms: int
+
+    @property
+    def entity(self) -> EntityKey:
+        return EntityKey(self.entity_type, self.entity_id)
+
+    @property
+    def key(self) -> CoalescingKey:
+        return CoalescingKey(self.entity_type, self.entity_id, self.event_type)

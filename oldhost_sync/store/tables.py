@@ -1,0 +1,317 @@
+"""The tables (design §4): one place says what is stored; Alembic's migrations must equal it (a test holds them together).
+
+Rules that hold for every table: InnoDB, utf8mb4; keys and ids compare byte by byte and without padding, so that 'Abc',
+'abc' and 'abc ' are three ids; instants are UTC with microseconds, and no naive or foreign-zone time gets in
+(:class:`UtcDateTime`); whatever belongs to one OldHost carries its `host`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.dialects import mysql
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator
+
+HOST_LENGTH_MAX = 64
+ID_LENGTH_MAX = 128
+EVENT_TYPE_LENGTH_MAX = 64
+IDEMPOTENCY_KEY_LENGTH_MAX = 128
+TEXT_LENGTH_MAX = 1024
+
+metadata = MetaData(
+    naming_convention={"ix": "ix_%(table_name)s_%(column_0_N_name)s", "uq": "uq_%(table_name)s_%(column_0_N_name)s"}
+)
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """DATETIME(6) that takes aware times only, stores UTC and gives aware UTC back."""
+
+    impl = mysql.DATETIME(fsp=6)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("a time without a zone can't be stored: give an aware datetime")
+        return value.astimezone(UTC).replace(tzinfo=None)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else value.replace(tzinfo=UTC)
+
+
+def _id(length: int) -> mysql.VARCHAR:
+    return mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_nopad_bin")
+
+
+def _host() -> Column[str]:
+    return Column("host", _id(HOST_LENGTH_MAX), primary_key=True)
+
+
+def _one_of(name: str, column: str, *values: str) -> CheckConstraint:
+    listed = ", ".join(f"'{value}'" for value in values)
+    return CheckConstraint(f"{column} IN ({listed})", name=name)
+
+
+NOW = text("CURRENT_TIMESTAMP(6)")
+CLASSES = ("EMERGENCY", "TXN", "LWW")
+SYNC_STATUSES = ("PENDING_SYNC", "SYNCED", "SYNC_FAILED")
+OUTCOMES = ("APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "REFUSED")
+
+
+def _shadow_columns() -> list[Any]:
+    """What every shadow row has. `state` is {event_type: last accepted payload}; `sync_status` obeys invariant I7."""
+    return [
+        Column("state", JSON, nullable=False),
+        Column("sync_status", String(16), nullable=False),
+        Column("synced_at", UtcDateTime),
+        Column("newest_change_id", BigInteger),
+        Column("synced_change_id", BigInteger),
+        Column("created_at", UtcDateTime, nullable=False, server_default=NOW),
+        Column("updated_at", UtcDateTime, nullable=False, server_default=NOW),
+    ]
+
+
+units = Table(
+    "units",
+    metadata,
+    _host(),
+    Column("id", _id(ID_LENGTH_MAX), primary_key=True),
+    Column("name", String(255)),
+    Column("property_id", _id(ID_LENGTH_MAX)),
+    Column("status", String(64)),
+    *_shadow_columns(),
+    _one_of("ck_units_sync_status", "sync_status", *SYNC_STATUSES),
+    Index("ix_units_sync_status", "host", "sync_status", "id"),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)
+
+entities = Table(
+    "entities",
+    metadata,
+    _host(),
+    Column("entity_type", _id(EVENT_TYPE_LENGTH_MAX), primary_key=True),
+    Column("id", _id(ID_LENGTH_MAX), primary_key=True),
+    *_shadow_columns(),
+    _one_of("ck_entities_sync_status", "sync_status", *SYNC_STATUSES),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)
+
+outbox_events = Table(
+    "outbox_events",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    Column("host", _id(HOST_LENGTH_MAX), nullable=False),
+    Column("idempotency_key", _id(IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
+    Column("request_hash", LargeBinary(32), nullable=False),
+    Column("entity_type", _id(EVENT_TYPE_LENGTH_MAX), nullable=False),
+    Column("entity_id", _id(ID_LENGTH_MAX), nullable=False),
+    Column("event_type", _id(EVENT_TYPE_LENGTH_MAX), nullable=False),
+    Column("payload", JSON, nullable=False),
+    Column("priority_class", String(16), nullable=False),
+    Column("source", String(64), nullable=False, server_default=text("'python'")),
+    Column("occurred_at", UtcDateTime),
+    Column("created_at", UtcDateTime, nullable=False, server_default=NOW),
+    Column("relayed_at", UtcDateTime),
+    Column("processed_at", UtcDateTime),
+    Column("outcome", String(16)),
+    Column("superseded_by", BigInteger),
+    Column("nonce", BigInteger),
+    Column("error", String(TEXT_LENGTH_MAX)),
+    UniqueConstraint("host", "idempotency_key", name="uq_outbox_events_idempotency_key"),
+    _one_of("ck_outbox_events_priority_class", "priority_class", *CLASSES),
+    _one_of("ck_outbox_events_outcome", "outcome", *OUTCOMES),
+    CheckConstraint("(outcome IS NULL) = (processed_at IS NULL)", name="ck_outbox_events_fate"),
+    # The relay's claim: not yet relayed, by class, in id order.
+    Index("ix_outbox_events_unrelayed", "host", "relayed_at", "processed_at", "priority_class", "id"),
+    # What is outstanding, in id order (rebuild, sweep, backpressure).
+    Index("ix_outbox_events_outstanding", "host", "processed_at", "id"),
+    # One entity's or one key's outstanding changes (superseding, I7, `find`).
+    Index("ix_outbox_events_key", "host", "entity_type", "entity_id", "processed_at", "event_type"),
+    # Dead letters and the books.
+    Index("ix_outbox_events_outcome", "host", "outcome", "id"),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)
+
+nonce_ledger = Table(
+    "nonce_ledger",
+    metadata,
+    _host(),
+    # next_nonce: the next to be bound. last_applied_nonce: all up to it are settled. NULL next_nonce: OldHost never asked.
+    Column("next_nonce", BigInteger),
+    Column("last_applied_nonce", BigInteger),
+    Column("epoch", BigInteger, nullable=False, server_default=text("0")),
+    Column("owner", String(255)),
+    Column("banned_until", UtcDateTime),
+    Column("halted", String(TEXT_LENGTH_MAX)),
+    Column("updated_at", UtcDateTime, nullable=False, server_default=NOW),
+    CheckConstraint("next_nonce > last_applied_nonce", name="ck_nonce_ledger_order"),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)
+
+
+def _request_columns() -> list[Any]:
+    return [
+        Column("idempotency_key", _id(IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
+        Column("change_id", BigInteger, nullable=False),
+        Column("epoch", BigInteger, nullable=False),
+        Column("body", mysql.MEDIUMBLOB, nullable=False),
+        Column("status", String(16), nullable=False),
+        Column("sends", Integer, nullable=False, server_default=text("0")),
+        Column("created_at", UtcDateTime, nullable=False, server_default=NOW),
+        Column("sent_at", UtcDateTime),
+        Column("completed_at", UtcDateTime),
+        Column("answer", String(TEXT_LENGTH_MAX)),
+    ]
+
+
+nonce_requests = Table(
+    "nonce_requests",
+    metadata,
+    _host(),
+    Column("nonce", BigInteger, primary_key=True, autoincrement=False),
+    *_request_columns(),
+    UniqueConstraint("host", "idempotency_key", name="uq_nonce_requests_idempotency_key"),
+    _one_of("ck_nonce_requests_status", "status", "RESERVED", "SENT", "APPLIED", "FAILED"),
+    Index("ix_nonce_requests_status", "host", "status", "nonce"),
+    Index("ix_nonce_requests_change", "host", "change_id"),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)
+
+# Rows that no longer bind their nonce: rejected without consuming it, or undone by an operator's decision. Kept as evidence.
+nonce_requests_archive = Table(
+    "nonce_requests_archive",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    Column("host", _id(HOST_LENGTH_MAX), nullable=False),
+    Column("nonce", BigInteger, nullable=False),
+    *_request_columns(),
+    Column("archived_at", UtcDateTime, nullable=False, server_default=NOW),
+    Column("reason", String(TEXT_LENGTH_MAX), nullable=False),
+    Index("ix_nonce_requests_archive_nonce", "host", "nonce"),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)
+
+# What OldHost last got for each coalescing key: decides no-op and stale (trap 8).
+applied_states = Table(
+    "applied_states",
+    metadata,
+    _host(),
+    Column("entity_type", _id(EVENT_TYPE_LENGTH_MAX), primary_key=True),
+    Column("entity_id", _id(ID_LENGTH_MAX), primary_key=True),
+    Column("event_type", _id(EVENT_TYPE_LENGTH_MAX), primary_key=True),
+    Column("change_id", BigInteger, nullable=False),
+    Column("payload_hash", LargeBinary(32), nullable=False),
+    Column("nonce", BigInteger, nullable=False),
+    Column("applied_at", UtcDateTime, nullable=False, server_default=NOW),
+    Index("ix_applied_states_nonce", "host", "nonce"),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)
+
+scheduled_changes = Table(
+    "scheduled_changes",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    Column("host", _id(HOST_LENGTH_MAX), nullable=False),
+    Column("idempotency_key", _id(IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
+    Column("request_hash", LargeBinary(32), nullable=False),
+    Column("entity_type", _id(EVENT_TYPE_LENGTH_MAX), nullable=False),
+    Column("entity_id", _id(ID_LENGTH_MAX), nullable=False),
+    Column("event_type", _id(EVENT_TYPE_LENGTH_MAX), nullable=False),
+    Column("payload", JSON, nullable=False),
+    Column("source", String(64), nullable=False),
+    Column("occurred_at", UtcDateTime),
+    Column("not_before", UtcDateTime, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False, server_default=NOW),
+    Column("recorded_at", UtcDateTime),
+    Column("cancelled_at", UtcDateTime),
+    Column("change_id", BigInteger),
+    UniqueConstraint("host", "idempotency_key", name="uq_scheduled_changes_idempotency_key"),
+    Index("ix_scheduled_changes_due", "host", "recorded_at", "cancelled_at", "not_before", "id"),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)
+
+event_rules = Table(
+    "event_rules",
+    metadata,
+    _host(),
+    Column("event_type", _id(EVENT_TYPE_LENGTH_MAX), primary_key=True),
+    Column("priority_class", String(16), nullable=False),
+    _one_of("ck_event_rules_priority_class", "priority_class", *CLASSES),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)
+
+alerts = Table(
+    "alerts",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    Column("host", _id(HOST_LENGTH_MAX), nullable=False),
+    Column("kind", String(64), nullable=False),
+    Column("severity", String(16), nullable=False),
+    Column("message", String(TEXT_LENGTH_MAX), nullable=False),
+    Column("change_id", BigInteger),
+    # One open alert per cause: raising it again while it is open changes nothing.
+    Column("dedupe_key", _id(IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False, server_default=NOW),
+    Column("delivered_at", UtcDateTime),
+    Column("closed_at", UtcDateTime),
+    Column("is_open", Boolean, server_default=text("1")),
+    UniqueConstraint("host", "dedupe_key", "is_open", name="uq_alerts_dedupe_key"),
+    _one_of("ck_alerts_severity", "severity", "info", "warning", "critical"),
+    Index("ix_alerts_created", "host", "created_at"),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)
+
+operator_audit = Table(
+    "operator_audit",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    Column("host", _id(HOST_LENGTH_MAX), nullable=False),
+    Column("action", String(32), nullable=False),
+    Column("operator", String(128), nullable=False),
+    Column("reason", String(TEXT_LENGTH_MAX), nullable=False),
+    Column("change_id", BigInteger),
+    Column("detail", JSON),
+    Column("created_at", UtcDateTime, nullable=False, server_default=NOW),
+    Index("ix_operator_audit_created", "host", "created_at"),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)
+
+# Which relay is the active one (one row per host): a lease for efficiency only; two relays are safe (signals are idempotent).
+relay_lease = Table(
+    "relay_lease",
+    metadata,
+    _host(),
+    Column("owner", String(255), nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)

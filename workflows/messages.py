@@ -1,0 +1,296 @@
+"""Everything that crosses Temporal's boundary: signals, updates, queries, activity inputs and results.
+
+Two rules. Ids only: no payload and no personal data (invariant I9); the one exception is a submitted change, which is
+recorded at once and travels on as a ref. Tolerant: every field added later has a default, because a running workflow
+and an older sender meet here; a change travels as a short list, because thousands share one signal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+
+TASK_QUEUE = "oldhost-sync"
+WORKFLOW_TYPE = "SyncWriterWorkflow"
+WORKFLOW_ID_PREFIX = "sync-writer:"
+
+# A ref on the wire: [change_id, class, entity_type, entity_id, event_type, accepted_at_ms].
+WireRef = list[Any]
+
+
+def workflow_id(host: str) -> str:
+    """The fixed id that makes the writer of `host` a singleton."""
+    return f"{WORKFLOW_ID_PREFIX}{host}"
+
+
+def to_wire(ref: ChangeRef) -> WireRef:
+    return [
+        ref.change_id,
+        ref.priority_class.value,
+        ref.entity_type,
+        ref.entity_id,
+        ref.event_type,
+        ref.accepted_at_ms,
+    ]
+
+
+def from_wire(item: Sequence[Any]) -> ChangeRef:
+    """Read one ref; raises ValueError when it is none."""
+    try:
+        change_id, priority_class, entity_type, entity_id, event_type, accepted_at_ms = item
+        return ChangeRef(
+            int(change_id),
+            PriorityClass(priority_class),
+            str(entity_type),
+            str(entity_id),
+            str(event_type),
+            int(accepted_at_ms),
+        )
+    except TypeError as error:
+        raise ValueError(f"not a change ref: {item!r}") from error
+
+
+# ---------------------------------------------------------------------------------------------- starting the writer
+
+
+@dataclass
+class WriterPolicy:
+    """The settings the policy works by; carried through continue-as-new, renewed by `starter.py`."""
+
+    debounce_ms: int = 120_000
+    max_wait_ms: int = 600_000
+    txn_per_lww: int = 3
+    ban_ms: int = 900_000
+    sweep_ms: int = 300_000
+    probe_ms: int = 300_000
+
+
+@dataclass
+class WriterInput:
+    """Argument of `SyncWriterWorkflow`: `snapshot` is None on a first start (rebuild from MariaDB)."""
+
+    host: str = "oldhost"
+    policy: WriterPolicy = field(default_factory=WriterPolicy)
+    snapshot: dict[str, Any] | None = None
+
+
+# --------------------------------------------------------------------------------------------------- signals, updates
+
+
+@dataclass
+class EnqueueBatch:
+    """Signal `enqueue`: refs of recorded changes, in id order."""
+
+    refs: list[WireRef] = field(default_factory=list)
+
+
+@dataclass
+class OperatorRequest:
+    """Argument of the operators' updates. `change_id`/`idempotency_key` for retry and discard, `mode` for resolve."""
+
+    operator: str = ""
+    reason: str = ""
+    change_id: int | None = None
+    entity_type: str | None = None
+    entity_id: str | None = None
+    mode: str | None = None
+
+
+class ResolveMode(StrEnum):
+    """How an operator ends a halt: send the ledger's operations again, or take OldHost's count as the truth."""
+
+    RESEND = "resend"
+    ADOPT = "adopt"
+
+
+@dataclass
+class ApplyNowAnswer:
+    """Answer of `apply_now`: `nonce` is None while the change is accepted but not yet at OldHost (ask by the key)."""
+
+    idempotency_key: str
+    change_id: int
+    status: str
+    nonce: int | None = None
+    message: str = ""
+
+
+# --------------------------------------------------------------------------------------------------------- activities
+
+
+@dataclass
+class OpenSession:
+    """Input of `open_session`. `unsettled`: change ids whose operation ended without the workflow learning how."""
+
+    host: str
+    unsettled: list[int] = field(default_factory=list)
+
+
+class SessionState(StrEnum):
+    """What `open_session` found."""
+
+    OPEN = "open"
+    WAIT = "wait"
+    HALT = "halt"
+
+
+@dataclass
+class Fate:
+    """What became of one change: `outcome` is an Outcome's name, or one of the non-terminal ones below.
+
+    BOUND: it holds a nonce and must be sent first · WAITING: it holds none and waits as before.
+    """
+
+    change_id: int
+    outcome: str
+    nonce: int | None = None
+    error: str | None = None
+
+
+BOUND = "BOUND"
+WAITING = "WAITING"
+
+
+@dataclass
+class SessionAnswer:
+    """Result of `open_session`.
+
+    open: `epoch`, `task_queue`, `expected_nonce`, `fates` (all unsettled and whatever else recovery resolved),
+    `bound` (refs in nonce order, to be sent first; `more_bound` when the list was cut) ·
+    wait: `wait_ms` and `reason` ("ban", "settle", "connection", "busy") · halt: `reason`, a sentence for operators.
+    """
+
+    state: str
+    epoch: int = 0
+    task_queue: str = ""
+    expected_nonce: int = 0
+    fates: list[Fate] = field(default_factory=list)
+    bound: list[WireRef] = field(default_factory=list)
+    more_bound: bool = False
+    wait_ms: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass
+class SendBatch:
+    """Input of `send`, on the session's own queue: change ids in the order to be sent, one per entity."""
+
+    host: str
+    epoch: int
+    change_ids: list[int] = field(default_factory=list)
+
+
+@dataclass
+class SendReport:
+    """Result of `send`: one fate per change id (WAITING: not sent; BOUND: its end is in doubt), and the session's state.
+
+    `service_ms`: mean time OldHost took per operation on the wire. `session_open` False: open the next one.
+    `banned_ms`: > 0 when OldHost answered with a ban that lasts so long from now.
+    """
+
+    fates: list[Fate] = field(default_factory=list)
+    session_open: bool = True
+    service_ms: float = 0.0
+    banned_ms: int = 0
+    reason: str = ""
+
+
+@dataclass
+class SessionRef:
+    """Input of `close_session` and `probe`."""
+
+    host: str
+    epoch: int
+
+
+@dataclass
+class ProbeReport:
+    """Result of `probe`: OldHost's expected nonce beside the ledger's; `session_open` False when they differ or it closed."""
+
+    session_open: bool = True
+    expected_nonce: int = 0
+    reason: str = ""
+
+
+@dataclass
+class OutstandingPage:
+    """Input of `load_outstanding`: relayed changes without a fate, after `after_id`, in id order.
+
+    `quiet_ms`: only those relayed at least so long ago (the sweep leaves the ones on their way alone).
+    """
+
+    host: str
+    after_id: int = 0
+    limit: int = 2000
+    quiet_ms: int = 0
+
+
+@dataclass
+class Outstanding:
+    """Result of `load_outstanding`: `held` are entities with a dead letter as [entity_type, entity_id, [change ids]] (first page)."""
+
+    refs: list[WireRef] = field(default_factory=list)
+    held: list[list[Any]] = field(default_factory=list)
+    last_id: int = 0
+    more: bool = False
+
+
+@dataclass
+class Submission:
+    """Input of `record_submission`: what an application signalled, as it came (any JSON value), and a key for its retries."""
+
+    host: str
+    change: Any
+    fallback_key: str
+    source: str = "signal"
+
+
+@dataclass
+class Recorded:
+    """Result of `record_submission`: `ref` None when it was refused; `refused` then says why."""
+
+    idempotency_key: str = ""
+    change_id: int = 0
+    ref: WireRef | None = None
+    refused: str = ""
+    processed: bool = False
+    nonce: int | None = None
+
+
+@dataclass
+class Alert:
+    """Input of `raise_alert`. `dedupe_key`: one open alert per cause."""
+
+    host: str
+    kind: str
+    severity: str
+    message: str
+    dedupe_key: str
+    change_id: int | None = None
+    close: bool = False
+
+
+@dataclass
+class Decision:
+    """Input of `record_decision`: an operator's act that changes the books, made durable before the machine follows it."""
+
+    host: str
+    action: str
+    operator: str
+    reason: str
+    change_id: int | None = None
+    mode: str | None = None
+
+
+@dataclass
+class Decided:
+    """Result of `record_decision`: `ref` the change that waits again (retry); `refused` why nothing was done."""
+
+    ref: WireRef | None = None
+    entity: list[str] | None = None
+    message: str = ""
+    refused: str = ""
