@@ -1,0 +1,115 @@
+"""How every role reaches Temporal: one way to connect, one data converter, one way to signal the writer.
+
+The address, namespace, key and TLS come from the SDK's own environment configuration (`TEMPORAL_ADDRESS`, …).
+Large values (a snapshot of 50,000 waiting keys, a page of refs) are compressed; small ones stay readable in Temporal's UI.
+A payload that another SDK sent without our codec is read as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client, WithStartWorkflowOperation, WorkflowHandle
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.converter import DataConverter, PayloadCodec
+from temporalio.envconfig import ClientConfig
+
+from oldhost_sync.policy.changes import ChangeRef
+from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, EnqueueBatch, WriterInput, WriterPolicy, to_wire, workflow_id
+
+if TYPE_CHECKING:
+    from oldhost_sync.settings import Settings
+
+COMPRESS_ABOVE_BYTES = 16 * 1024
+_ENCODING = b"binary/zlib"
+
+
+class CompressLarge(PayloadCodec):
+    """Compresses payloads above 16 KiB; anything else passes through untouched."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [self._compress(payload) for payload in payloads]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [self._expand(payload) for payload in payloads]
+
+    @staticmethod
+    def _compress(payload: Payload) -> Payload:
+        if len(payload.data) <= COMPRESS_ABOVE_BYTES:
+            return payload
+        return Payload(metadata={"encoding": _ENCODING}, data=zlib.compress(payload.SerializeToString(), 6))
+
+    @staticmethod
+    def _expand(payload: Payload) -> Payload:
+        if payload.metadata.get("encoding") != _ENCODING:
+            return payload
+        return Payload.FromString(zlib.decompress(payload.data))
+
+
+DATA_CONVERTER = dataclasses.replace(DataConverter.default, payload_codec=CompressLarge())
+
+
+async def connect() -> Client:
+    """A client for the server that the environment names (default 127.0.0.1:7233, namespace default)."""
+    config = ClientConfig.load_client_connect_config()
+    config.setdefault("target_host", "127.0.0.1:7233")
+    return await Client.connect(**config, data_converter=DATA_CONVERTER)
+
+
+def writer_policy(settings: Settings) -> WriterPolicy:
+    """The settings that the writer's policy works by, in milliseconds."""
+    return WriterPolicy(
+        debounce_ms=round(settings.debounce_seconds * 1000),
+        max_wait_ms=round(settings.max_wait_seconds * 1000),
+        txn_per_lww=settings.txn_per_lww,
+        ban_ms=round(settings.ban_seconds * 1000),
+        sweep_ms=round(settings.sweep_seconds * 1000),
+        probe_ms=round(settings.probe_seconds * 1000),
+    )
+
+
+def writer_handle(client: Client, host: str) -> WorkflowHandle[object, object]:
+    """The writer of `host`, for queries and updates."""
+    return client.get_workflow_handle(workflow_id(host))
+
+
+def start_operation(host: str, policy: WriterPolicy) -> WithStartWorkflowOperation[object, object]:
+    """Start the writer unless it runs: every sender uses it, so that the writer exists when it is needed."""
+    return WithStartWorkflowOperation(
+        WORKFLOW_TYPE,
+        WriterInput(host=host, policy=policy),
+        id=workflow_id(host),
+        task_queue=TASK_QUEUE,
+        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+    )
+
+
+async def start_writer(client: Client, host: str, policy: WriterPolicy) -> WorkflowHandle[object, object]:
+    """Start the writer or attach to the running one; safe to call at any time, from anywhere."""
+    return await client.start_workflow(
+        WORKFLOW_TYPE,
+        WriterInput(host=host, policy=policy),
+        id=workflow_id(host),
+        task_queue=TASK_QUEUE,
+        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        static_summary=f"OldHost Sync writer of {host}",
+    )
+
+
+async def signal_enqueue(client: Client, host: str, policy: WriterPolicy, refs: Sequence[ChangeRef]) -> None:
+    """Hand refs to the writer, starting it if need be. Returned means: durably in the writer's history."""
+    await client.start_workflow(
+        WORKFLOW_TYPE,
+        WriterInput(host=host, policy=policy),
+        id=workflow_id(host),
+        task_queue=TASK_QUEUE,
+        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        start_signal="enqueue",
+        start_signal_args=[EnqueueBatch([to_wire(ref) for ref in refs])],
+        rpc_timeout=timedelta(seconds=10),
+    )

@@ -1,0 +1,24 @@
+"""Starts the writer of SYNC_HOST, or attaches to the one that runs; safe to run twice, prints where to look."""
+
+from __future__ import annotations
+
+import asyncio
+
+from oldhost_sync.settings import Settings
+from oldhost_sync.temporal import connect, start_writer, writer_policy
+
+
+async def run(settings: Settings) -> str:
+    """Start or attach; returns the workflow's id and run id as one line."""
+    client = await connect()
+    handle = await start_writer(client, settings.host, writer_policy(settings))
+    description = await handle.describe()
+    return f"{handle.id} (run {description.run_id}) is {description.status.name if description.status else 'UNKNOWN'}"
+
+
+def main() -> None:
+    print(asyncio.run(run(Settings())))
+
+
+if __name__ == "__main__":
+    main()
