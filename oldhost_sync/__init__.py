@@ -1,0 +1,1 @@
+"""OldHost Sync keeps a single-connection, nonce-guarded legacy host in step with a fast application."""
