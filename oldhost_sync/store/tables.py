@@ -29,11 +29,13 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
-HOST_LENGTH_MAX = 64
-ID_LENGTH_MAX = 128
-EVENT_TYPE_LENGTH_MAX = 64
-IDEMPOTENCY_KEY_LENGTH_MAX = 128
-TEXT_LENGTH_MAX = 1024
+from oldhost_sync.policy.limits import (
+    EVENT_TYPE_LENGTH_MAX,
+    HOST_LENGTH_MAX,
+    ID_LENGTH_MAX,
+    IDEMPOTENCY_KEY_LENGTH_MAX,
+    TEXT_LENGTH_MAX,
+)
 
 metadata = MetaData(
     naming_convention={"ix": "ix_%(table_name)s_%(column_0_N_name)s", "uq": "uq_%(table_name)s_%(column_0_N_name)s"}
@@ -46,14 +48,14 @@ class UtcDateTime(TypeDecorator[datetime]):
     impl = mysql.DATETIME(fsp=6)
     cache_ok = True
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - the interface is SQLAlchemy\'s
         if value is None:
             return None
         if value.tzinfo is None:
             raise ValueError("a time without a zone can't be stored: give an aware datetime")
         return value.astimezone(UTC).replace(tzinfo=None)
 
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - the interface is SQLAlchemy\'s
         return None if value is None else value.replace(tzinfo=UTC)
 
 

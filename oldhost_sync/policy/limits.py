@@ -1,0 +1,87 @@
+"""Every limit of the product, with its reason, and the relations that must hold between them (asserted at import)."""
+
+from __future__ import annotations
+
+# ------------------------------------------------------------------------------------------------- what a change may be
+
+# Names (hosts, entity types, event types): short, so that refs stay small and indexes stay in memory.
+NAME_PATTERN = r"[A-Za-z0-9_.-]{1,64}"
+HOST_LENGTH_MAX = 64
+EVENT_TYPE_LENGTH_MAX = 64
+
+# Ids and keys are printable text. Keys are ASCII: they travel in HTTP headers.
+ID_LENGTH_MAX = 128
+IDEMPOTENCY_KEY_LENGTH_MAX = 128
+SOURCE_LENGTH_MAX = 64
+
+# OldHost refuses bodies over 64 KiB (protocol page), and a unit's payload stands in its body twice: whole and lifted.
+HOST_BODY_BYTES_MAX = 64 * 1024
+# Names of the fields, types, nonce-free rest; two ids of 128 characters that JSON may escape to 12 bytes each.
+ENVELOPE_BYTES_MAX = 4 * 1024
+# Of compact JSON with everything beyond ASCII escaped (its longest form).
+PAYLOAD_BYTES_MAX = 30 * 1024
+
+# MariaDB's JSON functions stop at 32 levels; the shadow's state and the body of an operation nest a payload two deeper.
+DATABASE_JSON_DEPTH_MAX = 32
+PAYLOAD_DEPTH_MAX = 16
+
+# Columns of units, shown in lists; longer values stay in the payload only by being refused.
+UNIT_STATUS_LENGTH_MAX = 64
+UNIT_NAME_LENGTH_MAX = 255
+
+# Errors, reasons and answers kept for people.
+TEXT_LENGTH_MAX = 1024
+
+# Nobody plans a check-in further ahead; a larger value is a mistake in a unit of time.
+NOT_BEFORE_DAYS_MAX = 1100
+# `occurred_at` is data, but DATETIME must be able to hold it.
+OCCURRED_AT_YEAR_MIN = 1970
+OCCURRED_AT_YEAR_MAX = 9998
+
+# ------------------------------------------------------------------------------------------------------------- database
+
+# A statement that takes longer is stuck; the server ends it before the client gives its connection up.
+STATEMENT_SECONDS_MAX = 8
+CONNECTION_READ_SECONDS_MAX = 10
+CONNECT_SECONDS_MAX = 3
+# Waiting for one entity's row: a hot entity is better refused than waited for.
+LOCK_WAIT_SECONDS_MAX = 4
+# Waiting for a free connection: beyond it the API says 503.
+POOL_WAIT_SECONDS_MAX = 2
+# Below every default of wait_timeout on the way (MariaDB 28,800 s, proxies often 900 s).
+CONNECTION_AGE_SECONDS_MAX = 600
+# Deadlocks and lock waits are repeated as a whole; five times with growing pauses is under two seconds.
+TRANSACTION_ATTEMPTS_MAX = 5
+TRANSACTION_PAUSE_SECONDS = 0.02
+TRANSACTION_PAUSE_SECONDS_MAX = 0.5
+
+# ---------------------------------------------------------------------------------------------------------------- relay
+
+# Refs in one signal: some 50 KiB, far below Temporal's 2 MB, and a workflow task stays short.
+RELAY_BATCH_REFS_MAX = 500
+# A run of the writer takes 10,000 signals; two a second leave room for everybody else's.
+RELAY_SIGNAL_INTERVAL_SECONDS = 0.5
+# How soon an EMERGENCY is seen (one index lookup each time).
+RELAY_POLL_SECONDS = 0.1
+# How late a scheduled change may be recorded is a second (design §5).
+RELAY_SCHEDULE_INTERVAL_SECONDS = 0.5
+RELAY_SCHEDULE_BATCH_MAX = 200
+# Relayed and without a fate: what the writer holds. More than a full house twice over is never useful to it.
+RELAY_UNPROCESSED_MAX = 100_000
+# A relay that is silent for so long gives its place up to the other one.
+RELAY_LEASE_SECONDS = 5
+# Pauses while Temporal or MariaDB is away: short at first, so that a restart is hardly felt.
+RELAY_PAUSE_SECONDS = 0.2
+RELAY_PAUSE_SECONDS_MAX = 5.0
+
+# ------------------------------------------------------------------------------------------------------------ retention
+
+# Fates are kept so long, then pruned in batches small enough to hold no lock for long.
+RETENTION_DAYS = 90
+RETENTION_BATCH_ROWS = 1000
+
+assert 2 * PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX <= HOST_BODY_BYTES_MAX
+assert PAYLOAD_DEPTH_MAX + 2 <= DATABASE_JSON_DEPTH_MAX
+assert LOCK_WAIT_SECONDS_MAX < STATEMENT_SECONDS_MAX < CONNECTION_READ_SECONDS_MAX
+assert RELAY_SCHEDULE_INTERVAL_SECONDS < 1
+assert RELAY_PAUSE_SECONDS < RELAY_PAUSE_SECONDS_MAX

@@ -1,0 +1,101 @@
+"""The one way to connect to MariaDB: what every session must have set, and what the server itself must be.
+
+READ COMMITTED, because under REPEATABLE READ a claim whose LIMIT exceeds the rows blocks every producer's INSERT.
+Every wait is bounded, and the server's bound is below the client's, so that a slow statement ends with a clear error
+and its connection lives on.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import create_engine as _create_engine
+from sqlalchemy import text
+from sqlalchemy.engine import URL, Engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from oldhost_sync.policy.limits import (
+    CONNECT_SECONDS_MAX,
+    CONNECTION_AGE_SECONDS_MAX,
+    CONNECTION_READ_SECONDS_MAX,
+    LOCK_WAIT_SECONDS_MAX,
+    POOL_WAIT_SECONDS_MAX,
+    STATEMENT_SECONDS_MAX,
+)
+from oldhost_sync.store.errors import DatabaseUnavailable, UnsuitableServer
+from oldhost_sync.store.transactions import translate
+
+SQL_MODE = "STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+MARIADB_VERSION_MIN = (10, 6)
+
+_DRIVERS = {"mysql", "mariadb", "mysql+pymysql", "mariadb+pymysql"}
+
+
+def database_address(database_url: str) -> URL:
+    """`database_url` as an address for pymysql; raises UnsuitableServer for another kind of database."""
+    try:
+        url = make_url(database_url)
+    except ArgumentError as error:
+        raise UnsuitableServer(
+            "the database address is not a URL; give it as mariadb+pymysql://user:password@host:3306/name"
+        ) from error
+    if url.drivername not in _DRIVERS:
+        raise UnsuitableServer(f"the database must be MariaDB, not {url.drivername}; use mariadb+pymysql://…")
+    if "charset" not in url.query:
+        url = url.update_query_dict({"charset": "utf8mb4"})
+    return url.set(drivername="mysql+pymysql")
+
+
+def create_engine(database_url: str, *, pool_size: int = 4, statement_seconds: float = STATEMENT_SECONDS_MAX) -> Engine:
+    """An engine whose sessions keep the store's rules. Opens no connection yet."""
+    session = (
+        f"SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}', "
+        f"max_statement_time = {statement_seconds}, innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS_MAX}"
+    )
+    slack = CONNECTION_READ_SECONDS_MAX - STATEMENT_SECONDS_MAX
+    return _create_engine(
+        database_address(database_url),
+        isolation_level="READ COMMITTED",
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=POOL_WAIT_SECONDS_MAX,
+        pool_pre_ping=True,
+        pool_recycle=CONNECTION_AGE_SECONDS_MAX,
+        connect_args={
+            "connect_timeout": CONNECT_SECONDS_MAX,
+            "read_timeout": statement_seconds + slack,
+            "write_timeout": statement_seconds + slack,
+            "init_command": session,
+        },
+    )
+
+
+def check_server(engine: Engine) -> None:
+    """Raise UnsuitableServer when the server can't keep the promises, DatabaseUnavailable when it is away."""
+    query = text("SELECT VERSION(), @@innodb_flush_log_at_trx_commit, @@log_bin, @@binlog_format")
+    try:
+        with engine.connect() as connection:
+            version, flush, binlog, binlog_format = connection.execute(query).one()
+    except DBAPIError as error:
+        known = translate(error)
+        raise known if known is not None else DatabaseUnavailable(str(error.orig)) from error
+    if "mariadb" not in str(version).lower():
+        raise UnsuitableServer(f"the server is {version}; it must be MariaDB {_dotted(MARIADB_VERSION_MIN)} or newer")
+    if version_number(str(version)) < MARIADB_VERSION_MIN:
+        raise UnsuitableServer(
+            f"the server is {version}; upgrade it to MariaDB {_dotted(MARIADB_VERSION_MIN)} or newer"
+        )
+    if int(flush) != 1:
+        raise UnsuitableServer(
+            f"innodb_flush_log_at_trx_commit is {flush}; set it to 1, or an accepted change is lost with the power"
+        )
+    if int(binlog) and str(binlog_format) == "STATEMENT":
+        raise UnsuitableServer("binlog_format is STATEMENT; set it to ROW or MIXED, as READ COMMITTED needs")
+
+
+def version_number(version: str) -> tuple[int, int]:
+    """(10, 11) of '10.11.6-MariaDB-…' (and of the '5.5.5-' prefix that old replication clients need)."""
+    major, minor = version.removeprefix("5.5.5-").split("-")[0].split(".")[:2]
+    return int(major), int(minor)
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(str(part) for part in version)

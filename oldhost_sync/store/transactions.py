@@ -1,0 +1,140 @@
+"""One way to run a transaction: the whole function again on a conflict, and a clear word on everything else.
+
+After a deadlock the server has rolled the transaction back; a session that only repeats its last statement would
+commit half of it (trap 20). So the unit of repetition is the function, with a new transaction each time, boundedly.
+An error at COMMIT is ambiguous and is never repeated here: :class:`CommitUncertain` makes the caller look.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from oldhost_sync.policy.limits import (
+    TRANSACTION_ATTEMPTS_MAX,
+    TRANSACTION_PAUSE_SECONDS,
+    TRANSACTION_PAUSE_SECONDS_MAX,
+)
+from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, StoreError, TransactionContended
+
+__all__ = [
+    "RETRIABLE_ERRORS",
+    "UNAVAILABLE_ERRORS",
+    "CommitUncertain",
+    "DatabaseUnavailable",
+    "StoreError",
+    "TransactionContended",
+    "error_code",
+    "run_in_transaction",
+    "translate",
+]
+
+T = TypeVar("T")
+
+# The database errors after which the whole transaction may be repeated; nothing of it was kept.
+RETRIABLE_ERRORS = {
+    1020: "record has changed since last read",
+    1205: "lock wait timeout",
+    1213: "deadlock",
+}
+
+# The database errors that say: nothing is wrong with the statement, the server can't do it now.
+UNAVAILABLE_ERRORS = {
+    0: "connection closed",
+    1021: "disk full",
+    1040: "too many connections",
+    1053: "server shutdown in progress",
+    1129: "host blocked after connection errors",
+    1158: "network: read error",
+    1159: "network: read timeout",
+    1160: "network: write error",
+    1161: "network: write timeout",
+    1203: "too many connections of this user",
+    1290: "server is read-only",
+    1317: "statement interrupted",
+    1836: "server is read-only",
+    1927: "connection killed",
+    1969: "statement took too long",
+    2002: "can't connect",
+    2003: "can't connect",
+    2006: "server has gone away",
+    2013: "connection lost",
+    2014: "connection out of step",
+    2027: "malformed packet",
+}
+
+
+def error_code(error: BaseException) -> int | None:
+    """MariaDB's number for `error`, or None."""
+    original = error.orig if isinstance(error, DBAPIError) else error
+    first = original.args[0] if original is not None and original.args else None
+    return first if isinstance(first, int) else None
+
+
+def translate(error: Exception) -> StoreError | None:
+    """The store's own error for a conflict or an absent server; None when it is neither."""
+    if isinstance(error, PoolTimeout):
+        return DatabaseUnavailable("no database connection became free in time")
+    if not isinstance(error, DBAPIError):
+        return None
+    code = error_code(error)
+    if code in RETRIABLE_ERRORS:
+        return TransactionContended(f"{RETRIABLE_ERRORS[code]} (MariaDB {code})")
+    if code in UNAVAILABLE_ERRORS:
+        return DatabaseUnavailable(f"{UNAVAILABLE_ERRORS[code]} (MariaDB {code})")
+    if error.connection_invalidated:
+        return DatabaseUnavailable("the database connection was lost")
+    return None
+
+
+def run_in_transaction(
+    engine: Engine,
+    fn: Callable[[Connection], T],
+    *,
+    attempts: int = TRANSACTION_ATTEMPTS_MAX,
+    pause: Callable[[float], None] = time.sleep,
+    chance: Callable[[], float] = random.random,
+) -> T:
+    """Run `fn` in one transaction and commit; on a listed conflict run all of it again, at most `attempts` times.
+
+    `fn` must have no effect but through its connection. `pause(seconds)` waits between attempts, `chance()` in [0, 1)
+    spreads the waiting. Raises DatabaseUnavailable, TransactionContended, CommitUncertain, or what `fn` raised.
+    """
+    for attempt in range(attempts):
+        try:
+            return _once(engine, fn)
+        except TransactionContended:
+            if attempt + 1 == attempts:
+                raise
+        longest = min(TRANSACTION_PAUSE_SECONDS * 2**attempt, TRANSACTION_PAUSE_SECONDS_MAX)
+        pause(longest * (0.5 + chance() / 2))
+    raise AssertionError("attempts must be at least 1")
+
+
+def _once(engine: Engine, fn: Callable[[Connection], T]) -> T:
+    try:
+        with engine.connect() as connection:
+            result = fn(connection)
+            _commit(connection)
+            return result
+    except (DBAPIError, PoolTimeout) as error:
+        known = translate(error)
+        if known is None:
+            raise
+        raise known from error
+
+
+def _commit(connection: Connection) -> None:
+    try:
+        connection.commit()
+    except DBAPIError as error:
+        # A conflict at COMMIT is a refusal (a cluster's certification), all else leaves open what the server did.
+        if error_code(error) in RETRIABLE_ERRORS:
+            raise
+        raise CommitUncertain(f"the outcome of COMMIT is unknown: {error.orig}") from error
