@@ -12,7 +12,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from oldhost_sync.policy.changes import BOUND as BOUND
+from oldhost_sync.policy.changes import WAITING as WAITING
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.policy.changes import Fate as Fate
+from oldhost_sync.policy.writer_policy import WriterPolicy as WriterPolicy
 
 TASK_QUEUE = "oldhost-sync"
 WORKFLOW_TYPE = "SyncWriterWorkflow"
@@ -55,18 +59,6 @@ def from_wire(item: Sequence[Any]) -> ChangeRef:
 
 
 # ---------------------------------------------------------------------------------------------- starting the writer
-
-
-@dataclass
-class WriterPolicy:
-    """The settings the policy works by; carried through continue-as-new, renewed by `starter.py`."""
-
-    debounce_ms: int = 120_000
-    max_wait_ms: int = 600_000
-    txn_per_lww: int = 3
-    ban_ms: int = 900_000
-    sweep_ms: int = 300_000
-    probe_ms: int = 300_000
 
 
 @dataclass
@@ -135,23 +127,6 @@ class SessionState(StrEnum):
     OPEN = "open"
     WAIT = "wait"
     HALT = "halt"
-
-
-@dataclass
-class Fate:
-    """What became of one change: `outcome` is an Outcome's name, or one of the non-terminal ones below.
-
-    BOUND: it holds a nonce and must be sent first · WAITING: it holds none and waits as before.
-    """
-
-    change_id: int
-    outcome: str
-    nonce: int | None = None
-    error: str | None = None
-
-
-BOUND = "BOUND"
-WAITING = "WAITING"
 
 
 @dataclass

@@ -63,3 +63,18 @@ class ChangeRef:
     @property
     def key(self) -> CoalescingKey:
         return CoalescingKey(self.entity_type, self.entity_id, self.event_type)
+
+
+# What a fate says of a change that has no outcome yet.
+BOUND = "BOUND"  # it holds a nonce, its end is in doubt, and it must be sent first
+WAITING = "WAITING"  # it holds none and waits as before
+
+
+@dataclass
+class Fate:
+    """What became of one change: `outcome` is an Outcome's name, or BOUND, or WAITING."""
+
+    change_id: int
+    outcome: str
+    nonce: int | None = None
+    error: str | None = None

@@ -1,0 +1,66 @@
+"""What the machine decides: values that somebody else acts on (the workflow, the planner, the simulation)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """Take over the connection; `unsettled` are the changes whose operation ended without our learning how."""
+
+    unsettled: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send these changes in this order over the open session. `label` is for people, in Temporal's UI."""
+
+    batch: int
+    epoch: int
+    task_queue: str
+    change_ids: tuple[int, ...]
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSession:
+    epoch: int
+    task_queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Compare OldHost's expected nonce with the ledger's over the open session (trap 4: periodically)."""
+
+    epoch: int
+    task_queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Read a page of outstanding changes and give back those the machine does not hold."""
+
+    after_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseAlert:
+    """Tell people (or `close` what they were told of under this `dedupe_key`)."""
+
+    kind: str
+    severity: str
+    message: str
+    dedupe_key: str
+    change_id: int | None = None
+    close: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHalt:
+    """Write the halt into the ledger, so that it outlives the workflow."""
+
+    reason: str
+
+
+Action = OpenSession | Send | CloseSession | Probe | Sweep | RaiseAlert | RecordHalt

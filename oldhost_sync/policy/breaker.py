@@ -1,0 +1,104 @@
+"""The breaker: what holds sending back after a ban (design §5; trap 5).
+
+It closes only after OldHost was asked and agreed with the ledger. A second ban within four ban lengths of the first
+(the hour, at 15 minutes) is no accident: the breaker halts until an operator resolves. The table below is the whole of it;
+an event that is not in it for a state raises and changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+SECOND_BAN_WINDOW_IN_BANS = 4  # 4 x 15 minutes: "within the hour", and it scales with a compressed ban
+
+
+class BreakerState(StrEnum):
+    CLOSED = "CLOSED"
+    OPEN = "OPEN"
+    HALF_OPEN = "HALF_OPEN"
+    HALTED = "HALTED"
+
+
+class BreakerEvent(StrEnum):
+    BAN = "ban"  # OldHost answered with a ban
+    DUE = "due"  # the ban's time is over
+    AGREED = "agreed"  # a new session is open: OldHost's expected nonce equals the ledger's
+    HALT = "halt"  # something a program must not decide
+    RESOLVE = "resolve"  # an operator decided
+
+
+class IllegalTransition(Exception):
+    """Our fault, never to be retried: an event came in a state that does not know it."""
+
+
+_TRANSITIONS: dict[tuple[BreakerState, BreakerEvent], BreakerState] = {
+    (BreakerState.CLOSED, BreakerEvent.BAN): BreakerState.OPEN,
+    (BreakerState.CLOSED, BreakerEvent.AGREED): BreakerState.CLOSED,
+    (BreakerState.CLOSED, BreakerEvent.HALT): BreakerState.HALTED,
+    (BreakerState.OPEN, BreakerEvent.BAN): BreakerState.OPEN,
+    (BreakerState.OPEN, BreakerEvent.DUE): BreakerState.HALF_OPEN,
+    (BreakerState.OPEN, BreakerEvent.HALT): BreakerState.HALTED,
+    (BreakerState.HALF_OPEN, BreakerEvent.BAN): BreakerState.OPEN,
+    (BreakerState.HALF_OPEN, BreakerEvent.AGREED): BreakerState.CLOSED,
+    (BreakerState.HALF_OPEN, BreakerEvent.HALT): BreakerState.HALTED,
+    (BreakerState.HALTED, BreakerEvent.BAN): BreakerState.HALTED,
+    (BreakerState.HALTED, BreakerEvent.HALT): BreakerState.HALTED,
+    (BreakerState.HALTED, BreakerEvent.RESOLVE): BreakerState.HALF_OPEN,
+}
+
+
+@dataclass
+class Breaker:
+    """`until_ms`: when the ban is over (OPEN only). `banned_at_ms`: when the last ban began. `reason`: why it is not closed."""
+
+    ban_ms: int
+    state: BreakerState = BreakerState.CLOSED
+    until_ms: int = 0
+    banned_at_ms: int | None = None
+    reason: str = ""
+
+    def ban(self, now_ms: int, ban_ms: int) -> bool:
+        """OldHost banned us for `ban_ms` more. True when this is a second ban within the window: halt at once."""
+        fresh = self.state is BreakerState.CLOSED
+        again = fresh and self.banned_at_ms is not None and now_ms - self.banned_at_ms < self._window_ms()
+        self._move(BreakerEvent.BAN)
+        if fresh:
+            self.banned_at_ms = now_ms
+        if self.state is BreakerState.OPEN:
+            self.until_ms = max(self.until_ms, now_ms + ban_ms)
+            self.reason = "banned by OldHost"
+        return again
+
+    def tick(self, now_ms: int) -> None:
+        if self.state is BreakerState.OPEN and now_ms >= self.until_ms:
+            self._move(BreakerEvent.DUE)
+
+    def agreed(self) -> None:
+        self._move(BreakerEvent.AGREED)
+        self.reason = ""
+
+    def halt(self, reason: str) -> None:
+        self._move(BreakerEvent.HALT)
+        self.reason = reason
+
+    def resolve(self, now_ms: int) -> None:
+        """An operator decided: ask OldHost again, after what is left of a ban."""
+        self._move(BreakerEvent.RESOLVE)
+        self.banned_at_ms = None
+        if self.until_ms > now_ms:
+            self._move(BreakerEvent.BAN)
+
+    @property
+    def lets_ask(self) -> bool:
+        """A new session may be opened (asking is no sending)."""
+        return self.state in (BreakerState.CLOSED, BreakerState.HALF_OPEN)
+
+    def _window_ms(self) -> int:
+        return SECOND_BAN_WINDOW_IN_BANS * self.ban_ms
+
+    def _move(self, event: BreakerEvent) -> None:
+        try:
+            self.state = _TRANSITIONS[self.state, event]
+        except KeyError:
+            raise IllegalTransition(f"{event.value} is not possible while the breaker is {self.state.value}") from None

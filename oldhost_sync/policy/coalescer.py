@@ -1,0 +1,270 @@
+"""The coalescer: waiting changes become operations. Debounce per key, lanes, order per entity, holds after a rejection.
+
+Debounce restarts with each newer change of the key and never lasts beyond `max_wait` from the first (traps 6, 7). A key that
+waits in its lane goes on coalescing until it is taken. Order inheritance: what is taken for an entity is its oldest waiting
+change, whatever lane brought the entity's turn (invariant I4, trap 11). An entity with an operation in flight is blocked.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, EntityKey, PriorityClass
+from oldhost_sync.policy.due import DueHeap
+from oldhost_sync.policy.lanes import Lane, LaneItem, Turns
+
+_LWW, _TXN, _EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EMERGENCY
+
+
+@dataclass(slots=True)
+class Waiting:
+    """One operation to be: its newest change, when its key first waited, when it is due, and whether it is in its lane."""
+
+    ref: ChangeRef
+    first_at_ms: int
+    due_at_ms: int
+    ready: bool = False
+
+    @property
+    def lane_item(self) -> LaneItem:
+        position = self.due_at_ms if self.ref.priority_class is _LWW else self.ref.change_id
+        return position, self.ref.change_id
+
+
+@dataclass(slots=True)
+class Hold:
+    """An entity with dead letters: its later TXN changes wait here until an operator has decided on each."""
+
+    dead: list[int]
+    waiting: list[Waiting]
+
+
+class Added(Enum):
+    """What adding a change did."""
+
+    NEW = auto()
+    REPLACED_OLDER = auto()
+    SUPERSEDED = auto()
+
+
+class Coalescer:
+    """All that waits. Times are ms; nothing here reads a clock."""
+
+    def __init__(self, *, debounce_ms: int, max_wait_ms: int, txn_per_lww: int, txn_run: int = 0) -> None:
+        self._debounce_ms = debounce_ms
+        self._max_wait_ms = max_wait_ms
+        self.turns = Turns(txn_per_lww, txn_run)
+        self.waiting: dict[int, Waiting] = {}
+        self.holds: dict[EntityKey, Hold] = {}
+        self._by_key: dict[CoalescingKey, int] = {}
+        self._by_entity: dict[EntityKey, list[int]] = {}
+        self._blocked: dict[EntityKey, None] = {}
+        self._debounced = DueHeap()
+        self.lanes = {cls: Lane(self._blocked) for cls in (_EMERGENCY, _TXN, _LWW)}
+
+    # ------------------------------------------------------------------------------------------------------- coming in
+
+    def knows(self, change_id: int) -> bool:
+        return change_id in self.waiting
+
+    def newest_waiting(self, key: CoalescingKey) -> int | None:
+        """The change id that waits for an LWW key, if any."""
+        return self._by_key.get(key)
+
+    def add(self, ref: ChangeRef, now_ms: int) -> Added:
+        if ref.priority_class is not _LWW:
+            self._place(Waiting(ref, ref.accepted_at_ms, ref.accepted_at_ms, ready=True))
+            return Added.NEW
+        held = self.waiting.get(self._by_key.get(ref.key, 0))
+        if held is not None and ref.change_id < held.ref.change_id:
+            return Added.SUPERSEDED
+        restarted_at_ms = min(ref.accepted_at_ms, now_ms) + self._debounce_ms
+        if held is None:
+            self._place(Waiting(ref, min(ref.accepted_at_ms, now_ms), restarted_at_ms))
+            return Added.NEW
+        self._take_out(held)
+        due_at_ms = held.due_at_ms if held.ready else min(restarted_at_ms, held.first_at_ms + self._max_wait_ms)
+        self._place(Waiting(ref, held.first_at_ms, due_at_ms, held.ready))
+        return Added.REPLACED_OLDER
+
+    def put_back(self, entry: Waiting) -> Added:
+        """An operation that was taken and not sent waits again where it was, unless its key has moved on."""
+        newer = self._by_key.get(entry.ref.key, 0) if entry.ref.priority_class is _LWW else 0
+        if newer > entry.ref.change_id:
+            return Added.SUPERSEDED
+        self._place(entry)
+        return Added.NEW
+
+    def fall_due(self, now_ms: int) -> None:
+        """Move every key whose debounce is over into its lane."""
+        while (change_id := self._debounced.pop_due(now_ms)) is not None:
+            self._make_ready(self.waiting[change_id])
+
+    def flush(self, wanted: Callable[[EntityKey], bool], now_ms: int) -> int:
+        """End the debounce of all keys of the wanted entities now; returns how many."""
+        debounced = [entry for entry in self.waiting.values() if not entry.ready and wanted(entry.ref.entity)]
+        for entry in debounced:
+            self._debounced.remove(entry.ref.change_id)
+            entry.due_at_ms = min(entry.due_at_ms, now_ms)
+            self._make_ready(entry)
+        return len(debounced)
+
+    # ------------------------------------------------------------------------------------------------------- going out
+
+    def take(self) -> list[Waiting]:
+        """Take what goes next: one operation, or for an EMERGENCY the chain of its entity's older ones with it.
+
+        The entity is blocked until `release`. A chain is sent in one go, so it stops before a TXN that would have to be
+        held if one before it were rejected. Empty when nothing can go.
+        """
+        heads = {cls: lane.head() for cls, lane in self.lanes.items()}
+        turn = self.turns.choose(
+            emergency=heads[_EMERGENCY] is not None, txn=heads[_TXN] is not None, lww=heads[_LWW] is not None
+        )
+        head = heads[turn] if turn is not None else None
+        if head is None:
+            return []
+        entity, change_id = head
+        last = change_id if turn is _EMERGENCY else self._by_entity[entity][0]
+        chain = [self.waiting[one] for one in self._chain(entity, last)]
+        self.block(entity)
+        for entry in chain:
+            self._take_out(entry)
+        return chain
+
+    def _chain(self, entity: EntityKey, last: int) -> Iterator[int]:
+        for index, change_id in enumerate(self._by_entity[entity]):
+            if change_id > last or (index > 0 and self.waiting[change_id].ref.priority_class is _TXN):
+                return
+            yield change_id
+
+    def take_change(self, change_id: int) -> Waiting | None:
+        """Take one change out of wherever it waits (it turned out to be bound to a nonce, or was discarded)."""
+        entry = self.waiting.get(change_id)
+        if entry is not None:
+            self._take_out(entry)
+            return entry
+        for hold in self.holds.values():
+            for held in hold.waiting:
+                if held.ref.change_id == change_id:
+                    hold.waiting.remove(held)
+                    return held
+        return None
+
+    def block(self, entity: EntityKey) -> None:
+        self._blocked[entity] = None
+        self._refresh(entity)
+
+    def release(self, entity: EntityKey) -> None:
+        """The entity has nothing in flight any more."""
+        self._blocked.pop(entity, None)
+        self._refresh(entity)
+
+    def is_blocked(self, entity: EntityKey) -> bool:
+        return entity in self._blocked
+
+    # ----------------------------------------------------------------------------------------------------------- holds
+
+    def hold(self, entity: EntityKey, dead_change_id: int) -> None:
+        """OldHost rejected a change of this entity: its later TXN changes wait for an operator."""
+        hold = self.holds.setdefault(entity, Hold([], []))
+        if dead_change_id not in hold.dead:
+            insort(hold.dead, dead_change_id)
+        for change_id in list(self._by_entity.get(entity, ())):
+            entry = self.waiting[change_id]
+            if entry.ref.priority_class is _TXN and change_id not in hold.dead:
+                self._take_out(entry)
+                hold.waiting.append(entry)
+
+    def unhold(self, entity: EntityKey, dead_change_id: int) -> None:
+        """One dead letter is settled; with the last one the held changes wait in their lane again."""
+        hold = self.holds.get(entity)
+        if hold is None or dead_change_id not in hold.dead:
+            return
+        hold.dead.remove(dead_change_id)
+        if not hold.dead:
+            del self.holds[entity]
+            for entry in hold.waiting:
+                self._place(entry)
+
+    # -------------------------------------------------------------------------------------------------------- counting
+
+    @property
+    def held_count(self) -> int:
+        return sum(len(hold.waiting) for hold in self.holds.values())
+
+    @property
+    def debounced_count(self) -> int:
+        return len(self._debounced)
+
+    @property
+    def can_send(self) -> bool:
+        return any(lane.head() is not None for lane in self.lanes.values())
+
+    def next_due_at_ms(self) -> int | None:
+        return self._debounced.next_due_at_ms()
+
+    def entries_of(self, entity: EntityKey) -> list[Waiting]:
+        hold = self.holds.get(entity)
+        return [self.waiting[change_id] for change_id in self._by_entity.get(entity, ())] + (hold.waiting if hold else [])
+
+    def upcoming(self, count: int) -> list[ChangeRef]:
+        """The next operations if nothing new came in: this very code on a copy of the entities concerned."""
+        nearest = {entity: None for lane in self.lanes.values() for _, entity in lane.first(count)}
+        rehearsal = Coalescer(
+            debounce_ms=self._debounce_ms, max_wait_ms=self._max_wait_ms, txn_per_lww=self.turns.txn_per_lww,
+            txn_run=self.turns.txn_run,
+        )
+        rehearsal.restore(self.waiting[change_id] for entity in nearest for change_id in self._by_entity[entity])
+        order: list[ChangeRef] = []
+        while len(order) < count and (chain := rehearsal.take()):
+            order += [entry.ref for entry in chain]
+            rehearsal.release(chain[0].ref.entity)
+        return order[:count]
+
+    def restore(self, entries: Iterable[Waiting]) -> None:
+        """Take entries over as they are (a snapshot's, or a rehearsal's)."""
+        for entry in entries:
+            self._place(Waiting(entry.ref, entry.first_at_ms, entry.due_at_ms, entry.ready))
+
+    # ------------------------------------------------------------------------------------------------------- placement
+
+    def _place(self, entry: Waiting) -> None:
+        ref = entry.ref
+        hold = self.holds.get(ref.entity)
+        if hold is not None and ref.priority_class is _TXN and ref.change_id not in hold.dead:
+            insort(hold.waiting, entry, key=lambda held: held.ref.change_id)
+            return
+        self.waiting[ref.change_id] = entry
+        insort(self._by_entity.setdefault(ref.entity, []), ref.change_id)
+        if ref.priority_class is _LWW:
+            self._by_key[ref.key] = ref.change_id
+        if entry.ready:
+            self._make_ready(entry)
+        else:
+            self._debounced.put(ref.change_id, entry.due_at_ms)
+
+    def _make_ready(self, entry: Waiting) -> None:
+        entry.ready = True
+        self.lanes[entry.ref.priority_class].add(entry.ref.entity, entry.lane_item)
+
+    def _take_out(self, entry: Waiting) -> None:
+        ref = entry.ref
+        del self.waiting[ref.change_id]
+        ids = self._by_entity[ref.entity]
+        del ids[bisect_left(ids, ref.change_id)]
+        if not ids:
+            del self._by_entity[ref.entity]
+        if self._by_key.get(ref.key) == ref.change_id:
+            del self._by_key[ref.key]
+        if entry.ready:
+            self.lanes[ref.priority_class].remove(ref.entity, entry.lane_item)
+        else:
+            self._debounced.remove(ref.change_id)
+
+    def _refresh(self, entity: EntityKey) -> None:
+        for lane in self.lanes.values():
+            lane.refresh(entity)

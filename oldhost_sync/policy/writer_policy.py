@@ -1,0 +1,37 @@
+"""The figures that the writer's policy works by (design §5), and the limits it keeps (each with its reason)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Two: while one batch is on the wire the next one already waits at the socket. A third would only delay an emergency.
+BATCHES_IN_FLIGHT_MAX = 2
+# A batch fills about this long: an emergency waits for at most two of them.
+BATCH_FILL_MS = 500
+# Bounds a send's input, its one reserve transaction, and what a crash leaves reserved.
+BATCH_OPERATIONS_MAX = 100
+# OldHost's pace until it is measured (oldhost-protocol.md: about 400 ms a request).
+SERVICE_MS_DEFAULT = 400.0
+# Pause before opening a session again when that failed for a reason of our own (database or worker away): doubles up to 30 s.
+REOPEN_MS_MIN = 1_000
+REOPEN_MS_MAX = 30_000
+# After so many attempts in a row without a session, people are told.
+REOPEN_ALERT_ATTEMPTS = 5
+FORECAST_MS = 60_000
+# The promises that the forecast watches (brief, "Promises").
+CONSISTENCY_MS = 4 * 3_600_000
+EMERGENCY_MS = 30_000
+# The first sweep after a start comes early: it finds what was marked relayed while the writer was being rebuilt.
+FIRST_SWEEP_MS = 60_000
+
+
+@dataclass
+class WriterPolicy:
+    """Carried through continue-as-new, renewed by `starter.py`. All times in ms."""
+
+    debounce_ms: int = 120_000
+    max_wait_ms: int = 600_000
+    txn_per_lww: int = 3
+    ban_ms: int = 900_000
+    sweep_ms: int = 300_000
+    probe_ms: int = 300_000
