@@ -6,7 +6,7 @@ StoreError
 ├── CommitUncertain       the network's; look by unique key first (it may have been committed)
 ├── UnsuitableServer      the platform's; no, not before the server is set up as asked
 └── InvalidChange         the caller's; no, not with this change
-└── IdempotencyConflict   the caller's; no, not under this key
+    └── IdempotencyConflict   the caller's; no, not under this key
 """
 
 # ruff: noqa: N818 - a name says what happened, as `except DatabaseUnavailable` reads
