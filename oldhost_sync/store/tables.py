@@ -166,6 +166,8 @@ nonce_ledger = Table(
     Column("owner", String(255)),
     Column("banned_until", UtcDateTime),
     Column("halted", String(TEXT_LENGTH_MAX)),
+    # What OldHost expected when it was halted: an operator's `resolve` starts from it.
+    Column("halted_expected_nonce", BigInteger),
     Column("updated_at", UtcDateTime, nullable=False, server_default=NOW),
     CheckConstraint("next_nonce > last_applied_nonce", name="ck_nonce_ledger_order"),
     mysql_engine="InnoDB",
