@@ -1,0 +1,186 @@
+"""What a change must be like to be accepted: names, sizes, shapes (limits and reasons: policy/limits.py).
+
+Whatever passes here can be stored, hashed, sent to OldHost and shown; whatever does not is refused before the database
+hears of it, with a sentence that names the field.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any
+
+from oldhost_sync.policy import limits
+from oldhost_sync.store.errors import InvalidChange
+
+_NAME = re.compile(limits.NAME_PATTERN)
+_UNIT_COLUMNS: dict[str, dict[str, int]] = {
+    "unit_status_changed": {"status": limits.UNIT_STATUS_LENGTH_MAX},
+    "unit_details_changed": {"name": limits.UNIT_NAME_LENGTH_MAX, "property_id": limits.ID_LENGTH_MAX},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptable:
+    """A change within all limits. `columns` are the unit's own columns that it sets; `payload` is canonical JSON."""
+
+    host: str
+    entity_type: str
+    entity_id: str
+    event_type: str
+    payload: str
+    idempotency_key: str
+    request_hash: bytes
+    occurred_at: datetime | None
+    not_before: datetime | None
+    source: str
+    columns: tuple[tuple[str, str | None], ...] = ()
+
+
+def accept(
+    host: str,
+    entity_type: str,
+    entity_id: str,
+    event_type: str,
+    payload: Mapping[str, Any],
+    idempotency_key: str | None,
+    occurred_at: datetime | None,
+    not_before: datetime | None,
+    source: str,
+) -> Acceptable:
+    """The change, checked; InvalidChange says which field is wrong and what it should be. A missing key is made."""
+    for field, value in (("host", host), ("entity_type", entity_type), ("event_type", event_type)):
+        check_name(field, value)
+    check_text("entity_id", entity_id, limits.ID_LENGTH_MAX)
+    check_text("source", source, limits.SOURCE_LENGTH_MAX)
+    key = str(uuid.uuid4()) if idempotency_key is None else idempotency_key
+    check_text("idempotency_key", key, limits.IDEMPOTENCY_KEY_LENGTH_MAX)
+    if not key.isascii():
+        raise InvalidChange("idempotency_key must be ASCII, as it travels in HTTP headers")
+    if not isinstance(payload, Mapping):
+        raise InvalidChange("payload must be a JSON object")
+    text = canonical_json("payload", payload)
+    if len(text) > limits.PAYLOAD_BYTES_MAX:
+        raise InvalidChange(f"payload is {len(text)} bytes of JSON; at most {limits.PAYLOAD_BYTES_MAX} are accepted")
+    return Acceptable(
+        host=host,
+        entity_type=entity_type,
+        entity_id=entity_id,
+        event_type=event_type,
+        payload=text,
+        idempotency_key=key,
+        request_hash=_request_hash(host, entity_type, entity_id, event_type, text, occurred_at, not_before),
+        occurred_at=check_occurred_at(occurred_at),
+        not_before=check_not_before(not_before),
+        source=source,
+        columns=_unit_columns(event_type, payload) if entity_type == "unit" else (),
+    )
+
+
+def check_name(field: str, value: object) -> None:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise InvalidChange(f"{field} must be 1 to 64 of the characters A-Z a-z 0-9 _ . -")
+
+
+def check_text(field: str, value: object, length_max: int) -> None:
+    if not isinstance(value, str) or not 0 < len(value) <= length_max or not value.isprintable():
+        raise InvalidChange(f"{field} must be 1 to {length_max} printable characters")
+
+
+def canonical_json(field: str, value: object) -> str:
+    """One text for one JSON value: sorted keys, no blanks, ASCII only; its length is its size in bytes."""
+    _check_json(field, value, limits.PAYLOAD_DEPTH_MAX)
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
+    except (ValueError, TypeError) as error:
+        raise InvalidChange(f"{field} is no JSON: {error}") from error
+
+
+def check_occurred_at(value: datetime | None) -> datetime | None:
+    """`value` in UTC. A client's time is data only (trap 19), so all it must be is storable."""
+    if value is None:
+        return None
+    moment = _aware("occurred_at", value)
+    if not limits.OCCURRED_AT_YEAR_MIN <= moment.year <= limits.OCCURRED_AT_YEAR_MAX:
+        raise InvalidChange(
+            f"occurred_at must be in a year from {limits.OCCURRED_AT_YEAR_MIN} to {limits.OCCURRED_AT_YEAR_MAX}"
+        )
+    return moment
+
+
+def check_not_before(value: datetime | None) -> datetime | None:
+    """`value` in UTC; how it lies to now is the database's to say, a mistaken unit of time is found here."""
+    if value is None:
+        return None
+    moment = _aware("not_before", value)
+    if moment > datetime.now(UTC) + timedelta(days=limits.NOT_BEFORE_DAYS_MAX):
+        raise InvalidChange(f"not_before is more than {limits.NOT_BEFORE_DAYS_MAX} days ahead")
+    return moment
+
+
+def _aware(field: str, value: object) -> datetime:
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise InvalidChange(f"{field} must be a time with its zone, such as 2026-05-01T12:00:00Z")
+    try:
+        return value.astimezone(UTC)
+    except OverflowError as error:
+        raise InvalidChange(f"{field} is out of range") from error
+
+
+def _check_json(field: str, value: object, depth_left: int) -> None:
+    """Names are text, text is Unicode (no lone surrogates), and nothing nests deeper than the database can follow."""
+    if isinstance(value, str):
+        if not _is_unicode(value):
+            raise InvalidChange(f"{field} has text that is no Unicode (a lone surrogate)")
+    elif isinstance(value, Mapping | list | tuple):
+        if not depth_left:
+            raise InvalidChange(f"{field} nests deeper than {limits.PAYLOAD_DEPTH_MAX} levels")
+        if isinstance(value, Mapping):
+            for name, item in value.items():
+                if not isinstance(name, str) or not _is_unicode(name):
+                    raise InvalidChange(f"{field} has a field whose name is no text")
+                _check_json(field, item, depth_left - 1)
+        else:
+            for item in value:
+                _check_json(field, item, depth_left - 1)
+
+
+def _is_unicode(value: str) -> bool:
+    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no JSON type")
+
+
+def _request_hash(
+    host: str,
+    entity_type: str,
+    entity_id: str,
+    event_type: str,
+    payload: str,
+    occurred_at: datetime | None,
+    not_before: datetime | None,
+) -> bytes:
+    times = [None if moment is None else _aware("time", moment).isoformat() for moment in (occurred_at, not_before)]
+    head = json.dumps([host, entity_type, entity_id, event_type, *times], separators=(",", ":"))
+    return sha256(f"{head}\n{payload}".encode()).digest()
+
+
+def _unit_columns(event_type: str, payload: Mapping[str, Any]) -> tuple[tuple[str, str | None], ...]:
+    """The unit's own columns that the payload sets; a field of another kind than text stays in the state alone."""
+    columns = []
+    for field, length_max in _UNIT_COLUMNS.get(event_type, {}).items():
+        value = payload.get(field, ...)
+        if isinstance(value, str) and len(value) > length_max:
+            raise InvalidChange(f"payload.{field} must be at most {length_max} characters")
+        if value is None or isinstance(value, str):
+            columns.append((field, value))
+    return tuple(columns)

@@ -1,0 +1,69 @@
+"""Which class a change has: a rule on the server, never the client's choice (design §4).
+
+A row in `event_rules` decides; without one the defaults below do, and an event type nobody knows is TXN, because
+sending every one in order is never wrong. The class is looked up inside the statement that writes the change, so that
+a changed rule holds from the next change on and there is nothing to keep fresh.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from sqlalchemy import select
+from sqlalchemy.dialects.mysql import insert
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.store.tables import event_rules
+
+DEFAULT_RULES = MappingProxyType(
+    {
+        "unit_status_changed": PriorityClass.LWW,
+        "unit_details_changed": PriorityClass.LWW,
+        "rate_changed": PriorityClass.LWW,
+        "guest_locked_out": PriorityClass.EMERGENCY,
+        "lock_emergency": PriorityClass.EMERGENCY,
+        "booking_created": PriorityClass.TXN,
+        "booking_cancelled": PriorityClass.TXN,
+        "checked_in": PriorityClass.TXN,
+        "checked_out": PriorityClass.TXN,
+        "door_code_changed": PriorityClass.TXN,
+    }
+)
+
+
+def default_class(event_type: str) -> PriorityClass:
+    """The class of `event_type` where no row says otherwise."""
+    return DEFAULT_RULES.get(event_type, PriorityClass.TXN)
+
+
+def class_of(connection: Connection, host: str, event_type: str) -> PriorityClass:
+    """The class a change of `event_type` would get now."""
+    found = connection.execute(
+        select(event_rules.c.priority_class).where(event_rules.c.host == host, event_rules.c.event_type == event_type)
+    ).scalar()
+    return default_class(event_type) if found is None else PriorityClass(found)
+
+
+def rules_of(connection: Connection, host: str) -> dict[str, PriorityClass]:
+    """All rules in force for `host` by event type, the defaults included."""
+    rows = connection.execute(
+        select(event_rules.c.event_type, event_rules.c.priority_class).where(event_rules.c.host == host)
+    )
+    stored = {row.event_type: PriorityClass(row.priority_class) for row in rows}
+    return dict(sorted({**DEFAULT_RULES, **stored}.items()))
+
+
+def set_rule(connection: Connection, host: str, event_type: str, priority_class: PriorityClass) -> None:
+    """Decide the class of `event_type` for the changes recorded from now on."""
+    statement = insert(event_rules).values(host=host, event_type=event_type, priority_class=priority_class.value)
+    connection.execute(statement.on_duplicate_key_update(priority_class=statement.inserted.priority_class))
+
+
+def seed_rules(connection: Connection, host: str) -> None:
+    """Write the defaults as rows, where an operator can see and change them; rows that exist stay as they are."""
+    rows = [
+        {"host": host, "event_type": event_type, "priority_class": priority_class.value}
+        for event_type, priority_class in DEFAULT_RULES.items()
+    ]
+    connection.execute(insert(event_rules).prefix_with("IGNORE"), rows)
