@@ -1,0 +1,10 @@
+"""OldHost as another company would have built it: one connection, one thread, a strict nonce, a ban.
+
+It implements OldHost's wire contract on a real socket and knows nothing of the product that talks to it.
+`python -m oldhost_simulator` runs it as a process; `Simulator(Config())` runs it inside a test.
+"""
+
+from oldhost_simulator.config import Config
+from oldhost_simulator.simulator import Simulator
+
+__all__ = ["Config", "Simulator"]

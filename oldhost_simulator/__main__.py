@@ -1,0 +1,7 @@
+"""`python -m oldhost_simulator`."""
+
+import sys
+
+from oldhost_simulator.serve import main
+
+sys.exit(main())

@@ -1,0 +1,200 @@
+"""The admin port: JSON over HTTP/1.1, several clients at once, each question answered by the loop's thread.
+
+What is wrong with a request is a 400 or 404 with `{"error", "reason"}`; a loop that no longer answers is a 503.
+"""
+
+import concurrent.futures
+import contextlib
+import json
+import socket
+import socketserver
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Final, TypeVar, cast
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from oldhost_simulator.controls import Controls, entry_to_json
+from oldhost_simulator.desk import Desk
+from oldhost_simulator.limits import ADMIN_ANSWER_SECONDS_MAX, ADMIN_BODY_BYTES_MAX, JOURNAL_WAIT_SECONDS_MAX
+from oldhost_simulator.loop import Loop, LoopEndedError
+from oldhost_simulator.parameters import InvalidParameterError, read_object
+
+T = TypeVar("T")
+
+_READS: Final[Mapping[str, Callable[[Controls], dict[str, Any]]]] = {
+    "/incidents": Controls.incidents,
+    "/records": Controls.records,
+    "/stats": Controls.stats,
+    "/faults": Controls.faults,
+    "/healthz": lambda _: {"status": "ok"},
+}
+_WRITES: Final[Mapping[str, Callable[[Controls, Mapping[str, Any]], dict[str, Any]]]] = {
+    "/faults": Controls.switch_on,
+    "/stats/reset": lambda controls, _: controls.reset_stats(),
+    "/actions/ban": Controls.ban,
+    "/actions/unban": Controls.unban,
+    "/actions/restore": Controls.restore,
+    "/actions/foreign-write": Controls.foreign_write,
+    "/actions/latency": Controls.latency,
+    "/actions/close-connection": Controls.close_connection,
+}
+
+
+class UnknownRouteError(Exception):
+    """The client's fault: nothing is served there."""
+
+
+class Admin:
+    """Routes to controls; no socket here."""
+
+    def __init__(self, loop: Loop, desk: Desk, controls: Controls) -> None:
+        self._loop = loop
+        self._desk = desk
+        self._controls = controls
+
+    def respond(self, method: str, target: str, body: bytes) -> tuple[int, dict[str, Any]]:
+        try:
+            return 200, self._route(method, urlsplit(target).path, parse_qs(urlsplit(target).query), body)
+        except InvalidParameterError as error:
+            return 400, {"error": "bad_request", "reason": str(error)}
+        except UnknownRouteError:
+            return 404, {"error": "not_found", "reason": f"nothing is served at {method} {target}"}
+        except (concurrent.futures.TimeoutError, LoopEndedError):
+            return 503, {"error": "not_answering", "reason": "the host's loop does not answer"}
+
+    def _route(self, method: str, path: str, query: Mapping[str, list[str]], body: bytes) -> dict[str, Any]:
+        controls = self._controls
+        if method == "GET" and path == "/journal":
+            return self._journal(query)
+        if method == "GET" and path in _READS:
+            return self._in_loop(lambda: _READS[path](controls))
+        if method == "POST" and path in _WRITES:
+            wanted = _json_object(body)
+            return self._in_loop(lambda: _WRITES[path](controls, wanted))
+        if method == "DELETE" and path == "/faults":
+            return self._in_loop(controls.switch_off)
+        if method == "DELETE" and path.startswith("/faults/"):
+            name = unquote(path.removeprefix("/faults/"))
+            return self._in_loop(lambda: controls.switch_off(name))
+        raise UnknownRouteError
+
+    def _journal(self, query: Mapping[str, list[str]]) -> dict[str, Any]:
+        since = _query_number(query, "since", 0)
+        limit = _query_number(query, "limit", None)
+        wait_seconds = _query_number(query, "wait_seconds", 0)
+        if wait_seconds:
+            grown = self._in_loop(lambda: self._desk.wait_for_entry(since))
+            concurrent.futures.wait([grown], timeout=min(wait_seconds, JOURNAL_WAIT_SECONDS_MAX))
+            grown.cancel()
+        entries = self._in_loop(lambda: self._controls.journal(since))[:limit]
+        lines = [entry_to_json(since + offset, entry) for offset, entry in enumerate(entries)]
+        return {"entries": lines, "next": since + len(lines)}
+
+    def _in_loop(self, function: Callable[[], T]) -> T:
+        return self._loop.call(function).result(ADMIN_ANSWER_SECONDS_MAX)
+
+
+def _json_object(body: bytes) -> dict[str, Any]:
+    try:
+        return read_object("the body", json.loads(body or b"{}"))
+    except (ValueError, RecursionError):
+        raise InvalidParameterError("the body is no JSON") from None
+
+
+def _query_number(query: Mapping[str, list[str]], key: str, default: Any) -> Any:
+    if key not in query:
+        return default
+    text = query[key][0]
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidParameterError(f"{key} is a whole number from 0 on, not {text!r}")
+    return int(text)
+
+
+class AdminServer(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+
+    def __init__(self, host: str, port: int, admin: Admin) -> None:
+        """Binds. Raises OSError."""
+        super().__init__((host, port), _Handler)
+        self.admin = admin
+        self._open: dict[socket.socket, None] = {}
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name="oldhost-admin", daemon=True)
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends at once, kept-alive connections too."""
+        self._closing = True
+        if self._thread.is_alive():
+            socket.create_connection(
+                (str(self.server_address[0]), self.port)
+            ).close()  # wakes the thread out of its wait
+            self._thread.join()
+        self.server_close()
+        for sock in list(self._open):
+            _shut(sock)
+
+    def _serve(self) -> None:
+        while not self._closing:
+            self.handle_request()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that has gone is no news; anything else is printed as ever."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._open[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+
+def _shut(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # its own thread may be quicker
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # head and body leave together
+
+    def do_GET(self) -> None:
+        self._respond()
+
+    def do_POST(self) -> None:
+        self._respond()
+
+    def do_DELETE(self) -> None:
+        self._respond()
+
+    def _respond(self) -> None:
+        length = self.headers.get("Content-Length", "0")
+        if not (length.isascii() and length.isdigit()) or int(length) > ADMIN_BODY_BYTES_MAX:
+            self.close_connection = True
+            status, answer = 400, {"error": "bad_request", "reason": "the body has no length, or is over 1 MiB"}
+        else:
+            admin = cast("AdminServer", self.server).admin
+            status, answer = admin.respond(self.command, self.path, self.rfile.read(int(length)))
+        body = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        """Silent: standard output belongs to the ready line."""

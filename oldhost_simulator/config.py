@@ -1,0 +1,30 @@
+"""What a simulator can be told at its start. Units are last in a name."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Port 0 takes a free port; `first_nonce` counts only where the state file holds nothing yet."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    admin_port: int = 0
+    latency_ms: float = 400.0
+    jitter_ms: float = 0.0
+    ban_seconds: float = 900.0
+    state_file: Path | None = None
+    seed: int = 0
+    first_nonce: int = 1
+    check_operations: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("latency_ms", "jitter_ms", "ban_seconds"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} is a finite number from 0 on, not {getattr(self, name)}")
+        for name in ("port", "admin_port"):
+            if not 0 <= getattr(self, name) <= 65535:
+                raise ValueError(f"{name} is a port from 0 to 65535, not {getattr(self, name)}")
+        if self.first_nonce < 0:
+            raise ValueError(f"first_nonce is a whole number from 0 on, not {self.first_nonce}")

@@ -1,0 +1,54 @@
+"""The one connection: its socket, what was read from it, and whether a request of it is in process.
+
+Reading and writing never block and never raise for what a peer may do: a peer that is gone is a fact, not an error.
+"""
+
+import socket
+import struct
+from dataclasses import dataclass, field
+
+from oldhost_simulator.limits import READ_BYTES
+from oldhost_simulator.wire import RequestReader
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    sock: socket.socket
+    number: int
+    reader: RequestReader = field(default_factory=RequestReader)
+    watched: bool = False
+    in_process: bool = False
+    hanging: bool = False
+    gone: bool = False
+    idle_since: float = 0.0
+
+    def read(self) -> bool:
+        """Takes what has come; False when the peer has closed or reset the connection."""
+        try:
+            data = self.sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self.reader.feed(data)
+        return bool(data)
+
+    def write(self, data: bytes) -> bool:
+        """False when the peer is gone, or has not read for so long that an answer no longer fits in its buffer."""
+        if self.gone:
+            return False
+        try:
+            return self.sock.send(data) == len(data)
+        except OSError:
+            return False
+
+    def close(self, *, reset: bool = False) -> None:
+        self.gone = True
+        if reset:
+            reset_on_close(self.sock)
+        self.sock.close()
+
+
+def reset_on_close(sock: socket.socket) -> None:
+    """Closing it will send RST instead of FIN."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,0 +1,203 @@
+"""The switchboard of faults: which are on, and whether one fires for this call.
+
+A fault fires with a `probability` (drawn from a seeded generator), or the `next` N times and then never again, or,
+with neither, always. It fires for calls of the kind `on` (sync, ask or any) that its `rule` fits; the first `skip` of
+these are let pass. Faults are looked at in the order in which they were switched on. Several of one name can be on at
+once under different labels.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from oldhost_simulator.host import Rejection
+from oldhost_simulator.operation import Call
+from oldhost_simulator.parameters import (
+    InvalidParameterError,
+    read_choice,
+    read_flag,
+    read_number,
+    read_object,
+    read_only,
+    read_text,
+    read_whole_number,
+)
+
+ENDINGS: Final = ("drop_before", "apply_late", "drop_after", "cut_reply", "garbage", "hang")
+GARBAGE: Final = ("bytes", "not_json", "status", "other_nonce")
+
+PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "slow": {"extra_ms": 1000.0},
+    "busy": {"retry_after": 1.0},
+    "reject": {"consume": True, "reason": "refused by a rule"},
+    "drop_before": {"reset": False},
+    "drop_after": {"reset": False},
+    "apply_late": {"delay_ms": 1000.0},
+    "cut_reply": {},
+    "garbage": {"applied": True, "reply": "bytes"},
+    "refuse": {},
+    "hang": {"seconds": 60.0, "applied": False},
+    "idle_close": {"after_ms": 1000.0},
+}
+"""Each fault's own parameters with their defaults."""
+
+_COMMON: Final = ("name", "label", "on", "probability", "next", "skip", "rule")
+_RULE_FIELDS: Final = ("entity_type", "entity_id", "event_type", "nonce", "field", "equals")
+_MISSING: Final = object()
+
+
+@dataclass(slots=True)
+class Fault:
+    name: str
+    label: str
+    on: str = "sync"
+    probability: float | None = None
+    next: int | None = None
+    skip: int = 0
+    rule: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    fired: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        common = {name: getattr(self, name) for name in _COMMON}
+        return {**common, **self.parameters, "fired": self.fired}
+
+    def fits(self, call: Call) -> bool:
+        return self.on in {"any", call.kind} and all(self._holds(name, call) for name in self.rule if name != "equals")
+
+    def _holds(self, name: str, call: Call) -> bool:
+        if name == "nonce":
+            return bool(call.nonce == self.rule["nonce"])
+        path, expected = (self.rule["field"], self.rule["equals"]) if name == "field" else (name, self.rule[name])
+        value: Any = call.body
+        for step in path.split("."):
+            value = value.get(step, _MISSING) if isinstance(value, dict) else _MISSING
+        return bool(value == expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What becomes of one call: how much longer it takes and how it ends. No `ending` is a plain answer."""
+
+    extra_seconds: float = 0.0
+    ending: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+PLAIN: Final = Plan()
+
+
+class Switchboard:
+    """Holds the faults; fits `host.Whims`."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._faults: dict[str, Fault] = {}
+
+    def faults(self) -> list[dict[str, Any]]:
+        return [fault.to_json() for fault in self._faults.values()]
+
+    def switch_on(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """Switches a fault on, in the place of the one with the same label. Raises InvalidParameterError saying what is wrong."""
+        fault = read_fault(wanted)
+        self._faults.pop(fault.label, None)
+        self._faults[fault.label] = fault
+        return fault.to_json()
+
+    def switch_off(self, name: str | None = None) -> int:
+        """All faults, or those with that label or name; how many that were."""
+        gone = [label for label, fault in self._faults.items() if name in {None, label, fault.name}]
+        for label in gone:
+            del self._faults[label]
+        return len(gone)
+
+    # ------------------------------------------------------------------------------------------------- firing
+
+    def plan(self, call: Call) -> Plan:
+        if not self._faults:
+            return PLAIN
+        slow = self._fire(("slow",), call)
+        extra_seconds = slow.parameters["extra_ms"] / 1000 if slow else 0.0
+        ending = self._fire(ENDINGS, call)
+        if ending is None:
+            return Plan(extra_seconds)
+        return Plan(extra_seconds, ending.name, ending.parameters)
+
+    def busy_seconds(self, call: Call) -> float | None:
+        fault = self._fire(("busy",), call)
+        return None if fault is None else float(fault.parameters["retry_after"])
+
+    def rejection(self, call: Call) -> Rejection | None:
+        fault = self._fire(("reject",), call)
+        return None if fault is None else Rejection(fault.parameters["reason"], fault.parameters["consume"])
+
+    def refuses_connection(self) -> bool:
+        return self._fire(("refuse",), None) is not None
+
+    def idle_close_seconds(self) -> float | None:
+        """After how long an idle connection may be closed; whether it is, `closes_idle` decides at that time."""
+        spans = [fault.parameters["after_ms"] / 1000 for fault in self._faults.values() if fault.name == "idle_close"]
+        return min(spans, default=None)
+
+    def closes_idle(self) -> bool:
+        return self._fire(("idle_close",), None) is not None
+
+    def _fire(self, names: tuple[str, ...], call: Call | None) -> Fault | None:
+        for fault in self._faults.values():
+            if fault.name in names and (call is None or fault.fits(call)) and self._draw(fault):
+                fault.fired += 1
+                return fault
+        return None
+
+    def _draw(self, fault: Fault) -> bool:
+        if fault.next == 0:
+            return False
+        if fault.skip > 0:
+            fault.skip -= 1
+            return False
+        if fault.probability is not None and self._random.random() >= fault.probability:
+            return False
+        if fault.next is not None:
+            fault.next -= 1
+        return True
+
+
+# ----------------------------------------------------------------------------------------------------- reading
+
+
+def read_fault(wanted: Mapping[str, Any]) -> Fault:
+    """A fault from its JSON. Raises InvalidParameterError saying what is wrong."""
+    name = read_choice("name", wanted.get("name"), tuple(PARAMETERS))
+    own = PARAMETERS[name]
+    read_only(wanted, (*_COMMON, *own), name)
+    probability, next_times = wanted.get("probability"), wanted.get("next")
+    return Fault(
+        name=name,
+        label=read_text("label", wanted.get("label", name)),
+        on=read_choice("on", wanted.get("on", "sync"), ("sync", "ask", "any")),
+        probability=None if probability is None else read_number("probability", probability, up_to=1),
+        next=None if next_times is None else read_whole_number("next", next_times),
+        skip=read_whole_number("skip", wanted.get("skip", 0)),
+        rule=_rule(wanted.get("rule", {})),
+        parameters={key: _parameter(key, wanted.get(key, default), default) for key, default in own.items()},
+    )
+
+
+def _rule(value: Any) -> Mapping[str, Any]:
+    rule = read_object("rule", value)
+    read_only(rule, _RULE_FIELDS, "a rule")
+    if ("field" in rule) != ("equals" in rule):
+        raise InvalidParameterError('a rule on a field has both: {"field": "payload.status", "equals": "Bad"}')
+    read_text("field", rule.get("field", ""))
+    return dict(rule)
+
+
+def _parameter(key: str, value: Any, default: Any) -> Any:
+    if key == "reply":
+        return read_choice(key, value, GARBAGE)
+    if isinstance(default, bool):
+        return read_flag(key, value)
+    if isinstance(default, str):
+        return read_text(key, value)
+    return read_number(key, value)

@@ -1,0 +1,129 @@
+"""One thread that waits for sockets, for due times, and for questions from other threads.
+
+Everything that touches OldHost's state runs here, so nothing needs a lock. A callback that raises ends the loop:
+a host whose books may be wrong must not go on answering; `crash` then holds what was raised.
+"""
+
+import selectors
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from oldhost_simulator.clock import Clock
+from oldhost_simulator.limits import TIMER_RESOLUTION_SECONDS
+from oldhost_simulator.timers import Timers
+
+T = TypeVar("T")
+
+
+class LoopEndedError(Exception):
+    """The host has stopped; asking again changes nothing."""
+
+
+class Loop:
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.timers = Timers()
+        self.crash: BaseException | None = None
+        self._selector = selectors.DefaultSelector()
+        self._asked: deque[Callable[[], None]] = deque()
+        self._waker, self._woken = socket.socketpair()
+        self._waker.setblocking(False)
+        self._woken.setblocking(False)
+        self._stopping = False
+        self._ended = False
+        self.watch(self._woken, self._drain_wakes)
+
+    # ---------------------------------------------------------------------------------------- in the loop's thread
+
+    def watch(self, sock: socket.socket, readable: Callable[[], None]) -> None:
+        self._selector.register(sock, selectors.EVENT_READ, readable)
+
+    def unwatch(self, sock: socket.socket) -> None:
+        self._selector.unregister(sock)
+
+    def run(self) -> None:
+        try:
+            while not self._stopping:
+                self._run_once()
+        except BaseException as error:
+            self.crash = error
+            raise
+        finally:
+            self.close()
+
+    def _run_once(self) -> None:
+        for key, _ in self._selector.select(self._span()):
+            if key.fileobj in self._selector.get_map():  # an earlier callback of this round may have closed it
+                key.data()
+        self._answer_all()
+        while (callback := self.timers.pop_due(self.clock.now())) is not None:
+            callback()
+
+    def _span(self) -> float | None:
+        """How long to wait for sockets: epoll knows only whole milliseconds and rounds up, so the rest is slept."""
+        due = self.timers.next_due()
+        if due is None:
+            return None
+        left = due - self.clock.now()
+        if left <= 0:
+            return 0
+        if left < TIMER_RESOLUTION_SECONDS:
+            time.sleep(left)
+            return 0
+        return left - left % TIMER_RESOLUTION_SECONDS - TIMER_RESOLUTION_SECONDS / 2
+
+    def _drain_wakes(self) -> None:
+        self._woken.recv(4096)
+
+    def close(self) -> None:
+        self._selector.close()
+        self._woken.close()
+        self._waker.close()
+        self._ended = True
+        self._answer_all()
+
+    def _answer_all(self) -> None:
+        while self._asked:
+            try:
+                answer = self._asked.popleft()
+            except IndexError:  # after the end, several threads may be here
+                return
+            answer()
+
+    # ------------------------------------------------------------------------------------------ from other threads
+
+    def call(self, function: Callable[[], T]) -> "Future[T]":
+        """Runs it in the loop's thread; what it raises is the future's. Raises LoopEndedError there when it is too late."""
+        future: Future[T] = Future()
+
+        def answer() -> None:
+            try:
+                if self._ended:
+                    raise LoopEndedError
+                future.set_result(function())
+            except Exception as error:  # noqa: BLE001 - it belongs to who asked
+                future.set_exception(error)
+
+        self._asked.append(answer)
+        if self._ended:
+            self._answer_all()
+        else:
+            self._wake()
+        return future
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._waker.send(b"w")
+        except BlockingIOError:
+            pass  # it is awake: its pipe is full of wakes
+        except OSError:
+            if not self._stopping and self.crash is None:
+                raise

@@ -1,0 +1,68 @@
+"""The simulator as a process: options in, one JSON line with both addresses out, then it serves until told to end."""
+
+import argparse
+import dataclasses
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from oldhost_simulator.config import Config
+from oldhost_simulator.simulator import Simulator
+from oldhost_simulator.state_file import StateFileError
+
+
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(
+        prog="oldhost-sync simulator",
+        description="Plays OldHost: one connection, one thread, a strict nonce, a ban for a replay.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    options.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    options.add_argument("--port", type=int, default=9400, help="OldHost's port; 0 takes a free one")
+    options.add_argument(
+        "--admin-port", type=int, default=9401, help="port for faults, journal and counts; 0: a free one"
+    )
+    options.add_argument("--latency-ms", type=float, default=400.0, help="time for each request")
+    options.add_argument("--jitter-ms", type=float, default=0.0, help="the latency varies by so much, up and down")
+    options.add_argument("--ban-seconds", type=float, default=900.0, help="length of the ban after a replay")
+    options.add_argument("--state-file", type=Path, help="keeps nonce, records, journal and ban over a restart")
+    options.add_argument("--seed", type=int, default=0, help="of faults by probability, and of the jitter")
+    options.add_argument("--first-nonce", type=int, default=1, help="the nonce a new host expects first")
+    options.add_argument(
+        "--any-body",
+        dest="check_operations",
+        action="store_false",
+        help="take any JSON object, not only one with the fields of an operation",
+    )
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serves until SIGINT or SIGTERM. 0: told to end; 1: could not start, or crashed; 2: wrong options."""
+    options = parser()
+    given = vars(options.parse_args(argv))
+    try:
+        config = Config(**{field.name: given[field.name] for field in dataclasses.fields(Config)})
+    except ValueError as error:
+        options.error(str(error))
+    simulator = Simulator(config)
+
+    def end(_signum: int, _frame: FrameType | None) -> None:
+        simulator.ended.set()
+
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, end)
+    try:
+        simulator.start()
+    except (OSError, StateFileError) as error:
+        sys.stderr.write(f"The simulator can't start on {config.host}: {error}\n")
+        return 1
+    sys.stdout.write(json.dumps({"oldhost": simulator.url, "admin": simulator.admin_url}) + "\n")
+    sys.stdout.flush()
+    simulator.ended.wait()
+    crashed = simulator.crash is not None
+    simulator.stop()
+    return 1 if crashed else 0

@@ -1,0 +1,267 @@
+"""OldHost's port: one connection, one request at a time, all in the loop's one thread.
+
+While a request is in process nothing more is read from its connection, as nothing would be by a single-threaded host:
+what the client sends meanwhile waits in the kernel. A client that leaves is therefore noticed when its request is
+done; that request is applied all the same, and until then the connection counts as in use and a new one is told so.
+A client that leaves an idle connection is noticed at once. One that neither sends nor closes (stopped, or behind a
+dead network) keeps the connection for ever.
+
+During a ban a request takes its usual time before it gets its 403; a connection too many is told so at once.
+"""
+
+import socket
+from functools import partial
+
+from oldhost_simulator.connection import Connection, reset_on_close
+from oldhost_simulator.counters import Counters
+from oldhost_simulator.desk import Desk
+from oldhost_simulator.faults import Plan, Switchboard
+from oldhost_simulator.garbage import garbage
+from oldhost_simulator.limits import BACKLOG, LINGER_SECONDS, LINGERING_MAX, READ_BYTES
+from oldhost_simulator.loop import Loop
+from oldhost_simulator.operation import Call, understand
+from oldhost_simulator.pace import Pace
+from oldhost_simulator.wire import CONNECTION_IN_USE, Request, encode
+
+
+class Server:
+    def __init__(
+        self, loop: Loop, desk: Desk, faults: Switchboard, pace: Pace, counters: Counters, *, check_operations: bool
+    ) -> None:
+        self._loop = loop
+        self._desk = desk
+        self._faults = faults
+        self._pace = pace
+        self._counters = counters
+        self._check_operations = check_operations
+        self._listener: socket.socket | None = None
+        self._current: Connection | None = None
+        self._lingering: dict[socket.socket, None] = {}
+
+    def listen(self, host: str, port: int) -> int:
+        """Binds and starts to listen; the port it is. Raises OSError."""
+        self._listener = socket.create_server((host, port), backlog=BACKLOG)
+        self._listener.setblocking(False)
+        self._loop.watch(self._listener, self._accept)
+        bound: int = self._listener.getsockname()[1]
+        return bound
+
+    def close(self) -> None:
+        """After the loop has ended. A request still in process dies with the host."""
+        sockets = [self._listener, self._current.sock if self._current else None, *self._lingering]
+        for sock in sockets:
+            if sock is not None:
+                sock.close()
+
+    # -------------------------------------------------------------------------------------------- connections
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            sock.setblocking(False)
+            if self._faults.refuses_connection():
+                self._counters.reset_connections += 1
+                reset_on_close(sock)
+                sock.close()
+                continue
+            if self._current is not None and not self._current.in_process:
+                self._readable(self._current)  # it may have been closed just before this one came
+            if self._current is None:
+                self._adopt(sock)
+            else:
+                self._refuse(sock)
+
+    def _adopt(self, sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._counters.connections += 1
+        self._current = Connection(sock, self._counters.connections)
+        self._rest(self._current)
+
+    def _refuse(self, sock: socket.socket) -> None:
+        self._counters.refused_connections += 1
+        try:
+            sock.send(CONNECTION_IN_USE)
+        except OSError:
+            sock.close()
+        else:
+            self._linger(sock)
+
+    def _linger(self, sock: socket.socket) -> None:
+        """Closes a connection that was answered, but reads on for a while: a reset would take the answer along."""
+        try:
+            sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            sock.close()
+            return
+        if len(self._lingering) >= LINGERING_MAX:
+            sock.close()
+            return
+        self._lingering[sock] = None
+        self._loop.watch(sock, partial(self._drain, sock))
+        self._loop.timers.at(self._loop.clock.now() + LINGER_SECONDS, partial(self._end_linger, sock))
+
+    def _drain(self, sock: socket.socket) -> None:
+        try:
+            over = not sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            over = True
+        if over:
+            self._end_linger(sock)
+
+    def _end_linger(self, sock: socket.socket) -> None:
+        if sock in self._lingering:
+            del self._lingering[sock]
+            self._loop.unwatch(sock)
+            sock.close()
+
+    def _rest(self, connection: Connection) -> None:
+        """The connection has nothing in process: wait for its next request, or for its end."""
+        if connection.gone:
+            self._release(connection)
+            return
+        if not connection.watched:
+            connection.watched = True
+            self._loop.watch(connection.sock, partial(self._readable, connection))
+        connection.idle_since = self._loop.clock.now()
+        self._expect_idle_close(connection)
+
+    def _unwatch(self, connection: Connection) -> None:
+        if connection.watched:
+            connection.watched = False
+            self._loop.unwatch(connection.sock)
+
+    def _release(self, connection: Connection, *, reset: bool = False, linger: bool = False) -> None:
+        """The end of a connection: the next one may come."""
+        self._unwatch(connection)
+        self._current = None
+        if linger and not connection.gone:
+            self._linger(connection.sock)
+        else:
+            connection.close(reset=reset)
+
+    def _readable(self, connection: Connection) -> None:
+        if connection.read():
+            self._advance(connection)
+        else:
+            self._release(connection)
+
+    # ----------------------------------------------------------------------------------------------- requests
+
+    def _advance(self, connection: Connection) -> None:
+        """Takes the requests that are read whole, one after the other; the rest of a request must still come."""
+        while connection is self._current and not connection.in_process:
+            request = connection.reader.next_request()
+            if request is None:
+                self._rest(connection)
+                return
+            self._begin(connection, request)
+
+    def _begin(self, connection: Connection, request: Request) -> None:
+        now = self._loop.clock.now()
+        self._counters.begin_request(now)
+        call = understand(request, now, connection.number, check_operations=self._check_operations)
+        plan = self._faults.plan(call)
+        if plan.ending in {"drop_before", "apply_late"}:
+            self._drop(connection, call, plan, now)
+            return
+        connection.in_process = True
+        due = now + self._pace.next_seconds() + plan.extra_seconds
+        if due <= now:
+            self._finish(connection, call, plan, last=request.last)
+            return
+        self._unwatch(connection)
+        self._loop.timers.at(due, partial(self._finish_and_advance, connection, call, plan, last=request.last))
+
+    def _drop(self, connection: Connection, call: Call, plan: Plan, now: float) -> None:
+        self._counters.end_request(now)
+        self._release(connection, reset=plan.parameters.get("reset", False))
+        if plan.ending == "apply_late":
+            due = now + plan.parameters["delay_ms"] / 1000
+            self._loop.timers.at(due, partial(self._apply_late, call))
+
+    def _apply_late(self, call: Call) -> None:
+        self._desk.settle(call, self._loop.clock.now(), late=True)
+
+    def _finish_and_advance(self, connection: Connection, call: Call, plan: Plan, *, last: bool) -> None:
+        self._finish(connection, call, plan, last=last)
+        self._advance(connection)
+
+    def _finish(self, connection: Connection, call: Call, plan: Plan, *, last: bool) -> None:
+        parameters = plan.parameters
+        applies = parameters.get("applied", True)
+        answer = self._desk.settle(call, self._loop.clock.now()) if applies else None
+        if plan.ending == "hang":
+            self._hang(connection, parameters["seconds"])
+        elif plan.ending == "garbage":
+            reply, goes_on = garbage(parameters["reply"], call)
+            self._reply(connection, reply, last=last or not goes_on)
+        else:
+            assert answer is not None, "only a hang and garbage can be without an answer"
+            reply = encode(answer, last=last)
+            if plan.ending == "cut_reply":
+                reply = reply[: len(reply) // 2]
+            elif plan.ending == "drop_after":
+                reply = b""
+            self._reply(connection, reply, last=last or plan.ending is not None, reset=parameters.get("reset", False))
+
+    def _reply(self, connection: Connection, reply: bytes, *, last: bool, reset: bool = False) -> None:
+        """A client that has gone costs only the reply: what was read whole from it is still served."""
+        sent = not reply or connection.write(reply)
+        connection.in_process = False
+        self._counters.end_request(self._loop.clock.now())
+        if last:
+            self._release(connection, reset=reset, linger=not reset)
+        elif not sent:
+            self._unwatch(connection)
+            connection.close()
+
+    def _hang(self, connection: Connection, seconds: float) -> None:
+        self._unwatch(connection)
+        connection.hanging = True
+        self._loop.timers.at(self._loop.clock.now() + seconds, partial(self._end_hang, connection))
+
+    def _end_hang(self, connection: Connection) -> None:
+        if connection.hanging:
+            connection.hanging = False
+            connection.in_process = False
+            self._counters.end_request(self._loop.clock.now())
+            self._release(connection)
+
+    # ---------------------------------------------------------------------------------- by the admin and by faults
+
+    def close_connection(self) -> bool:
+        """Closes the connection, if there is one. A request in process is still done; a hang ends."""
+        connection = self._current
+        if connection is None or connection.gone:
+            return False
+        if connection.hanging:
+            self._end_hang(connection)
+        elif connection.in_process:
+            self._unwatch(connection)
+            connection.close()
+        else:
+            self._release(connection)
+        return True
+
+    def faults_changed(self) -> None:
+        if self._current is not None and not self._current.in_process:
+            self._expect_idle_close(self._current)
+
+    def _expect_idle_close(self, connection: Connection) -> None:
+        seconds = self._faults.idle_close_seconds()
+        if seconds is not None:
+            due = connection.idle_since + seconds
+            self._loop.timers.at(due, partial(self._idle_close, connection, connection.idle_since))
+
+    def _idle_close(self, connection: Connection, idle_since: float) -> None:
+        if connection is not self._current or connection.in_process or connection.idle_since != idle_since:
+            return
+        seconds = self._faults.idle_close_seconds()
+        if seconds is not None and self._loop.clock.now() >= idle_since + seconds and self._faults.closes_idle():
+            self._release(connection)

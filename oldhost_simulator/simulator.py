@@ -1,0 +1,126 @@
+"""The parts put together: host, faults, state file, OldHost's port and the admin port, in two threads.
+
+with Simulator(Config(latency_ms=5)) as simulator:
+    ... simulator.url ... simulator.admin_url ...
+"""
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, TypeVar
+
+from oldhost_simulator.admin import Admin, AdminServer
+from oldhost_simulator.clock import Clock
+from oldhost_simulator.config import Config
+from oldhost_simulator.controls import Controls
+from oldhost_simulator.counters import Counters
+from oldhost_simulator.desk import Desk
+from oldhost_simulator.faults import Switchboard
+from oldhost_simulator.host import Host
+from oldhost_simulator.limits import ADMIN_ANSWER_SECONDS_MAX
+from oldhost_simulator.loop import Loop
+from oldhost_simulator.pace import Pace
+from oldhost_simulator.server import Server
+from oldhost_simulator.state_file import StateFile
+
+T = TypeVar("T")
+
+
+class Simulator:
+    """Starts once; for a restart make a new one with the same state file (and the same ports, if they matter)."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.ended = threading.Event()
+        self.port = 0
+        self.admin_port = 0
+        self._state_file: StateFile | None = None
+        self._admin_server: AdminServer | None = None
+        self._loop: Loop | None = None
+        self._server: Server | None = None
+        self._controls: Controls | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.config.host}:{self.port}"
+
+    @property
+    def admin_url(self) -> str:
+        return f"http://{self.config.host}:{self.admin_port}"
+
+    @property
+    def crash(self) -> BaseException | None:
+        """What ended the host against its will."""
+        return self._loop.crash if self._loop is not None else None
+
+    def control(self, act: Callable[[Controls], T]) -> T:
+        """Does what the admin port would, without HTTP: `simulator.control(Controls.stats)`. Raises what that raises."""
+        assert self._loop is not None, "the simulator has not been started"
+        assert self._controls is not None, "the simulator has not been started"
+        controls = self._controls
+        return self._loop.call(lambda: act(controls)).result(ADMIN_ANSWER_SECONDS_MAX)
+
+    def start(self) -> None:
+        """Both ports are open when it returns. Raises OSError (a port is taken) and StateFileError."""
+        try:
+            self._build()
+        except BaseException:
+            self._close()
+            raise
+
+    def stop(self) -> None:
+        """Ends as a kill would: what is in process is not finished, what was answered is in the state file."""
+        if self._loop is not None and self._thread is not None:
+            self._loop.stop()
+            self._thread.join()
+        self._close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _build(self) -> None:
+        config = self.config
+        host = Host(first_nonce=config.first_nonce, ban_seconds=config.ban_seconds)
+        if config.state_file is not None:
+            self._state_file = StateFile(config.state_file, first_nonce=config.first_nonce)
+            host = Host(first_nonce=self._state_file.first_nonce, ban_seconds=config.ban_seconds)
+            for fact in self._state_file.facts():
+                host.apply(fact)
+        clock = Clock()
+        loop = self._loop = Loop(clock)
+        faults = Switchboard(config.seed)
+        pace = Pace(latency_ms=config.latency_ms, jitter_ms=config.jitter_ms, seed=config.seed)
+        counters = Counters(started_at=clock.now())
+        desk = Desk(host, faults, counters, self._state_file)
+        self._server = Server(loop, desk, faults, pace, counters, check_operations=config.check_operations)
+        controls = self._controls = Controls(clock, desk, faults, pace, counters, self._server)
+        self._admin_server = AdminServer(config.host, config.admin_port, Admin(loop, desk, controls))
+        self.admin_port = self._admin_server.port
+        self.port = self._server.listen(config.host, config.port)
+        self._thread = threading.Thread(target=self._run, args=(loop,), name="oldhost", daemon=True)
+        self._thread.start()
+        self._admin_server.start()
+
+    def _run(self, loop: Loop) -> None:
+        try:
+            loop.run()
+        finally:
+            self.ended.set()
+
+    def _close(self) -> None:
+        if self._admin_server is not None:
+            self._admin_server.stop()
+        if self._server is not None:
+            self._server.close()
+        if self._loop is not None and self._thread is None:
+            self._loop.close()
+        if self._state_file is not None:
+            self._state_file.close()
+        self._admin_server = self._server = self._state_file = None

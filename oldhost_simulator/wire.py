@@ -1,0 +1,147 @@
+"""HTTP/1.1 as bytes: requests out of a stream, answers into one. No socket here.
+
+Only what the contract needs: a request line, headers, a body of known length. A request that can't be framed
+(no length, an endless head) is answered as malformed and ends its connection, since nobody knows where the next one begins.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from oldhost_simulator.limits import BODY_BYTES_MAX, DISCARDED_BODY_BYTES_MAX, HEAD_BYTES_MAX
+
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    403: "Forbidden",
+    422: "Unprocessable Content",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, read whole. `problem` says why it is malformed as HTTP; `last` that its connection ends with it."""
+
+    method: str
+    path: str
+    nonces: tuple[str, ...] = ()
+    body: bytes = b""
+    problem: str | None = None
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status and JSON body; `retry_after` in it is repeated in the header of that name, in whole seconds."""
+
+    status: int
+    body: Mapping[str, Any]
+
+
+def encode(answer: Answer, *, last: bool = False) -> bytes:
+    """The answer on the wire; `last` announces that the connection ends with it."""
+    body = json.dumps(answer.body).encode()
+    head = [f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}", "Content-Type: application/json"]
+    retry_after = answer.body.get("retry_after")
+    if retry_after is not None:
+        head.append(f"Retry-After: {math.ceil(retry_after)}")
+    if last:
+        head.append("Connection: close")
+    head.append(f"Content-Length: {len(body)}")
+    return "\r\n".join(head).encode("ascii") + b"\r\n\r\n" + body
+
+
+CONNECTION_IN_USE: Final = encode(Answer(503, {"error": "connection_in_use"}), last=True)
+
+
+class RequestReader:
+    """Takes bytes as they come, gives requests as they are complete."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._too_big: Request | None = None
+        self._to_discard = 0
+        self._broken = False
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def next_request(self) -> Request | None:
+        """The next whole request, or None until there is one. After a request with `last` there is never another."""
+        if self._broken:
+            self._buffer.clear()
+            return None
+        if self._too_big is not None:
+            return self._discard()
+        return self._parse()
+
+    def _parse(self) -> Request | None:
+        while self._buffer.startswith(b"\r\n"):  # RFC 9112 2.2: an empty line before a request line is ignored
+            del self._buffer[:2]
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0 or end > HEAD_BYTES_MAX:
+            return self._break("the head is over 16 KiB") if len(self._buffer) > HEAD_BYTES_MAX else None
+        lines = self._buffer[:end].decode("latin-1").split("\r\n")
+        words = lines[0].split(" ")
+        if len(words) != 3 or words[2] not in {"HTTP/1.1", "HTTP/1.0"}:
+            return self._break("no HTTP/1.1 request line")
+        headers: dict[str, list[str]] = {}
+        for line in lines[1:]:
+            name, colon, value = line.partition(":")
+            if not colon:
+                return self._break("a header without a colon")
+            headers.setdefault(name.lower(), []).append(value.strip())
+        length = _body_length(headers)
+        if isinstance(length, str):
+            return self._break(length)
+        last = words[2] == "HTTP/1.0" or "close" in ",".join(headers.get("connection", ())).lower()
+        return self._take(words[0], words[1], tuple(headers.get("x-nonce", ())), end + 4, length, last=last)
+
+    def _take(
+        self, method: str, path: str, nonces: tuple[str, ...], start: int, length: int, *, last: bool
+    ) -> Request | None:
+        if length > DISCARDED_BODY_BYTES_MAX:
+            return self._break("the body is over 64 KiB")
+        if length > BODY_BYTES_MAX:
+            self._too_big = Request(method, path, nonces, problem="the body is over 64 KiB", last=last)
+            self._to_discard = length
+            del self._buffer[:start]
+            return self._discard()
+        if len(self._buffer) < start + length:
+            return None
+        body = bytes(self._buffer[start : start + length])
+        del self._buffer[: start + length]
+        self._broken = last
+        return Request(method, path, nonces, body, last=last)
+
+    def _discard(self) -> Request | None:
+        read = min(self._to_discard, len(self._buffer))
+        del self._buffer[:read]
+        self._to_discard -= read
+        if self._to_discard:
+            return None
+        request, self._too_big = self._too_big, None
+        self._broken = request is not None and request.last
+        return request
+
+    def _break(self, problem: str) -> Request:
+        self._broken = True
+        self._buffer.clear()
+        return Request("", "", problem=problem, last=True)
+
+
+def _body_length(headers: Mapping[str, list[str]]) -> int | str:
+    """The body's length in bytes, or what is wrong."""
+    if "transfer-encoding" in headers:
+        return "a body without Content-Length"
+    lengths = headers.get("content-length", ["0"])
+    if any(length != lengths[0] for length in lengths):
+        return "two different Content-Length headers"
+    text = lengths[0]
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        return "Content-Length is no whole number"
+    return int(text)
