@@ -1,0 +1,202 @@
+"""Every setting of the product: `SYNC_…` from the environment or a `.env` file, checked once, at the entry point.
+
+Nothing reads the environment at import. Temporal's own settings (`TEMPORAL_ADDRESS`, …) are the SDK's business.
+Spans are seconds and may be small, so that a demonstration can compress time; the one relation between them that
+safety rests on (the settle time) is asserted in :meth:`Settings.settle_covers_everything`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+Role = Literal["app", "viewer", "ops"]
+
+# A request is written at most so long after its row was marked SENT, or not at all (design §7, step c).
+SEND_WITHIN_SECONDS = 1.0
+# What OldHost may still do with a request that it has read when we have given up: process it, apply it late.
+SETTLE_MARGIN_SECONDS = 2.0
+
+_SHA256_HEX = re.compile(r"[0-9a-f]{64}")
+_TOKEN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+class SettingsError(Exception):
+    """A setting is missing or makes no sense: the operator's fault; its message names each one. No use trying again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiToken:
+    """Who may ask the API for what. Only the token's SHA-256 is known here."""
+
+    name: str
+    role: Role
+    sha256_hex: str
+
+
+class Settings(BaseSettings):
+    """See the module. Field `x` is set by `SYNC_X`; tests and the demo pass values by name instead."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="SYNC_",
+        env_file=".env",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        hide_input_in_errors=True,  # values may be secrets
+    )
+
+    database_url: str | None = Field(
+        default=None, repr=False, description="MariaDB: mysql+pymysql://user:password@host:3306/database"
+    )
+    oldhost_url: str | None = Field(default=None, repr=False, description="OldHost: http://address:port")
+    host: str = Field(
+        default="oldhost", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="Name of the host this writer serves"
+    )
+
+    debounce_seconds: float = Field(
+        default=120.0, ge=0, le=86_400, description="How long an LWW key must be quiet before it is sent"
+    )
+    max_wait_seconds: float = Field(
+        default=600.0, ge=0, le=86_400, description="The longest an LWW key may be held by further changes"
+    )
+    txn_per_lww: int = Field(default=3, ge=1, le=1000, description="TXN turns to one LWW turn while both wait")
+    ban_seconds: float = Field(
+        default=900.0, gt=0, le=86_400, description="How long OldHost bans; used when its answer does not say"
+    )
+    settle_seconds: float = Field(
+        default=10.0, gt=0, le=600, description="The wait after an ambiguous end before OldHost is asked"
+    )
+    request_timeout_seconds: float = Field(
+        default=5.0, gt=0, le=120, description="Total deadline of one request to OldHost"
+    )
+    sweep_seconds: float = Field(
+        default=300.0, gt=0, le=86_400, description="How often the writer looks for changes that it lost"
+    )
+    probe_seconds: float = Field(
+        default=300.0, gt=0, le=86_400, description="How often an idle writer compares nonces with OldHost"
+    )
+
+    api_tokens: Annotated[tuple[ApiToken, ...], NoDecode] = Field(
+        default=(), repr=False, description="name:role:sha256hex, comma-separated; roles app, viewer, ops"
+    )
+    api_bind: str = Field(default="127.0.0.1:8000", description="Where the API listens, address:port")
+    metrics_bind: str | None = Field(default=None, description="Where relay and worker serve /metrics, address:port")
+    alert_webhook_url: str | None = Field(default=None, repr=False, description="Alerts are posted here as JSON")
+
+    @field_validator("api_tokens", mode="before")
+    @classmethod
+    def parse_tokens(cls, value: Any) -> Any:
+        return parse_api_tokens(value) if isinstance(value, str) else value
+
+    @field_validator("api_bind", "metrics_bind")
+    @classmethod
+    def check_bind(cls, value: str | None) -> str | None:
+        if value is not None:
+            bind_address(value)
+        return value
+
+    @field_validator("oldhost_url", "alert_webhook_url")
+    @classmethod
+    def check_http(cls, value: str | None) -> str | None:
+        if value is not None and not re.match(r"^https?://[^/\s]+", value):
+            raise ValueError("give it as http://address:port")
+        return value
+
+    @field_validator("database_url")
+    @classmethod
+    def check_database(cls, value: str | None) -> str | None:
+        if value is not None and not re.match(r"^(mysql|mariadb)(\+pymysql)?://", value):
+            raise ValueError("give it as mysql+pymysql://user:password@address:port/database")
+        return value
+
+    @model_validator(mode="after")
+    def settle_covers_everything(self) -> Self:
+        """After the settle time nothing that was sent may still be applied (trap 1), or OldHost's answer is a guess.
+
+        It is counted from the row's SENT, so it covers the second within which writing may start, the request's own
+        deadline, and what OldHost does with it after that.
+        """
+        need = SEND_WITHIN_SECONDS + self.request_timeout_seconds + SETTLE_MARGIN_SECONDS
+        if self.settle_seconds < need:
+            raise ValueError(
+                f"SYNC_SETTLE_SECONDS is {self.settle_seconds:g}, and must be {need:g} or more: {SEND_WITHIN_SECONDS:g} s "
+                f"to start writing + SYNC_REQUEST_TIMEOUT_SECONDS {self.request_timeout_seconds:g} s "
+                f"+ {SETTLE_MARGIN_SECONDS:g} s in which OldHost may apply it late"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def max_wait_caps_the_debounce(self) -> Self:
+        if self.max_wait_seconds < self.debounce_seconds:
+            raise ValueError(
+                f"SYNC_MAX_WAIT_SECONDS is {self.max_wait_seconds:g}, "
+                f"less than SYNC_DEBOUNCE_SECONDS {self.debounce_seconds:g}"
+            )
+        return self
+
+    def need_database_url(self) -> str:
+        """The database's address; SettingsError when it is not set."""
+        if self.database_url is None:
+            raise SettingsError("SYNC_DATABASE_URL is not set: mysql+pymysql://user:password@address:port/database")
+        return self.database_url
+
+    def need_oldhost_url(self) -> str:
+        """OldHost's address; SettingsError when it is not set."""
+        if self.oldhost_url is None:
+            raise SettingsError("SYNC_OLDHOST_URL is not set: http://address:port")
+        return self.oldhost_url
+
+
+def load_settings(**values: Any) -> Settings:
+    """The settings of this process, `values` first; SettingsError names every one that is wrong, never its value."""
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise SettingsError("; ".join(_told(detail) for detail in error.errors(include_input=False))) from None
+
+
+def _told(detail: Any) -> str:
+    message = str(detail["msg"]).removeprefix("Value error, ")
+    name = "_".join(str(part) for part in detail["loc"]).upper()
+    return f"SYNC_{name}: {message}" if name else message
+
+
+def parse_api_tokens(text: str) -> tuple[ApiToken, ...]:
+    """`name:role:sha256hex, …` as tokens; ValueError says which one is wrong and how, never the hash itself."""
+    tokens = tuple(
+        _parse_token(entry.strip(), number) for number, entry in enumerate(text.split(","), start=1) if entry.strip()
+    )
+    seen: dict[str, int] = {}
+    for number, token in enumerate(tokens, start=1):
+        if token.name in seen:
+            raise ValueError(f"tokens {seen[token.name]} and {number} have the same name {token.name!r}")
+        seen[token.name] = number
+    return tokens
+
+
+def _parse_token(entry: str, number: int) -> ApiToken:
+    parts = entry.split(":")
+    if len(parts) != 3:
+        raise ValueError(f"token {number} must be name:role:sha256hex; it has {len(parts)} part(s)")
+    name, role, digest = parts
+    if not _TOKEN_NAME.fullmatch(name):
+        raise ValueError(f"token {number} needs a name of letters, digits, '_', '.' or '-', at most 64")
+    if role not in get_args(Role):
+        raise ValueError(f"token {number} ({name}) has the role {role!r}; roles are {', '.join(get_args(Role))}")
+    if not _SHA256_HEX.fullmatch(digest.lower()):
+        raise ValueError(f"token {number} ({name}) needs the token's SHA-256 as 64 hexadecimal digits")
+    return ApiToken(name, role, digest.lower())  # type: ignore[arg-type]  # checked two lines above
+
+
+def bind_address(value: str) -> tuple[str, int]:
+    """`address:port` or `[address]:port` in two; ValueError otherwise. Port 0 takes a free one."""
+    address, separator, port = value.rpartition(":")
+    address = address.removeprefix("[").removesuffix("]")
+    if not separator or not address or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError("give it as address:port, for example 127.0.0.1:8000")
+    return address, int(port)
