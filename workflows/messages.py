@@ -62,12 +62,26 @@ def from_wire(item: Sequence[Any]) -> ChangeRef:
 
 
 @dataclass
+class Submission:
+    """What an application signalled, as it came (any JSON value), and a key for the retries of recording it.
+
+    `only_class`: refuse the change unless the event type's rule gives it this class (`apply_now` takes EMERGENCY only).
+    """
+
+    change: Any
+    fallback_key: str
+    source: str = "signal"
+    only_class: str = ""
+
+
+@dataclass
 class WriterInput:
     """Argument of `SyncWriterWorkflow`: `snapshot` is None on a first start (rebuild from MariaDB)."""
 
     host: str = "oldhost"
     policy: WriterPolicy = field(default_factory=WriterPolicy)
     snapshot: dict[str, Any] | None = None
+    submissions: list[Submission] = field(default_factory=list)
 
 
 # --------------------------------------------------------------------------------------------------- signals, updates
@@ -215,18 +229,19 @@ class Outstanding:
 
 
 @dataclass
-class Submission:
-    """Input of `record_submission`: what an application signalled, as it came (any JSON value), and a key for its retries."""
+class Submissions:
+    """Input of `record_submissions`: to be recorded in this order, each in its own transaction."""
 
     host: str
-    change: Any
-    fallback_key: str
-    source: str = "signal"
+    items: list[Submission] = field(default_factory=list)
 
 
 @dataclass
 class Recorded:
-    """Result of `record_submission`: `ref` None when it was refused; `refused` then says why."""
+    """Result of `record_submissions`, one per item: `ref` None when it was refused; `refused` then says why.
+
+    `processed`: an idempotent repetition of a change that has its fate already (`nonce` if it was applied).
+    """
 
     idempotency_key: str = ""
     change_id: int = 0

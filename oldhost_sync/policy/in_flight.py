@@ -1,0 +1,66 @@
+"""What has left the waiting room: batches being sent, operations bound to a nonce, and those whose end nobody knows yet.
+
+An entity with anything in here is blocked: its operations reach OldHost one after the other (invariant I4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oldhost_sync.policy.changes import CoalescingKey, EntityKey
+from oldhost_sync.policy.coalescer import Coalescer, Waiting
+
+
+class InFlight:
+    """Entries by change id, grouped: `batches` (batch number → ids in order), `bound` (ids in nonce order), `unsettled`."""
+
+    def __init__(self, coalescer: Coalescer) -> None:
+        self._coalescer = coalescer
+        self._entries: dict[int, Waiting] = {}
+        self._busy: dict[EntityKey, int] = {}
+        self.batches: dict[int, list[int]] = {}
+        self.bound: list[int] = []
+        self.unsettled: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, change_id: int) -> bool:
+        return change_id in self._entries
+
+    def __iter__(self) -> Iterator[Waiting]:
+        return iter(self._entries.values())
+
+    def enter(self, entry: Waiting) -> None:
+        entity = entry.ref.entity
+        self._entries[entry.ref.change_id] = entry
+        self._busy[entity] = self._busy.get(entity, 0) + 1
+        self._coalescer.block(entity)
+
+    def leave(self, change_id: int) -> Waiting:
+        """The operation's end is known: forget it; its entity may go on when nothing else of it is in flight."""
+        entry = self._entries.pop(change_id)
+        entity = entry.ref.entity
+        for group in (self.bound, self.unsettled):
+            if change_id in group:
+                group.remove(change_id)
+        self._busy[entity] -= 1
+        if not self._busy[entity]:
+            del self._busy[entity]
+            self._coalescer.release(entity)
+        return entry
+
+    def get(self, change_id: int) -> Waiting | None:
+        return self._entries.get(change_id)
+
+    def start(self, batch: int, entries: list[Waiting]) -> None:
+        for entry in entries:
+            if entry.ref.change_id not in self._entries:
+                self.enter(entry)
+        self.batches[batch] = [entry.ref.change_id for entry in entries]
+
+    def newest(self, key: CoalescingKey) -> int:
+        """The largest change id of this key in flight, or 0."""
+        if not self._coalescer.is_blocked(EntityKey(key.entity_type, key.entity_id)):
+            return 0
+        return max((entry.ref.change_id for entry in self if entry.ref.key == key), default=0)

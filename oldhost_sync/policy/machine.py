@@ -1,0 +1,521 @@
+"""The writer's machine: events in, actions out. Pure: no clock, no chance, no IO; time is an argument (ms).
+
+The workflow, the planner and the simulation drive this very code. Whoever drives it tells it what happened and then asks
+`decide` what to do. Authority: MariaDB knows which changes exist and what became of them; this machine knows only when and in
+which order, and rebuilds itself from MariaDB when it starts empty.
+
+Session phases: NONE → OPENING → OPEN → CLOSING → NONE; OPENING → PAUSING (asked to wait) → NONE. One path leads back to work
+after anything unclear: let what is in flight end, then open a session, which settles what is unsettled (design §7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, Probe, RaiseAlert, RecordHalt, Send, Sweep
+from oldhost_sync.policy.breaker import Breaker, BreakerState
+from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, EntityKey, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.coalescer import Added, Coalescer, Waiting
+from oldhost_sync.policy.in_flight import InFlight
+from oldhost_sync.policy.watch import LoadWatch
+from oldhost_sync.policy.writer_policy import (
+    BATCH_FILL_MS,
+    BATCH_OPERATIONS_MAX,
+    BATCHES_IN_FLIGHT_MAX,
+    FIRST_SWEEP_MS,
+    REOPEN_ALERT_ATTEMPTS,
+    REOPEN_MS_MAX,
+    REOPEN_MS_MIN,
+    WriterPolicy,
+)
+
+
+class Phase(StrEnum):
+    """Where the session is."""
+
+    NONE = "none"
+    OPENING = "opening"
+    OPEN = "open"
+    CLOSING = "closing"
+    PAUSING = "pausing"
+
+
+class Refused(Exception):
+    """The operator's request makes no sense now; the message says why. Nothing was changed."""
+
+
+@dataclass
+class Session:
+    """The session as the machine knows it. `lost`: send no more, end it when nothing is in flight."""
+
+    phase: Phase = Phase.NONE
+    epoch: int = 0
+    task_queue: str = ""
+    next_nonce: int = 0
+    until_ms: int = 0
+    waiting_for: str = ""
+    attempts: int = 0
+    lost: bool = False
+    more_bound: bool = False
+
+
+@dataclass
+class Counters:
+    """What the machine has seen since its first start (carried over)."""
+
+    received: int = 0
+    applied: int = 0
+    superseded: int = 0
+    no_op: int = 0
+    stale: int = 0
+    dead: int = 0
+    sessions: int = 0
+    bans: int = 0
+
+    def count(self, outcome: Outcome) -> None:
+        name = outcome.value.lower()
+        if hasattr(self, name):
+            setattr(self, name, getattr(self, name) + 1)
+
+
+@dataclass
+class Pause:
+    """Who paused the writer and why; None while it runs."""
+
+    operator: str
+    reason: str
+
+
+@dataclass
+class Machine:
+    """The whole state. `loaded` False: still rebuilding from MariaDB, nothing is sent. `draining`: a new run is about to start."""
+
+    policy: WriterPolicy
+    now_ms: int
+    loaded: bool = False
+    draining: bool = False
+    paused: Pause | None = None
+    session: Session = field(default_factory=Session)
+    counters: Counters = field(default_factory=Counters)
+    batch: int = 0
+    sweep_after_id: int = 0
+    sweep_at_ms: int = 0
+    probe_at_ms: int = 0
+    sweeping: bool = False
+    probing: bool = False
+
+    def __post_init__(self) -> None:
+        policy = self.policy
+        self.breaker = Breaker(policy.ban_ms)
+        self.coalescer = Coalescer(
+            debounce_ms=policy.debounce_ms, max_wait_ms=policy.max_wait_ms, txn_per_lww=policy.txn_per_lww
+        )
+        self.in_flight = InFlight(self.coalescer)
+        self.load = LoadWatch(self.now_ms)
+        self.watched: dict[int, Fate | None] = {}
+        self._alerts: list[RaiseAlert | RecordHalt] = []
+
+    # ------------------------------------------------------------------------------------------------- changes coming in
+
+    def enqueue(self, refs: Iterable[ChangeRef], now_ms: int, *, sweep: bool = False) -> int:
+        """Take changes over; what is already held is ignored (the relay may say things twice). Returns how many were new."""
+        new = 0
+        for ref in refs:
+            if not self._holds(ref) and self._accept(ref, now_ms, sweep=sweep):
+                new += 1
+        return new
+
+    def _accept(self, ref: ChangeRef, now_ms: int, *, sweep: bool) -> bool:
+        if ref.priority_class is PriorityClass.LWW:
+            newest = max(self.coalescer.newest_waiting(ref.key) or 0, self.in_flight.newest(ref.key))
+            if ref.change_id < newest:
+                if not sweep:
+                    self.counters.received += 1
+                    self.counters.superseded += 1
+                    self._tell(ref.change_id, Fate(ref.change_id, Outcome.SUPERSEDED.value))
+                return False
+            if self.watched and (older := self.coalescer.newest_waiting(ref.key)):
+                self._tell(older, Fate(older, Outcome.SUPERSEDED.value))
+        self.counters.received += 1
+        if self.coalescer.add(ref, now_ms) is Added.REPLACED_OLDER:
+            self.counters.superseded += 1
+        else:
+            self.load.arrived()
+        if ref.priority_class is PriorityClass.EMERGENCY:
+            self._warn_of_blocked_emergency(ref)
+        return True
+
+    def _holds(self, ref: ChangeRef) -> bool:
+        if self.coalescer.knows(ref.change_id) or ref.change_id in self.in_flight:
+            return True
+        hold = self.coalescer.holds.get(ref.entity)
+        return hold is not None and (
+            ref.change_id in hold.dead or any(entry.ref.change_id == ref.change_id for entry in hold.waiting)
+        )
+
+    def load_held(self, entity: EntityKey, dead: Sequence[int]) -> None:
+        """While rebuilding: this entity has dead letters that nobody has decided on."""
+        for change_id in dead:
+            self.coalescer.hold(entity, change_id)
+
+    def finish_loading(self, now_ms: int) -> None:
+        self.loaded = True
+        self.sweep_at_ms = now_ms + min(FIRST_SWEEP_MS, self.policy.sweep_ms)
+
+    def swept(self, refs: Iterable[ChangeRef], last_id: int, more: bool, now_ms: int) -> None:
+        """A page of outstanding changes was read: take over what is not held here."""
+        strays = self.enqueue(refs, now_ms, sweep=True)
+        self.sweeping = False
+        self.sweep_after_id = last_id if more else 0
+        self.sweep_at_ms = now_ms + (min(FIRST_SWEEP_MS, self.policy.sweep_ms) if more else self.policy.sweep_ms)
+        if strays:
+            text = f"The sweep found {strays} outstanding changes that the writer did not hold; it sends them now."
+            self._alert("strays", "info", text, f"strays:{last_id}:{now_ms}")
+
+    # ------------------------------------------------------------------------------------------------------ the session
+
+    def opened(
+        self, epoch: int, task_queue: str, next_nonce: int, fates: Iterable[Fate], bound: Sequence[ChangeRef],
+        more_bound: bool, now_ms: int,
+    ) -> None:
+        """A session is open and OldHost agrees with the ledger: settle what was unsettled, first of all send what is bound."""
+        for fate in fates:
+            self._settle(fate, now_ms)
+        for ref in bound:
+            self._bind(ref)
+        for change_id in list(self.in_flight.unsettled):
+            if change_id not in self.in_flight.bound:
+                self._put_back(change_id)
+        self.in_flight.unsettled.clear()
+        if self.session.attempts >= REOPEN_ALERT_ATTEMPTS:
+            self._close_alert("session")
+        self.session = Session(Phase.OPEN, epoch, task_queue, next_nonce, more_bound=more_bound)
+        self.counters.sessions += 1
+        self.probe_at_ms = now_ms + self.policy.probe_ms
+        if self.breaker.state is not BreakerState.CLOSED:
+            self._close_alert("ban")
+            self._close_alert("halt")
+        self.breaker.agreed()
+
+    def told_to_wait(self, wait_ms: int, reason: str, now_ms: int) -> None:
+        """No session yet: a ban still runs, a row in doubt is too young, or the connection can't be had."""
+        if reason == "ban":
+            self._banned(wait_ms, now_ms)
+        self._retry_later(max(wait_ms, 1), reason, now_ms)
+
+    def open_failed(self, now_ms: int) -> None:
+        """`open_session` itself failed (worker, database): try again, ever more slowly."""
+        wait_ms = min(REOPEN_MS_MIN * 2 ** min(self.session.attempts, 10), REOPEN_MS_MAX)
+        self._retry_later(wait_ms, "failure", now_ms)
+
+    def halted(self, reason: str) -> None:
+        """Something that a program must not decide: send nothing until an operator resolves."""
+        self.session.phase = Phase.NONE
+        self._halt(reason)
+
+    def violated(self, what: str) -> None:
+        """One of our own rules was broken (level 0): stop sending, halt, tell people, and make the halt durable."""
+        self.session.lost = True
+        self._halt(f"invariant violated: {what}")
+        self._alerts.append(RecordHalt(f"invariant violated: {what}"))
+
+    def unreadable(self, what: str, dedupe_key: str) -> None:
+        """Somebody sent what can't be read."""
+        self._alert("unreadable-signal", "warning", what, dedupe_key)
+
+    def reported(
+        self, batch: int, fates: Iterable[Fate], *, session_open: bool, service_ms: float, banned_ms: int, now_ms: int
+    ) -> None:
+        """A send ended and said how."""
+        ids = self.in_flight.batches.pop(batch)
+        for fate in fates:
+            self._settle(fate, now_ms)
+        self._leave_unsettled(ids)
+        if service_ms > 0:
+            self.load.served(service_ms)
+        if not session_open:
+            self.session.lost = True
+        if banned_ms > 0:
+            self._banned(banned_ms, now_ms)
+
+    def send_failed(self, batch: int, *, never_started: bool) -> None:
+        """A send ended without a word: in doubt, unless it never started."""
+        ids = self.in_flight.batches.pop(batch)
+        self.session.lost = True
+        if never_started:
+            for change_id in ids:
+                if change_id not in self.in_flight.bound:
+                    self._put_back(change_id)
+        self._leave_unsettled(ids)
+
+    def probed(self, *, session_open: bool, now_ms: int) -> None:
+        self.probing = False
+        self.probe_at_ms = now_ms + self.policy.probe_ms
+        if not session_open:
+            self.session.lost = True
+
+    def sweep_failed(self, now_ms: int) -> None:
+        """The database did not answer: the next sweep is not far."""
+        self.sweeping = False
+        self.sweep_at_ms = now_ms + min(FIRST_SWEEP_MS, self.policy.sweep_ms)
+
+    def closed(self) -> None:
+        self.session = Session(epoch=self.session.epoch)
+
+    # -------------------------------------------------------------------------------------------------------- operators
+
+    def pause(self, operator: str, reason: str) -> None:
+        if self.paused:
+            raise Refused(f"already paused by {self.paused.operator}: {self.paused.reason}")
+        self.paused = Pause(operator, reason)
+
+    def resume(self) -> None:
+        if not self.paused:
+            raise Refused("the writer is not paused")
+        self.paused = None
+
+    def flush(self, entity: EntityKey | None, now_ms: int) -> int:
+        """End the debounce of one entity's keys, or of all; returns how many keys."""
+        return self.coalescer.flush(lambda one: entity is None or one == entity, now_ms)
+
+    def retry(self, ref: ChangeRef, now_ms: int) -> None:
+        """A dead letter waits again, before the changes held behind it (the books are changed already)."""
+        self._close_alert(f"dead:{ref.change_id}")
+        if self.coalescer.knows(ref.change_id) or ref.change_id in self.in_flight:
+            return
+        self.counters.dead -= 1
+        self.coalescer.put_back(Waiting(ref, ref.accepted_at_ms, min(ref.accepted_at_ms, now_ms), ready=True))
+
+    def discard(self, entity: EntityKey, change_id: int) -> None:
+        """A dead letter will never be sent; what was held behind it may go."""
+        self._close_alert(f"dead:{change_id}")
+        self.coalescer.unhold(entity, change_id)
+
+    def can_resolve(self) -> None:
+        """Raises Refused unless there is a halt to resolve."""
+        if self.breaker.state is not BreakerState.HALTED:
+            raise Refused("the writer is not halted: there is nothing to resolve")
+
+    def resolve(self, now_ms: int) -> None:
+        self.can_resolve()
+        self.breaker.resolve(now_ms)
+        self.session.until_ms = 0
+
+    # --------------------------------------------------------------------------------------------------------- deciding
+
+    def decide(self, now_ms: int) -> list[Action]:
+        """What to do now. Each action is given out once; the machine remembers that it is under way."""
+        self.coalescer.fall_due(now_ms)
+        self.breaker.tick(now_ms)
+        actions: list[Action] = []
+        self._decide_session(actions, now_ms)
+        self._decide_side_work(actions, now_ms)
+        self._forecast(now_ms)
+        actions += self._alerts
+        self._alerts = []
+        return actions
+
+    def wake_at_ms(self) -> int | None:
+        """When to ask `decide` again if nothing happens before; None: only when something happens."""
+        times = [self.coalescer.next_due_at_ms()] if self._may_send else []
+        if self.breaker.state is BreakerState.OPEN:
+            times.append(self.breaker.until_ms)
+        if self.session.phase is Phase.PAUSING and self.breaker.lets_ask and not self.paused:
+            times.append(self.session.until_ms)
+        if self.loaded and not self.sweeping:
+            times.append(self.sweep_at_ms)
+        if self._may_send and not self.probing:
+            times.append(self.probe_at_ms)
+        if self.coalescer.waiting:
+            times.append(self.load.next_at_ms)
+        return min((at for at in times if at is not None), default=None)
+
+    @property
+    def _may_send(self) -> bool:
+        return (
+            self.session.phase is Phase.OPEN
+            and not self.session.lost
+            and not self.paused
+            and not self.draining
+            and self.breaker.state is BreakerState.CLOSED
+        )
+
+    def _decide_session(self, actions: list[Action], now_ms: int) -> None:
+        session = self.session
+        while self._may_send and len(self.in_flight.batches) < BATCHES_IN_FLIGHT_MAX:
+            entries = self._next_batch()
+            if not entries:
+                break
+            self.batch += 1
+            self.in_flight.start(self.batch, entries)
+            ids = tuple(entry.ref.change_id for entry in entries)
+            actions.append(Send(self.batch, session.epoch, session.task_queue, ids, _label(entries)))
+        if self.in_flight.batches or self.draining or self.probing:
+            return
+        halted = self.breaker.state is BreakerState.HALTED
+        if session.phase is Phase.OPEN and session.lost:
+            self.closed()
+        elif session.phase is Phase.OPEN and (self.paused or halted or self._must_reopen):
+            session.phase = Phase.CLOSING
+            actions.append(CloseSession(session.epoch, session.task_queue))
+        session = self.session
+        rested = session.phase is Phase.PAUSING and now_ms >= session.until_ms
+        if (session.phase is Phase.NONE or rested) and self.loaded and not self.paused and self.breaker.lets_ask:
+            session.phase = Phase.OPENING
+            actions.append(OpenSession(tuple(self.in_flight.unsettled)))
+
+    @property
+    def _must_reopen(self) -> bool:
+        return self.session.more_bound and not self.in_flight.bound
+
+    def _next_batch(self) -> list[Waiting]:
+        size = max(1, min(BATCH_OPERATIONS_MAX, int(BATCH_FILL_MS / self.load.service_ms)))
+        sending = [change_id for ids in self.in_flight.batches.values() for change_id in ids]
+        bound = [change_id for change_id in self.in_flight.bound if change_id not in sending][:size]
+        if bound:
+            return [entry for change_id in bound if (entry := self.in_flight.get(change_id))]
+        if self.session.more_bound:
+            return []
+        entries: list[Waiting] = []
+        while len(entries) < size and (chain := self.coalescer.take()):
+            entries += chain
+            for entry in chain:
+                self.in_flight.enter(entry)
+        return entries
+
+    def _decide_side_work(self, actions: list[Action], now_ms: int) -> None:
+        if self._may_send and not self.probing and now_ms >= self.probe_at_ms:
+            self.probing = True
+            actions.append(Probe(self.session.epoch, self.session.task_queue))
+        if self.loaded and not self.sweeping and not self.draining and now_ms >= self.sweep_at_ms:
+            self.sweeping = True
+            actions.append(Sweep(self.sweep_after_id))
+
+    # -------------------------------------------------------------------------------------------------------- settling
+
+    def _settle(self, fate: Fate, now_ms: int) -> None:
+        change_id = fate.change_id
+        if fate.outcome == BOUND:
+            return
+        if change_id not in self.in_flight:
+            entry = self.coalescer.take_change(change_id)
+            if entry is None:
+                return
+            self.in_flight.enter(entry)
+        if fate.outcome == WAITING:
+            self._put_back(change_id)
+            return
+        entry = self.in_flight.leave(change_id)
+        outcome = Outcome(fate.outcome)
+        self.counters.count(outcome)
+        self._tell(change_id, fate)
+        if outcome is Outcome.DEAD:
+            self._reject(entry.ref, fate)
+        else:
+            self.coalescer.unhold(entry.ref.entity, change_id)
+        if outcome is Outcome.APPLIED and fate.nonce is not None:
+            self.session.next_nonce = max(self.session.next_nonce, fate.nonce + 1)
+            self.load.applied(now_ms)
+
+    def _reject(self, ref: ChangeRef, fate: Fate) -> None:
+        self.coalescer.hold(ref.entity, ref.change_id)
+        text = (
+            f"OldHost rejected change {ref.change_id} ({ref.entity_type} {ref.entity_id}, {ref.event_type}). "
+            "Later TXN changes of this entity are held: retry or discard it."
+        )
+        self._alert("dead-letter", "warning", text, f"dead:{ref.change_id}", ref.change_id)
+
+    def _put_back(self, change_id: int) -> None:
+        entry = self.in_flight.leave(change_id)
+        if self.coalescer.put_back(entry) is Added.SUPERSEDED:
+            self.counters.superseded += 1
+            self._tell(change_id, Fate(change_id, Outcome.SUPERSEDED.value))
+
+    def _bind(self, ref: ChangeRef) -> None:
+        if ref.change_id not in self.in_flight:
+            entry = self.coalescer.take_change(ref.change_id)
+            self.in_flight.enter(entry or Waiting(ref, ref.accepted_at_ms, ref.accepted_at_ms, ready=True))
+        if ref.change_id not in self.in_flight.bound:
+            self.in_flight.bound.append(ref.change_id)
+
+    def _leave_unsettled(self, ids: Iterable[int]) -> None:
+        for change_id in ids:
+            if change_id in self.in_flight and change_id not in self.in_flight.unsettled:
+                self.in_flight.unsettled.append(change_id)
+
+    def _tell(self, change_id: int, fate: Fate) -> None:
+        if change_id in self.watched:
+            self.watched[change_id] = fate
+
+    # ------------------------------------------------------------------------------------------------- bans and waiting
+
+    def _retry_later(self, wait_ms: int, reason: str, now_ms: int) -> None:
+        session = self.session
+        session.phase = Phase.PAUSING
+        session.until_ms = now_ms + wait_ms
+        session.waiting_for = reason
+        session.attempts += reason in ("failure", "connection")
+        if session.attempts == REOPEN_ALERT_ATTEMPTS:
+            text = f"No session with OldHost after {session.attempts} attempts ({reason}); the writer goes on trying."
+            self._alert("no-session", "critical", text, "session")
+
+    def _banned(self, ban_ms: int, now_ms: int) -> None:
+        fresh = self.breaker.state is BreakerState.CLOSED
+        again = self.breaker.ban(now_ms, ban_ms)
+        if not fresh:
+            return
+        self.counters.bans += 1
+        text = f"OldHost banned us until {_clock(self.breaker.until_ms)}: no change can reach it before, emergencies neither."
+        self._alert("ban", "critical", text, "ban")
+        if again:
+            self._halt("a second ban within the hour")
+            self._alerts.append(RecordHalt("a second ban within the hour"))
+        for entry in self.coalescer.waiting.values():
+            if entry.ref.priority_class is PriorityClass.EMERGENCY:
+                self._warn_of_blocked_emergency(entry.ref)
+
+    def _halt(self, reason: str) -> None:
+        self.breaker.halt(reason)
+        self._alert("halted", "critical", f"Sending is halted: {reason}. Look into it, then resolve.", "halt")
+
+    def _warn_of_blocked_emergency(self, ref: ChangeRef) -> None:
+        if self.paused:
+            why = f"the writer is paused by {self.paused.operator}"
+        elif self.breaker.state is BreakerState.OPEN:
+            why = f"OldHost has banned us until {_clock(self.breaker.until_ms)}"
+        elif self.breaker.state is BreakerState.HALTED:
+            why = f"sending is halted: {self.breaker.reason}"
+        else:
+            return
+        text = f"EMERGENCY change {ref.change_id} of {ref.entity_type} {ref.entity_id} can't reach OldHost now: {why}."
+        self._alert("emergency-blocked", "critical", text, f"emergency:{ref.change_id}", ref.change_id)
+
+    # --------------------------------------------------------------------------------------------------------- telling
+
+    def _forecast(self, now_ms: int) -> None:
+        if now_ms >= self.load.next_at_ms:
+            for alert in self.load.look(self.coalescer, self.blocked_ms(now_ms), now_ms):
+                self._alerts.append(alert)
+
+    def blocked_ms(self, now_ms: int) -> int:
+        """How long nothing can be sent, as far as that is known."""
+        return max(0, self.breaker.until_ms - now_ms) if self.breaker.state is not BreakerState.CLOSED else 0
+
+    def _alert(self, kind: str, severity: str, message: str, dedupe_key: str, change_id: int | None = None) -> None:
+        self._alerts.append(RaiseAlert(kind, severity, message, dedupe_key, change_id))
+
+    def _close_alert(self, dedupe_key: str) -> None:
+        self._alerts.append(RaiseAlert("", "info", "", dedupe_key, close=True))
+
+
+def _label(entries: Sequence[Waiting]) -> str:
+    first = entries[0].ref
+    text = f"{first.priority_class.value} {first.entity_type} {first.entity_id} {first.event_type} #{first.change_id}"
+    return text if len(entries) == 1 else f"{text} and {len(entries) - 1} more"
+
+
+def _clock(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S UTC")

@@ -1,0 +1,119 @@
+"""The snapshot: the machine's state as plain JSON, compact and versioned, to be carried into the next run.
+
+Waiting changes are stored by column, with ids and times as differences and the few type names as indexes: 50,000 of them
+compress to well under 1 MB. It is taken when nothing is being sent. A version that is not known, or a snapshot too large to
+carry, is no loss: the writer then rebuilds itself from MariaDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+from oldhost_sync.policy.breaker import Breaker, BreakerState
+from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
+from oldhost_sync.policy.coalescer import Hold, Waiting
+from oldhost_sync.policy.machine import Counters, Machine, Pause, Phase, Session
+from oldhost_sync.policy.writer_policy import WriterPolicy
+
+VERSION = 1
+# Temporal refuses payloads above 2 MiB and retries the refused task for ever; uncompressed JSON stays this far below memory
+# trouble, and compressed far below 2 MiB.
+WAITING_MAX = 150_000
+
+Snapshot = dict[str, Any]
+
+
+def dump(machine: Machine) -> Snapshot | None:
+    """The state as JSON values, or None when it is too large to carry."""
+    coalescer, in_flight = machine.coalescer, machine.in_flight
+    if len(coalescer.waiting) + coalescer.held_count > WAITING_MAX:
+        return None
+    kept = [entry for entry in in_flight]
+    return {
+        "version": VERSION,
+        "waiting": _columns(sorted(coalescer.waiting.values(), key=lambda entry: entry.ref.change_id)),
+        "kept": _columns(kept),
+        "bound": list(in_flight.bound),
+        "unsettled": list(in_flight.unsettled),
+        "holds": [[*entity, hold.dead, _columns(hold.waiting)] for entity, hold in coalescer.holds.items()],
+        "txn_run": coalescer.turns.txn_run,
+        "session": asdict(machine.session),
+        "breaker": asdict(machine.breaker),
+        "counters": asdict(machine.counters),
+        "paused": asdict(machine.paused) if machine.paused else None,
+        "rates": [machine.load.service_ms, machine.load.arrivals_per_s, machine.load.applied_per_s],
+        "told": list(machine.load.told),
+        "batch": machine.batch,
+        "sweep": [machine.sweep_after_id, machine.sweep_at_ms],
+        "probe_at_ms": machine.probe_at_ms,
+    }
+
+
+def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int) -> Machine:
+    """A machine as the snapshot left it; an empty one, to be rebuilt, when there is none that this version can read."""
+    machine = Machine(policy, now_ms)
+    if snapshot is None or snapshot.get("version") != VERSION:
+        return machine
+    _load_changes(machine, snapshot)
+    machine.loaded = True
+    machine.session = Session(**{**snapshot["session"], "phase": Phase(snapshot["session"]["phase"])})
+    breaker = snapshot["breaker"]
+    machine.breaker = Breaker(**{**breaker, "state": BreakerState(breaker["state"]), "ban_ms": policy.ban_ms})
+    machine.counters = Counters(**snapshot["counters"])
+    machine.paused = Pause(**snapshot["paused"]) if snapshot["paused"] else None
+    watch = machine.load
+    watch.service_ms, watch.arrivals_per_s, watch.applied_per_s = snapshot["rates"]
+    watch.told = list(snapshot["told"])
+    machine.batch = snapshot["batch"]
+    machine.sweep_after_id, machine.sweep_at_ms = snapshot["sweep"]
+    machine.probe_at_ms = snapshot["probe_at_ms"]
+    return machine
+
+
+def _load_changes(machine: Machine, snapshot: Snapshot) -> None:
+    coalescer, in_flight = machine.coalescer, machine.in_flight
+    for entity_type, entity_id, dead, held in snapshot["holds"]:
+        coalescer.holds[EntityKey(entity_type, entity_id)] = Hold(list(dead), list(_entries(held)))
+    coalescer.turns.txn_run = snapshot["txn_run"]
+    coalescer.restore(_entries(snapshot["waiting"]))
+    for entry in _entries(snapshot["kept"]):
+        in_flight.enter(entry)
+    in_flight.bound = list(snapshot["bound"])
+    in_flight.unsettled = list(snapshot["unsettled"])
+
+
+_CLASSES = {PriorityClass.EMERGENCY: "E", PriorityClass.TXN: "T", PriorityClass.LWW: "L"}
+_BY_LETTER = {letter: cls for cls, letter in _CLASSES.items()}
+
+
+def _columns(entries: Iterable[Waiting]) -> list[Any]:
+    """[types, ids (differences), classes, type indexes, entity ids, accepted (differences), first, due (offsets), ready]."""
+    types: dict[tuple[str, str], int] = {}
+    ids, classes, type_indexes, entity_ids, accepted, first, due, ready = [], [], [], [], [], [], [], []
+    last_id = last_at = 0
+    for entry in entries:
+        ref = entry.ref
+        ids.append(ref.change_id - last_id)
+        classes.append(_CLASSES[ref.priority_class])
+        type_indexes.append(types.setdefault((ref.entity_type, ref.event_type), len(types)))
+        entity_ids.append(ref.entity_id)
+        accepted.append(ref.accepted_at_ms - last_at)
+        first.append(ref.accepted_at_ms - entry.first_at_ms)
+        due.append(entry.due_at_ms - ref.accepted_at_ms)
+        ready.append("1" if entry.ready else "0")
+        last_id, last_at = ref.change_id, ref.accepted_at_ms
+    names = [list(pair) for pair in types]
+    return [names, ids, "".join(classes), type_indexes, entity_ids, accepted, first, due, "".join(ready)]
+
+
+def _entries(columns: list[Any]) -> Iterator[Waiting]:
+    names, ids, classes, type_indexes, entity_ids, accepted, first, due, ready = columns
+    change_id = at_ms = 0
+    for index, step in enumerate(ids):
+        change_id += step
+        at_ms += accepted[index]
+        entity_type, event_type = names[type_indexes[index]]
+        ref = ChangeRef(change_id, _BY_LETTER[classes[index]], entity_type, entity_ids[index], event_type, at_ms)
+        yield Waiting(ref, at_ms - first[index], at_ms + due[index], ready[index] == "1")

@@ -1,0 +1,83 @@
+"""The load watch: measured rates, once a minute a forecast, and an alert before a promise breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oldhost_sync.policy.actions import RaiseAlert
+from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.coalescer import Coalescer
+from oldhost_sync.policy.forecast import Forecast, Load, forecast
+from oldhost_sync.policy.writer_policy import FORECAST_MS, SERVICE_MS_DEFAULT
+
+SMOOTHING = 0.2  # weight of the newest measurement
+
+
+class LoadWatch:
+    """Rates are smoothed per minute; `service_ms` per operation on the wire."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.service_ms = SERVICE_MS_DEFAULT
+        self.arrivals_per_s = 0.0
+        self.applied_per_s = 0.0
+        self.last_applied_at_ms = 0
+        self.next_at_ms = now_ms + FORECAST_MS
+        self.latest: Forecast | None = None
+        self._since_ms = now_ms
+        self._arrived = 0
+        self._applied = 0
+        self.told: list[str] = []
+
+    def arrived(self) -> None:
+        self._arrived += 1
+
+    def applied(self, now_ms: int) -> None:
+        self._applied += 1
+        self.last_applied_at_ms = now_ms
+
+    def served(self, service_ms: float) -> None:
+        self.service_ms += SMOOTHING * (service_ms - self.service_ms)
+        self.service_ms = max(self.service_ms, 0.1)
+
+    def look(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> Iterator[RaiseAlert]:
+        """Take the minute's rates, forecast, and say what has changed for people."""
+        self._measure(now_ms)
+        self.latest = self.forecast(coalescer, blocked_ms, now_ms)
+        yield from self._say(
+            "forecast:consistency", self.latest.breaks_consistency,
+            f"The 4 h promise will break: {len(coalescer.waiting)} operations wait, drain time "
+            f"{'without end' if self.latest.drain_ms is None else f'{self.latest.drain_ms / 3_600_000:.1f} h'}.",
+        )
+        yield from self._say(
+            "forecast:emergency", self.latest.breaks_emergency,
+            f"The 30 s promise for emergencies will break: the last one waiting needs {self.latest.emergency_ms / 1000:.0f} s.",
+        )
+
+    def forecast(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> Forecast:
+        first = next(iter(coalescer.waiting.values()), None)
+        return forecast(
+            Load(
+                operations=len(coalescer.waiting),
+                emergencies=len(coalescer.lanes[PriorityClass.EMERGENCY]),
+                arrivals_per_s=self.arrivals_per_s,
+                service_ms=self.service_ms,
+                oldest_age_ms=max(0, now_ms - first.first_at_ms) if first else 0,
+                blocked_ms=blocked_ms,
+            )
+        )
+
+    def _measure(self, now_ms: int) -> None:
+        elapsed_s = max(now_ms - self._since_ms, 1) / 1000
+        self.arrivals_per_s += SMOOTHING * (self._arrived / elapsed_s - self.arrivals_per_s)
+        self.applied_per_s += SMOOTHING * (self._applied / elapsed_s - self.applied_per_s)
+        self._arrived = self._applied = 0
+        self._since_ms = now_ms
+        self.next_at_ms = now_ms + FORECAST_MS
+
+    def _say(self, dedupe_key: str, is_so: bool, message: str) -> Iterator[RaiseAlert]:
+        if is_so and dedupe_key not in self.told:
+            self.told.append(dedupe_key)
+            yield RaiseAlert("forecast", "warning", message, dedupe_key)
+        elif not is_so and dedupe_key in self.told:
+            self.told.remove(dedupe_key)
+            yield RaiseAlert("forecast", "info", "", dedupe_key, close=True)

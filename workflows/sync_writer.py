@@ -1,0 +1,515 @@
+"""SyncWriterWorkflow: the singleton that drives one OldHost. A thin driver of the pure machine.
+
+Its fixed id takes the place of a lease. Signals and updates feed the machine; `decide` says what to do; each action becomes an
+activity whose end is fed back. Timers only while nothing is on its way. A new run is started when Temporal suggests it, with the
+machine's snapshot; what can't be carried is rebuilt from MariaDB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType
+
+with workflow.unsafe.imports_passed_through():
+    from oldhost_sync.policy import actions, snapshot
+    from oldhost_sync.policy.breaker import BreakerState
+    from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
+    from oldhost_sync.policy.machine import Machine, Refused
+    from workflows import messages, report
+    from workflows.messages import OperatorRequest, Submission, WriterInput, from_wire
+
+# The machine stops at most this long before a new run; OldHost idles for one round trip.
+APPLY_NOW_WAIT = timedelta(seconds=25)
+SUBMISSIONS_PER_ACTIVITY_MAX = 50
+# One attempt only: an ambiguous end goes to the recovery path, never to a blind retry (trap 1).
+ONCE = RetryPolicy(maximum_attempts=1)
+# Reading and recording are idempotent: try until the database is back.
+UNTIL_IT_WORKS = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
+# A dead worker is noticed after this; heartbeats come every second or faster.
+HEARTBEAT_TIMEOUT = timedelta(seconds=5)
+
+
+@workflow.defn(name=messages.WORKFLOW_TYPE)
+class SyncWriterWorkflow:
+    """See the module's docstring; messages and their shapes are in `workflows.messages`."""
+
+    @workflow.init
+    def __init__(self, given: WriterInput) -> None:
+        self.host = given.host
+        self.policy = given.policy
+        self.machine = snapshot.load(given.snapshot, given.policy, self._now_ms())
+        self.submissions: list[Submission] = list(given.submissions)
+        self.stirred = True
+        self.renew = False
+        self.recording = False
+        self.tasks: dict[asyncio.Task[None], None] = {}
+        self.at_work = 0  # activities of the machine's actions
+        self.at_the_host = 0  # those among them that end soon and wake us: no timer is needed beside them
+
+    @workflow.run
+    async def run(self, given: WriterInput) -> None:
+        if not self.machine.loaded:
+            await self._rebuild()
+        while True:
+            self.stirred = False
+            self.machine.draining = self.renew or workflow.info().is_continue_as_new_suggested()
+            for action in self.machine.decide(self._now_ms()):
+                self._act(action)
+            self._record_submissions()
+            workflow.set_current_details(report.details(self.machine, self._now_ms()))
+            if self.machine.draining and self._is_drained():
+                break
+            await self._wait()
+        workflow.continue_as_new(
+            WriterInput(self.host, self.policy, snapshot.dump(self.machine), submissions=self.submissions)
+        )
+
+    # --------------------------------------------------------------------------------------------------------- signals
+
+    @workflow.signal
+    def enqueue(self, batch: RawValue | None = None) -> None:
+        """Refs of recorded changes, from the relay. What can't be read is dropped here and found by the sweep."""
+        refs, unreadable = _read_refs(batch)
+        self.machine.enqueue(refs, self._now_ms())
+        if unreadable:
+            self._alert_unreadable("enqueue", unreadable)
+        self.stirred = True
+
+    @workflow.signal
+    def submit_change(self, change: RawValue | None = None) -> None:
+        """One whole change from an application, as a plain JSON object. Recorded at once, then handled as any other."""
+        self.submissions.append(Submission(_read_json(change), str(workflow.uuid4())))
+        self.stirred = True
+
+    @workflow.signal
+    def configure(self, policy: messages.WriterPolicy) -> None:
+        """New settings (from `starter.py`): they hold from the next run, which starts at once when they differ."""
+        if policy != self.policy:
+            self.policy = policy
+            self.renew = self.stirred = True
+
+    @workflow.signal(dynamic=True)
+    def unknown_signal(self, name: str, args: Sequence[RawValue]) -> None:  # noqa: ARG002 - the SDK passes the arguments
+        self._alert_unreadable(name, 1)
+
+    # --------------------------------------------------------------------------------------------------------- updates
+
+    @workflow.update
+    async def apply_now(self, change: dict[str, Any]) -> messages.ApplyNowAnswer:
+        """Record an EMERGENCY change and wait up to 25 s for its nonce; during a ban or halt the answer comes at once."""
+        submission = Submission(change, str(workflow.uuid4()), source="apply_now", only_class="EMERGENCY")
+        recorded = (await self._record([submission]))[0]
+        if recorded.ref is None:
+            raise ApplicationError(recorded.refused, type="Refused", non_retryable=True)
+        answer = messages.ApplyNowAnswer(recorded.idempotency_key, recorded.change_id, "ACCEPTED", recorded.nonce)
+        if recorded.processed:
+            answer.status = "APPLIED" if recorded.nonce is not None else "SETTLED"
+            return answer
+        fate = await self._await_fate(from_wire(recorded.ref))
+        if fate is None:
+            answer.message = f"accepted, not yet applied{self._why_not_now()}: ask for its fate by the idempotency key"
+            return answer
+        answer.status, answer.nonce, answer.message = fate.outcome, fate.nonce, fate.error or ""
+        return answer
+
+    @apply_now.validator
+    def _check_apply_now(self, change: dict[str, Any]) -> None:
+        if not isinstance(change, dict):
+            raise ValueError("apply_now takes one change as a JSON object")
+        missing = [name for name in ("entity_type", "entity_id", "event_type", "payload") if not change.get(name)]
+        if missing:
+            raise ValueError(f"the change lacks {', '.join(missing)}")
+
+    @workflow.update
+    async def pause(self, request: OperatorRequest) -> str:
+        """Stop sending and close the connection; changes go on being taken and coalesced."""
+        self._try(lambda: self.machine.pause(request.operator, request.reason))
+        await self._decide_in_books("pause", request)
+        return "paused"
+
+    @pause.validator
+    def _check_pause(self, request: OperatorRequest) -> None:
+        _check_named(request)
+        if self.machine.paused:
+            raise ValueError(f"already paused by {self.machine.paused.operator}: {self.machine.paused.reason}")
+
+    @workflow.update
+    async def resume(self, request: OperatorRequest) -> str:
+        """Open a session and send again."""
+        self._try(self.machine.resume)
+        await self._decide_in_books("resume", request)
+        return "resumed"
+
+    @resume.validator
+    def _check_resume(self, request: OperatorRequest) -> None:
+        _check_named(request)
+        if not self.machine.paused:
+            raise ValueError("the writer is not paused")
+
+    @workflow.update
+    async def flush(self, request: OperatorRequest) -> int:
+        """End the debounce of one entity's keys, or of all; returns how many keys."""
+        entity = EntityKey(request.entity_type, request.entity_id) if request.entity_type and request.entity_id else None
+        flushed = self.machine.flush(entity, self._now_ms())
+        self.stirred = True
+        await self._decide_in_books("flush", request)
+        return flushed
+
+    @flush.validator
+    def _check_flush(self, request: OperatorRequest) -> None:
+        _check_named(request)
+        if bool(request.entity_type) != bool(request.entity_id):
+            raise ValueError("give both entity_type and entity_id to flush one entity, or neither to flush all")
+
+    @workflow.update
+    async def retry(self, request: OperatorRequest) -> str:
+        """Send a dead letter again, before what is held behind it."""
+        decided = await self._decide_in_books("retry", request)
+        if decided.ref is not None:
+            self.machine.retry(from_wire(decided.ref), self._now_ms())
+        self.stirred = True
+        return decided.message
+
+    @workflow.update
+    async def discard(self, request: OperatorRequest) -> str:
+        """Give a dead letter up; what is held behind it goes on."""
+        decided = await self._decide_in_books("discard", request)
+        if decided.entity is not None and request.change_id is not None:
+            self.machine.discard(EntityKey(*decided.entity), request.change_id)
+        self.stirred = True
+        return decided.message
+
+    @retry.validator
+    def _check_retry(self, request: OperatorRequest) -> None:
+        _check_dead_letter(request)
+
+    @discard.validator
+    def _check_discard(self, request: OperatorRequest) -> None:
+        _check_dead_letter(request)
+
+    @workflow.update
+    async def resolve(self, request: OperatorRequest) -> str:
+        """End a halt: `resend` sends the ledger's operations again, `adopt` takes OldHost's count as the truth."""
+        decided = await self._decide_in_books("resolve", request)
+        self._try(lambda: self.machine.resolve(self._now_ms()))
+        return decided.message
+
+    @resolve.validator
+    def _check_resolve(self, request: OperatorRequest) -> None:
+        _check_named(request)
+        if request.mode not in tuple(messages.ResolveMode):
+            raise ValueError("mode must be 'resend' (send the ledger's operations again) or 'adopt' (take OldHost's count)")
+        self.machine.can_resolve()
+
+    # --------------------------------------------------------------------------------------------------------- queries
+
+    @workflow.query
+    def status(self) -> dict[str, Any]:
+        return report.status(self.machine, self.host, self._now_ms())
+
+    @workflow.query
+    def find(self, entity_type: str, entity_id: str) -> dict[str, Any]:
+        return report.find(self.machine, EntityKey(entity_type, entity_id), self._now_ms())
+
+    @workflow.query
+    def upcoming(self, count: int = 20) -> list[dict[str, Any]]:
+        return report.upcoming(self.machine, max(1, min(count, 200)))
+
+    # ------------------------------------------------------------------------------------------------- acting on actions
+
+    def _act(self, action: actions.Action) -> None:
+        match action:
+            case actions.OpenSession():
+                self._start(self._open_session(action), at_the_host=True)
+            case actions.Send():
+                self._start(self._send(action), at_the_host=True)
+            case actions.CloseSession():
+                self._start(self._close_session(action), at_the_host=True)
+            case actions.Probe():
+                self._start(self._probe(action), at_the_host=True)
+            case actions.Sweep():
+                self._start(self._sweep(action))
+            case actions.RaiseAlert():
+                self._start(self._raise_alert(action))
+            case actions.RecordHalt():
+                self._start(self._record_halt(action.reason))
+
+    def _start(self, work: Coroutine[Any, Any, None], *, at_the_host: bool = False) -> None:
+        self.at_work += 1
+        self.at_the_host += at_the_host
+        task = asyncio.create_task(self._guard(work, at_the_host))
+        self.tasks[task] = None  # the loop holds tasks only weakly
+        task.add_done_callback(self.tasks.pop)
+
+    async def _guard(self, work: Coroutine[Any, Any, None], at_the_host: bool) -> None:
+        """Level 0: whatever breaks the machine's own rules halts the writer; it never goes on as if nothing were."""
+        try:
+            await work
+        except (ActivityError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            workflow.logger.error("an invariant is violated: %s", error)
+            self.machine.violated(f"{type(error).__name__}: {error}")
+        finally:
+            self.at_work -= 1
+            self.at_the_host -= at_the_host
+            self.stirred = True
+
+    async def _open_session(self, action: actions.OpenSession) -> None:
+        try:
+            answer: messages.SessionAnswer = await workflow.execute_activity(
+                "open_session",
+                messages.OpenSession(self.host, list(action.unsettled)),
+                result_type=messages.SessionAnswer,
+                start_to_close_timeout=timedelta(seconds=90),
+                heartbeat_timeout=HEARTBEAT_TIMEOUT,
+                retry_policy=ONCE,
+                summary=f"session for {self.host}",
+            )
+        except ActivityError:
+            self.machine.open_failed(self._now_ms())
+            return
+        if answer.state == messages.SessionState.OPEN:
+            bound = [from_wire(item) for item in answer.bound]
+            self.machine.opened(
+                answer.epoch, answer.task_queue, answer.expected_nonce, answer.fates, bound, answer.more_bound,
+                self._now_ms(),
+            )
+        elif answer.state == messages.SessionState.HALT:
+            self.machine.halted(answer.message or answer.reason)
+        else:
+            self.machine.told_to_wait(answer.wait_ms, answer.reason, self._now_ms())
+
+    async def _send(self, action: actions.Send) -> None:
+        try:
+            report_: messages.SendReport = await workflow.execute_activity(
+                "send",
+                messages.SendBatch(self.host, action.epoch, list(action.change_ids)),
+                task_queue=action.task_queue,
+                result_type=messages.SendReport,
+                schedule_to_start_timeout=timedelta(seconds=10),
+                start_to_close_timeout=timedelta(seconds=120),
+                heartbeat_timeout=HEARTBEAT_TIMEOUT,
+                retry_policy=ONCE,
+                cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                summary=action.label,
+            )
+        except ActivityError as error:
+            self.machine.send_failed(action.batch, never_started=_never_started(error))
+            return
+        self.machine.reported(
+            action.batch, report_.fates, session_open=report_.session_open, service_ms=report_.service_ms,
+            banned_ms=report_.banned_ms, now_ms=self._now_ms(),
+        )
+
+    async def _close_session(self, action: actions.CloseSession) -> None:
+        try:
+            await self._on_session("close_session", action.epoch, action.task_queue, timedelta(seconds=20), type(None))
+        except ActivityError:
+            workflow.logger.warning("closing the session failed; the next one takes over from it")
+        self.machine.closed()
+
+    async def _probe(self, action: actions.Probe) -> None:
+        try:
+            found: messages.ProbeReport = await self._on_session(
+                "probe", action.epoch, action.task_queue, timedelta(seconds=60), messages.ProbeReport
+            )
+        except ActivityError:
+            self.machine.probed(session_open=False, now_ms=self._now_ms())
+        else:
+            self.machine.probed(session_open=found.session_open, now_ms=self._now_ms())
+
+    async def _on_session(self, name: str, epoch: int, task_queue: str, limit: timedelta, result_type: type) -> Any:
+        return await workflow.execute_activity(
+            name,
+            messages.SessionRef(self.host, epoch),
+            task_queue=task_queue,
+            result_type=result_type,
+            schedule_to_start_timeout=timedelta(seconds=10),
+            start_to_close_timeout=limit,
+            heartbeat_timeout=HEARTBEAT_TIMEOUT,
+            retry_policy=ONCE,
+        )
+
+    async def _sweep(self, action: actions.Sweep) -> None:
+        request = messages.OutstandingPage(self.host, action.after_id, limit=1000, quiet_ms=30_000)
+        try:
+            page = await self._load(request, ONCE)
+        except ActivityError:
+            self.machine.sweep_failed(self._now_ms())
+            return
+        self.machine.swept([from_wire(item) for item in page.refs], page.last_id, page.more, self._now_ms())
+
+    async def _raise_alert(self, action: actions.RaiseAlert) -> None:
+        alert = messages.Alert(
+            self.host, action.kind, action.severity, action.message, action.dedupe_key, action.change_id, action.close
+        )
+        await workflow.execute_activity(
+            "raise_alert", alert, start_to_close_timeout=timedelta(seconds=30), retry_policy=UNTIL_IT_WORKS
+        )
+
+    async def _record_halt(self, reason: str) -> None:
+        await self._record_decision("halt", OperatorRequest(operator="writer", reason=reason))
+
+    async def _decide_in_books(self, action: str, request: OperatorRequest) -> messages.Decided:
+        """Make an operator's act durable, with who and why; raises when the books say that it makes no sense."""
+        self.stirred = True
+        decided = await self._record_decision(action, request)
+        if decided.refused:
+            raise ApplicationError(decided.refused, type="Refused", non_retryable=True)
+        return decided
+
+    async def _record_decision(self, action: str, request: OperatorRequest) -> messages.Decided:
+        decision = messages.Decision(self.host, action, request.operator, request.reason, request.change_id, request.mode)
+        return await workflow.execute_activity(  # type: ignore[no-any-return]
+            "record_decision",
+            decision,
+            result_type=messages.Decided,
+            start_to_close_timeout=timedelta(seconds=30),
+            retry_policy=UNTIL_IT_WORKS,
+            summary=f"{action} by {request.operator}",
+        )
+
+    # ---------------------------------------------------------------------------------------------- loading and recording
+
+    async def _rebuild(self) -> None:
+        """A first start, or a loss: MariaDB knows what is outstanding."""
+        after_id = 0
+        while True:
+            page = await self._load(messages.OutstandingPage(self.host, after_id), UNTIL_IT_WORKS)
+            for entity_type, entity_id, dead in page.held:
+                self.machine.load_held(EntityKey(entity_type, entity_id), dead)
+            self.machine.enqueue((from_wire(item) for item in page.refs), self._now_ms(), sweep=True)
+            if not page.more:
+                break
+            after_id = page.last_id
+        self.machine.finish_loading(self._now_ms())
+
+    async def _load(self, page: messages.OutstandingPage, retry_policy: RetryPolicy) -> messages.Outstanding:
+        return await workflow.execute_activity(  # type: ignore[no-any-return]
+            "load_outstanding",
+            page,
+            result_type=messages.Outstanding,
+            start_to_close_timeout=timedelta(seconds=30),
+            retry_policy=retry_policy,
+        )
+
+    def _record_submissions(self) -> None:
+        if self.submissions and not self.recording and not self.machine.draining:
+            batch = self.submissions[:SUBMISSIONS_PER_ACTIVITY_MAX]
+            self.submissions = self.submissions[SUBMISSIONS_PER_ACTIVITY_MAX:]
+            self.recording = True
+            self._start(self._take_submissions(batch))
+
+    async def _take_submissions(self, batch: list[Submission]) -> None:
+        try:
+            for recorded in await self._record(batch):
+                if recorded.ref is not None and not recorded.processed:
+                    self.machine.enqueue([from_wire(recorded.ref)], self._now_ms())
+        finally:
+            self.recording = False
+
+    async def _record(self, items: list[Submission]) -> list[messages.Recorded]:
+        return await workflow.execute_activity(  # type: ignore[no-any-return]
+            "record_submissions",
+            messages.Submissions(self.host, items),
+            result_type=list[messages.Recorded],
+            start_to_close_timeout=timedelta(seconds=60),
+            retry_policy=UNTIL_IT_WORKS,
+        )
+
+    # --------------------------------------------------------------------------------------------------------- waiting
+
+    async def _await_fate(self, ref: ChangeRef) -> Fate | None:
+        machine = self.machine
+        machine.watched[ref.change_id] = None
+        machine.enqueue([ref], self._now_ms())
+        self.stirred = True
+        try:
+            await workflow.wait_condition(
+                lambda: machine.watched[ref.change_id] is not None or machine.draining or bool(self._why_not_now()),
+                timeout=APPLY_NOW_WAIT,
+            )
+        except asyncio.TimeoutError:
+            pass
+        return machine.watched.pop(ref.change_id)
+
+    def _why_not_now(self) -> str:
+        if self.machine.paused:
+            return " (the writer is paused)"
+        if self.machine.breaker.state in (BreakerState.OPEN, BreakerState.HALTED):
+            return f" ({self.machine.breaker.reason})"
+        return ""
+
+    async def _wait(self) -> None:
+        wake_at_ms = None if self.at_the_host else self.machine.wake_at_ms()
+        timeout_s = None if wake_at_ms is None else max(wake_at_ms - self._now_ms(), 1) / 1000
+        try:
+            await workflow.wait_condition(lambda: self.stirred, timeout=timeout_s)
+        except asyncio.TimeoutError:
+            pass  # the time to wake has come (trap 18: the timeout is an exception, never a return value)
+
+    def _is_drained(self) -> bool:
+        return self.at_work == 0 and workflow.all_handlers_finished()
+
+    def _alert_unreadable(self, name: str, count: int) -> None:
+        text = f"Signal {name!r} carried {count} things that can't be read; see docs/messages.md for its shape."
+        self.machine.unreadable(text, f"signal:{name}"[:100])
+        self.stirred = True
+
+    @staticmethod
+    def _try(act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Refused as refused:
+            raise ApplicationError(str(refused), type="Refused", non_retryable=True) from None
+
+    @staticmethod
+    def _now_ms() -> int:
+        return workflow.time_ns() // 1_000_000
+
+
+def _read_json(raw: RawValue | None) -> Any:
+    """The value of a signal's argument, or a marker that recording refuses with a reason."""
+    if raw is None:
+        return None
+    try:
+        return workflow.payload_converter().from_payload(raw.payload)
+    except Exception:
+        return "not readable as JSON"
+
+
+def _read_refs(batch: RawValue | None) -> tuple[list[ChangeRef], int]:
+    value = _read_json(batch)
+    items = value.get("refs") if isinstance(value, dict) else None
+    if not isinstance(items, list):
+        return [], 1
+    refs: list[ChangeRef] = []
+    unreadable = 0
+    for item in items:
+        try:
+            refs.append(from_wire(item))
+        except (ValueError, TypeError):
+            unreadable += 1
+    return refs, unreadable
+
+
+def _never_started(error: ActivityError) -> bool:
+    return isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START
+
+
+def _check_named(request: OperatorRequest) -> None:
+    if not request.operator.strip() or not request.reason.strip():
+        raise ValueError("say who you are (operator) and why (reason): both are recorded")
+
+
+def _check_dead_letter(request: OperatorRequest) -> None:
+    _check_named(request)
+    if request.change_id is None:
+        raise ValueError("say which dead letter (change_id)")
