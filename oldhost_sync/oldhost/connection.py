@@ -1,0 +1,134 @@
+"""The one socket to OldHost. It does one exchange at a time and hides nothing: no retry, no reconnect (trap 14).
+
+After any error, any stray byte or a "Connection: close" it is closed for good; a new one is a new session's business.
+`is_alive` is asked *before* a row is marked SENT, so that a connection the host closed while idle leaves nothing in
+doubt. A deadline is total: it covers writing and reading together, on a monotonic clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+from oldhost_sync.oldhost.errors import ConnectionClosed, ExchangeCut, NoConnection, NothingWritten
+from oldhost_sync.oldhost.response import NotAResponse, Response, ResponseReader
+
+# How long a wait on the socket lasts before `while_waiting` is called: well below any heartbeat timeout.
+SLICE_SECONDS = 0.5
+READ_BYTES = 16 * 1024
+CONNECT_SECONDS_MAX = 5.0
+
+Clock = Callable[[], float]
+Beat = Callable[[], None]
+
+
+class HostConnection(Protocol):
+    """What a session needs of its connection; the simulation has its own."""
+
+    def is_alive(self) -> bool: ...
+
+    def exchange(self, request: bytes, *, timeout_seconds: float, while_waiting: Beat) -> Response: ...
+
+    def close(self) -> None: ...
+
+
+class OldHostConnection:
+    """A blocking connection over a plain socket."""
+
+    def __init__(self, sock: socket.socket, clock: Clock) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket: socket.socket | None = sock
+        self._clock = clock
+
+    def is_alive(self) -> bool:
+        """False, and closed for good, when the host closed it or sent a byte nobody asked for."""
+        if self._socket is None:
+            return False
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        self.close()
+        return False
+
+    def exchange(self, request: bytes, *, timeout_seconds: float, while_waiting: Beat) -> Response:
+        """Write `request`, read its answer. Raises NothingWritten, ExchangeCut or ConnectionClosed; each closes it."""
+        if self._socket is None:
+            raise ConnectionClosed("this connection was closed before")
+        until = self._clock() + timeout_seconds
+        whole = False
+        try:
+            self._write(self._socket, request, until, while_waiting)
+            response = self._read(self._socket, until, while_waiting)
+            whole = response.reusable
+            return response
+        finally:
+            if not whole:
+                self.close()
+
+    def close(self) -> None:
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.close()
+
+    def _write(self, sock: socket.socket, request: bytes, until: float, while_waiting: Beat) -> None:
+        left = memoryview(request)
+        while left:
+            try:
+                left = left[sock.send(left) :]
+            except BlockingIOError:
+                self._wait(sock, until, while_waiting, writing=True)
+            except OSError as error:
+                if len(left) == len(request):
+                    raise NothingWritten(f"the connection was gone: {error}") from error
+                raise ExchangeCut(f"cut while writing: {error}") from error
+
+    def _read(self, sock: socket.socket, until: float, while_waiting: Beat) -> Response:
+        reader = ResponseReader()
+        while True:
+            self._wait(sock, until, while_waiting, writing=False)
+            try:
+                data = sock.recv(READ_BYTES)
+                response = reader.feed(data)
+            except BlockingIOError:
+                continue
+            except (OSError, NotAResponse) as error:
+                raise ExchangeCut(f"no answer to be read: {error}") from error
+            if response is not None:
+                return response
+            if not data:
+                raise ExchangeCut("closed before the answer was whole")
+
+    def _wait(self, sock: socket.socket, until: float, while_waiting: Beat, *, writing: bool) -> None:
+        while True:
+            left = until - self._clock()
+            if left <= 0:
+                raise ExchangeCut("silent past the deadline")
+            if _ready(sock, min(SLICE_SECONDS, left), writing=writing):
+                return
+            while_waiting()
+
+
+def connect(
+    address: tuple[str, int], clock: Clock, *, timeout_seconds: float = CONNECT_SECONDS_MAX
+) -> OldHostConnection:
+    """Open the connection; raises NoConnection."""
+    try:
+        sock = socket.create_connection(address, timeout=timeout_seconds)
+    except OSError as error:
+        raise NoConnection(f"{address[0]}:{address[1]}: {error}") from error
+    return OldHostConnection(sock, clock)
+
+
+def _ready(sock: socket.socket, seconds: float, *, writing: bool) -> bool:
+    """poll, not select: a process with many hosts has file numbers beyond 1024."""
+    poll = select.poll()
+    poll.register(sock, select.POLLOUT if writing else select.POLLIN)
+    return bool(poll.poll(seconds * 1000))

@@ -1,0 +1,123 @@
+"""What a session asks of the nonce ledger: the seam between "what may be sent" and "how it is remembered".
+
+Two implementations keep the same conformance suite: MariaDB's (`oldhost_sync.store.ledger`) and the simulation's in
+memory. Every call is one transaction. Every call that changes anything compares the epoch under the ledger row's lock
+and raises :class:`~oldhost_sync.oldhost.errors.Fenced` when it is not ours: that is the fence (trap 2).
+
+A nonce's row: RESERVED → SENT → APPLIED or FAILED. RESERVED means that no byte was ever written: the next takeover
+releases it. SENT is bound to its nonce and its exact body for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from oldhost_sync.oldhost.wire import Applied, Malformed, Rejected
+from oldhost_sync.policy.changes import ChangeRef, Fate, PriorityClass
+
+# How many bound operations a new session is told of at once; more only after an operator's `resolve --resend`.
+BOUND_MAX = 100
+
+# The answers that end an operation: its row and its change get their fate by them.
+Definite = Applied | Rejected | Malformed
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """An operation that holds a nonce. `sends`: how often it may have reached OldHost before now."""
+
+    nonce: int
+    change_id: int
+    idempotency_key: str
+    body: bytes
+    entity_type: str
+    entity_id: str
+    event_type: str
+    priority_class: PriorityClass
+    sends: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """A SENT row found at a takeover."""
+
+    nonce: int
+    change_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """What a takeover found. `next_nonce` None: OldHost was never asked. Both waits in milliseconds from now."""
+
+    epoch: int
+    next_nonce: int | None
+    last_applied_nonce: int | None
+    in_doubt: list[InDoubt] = field(default_factory=list)
+    released: list[int] = field(default_factory=list)
+    banned_ms: int = 0
+    settle_wait_ms: int = 0
+    halted: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """The ledger compared with OldHost. `halted`: they can't both be right; an operator decides."""
+
+    fates: list[Fate] = field(default_factory=list)
+    bound: list[ChangeRef] = field(default_factory=list)
+    more_bound: bool = False
+    halted: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An operation and the definite answer it got."""
+
+    operation: Reserved
+    answer: Definite
+
+
+def consumed(answer: Definite) -> bool:
+    """Whether the operation's nonce is used up."""
+    return isinstance(answer, Applied) or (isinstance(answer, Rejected) and answer.consumed)
+
+
+class Ledger(Protocol):
+    """The ledger of one host."""
+
+    def take_over(self, owner: str) -> TakenOver:
+        """Begin a new epoch; nobody of an older one can reserve, mark or record from now on. Releases RESERVED rows."""
+
+    def adopt_first(self, epoch: int, expected: int) -> None:
+        """The very first contact: number from what OldHost expects."""
+
+    def reconcile(self, epoch: int, expected: int) -> Reconciled:
+        """Compare with OldHost's expected nonce: in-doubt rows below it are APPLIED, the others stay bound, or halt."""
+
+    def reserve(self, epoch: int, change_ids: Sequence[int]) -> list[Reserved | Fate]:
+        """One entry per change id, in order: a nonce with its exact body, or a fate that needs none."""
+
+    def advance(
+        self, epoch: int, answered: Answered | None, sent: Reserved | None, *, again: bool = False
+    ) -> Fate | None:
+        """Record an answer and mark the next operation SENT, together; gives the fate of what was answered.
+
+        `again`: OldHost has definitely refused the send before this one (busy), so it does not count.
+        """
+
+    def ban(self, epoch: int, seconds: float, *, refused: Reserved | None = None, halt: str | None = None) -> int:
+        """OldHost bans us: nobody sends until then. Gives the milliseconds left, margin included.
+
+        `refused`: the operation that was answered with the ban and was certainly not applied. `halt`: halt as well.
+        """
+
+    def halt(self, epoch: int, reason: str, expected: int | None = None) -> None:
+        """Stop the host until an operator decides."""
+
+    def fates(self, change_ids: Sequence[int]) -> list[Fate]:
+        """What is recorded of each: an outcome, BOUND (it holds a nonce that may have been used) or WAITING."""
+
+    def epoch(self) -> int:
+        """The epoch that may act now."""

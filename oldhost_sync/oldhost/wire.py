@@ -1,0 +1,240 @@
+"""OldHost's protocol page as a pure codec: bytes out, answers in. No socket, no clock, no hope.
+
+The client believes no more than the page says. An answer is one of a closed set of values; whatever the page does not
+list, and whatever speaks of another nonce than ours, is :class:`Ambiguous`: the request may have been applied, may not
+have been, or may still be. Garbage never becomes :class:`Applied`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
+
+# A ban longer than a day is asked about once a day: asking does not extend it (protocol page).
+RETRY_AFTER_SECONDS_MAX = 86_400.0
+REASON_LENGTH_MAX = 512
+UNIT = "unit"
+RESERVED_NAMES = ("entity_type", "entity_id", "event_type", "payload", "event_id", "idempotency_key", "unit_id")
+
+
+# --------------------------------------------------------------------------------------------------------- answers
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """200 for our own nonce: consumed, applied."""
+
+    expected: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """422: refused for its content; `consumed` says whether the nonce is used up."""
+
+    reason: str
+    consumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """400 nonce_gap: not consumed, no other harm."""
+
+    expected: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """400 nonce_replay: our nonce was used before; a ban begins. `retry_after` in seconds, None when not said."""
+
+    expected: int | None
+    retry_after: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Banned:
+    """403 banned: not consumed. `retry_after` in seconds, None when not said."""
+
+    retry_after: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """503 busy: not consumed; the same bytes again after `retry_after` seconds."""
+
+    retry_after: float
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionInUse:
+    """503 connection_in_use: another connection is open; this one is closed by OldHost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """400 malformed: not consumed."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The answer to an ask: the nonce that OldHost wants next."""
+
+    nonce: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ambiguous:
+    """Anything else: only the expected nonce can tell."""
+
+    why: str
+
+
+Answer = Applied | Rejected | Gap | Replay | Banned | Busy | ConnectionInUse | Malformed | Ambiguous
+AskAnswer = Expected | Banned | Busy | ConnectionInUse | Ambiguous
+
+
+# -------------------------------------------------------------------------------------------------------- requests
+
+
+def encode_sync(nonce: int, body: bytes, host: str = "oldhost") -> bytes:
+    """The whole request for one operation, the same bytes for the same arguments."""
+    return (
+        f"POST /oldhost/sync HTTP/1.1\r\nHost: {host}\r\nX-Nonce: {nonce}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode("ascii") + body
+
+
+def encode_ask(host: str = "oldhost") -> bytes:
+    """The request for the expected nonce; it consumes none."""
+    return f"GET /oldhost/expected-nonce HTTP/1.1\r\nHost: {host}\r\nAccept: application/json\r\n\r\n".encode("ascii")
+
+
+def operation_body(
+    *,
+    entity_type: str,
+    entity_id: str,
+    event_type: str,
+    payload: Mapping[str, Any],
+    change_id: int,
+    idempotency_key: str,
+) -> bytes:
+    """The operation as the protocol page shows it.
+
+    For a unit the payload's fields stand at the top level too; they never overwrite the page's own names.
+    """
+    operation: dict[str, Any] = {
+        "entity_type": entity_type,
+        "entity_id": entity_id,
+        "event_type": event_type,
+        "payload": payload,
+        "event_id": change_id,
+        "idempotency_key": idempotency_key,
+    }
+    if entity_type == UNIT:
+        lifted = {name: value for name, value in payload.items() if name not in RESERVED_NAMES}
+        operation |= {"unit_id": entity_id, **lifted}
+    return json.dumps(operation, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
+
+
+def too_large(body: bytes) -> bool:
+    """Whether OldHost would call it malformed (over 64 KiB)."""
+    return len(body) > HOST_BODY_BYTES_MAX
+
+
+# --------------------------------------------------------------------------------------------------------- reading
+
+
+def read_answer(status: int, body: bytes, nonce: int) -> Answer:
+    """What `status` and `body` say of the operation sent with `nonce`."""
+    fields = _json_object(body)
+    if fields is None:
+        return Ambiguous(f"status {status} without a JSON object")
+    if status == 200:
+        return _read_applied(fields, nonce)
+    error = fields.get("error")
+    if status == 422 and error == "rejected":
+        return _read_rejected(fields, nonce)
+    if status == 400 and error == "nonce_gap":
+        expected = _nonce(fields.get("expected_nonce"))
+        return Ambiguous("a gap without the expected nonce") if expected is None else Gap(expected)
+    if status == 400 and error == "nonce_replay":
+        return Replay(_nonce(fields.get("expected_nonce")), _seconds(fields.get("retry_after")))
+    if status == 400 and error == "malformed":
+        return Malformed(_text(fields.get("reason")))
+    return _read_refusal(status, fields) or Ambiguous(f"status {status}, not in the contract")
+
+
+def read_ask(status: int, body: bytes) -> AskAnswer:
+    """What `status` and `body` say when the expected nonce was asked for."""
+    fields = _json_object(body)
+    if fields is None:
+        return Ambiguous(f"status {status} without a JSON object")
+    if status == 200:
+        expected = _nonce(fields.get("expected_nonce"))
+        # A sync's answer has a nonce beside the expected one: it is no answer to an ask.
+        if expected is None or "nonce" in fields:
+            return Ambiguous("status 200 without an expected nonce")
+        return Expected(expected)
+    return _read_refusal(status, fields) or Ambiguous(f"status {status}, not in the contract")
+
+
+def _read_applied(fields: Mapping[str, Any], nonce: int) -> Answer:
+    answered, expected = _nonce(fields.get("nonce")), _nonce(fields.get("expected_nonce"))
+    if answered != nonce:
+        return Ambiguous(f"the answer is for nonce {answered}, not {nonce}")
+    if expected != nonce + 1:
+        return Ambiguous(f"applied {nonce}, but expects {expected}")
+    return Applied(expected)
+
+
+def _read_rejected(fields: Mapping[str, Any], nonce: int) -> Answer:
+    """The page: consumed, unless `expected_nonce` says otherwise."""
+    expected = _nonce(fields.get("expected_nonce"))
+    if expected is None and "expected_nonce" in fields:
+        return Ambiguous("rejected, with an expected nonce that is none")
+    if expected not in {None, nonce, nonce + 1}:
+        return Ambiguous(f"rejected {nonce}, but expects {expected}")
+    return Rejected(_text(fields.get("reason")), consumed=expected != nonce)
+
+
+def _read_refusal(status: int, fields: Mapping[str, Any]) -> Banned | Busy | ConnectionInUse | None:
+    match status, fields.get("error"):
+        case 403, "banned":
+            return Banned(_seconds(fields.get("retry_after")))
+        case 503, "busy":
+            return Busy(_seconds(fields.get("retry_after")) or 0.0)
+        case 503, "connection_in_use":
+            return ConnectionInUse()
+    return None
+
+
+def _json_object(body: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _nonce(value: object) -> int | None:
+    """A whole number, and neither True nor 501.0: a lax reading is how garbage becomes an answer."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return min(max(0, value), RETRY_AFTER_SECONDS_MAX) * 1.0
+
+
+def _text(value: object) -> str:
+    said = value if isinstance(value, str) else "no reason given"
+    return "".join(mark if mark.isprintable() else " " for mark in said[:REASON_LENGTH_MAX])
