@@ -189,7 +189,7 @@ def _first_answer(connection: Connection, change: Acceptable) -> RecordedChange:
     return _earlier_change(change, known)
 
 
-def _earlier_change(change: Acceptable, known: Row[Any]) -> RecordedChange:
+def _earlier_change(change: Acceptable, known: Row[*tuple[Any, ...]]) -> RecordedChange:
     _check_same(change, known.request_hash)
     ref = _ref(known.id, known.priority_class, change, known.created_at)
     accepted_at = known.created_at.replace(tzinfo=UTC)

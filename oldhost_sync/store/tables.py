@@ -143,9 +143,9 @@ outbox_events = Table(
     _one_of("ck_outbox_events_priority_class", "priority_class", *CLASSES),
     _one_of("ck_outbox_events_outcome", "outcome", *OUTCOMES),
     CheckConstraint("(outcome IS NULL) = (processed_at IS NULL)", name="ck_outbox_events_fate"),
-    # The relay's claim: not yet relayed, by class, in id order.
-    Index("ix_outbox_events_unrelayed", "host", "relayed_at", "processed_at", "priority_class", "id"),
-    # What is outstanding, in id order (rebuild, sweep, backpressure).
+    # The relay's claim (not yet relayed, by class, in id order) and its counts of what has no fate yet.
+    Index("ix_outbox_events_unrelayed", "host", "processed_at", "relayed_at", "priority_class", "id"),
+    # What is outstanding, in id order (rebuild, sweep); what ended before a day (retention).
     Index("ix_outbox_events_outstanding", "host", "processed_at", "id"),
     # One entity's or one key's outstanding changes (superseding, I7, `find`).
     Index("ix_outbox_events_key", "host", "entity_type", "entity_id", "processed_at", "event_type"),
@@ -289,6 +289,7 @@ alerts = Table(
     UniqueConstraint("host", "dedupe_key", "is_open", name="uq_alerts_dedupe_key"),
     _one_of("ck_alerts_severity", "severity", "info", "warning", "critical"),
     Index("ix_alerts_created", "host", "created_at"),
+    Index("ix_alerts_undelivered", "host", "delivered_at", "id"),
     mysql_engine="InnoDB",
     mysql_charset="utf8mb4",
 )

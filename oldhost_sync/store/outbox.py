@@ -1,0 +1,209 @@
+"""The outbox as the relay and the writer see it: claimed by state, in id order, never past a remembered id.
+
+Ids are given out under an entity's lock, so they are not in commit order between entities: a row with a smaller id may
+become visible after one with a larger (trap 13). A claim therefore asks for what is not relayed yet, not for what comes
+after the last one. Claims lock nothing: two relays that claim the same rows both signal them, and the writer knows a
+change by its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection, Row
+
+from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+
+_REF = "o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.created_at"
+_UNRELAYED = "o.host = :host AND o.processed_at IS NULL AND o.relayed_at IS NULL"
+# Left to itself the server may walk the primary key through all that ended long ago.
+_BY_STATE = "FORCE INDEX (ix_outbox_events_unrelayed)"
+
+# One branch per class: each reads its index in id order and stops at the limit, however long the backlog is.
+_CLAIM = text(
+    " UNION ALL ".join(
+        f"(SELECT {_REF} FROM outbox_events o {_BY_STATE} WHERE {_UNRELAYED} AND o.priority_class = '{each}' "
+        "ORDER BY o.id LIMIT :limit)"
+        for each in PriorityClass
+    )
+    + " ORDER BY id LIMIT :limit"
+)
+
+# An emergency brings its entity's older changes along, or it would overtake them (trap 11).
+_CLAIM_EMERGENCIES = text(
+    f"SELECT DISTINCT {_REF} FROM ("
+    f"SELECT o.id, o.host, o.entity_type, o.entity_id FROM outbox_events o {_BY_STATE} "
+    f"WHERE {_UNRELAYED} AND o.priority_class = 'EMERGENCY' ORDER BY o.id LIMIT :limit) e "
+    "JOIN outbox_events o ON o.host = e.host AND o.entity_type = e.entity_type AND o.entity_id = e.entity_id "
+    "AND o.processed_at IS NULL AND o.relayed_at IS NULL AND o.id <= e.id ORDER BY o.id"
+)
+
+_OUTSTANDING = text(
+    f"SELECT {_REF} FROM outbox_events o FORCE INDEX (ix_outbox_events_outstanding) "
+    "WHERE o.host = :host AND o.processed_at IS NULL AND o.id > :after_id "
+    "AND o.relayed_at <= UTC_TIMESTAMP(6) - INTERVAL :quiet_us MICROSECOND ORDER BY o.id LIMIT :limit"
+)
+
+_HELD = text(
+    "SELECT entity_type, entity_id, id FROM outbox_events "
+    "WHERE host = :host AND outcome = 'DEAD' ORDER BY id LIMIT :limit"
+)
+
+_COUNTS = text(
+    "SELECT relayed_at IS NOT NULL AS relayed, priority_class, COUNT(*) AS changes, MIN(id) AS oldest_id "
+    "FROM outbox_events WHERE host = :host AND processed_at IS NULL GROUP BY relayed, priority_class"
+)
+
+_UNPROCESSED = text(
+    "SELECT COUNT(*) FROM (SELECT 1 FROM outbox_events WHERE host = :host AND processed_at IS NULL "
+    "AND relayed_at IS NOT NULL LIMIT :limit) counted"
+)
+
+_BOOKS = text(
+    "SELECT outcome, COUNT(*) AS changes FROM outbox_events WHERE host = :host GROUP BY outcome ORDER BY outcome"
+)
+_IN_FLIGHT = text(
+    "SELECT COUNT(*) FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
+    "WHERE r.host = :host AND r.status IN ('RESERVED', 'SENT') AND o.processed_at IS NULL"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Part of a list in id order: ask again with `last_id` while there is `more`."""
+
+    refs: list[ChangeRef]
+    last_id: int
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCount:
+    """How many changes of one class are in one state, and since when the oldest of them waits."""
+
+    changes: int = 0
+    oldest_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxCounts:
+    """Changes without a fate: `unrelayed` have not reached the writer, `unprocessed` have. By class."""
+
+    unrelayed: dict[PriorityClass, ClassCount]
+    unprocessed: dict[PriorityClass, ClassCount]
+
+    @property
+    def unrelayed_total(self) -> int:
+        return sum(count.changes for count in self.unrelayed.values())
+
+    @property
+    def unprocessed_total(self) -> int:
+        return sum(count.changes for count in self.unprocessed.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """Invariant I5 from the database: `accepted` equals the sum of all the others. Refused submissions stand apart."""
+
+    accepted: int
+    waiting: int
+    in_flight: int
+    applied: int
+    superseded: int
+    no_op: int
+    stale: int
+    dead: int
+    discarded: int
+    refused: int
+
+    @property
+    def balance(self) -> bool:
+        ended = self.applied + self.superseded + self.no_op + self.stale + self.dead + self.discarded
+        return self.accepted == self.waiting + self.in_flight + ended and self.waiting >= 0
+
+
+def claim_batch(connection: Connection, host: str, limit: int, *, emergencies_only: bool = False) -> list[ChangeRef]:
+    """The oldest unrelayed changes in id order, at most `limit`.
+
+    With `emergencies_only` the oldest emergencies, at most `limit`, and with each the older unrelayed changes of its
+    entity: these come on top of the limit, since an emergency without them would be out of order.
+    """
+    statement = _CLAIM_EMERGENCIES if emergencies_only else _CLAIM
+    return [as_ref(row) for row in connection.execute(statement, {"host": host, "limit": limit})]
+
+
+def mark_relayed(connection: Connection, change_ids: Sequence[int]) -> int:
+    """Say that the writer acknowledged these changes; returns how many were not marked before."""
+    if not change_ids:
+        return 0
+    listed = ", ".join(str(int(change_id)) for change_id in sorted(change_ids))
+    result = connection.exec_driver_sql(
+        f"UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6) WHERE id IN ({listed}) AND relayed_at IS NULL"
+    )
+    return result.rowcount
+
+
+def outstanding_page(connection: Connection, host: str, after_id: int, limit: int, quiet_ms: int = 0) -> Page:
+    """Relayed changes without a fate after `after_id`; only those relayed at least `quiet_ms` ago."""
+    values = {"host": host, "after_id": after_id, "limit": limit + 1, "quiet_us": quiet_ms * 1000}
+    refs = [as_ref(row) for row in connection.execute(_OUTSTANDING, values)]
+    more = len(refs) > limit
+    refs = refs[:limit]
+    return Page(refs, refs[-1].change_id if refs else after_id, more)
+
+
+def held_entities(connection: Connection, host: str, limit: int = 10_000) -> list[tuple[str, str, list[int]]]:
+    """Entities with a dead letter, each with the ids of these, oldest first."""
+    held: dict[tuple[str, str], list[int]] = {}
+    for row in connection.execute(_HELD, {"host": host, "limit": limit}):
+        held.setdefault((row.entity_type, row.entity_id), []).append(row.id)
+    return [(entity_type, entity_id, ids) for (entity_type, entity_id), ids in held.items()]
+
+
+def unprocessed_up_to(connection: Connection, host: str, limit: int) -> int:
+    """How many changes the writer holds; counting stops at `limit`."""
+    return int(connection.execute(_UNPROCESSED, {"host": host, "limit": limit}).scalar_one())
+
+
+def counts(connection: Connection, host: str) -> OutboxCounts:
+    """All changes without a fate, counted by class, and the age of the oldest of each."""
+    rows = connection.execute(_COUNTS, {"host": host}).all()
+    found: dict[bool, dict[PriorityClass, ClassCount]] = {False: {}, True: {}}
+    for row in rows:
+        oldest_at = connection.exec_driver_sql(
+            "SELECT created_at FROM outbox_events WHERE id = %s", (row.oldest_id,)
+        ).scalar()
+        moment = None if oldest_at is None else oldest_at.replace(tzinfo=UTC)
+        found[bool(row.relayed)][PriorityClass(row.priority_class)] = ClassCount(row.changes, moment)
+    none = {each: ClassCount() for each in PriorityClass}
+    return OutboxCounts(unrelayed=none | found[False], unprocessed=none | found[True])
+
+
+def books(connection: Connection, host: str) -> Books:
+    """The numbers of invariant I5, from one consistent look when the connection's transaction gives one."""
+    by_outcome: dict[str | None, int] = {row.outcome: row.changes for row in connection.execute(_BOOKS, {"host": host})}
+    in_flight = int(connection.execute(_IN_FLIGHT, {"host": host}).scalar_one())
+    refused = by_outcome.get("REFUSED", 0)
+    return Books(
+        accepted=sum(by_outcome.values()) - refused,
+        waiting=by_outcome.get(None, 0) - in_flight,
+        in_flight=in_flight,
+        applied=by_outcome.get("APPLIED", 0),
+        superseded=by_outcome.get("SUPERSEDED", 0),
+        no_op=by_outcome.get("NO_OP", 0),
+        stale=by_outcome.get("STALE", 0),
+        dead=by_outcome.get("DEAD", 0),
+        discarded=by_outcome.get("DISCARDED", 0),
+        refused=refused,
+    )
+
+
+def as_ref(row: Row[*tuple[Any, ...]]) -> ChangeRef:
+    """A row of id, priority_class, entity_type, entity_id, event_type, created_at as the policy sees it."""
+    change_id, priority_class, entity_type, entity_id, event_type, created_at = row
+    accepted_at_ms = int(created_at.replace(tzinfo=UTC).timestamp() * 1000)
+    return ChangeRef(change_id, PriorityClass(priority_class), entity_type, entity_id, event_type, accepted_at_ms)
