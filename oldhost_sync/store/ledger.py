@@ -1,0 +1,359 @@
+"""The nonce ledger in MariaDB: who may send, which nonce binds which bytes, and what became of each.
+
+Every transaction first locks the host's ledger row and compares the epoch: takeovers, reservations, SENT marks and
+answers of one host happen one after the other, and nothing of an old epoch gets in between (trap 2). Times are the
+database's. A lost COMMIT is :class:`LedgerUnavailable` to the session, which closes and lets recovery read what is there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from oldhost_sync.oldhost.errors import Fenced, InvariantViolated, LedgerHalted, LedgerUnavailable
+from oldhost_sync.oldhost.ledger import (
+    BOUND_MAX,
+    Answered,
+    InDoubt,
+    Reconciled,
+    Reserved,
+    TakenOver,
+    consumed,
+)
+from oldhost_sync.oldhost.wire import Applied
+from oldhost_sync.policy.changes import BOUND, WAITING, Fate, Outcome, PriorityClass
+from oldhost_sync.store import ledger_sql as sql
+from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.fates import Ending, payload_hash, settle, shortened
+from oldhost_sync.store.reserving import Candidate, as_ref, entry_of
+from oldhost_sync.store.transactions import error_code, run_in_transaction
+
+T = TypeVar("T")
+
+CHECK_VIOLATED = 4025
+# Added to OldHost's `retry_after`, so that who asks at the end of a ban is not early by a rounding.
+BAN_MARGIN = timedelta(seconds=0.5)
+
+
+class MariaLedger:
+    """The ledger of `host`; safe to use from several threads.
+
+    `settle_time`: how long after a send OldHost may still apply it (timeouts, processing and late applies together).
+    """
+
+    def __init__(self, engine: Engine, host: str, settle_time: timedelta) -> None:
+        self._engine = engine
+        self._host = host
+        self._settle_ms = round(settle_time.total_seconds() * 1000)
+
+    # ---------------------------------------------------------------------------------------------- taking over
+
+    def take_over(self, owner: str) -> TakenOver:
+        return self._run(lambda connection: self._take_over(connection, owner))
+
+    def _take_over(self, connection: Connection, owner: str) -> TakenOver:
+        connection.exec_driver_sql(sql.CREATE_LEDGER, (self._host,))
+        row = connection.exec_driver_sql(sql.LOCK_LEDGER, (self._host,)).one()
+        epoch = row.epoch + 1
+        changed = connection.exec_driver_sql(sql.NEXT_EPOCH, (epoch, shortened(owner), self._host, row.epoch))
+        _check(changed.rowcount == 1, "the epoch moved under the ledger row's lock")
+        released = connection.exec_driver_sql(sql.RESERVED_CHANGES, (self._host,)).scalars().all()
+        connection.exec_driver_sql(sql.RELEASE_RESERVED, (self._host,))
+        next_nonce = self._lower_next_nonce(connection, row.next_nonce, row.last_applied_nonce)
+        connection.exec_driver_sql(sql.PULL_BACK_SENT_AT, (self._host,))
+        in_doubt = connection.exec_driver_sql(sql.IN_DOUBT, (self._host, BOUND_MAX)).all()
+        youngest = connection.exec_driver_sql(sql.YOUNGEST_SENT_MS, (self._host,)).scalar()
+        return TakenOver(
+            epoch=epoch,
+            next_nonce=next_nonce,
+            last_applied_nonce=row.last_applied_nonce,
+            in_doubt=[InDoubt(nonce, change_id) for nonce, change_id in in_doubt],
+            released=list(released),
+            banned_ms=max(0, row.banned_ms or 0),
+            settle_wait_ms=0 if youngest is None else max(0, self._settle_ms - youngest),
+            halted=row.halted,
+        )
+
+    def _lower_next_nonce(self, connection: Connection, next_nonce: int | None, last_applied: int | None) -> int | None:
+        """Nonces whose reservation was released, or that OldHost did not consume, are free again: never leave a hole."""
+        if next_nonce is None or last_applied is None:
+            return None
+        highest = connection.exec_driver_sql(sql.HIGHEST_NONCE, (self._host,)).scalar()
+        lowered = max(last_applied, highest or 0) + 1
+        _check(lowered <= next_nonce, f"nonce {lowered - 1} was bound beyond the ledger's next, {next_nonce}")
+        connection.exec_driver_sql(sql.SET_NEXT_NONCE, (lowered, self._host))
+        return lowered
+
+    def adopt_first(self, epoch: int, expected: int) -> None:
+        def adopt(connection: Connection) -> None:
+            row = self._lock(connection, epoch)
+            _check(row.next_nonce is None, f"the ledger counts already (next nonce {row.next_nonce})")
+            connection.exec_driver_sql(sql.ADOPT, (expected, expected - 1, self._host))
+
+        self._run(adopt)
+
+    # ---------------------------------------------------------------------------------------------- reconciling
+
+    def reconcile(self, epoch: int, expected: int) -> Reconciled:
+        return self._run(lambda connection: self._reconcile(connection, epoch, expected))
+
+    def _reconcile(self, connection: Connection, epoch: int, expected: int) -> Reconciled:
+        ledger = self._lock(connection, epoch)
+        if ledger.halted is not None:
+            return Reconciled(halted=ledger.halted)
+        sent = connection.exec_driver_sql(sql.SENT_ROWS, (self._host,)).all()
+        nonces = [row.nonce for row in sent]
+        due = list(range(ledger.last_applied_nonce + 1, ledger.next_nonce))
+        _check(nonces == due, f"in doubt are {nonces[:5]}, by the ledger {due[:5]} (of {len(due)})")
+        mismatch = _mismatch(expected, ledger.last_applied_nonce, ledger.next_nonce, [row.sends for row in sent])
+        if mismatch is not None:
+            connection.exec_driver_sql(sql.HALT, (expected, shortened(mismatch), self._host))
+            return Reconciled(halted=mismatch)
+        fates = [self._found_applied(connection, epoch, row) for row in sent if row.nonce < expected]
+        rows = connection.exec_driver_sql(sql.BOUND_REFS, (self._host, expected, BOUND_MAX + 1)).all()
+        return Reconciled(fates, [as_ref(row) for row in rows[:BOUND_MAX]], more_bound=len(rows) > BOUND_MAX)
+
+    def _found_applied(self, connection: Connection, epoch: int, row: sql.SentRow) -> Fate:
+        """OldHost expects a later nonce: the operation in doubt was applied, its answer was lost."""
+        operation = _operation(row)
+        advanced = connection.exec_driver_sql(sql.LAST_APPLIED, (row.nonce, self._host, epoch, row.nonce - 1))
+        _check(advanced.rowcount == 1, f"nonce {row.nonce} was settled out of order")
+        values = ("APPLIED", "found applied: OldHost expected a later nonce", self._host, row.nonce)
+        _check(connection.exec_driver_sql(sql.COMPLETE_FOUND, values).rowcount == 1, f"nonce {row.nonce} was not SENT")
+        settle(connection, self._host, _ending(operation, Outcome.APPLIED))
+        return Fate(row.change_id, Outcome.APPLIED.value, row.nonce)
+
+    # ------------------------------------------------------------------------------------------------ reserving
+
+    def reserve(self, epoch: int, change_ids: Sequence[int]) -> list[Reserved | Fate]:
+        if not change_ids:
+            return []
+        return self._run(lambda connection: self._reserve(connection, epoch, change_ids))
+
+    def _reserve(self, connection: Connection, epoch: int, change_ids: Sequence[int]) -> list[Reserved | Fate]:
+        ledger = self._lock_sending(connection, epoch)
+        statement = sql.CANDIDATES.format(ids=", ".join(["%s"] * len(change_ids)))
+        rows = connection.exec_driver_sql(statement, (self._host, *change_ids)).all()
+        candidates = {row.id: Candidate.of(row) for row in rows}
+        entries: list[Reserved | Fate] = []
+        fresh: list[Reserved] = []
+        for change_id in change_ids:
+            entry, ending = entry_of(change_id, candidates.get(change_id), ledger.next_nonce + len(fresh))
+            if ending is not None:
+                settle(connection, self._host, ending)
+            elif isinstance(entry, Reserved) and entry.nonce >= ledger.next_nonce:
+                fresh.append(entry)
+            entries.append(entry)
+        self._bind(connection, epoch, fresh, ledger.next_nonce)
+        return entries
+
+    def _bind(self, connection: Connection, epoch: int, fresh: Sequence[Reserved], next_nonce: int) -> None:
+        if not fresh:
+            return
+        statement = sql.INSERT_RESERVED + ", ".join([sql.RESERVED_VALUES] * len(fresh))
+        values = [
+            value
+            for one in fresh
+            for value in (self._host, one.nonce, one.idempotency_key, one.change_id, epoch, one.body)
+        ]
+        connection.exec_driver_sql(statement, tuple(values))
+        moved = (next_nonce + len(fresh), self._host, epoch, next_nonce)
+        _check(connection.exec_driver_sql(sql.MOVE_NEXT_NONCE, moved).rowcount == 1, "next nonce moved under its lock")
+
+    # ------------------------------------------------------------------------------- sending and recording
+
+    def advance(
+        self, epoch: int, answered: Answered | None, sent: Reserved | None, *, again: bool = False
+    ) -> Fate | None:
+        def step(connection: Connection) -> Fate | None:
+            fate = None
+            if answered is None or not consumed(answered.answer):
+                self._lock_sending(connection, epoch) if sent is not None else self._lock(connection, epoch)
+            if answered is not None:
+                fate = self._record(connection, epoch, answered, sending=sent is not None)
+            if sent is not None:
+                self._mark_sent(connection, epoch, sent, again=again)
+            return fate
+
+        return self._run(step)
+
+    def _mark_sent(self, connection: Connection, epoch: int, sent: Reserved, *, again: bool) -> None:
+        values = (epoch, 0 if again else 1, self._host, sent.nonce, sent.change_id, epoch)
+        marked = connection.exec_driver_sql(sql.MARK_SENT, values)
+        _check(marked.rowcount == 1, f"nonce {sent.nonce} is not bound to change {sent.change_id} in this epoch")
+
+    def _record(self, connection: Connection, epoch: int, answered: Answered, *, sending: bool) -> Fate:
+        operation, answer = answered.operation, answered.answer
+        if isinstance(answer, Applied):
+            self._consume(connection, epoch, operation, "APPLIED", "applied", sending=sending)
+            settle(connection, self._host, _ending(operation, Outcome.APPLIED))
+            return Fate(operation.change_id, Outcome.APPLIED.value, operation.nonce)
+        reason = f"rejected: {answer.reason}"
+        if consumed(answer):
+            self._consume(connection, epoch, operation, "FAILED", reason, sending=sending)
+            nonce = operation.nonce
+        else:
+            self._archive_unconsumed(connection, epoch, operation, reason)
+            nonce = None
+        ending = _ending(operation, Outcome.DEAD, nonce=nonce, error=answer.reason)
+        settle(connection, self._host, ending)
+        return Fate(operation.change_id, Outcome.DEAD.value, nonce, answer.reason)
+
+    def _consume(
+        self, connection: Connection, epoch: int, operation: Reserved, status: str, answer: str, *, sending: bool
+    ) -> None:
+        """The nonce is used up. The ledger's row is locked, compared and moved in one statement."""
+        nonce = operation.nonce
+        statement = sql.LAST_APPLIED_SENDING if sending else sql.LAST_APPLIED
+        if connection.exec_driver_sql(statement, (nonce, self._host, epoch, nonce - 1)).rowcount != 1:
+            row = self._lock_sending(connection, epoch) if sending else self._lock(connection, epoch)
+            raise InvariantViolated(f"nonce {nonce} was answered after {row.last_applied_nonce} was settled")
+        values = (status, shortened(answer), self._host, nonce, epoch)
+        _check(connection.exec_driver_sql(sql.COMPLETE, values).rowcount == 1, f"nonce {nonce} was answered, not SENT")
+
+    def _archive_unconsumed(self, connection: Connection, epoch: int, operation: Reserved, reason: str) -> None:
+        """OldHost says that it did not use the nonce up: the row gives it back and stays as evidence (trap 16)."""
+        values = (self._host, operation.nonce, epoch)
+        connection.exec_driver_sql(sql.COMPLETE, ("FAILED", shortened(reason), *values))
+        kept = connection.exec_driver_sql(
+            sql.ARCHIVE_ONE, ("its nonce was not consumed", self._host, operation.nonce, operation.change_id)
+        )
+        _check(kept.rowcount == 1, f"nonce {operation.nonce} is not there to be given back")
+        connection.exec_driver_sql(sql.DELETE_ONE, (self._host, operation.nonce))
+
+    # ------------------------------------------------------------------------------------------ bans and halts
+
+    def ban(self, epoch: int, seconds: float, *, refused: Reserved | None = None, halt: str | None = None) -> int:
+        """A ban is a fact whoever learns of it; what follows from it for rows and halts is the owner's alone."""
+        microseconds = round((timedelta(seconds=seconds) + BAN_MARGIN).total_seconds() * 1_000_000)
+
+        def step(connection: Connection) -> int:
+            row = connection.exec_driver_sql(sql.LOCK_LEDGER, (self._host,)).one()
+            connection.exec_driver_sql(sql.BAN, (microseconds, self._host))
+            if row.epoch == epoch and refused is not None:
+                connection.exec_driver_sql(sql.UNCOUNT_SEND, (self._host, refused.nonce, epoch))
+            if row.epoch == epoch and halt is not None:
+                connection.exec_driver_sql(sql.HALT, (None, shortened(halt), self._host))
+            return microseconds // 1000
+
+        return self._run(step)
+
+    def halt(self, epoch: int, reason: str, expected: int | None = None) -> None:
+        def step(connection: Connection) -> None:
+            self._lock(connection, epoch)
+            connection.exec_driver_sql(sql.HALT, (expected, shortened(reason), self._host))
+
+        self._run(step)
+
+    # ------------------------------------------------------------------------------------------------- reading
+
+    def fates(self, change_ids: Sequence[int]) -> list[Fate]:
+        if not change_ids:
+            return []
+        statement = sql.FATES.format(ids=", ".join(["%s"] * len(change_ids)))
+
+        def read(connection: Connection) -> list[Fate]:
+            rows = connection.exec_driver_sql(statement, (self._host, *change_ids)).all()
+            return [_fate(row) for row in rows]
+
+        return self._run(read)
+
+    def epoch(self) -> int:
+        return self._run(lambda connection: connection.exec_driver_sql(sql.EPOCH, (self._host,)).scalar() or 0)
+
+    # ------------------------------------------------------------------------------------------------- the fence
+
+    def _lock(self, connection: Connection, epoch: int) -> sql.LedgerRow:
+        row = connection.exec_driver_sql(sql.LOCK_LEDGER, (self._host,)).one_or_none()
+        if row is None or row.epoch != epoch:
+            raise Fenced(f"epoch {epoch} is over; {'nobody' if row is None else row.epoch} has the host")
+        return row
+
+    def _lock_sending(self, connection: Connection, epoch: int) -> sql.LedgerRow:
+        row = self._lock(connection, epoch)
+        if row.halted is not None:
+            raise LedgerHalted(row.halted)
+        _check(row.next_nonce is not None, "the ledger never learnt what OldHost expects")
+        return row
+
+    def _run(self, fn: Callable[[Connection], T]) -> T:
+        try:
+            return run_in_transaction(self._engine, fn)
+        except StoreError as error:
+            raise LedgerUnavailable(f"{type(error).__name__}: {error}") from error
+        except IntegrityError as error:
+            raise InvariantViolated(f"the database refused a ledger row: {error.orig}") from error
+        except OperationalError as error:
+            if error_code(error) != CHECK_VIOLATED:
+                raise
+            raise InvariantViolated(f"the database refused a ledger row: {error.orig}") from error
+
+
+def _check(holds: bool, otherwise: str) -> None:
+    """An invariant of the ledger (level L0: it stays on in production)."""
+    if not holds:
+        raise InvariantViolated(otherwise)
+
+
+def _mismatch(expected: int, last_applied: int, next_nonce: int, sends: Sequence[int]) -> str | None:
+    """Why OldHost and the ledger can't both be right, as a sentence for operators; None when they can."""
+    if expected > next_nonce:
+        return (
+            f"OldHost expects nonce {expected}, the ledger has bound none beyond {next_nonce - 1}: "
+            "somebody else wrote to OldHost, or this database was restored. Decide by `resolve`."
+        )
+    if expected <= last_applied:
+        return (
+            f"OldHost expects nonce {expected}, but it answered {last_applied} before: "
+            "it went back, as after a restore from a backup. Decide by `resolve`."
+        )
+    settled = sends[: expected - last_applied - 1]
+    if 0 in settled:
+        nonce = last_applied + 1 + settled.index(0)
+        return (
+            f"OldHost expects nonce {expected}, but our operation {nonce} was refused each time it was sent: "
+            "somebody else wrote to OldHost. Decide by `resolve`."
+        )
+    return None
+
+
+def _operation(row: sql.SentRow) -> Reserved:
+    return Reserved(
+        row.nonce,
+        row.change_id,
+        row.idempotency_key,
+        row.body,
+        row.entity_type,
+        row.entity_id,
+        row.event_type,
+        PriorityClass(row.priority_class),
+        row.sends,
+    )
+
+
+def _ending(operation: Reserved, outcome: Outcome, *, nonce: int | None = None, error: str | None = None) -> Ending:
+    applied = outcome is Outcome.APPLIED
+    return Ending(
+        operation.change_id,
+        operation.entity_type,
+        operation.entity_id,
+        operation.event_type,
+        operation.priority_class,
+        outcome,
+        nonce=operation.nonce if applied else nonce,
+        error=error,
+        payload_hash=payload_hash(json.loads(operation.body)["payload"]) if applied else None,
+    )
+
+
+def _fate(row: sql.FateRow) -> Fate:
+    if row.status == "SENT":
+        return Fate(row.id, BOUND, row.request_nonce)
+    if row.outcome is not None:
+        return Fate(row.id, row.outcome, row.nonce, row.error)
+    return Fate(row.id, WAITING)

@@ -1,0 +1,118 @@
+"""The ledger's statements, as MariaDB gets them. Each transaction begins with one that locks the host's ledger row."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from sqlalchemy.engine import Row
+
+LedgerRow: TypeAlias = Row[Any]
+SentRow: TypeAlias = Row[Any]
+FateRow: TypeAlias = Row[Any]
+
+# ------------------------------------------------------------------------------------------------------ ledger row
+
+CREATE_LEDGER = (
+    "INSERT INTO nonce_ledger (host, epoch, updated_at) VALUES (%s, 0, UTC_TIMESTAMP(6)) "
+    "ON DUPLICATE KEY UPDATE host = host"
+)
+LOCK_LEDGER = (
+    "SELECT next_nonce, last_applied_nonce, epoch, halted, halted_expected_nonce, "
+    "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), banned_until) DIV 1000 AS banned_ms "
+    "FROM nonce_ledger WHERE host = %s FOR UPDATE"
+)
+NEXT_EPOCH = (
+    "UPDATE nonce_ledger SET epoch = %s, owner = LEFT(%s, 255), updated_at = UTC_TIMESTAMP(6) "
+    "WHERE host = %s AND epoch = %s"
+)
+SET_NEXT_NONCE = "UPDATE nonce_ledger SET next_nonce = %s WHERE host = %s"
+ADOPT = (
+    "UPDATE nonce_ledger SET next_nonce = %s, last_applied_nonce = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
+)
+MOVE_NEXT_NONCE = "UPDATE nonce_ledger SET next_nonce = %s WHERE host = %s AND epoch = %s AND next_nonce = %s"
+LAST_APPLIED = (
+    "UPDATE nonce_ledger SET last_applied_nonce = %s, updated_at = UTC_TIMESTAMP(6) "
+    "WHERE host = %s AND epoch = %s AND last_applied_nonce = %s"
+)
+LAST_APPLIED_SENDING = f"{LAST_APPLIED} AND halted IS NULL"
+BAN = (
+    "UPDATE nonce_ledger SET banned_until = UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND, "
+    "updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
+)
+# The first reason stays: what follows it is mostly its consequence.
+HALT = (
+    "UPDATE nonce_ledger SET halted_expected_nonce = IF(halted IS NULL, %s, halted_expected_nonce), "
+    "halted = COALESCE(halted, %s), updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
+)
+EPOCH = "SELECT epoch FROM nonce_ledger WHERE host = %s"
+
+# ------------------------------------------------------------------------------------------------------------ rows
+
+RESERVED_CHANGES = "SELECT change_id FROM nonce_requests WHERE host = %s AND status = 'RESERVED' ORDER BY nonce"
+RELEASE_RESERVED = "DELETE FROM nonce_requests WHERE host = %s AND status = 'RESERVED'"
+HIGHEST_NONCE = "SELECT MAX(nonce) FROM nonce_requests WHERE host = %s"
+# A clock that was set back must not make a send look as if it were still to come.
+PULL_BACK_SENT_AT = (
+    "UPDATE nonce_requests SET sent_at = UTC_TIMESTAMP(6) "
+    "WHERE host = %s AND status = 'SENT' AND sent_at > UTC_TIMESTAMP(6)"
+)
+IN_DOUBT = "SELECT nonce, change_id FROM nonce_requests WHERE host = %s AND status = 'SENT' ORDER BY nonce LIMIT %s"
+YOUNGEST_SENT_MS = (
+    "SELECT TIMESTAMPDIFF(MICROSECOND, MAX(sent_at), UTC_TIMESTAMP(6)) DIV 1000 "
+    "FROM nonce_requests WHERE host = %s AND status = 'SENT'"
+)
+SENT_ROWS = (
+    "SELECT r.nonce, r.change_id, r.idempotency_key, r.body, r.sends, o.entity_type, o.entity_id, o.event_type, "
+    "o.priority_class FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
+    "WHERE r.host = %s AND r.status = 'SENT' ORDER BY r.nonce"
+)
+BOUND_REFS = (
+    "SELECT o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.created_at "
+    "FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
+    "WHERE r.host = %s AND r.status = 'SENT' AND r.nonce >= %s ORDER BY r.nonce LIMIT %s"
+)
+INSERT_RESERVED = (
+    "INSERT INTO nonce_requests (host, nonce, idempotency_key, change_id, epoch, body, status, created_at) VALUES "
+)
+RESERVED_VALUES = "(%s, %s, %s, %s, %s, %s, 'RESERVED', UTC_TIMESTAMP(6))"
+MARK_SENT = (
+    "UPDATE nonce_requests SET status = 'SENT', epoch = %s, sent_at = UTC_TIMESTAMP(6), sends = sends + %s "
+    "WHERE host = %s AND nonce = %s AND change_id = %s AND (status = 'SENT' OR (status = 'RESERVED' AND epoch = %s))"
+)
+COMPLETE = (
+    "UPDATE nonce_requests SET status = %s, completed_at = UTC_TIMESTAMP(6), answer = %s "
+    "WHERE host = %s AND nonce = %s AND status = 'SENT' AND epoch = %s"
+)
+COMPLETE_FOUND = (
+    "UPDATE nonce_requests SET status = %s, completed_at = UTC_TIMESTAMP(6), answer = %s "
+    "WHERE host = %s AND nonce = %s AND status = 'SENT'"
+)
+UNCOUNT_SEND = (
+    "UPDATE nonce_requests SET sends = GREATEST(sends, 1) - 1 "
+    "WHERE host = %s AND nonce = %s AND epoch = %s AND status = 'SENT'"
+)
+
+_KEPT = "host, nonce, idempotency_key, change_id, epoch, body, status, sends, created_at, sent_at, completed_at, answer"
+ARCHIVE = (
+    f"INSERT INTO nonce_requests_archive ({_KEPT}, archived_at, reason) "
+    f"SELECT {_KEPT}, UTC_TIMESTAMP(6), %s FROM nonce_requests WHERE host = %s AND "
+)
+ARCHIVE_ONE = f"{ARCHIVE} nonce = %s AND change_id = %s"
+DELETE_ONE = "DELETE FROM nonce_requests WHERE host = %s AND nonce = %s"
+
+# ------------------------------------------------------------------------------------------------------- changes
+
+CANDIDATES = (
+    "SELECT o.id, o.idempotency_key, o.entity_type, o.entity_id, o.event_type, o.payload, o.priority_class, "
+    "o.outcome, o.nonce, o.error, a.change_id AS applied_change_id, a.payload_hash AS applied_hash, "
+    "r.nonce AS request_nonce, r.status, r.sends, r.body FROM outbox_events o "
+    "LEFT JOIN applied_states a ON a.host = o.host AND a.entity_type = o.entity_type "
+    "AND a.entity_id = o.entity_id AND a.event_type = o.event_type "
+    "LEFT JOIN nonce_requests r ON r.host = o.host AND r.change_id = o.id "
+    "WHERE o.host = %s AND o.id IN ({ids})"
+)
+FATES = (
+    "SELECT o.id, o.outcome, o.nonce, o.error, r.status, r.nonce AS request_nonce FROM outbox_events o "
+    "LEFT JOIN nonce_requests r ON r.host = o.host AND r.change_id = o.id "
+    "WHERE o.host = %s AND o.id IN ({ids}) ORDER BY o.id"
+)

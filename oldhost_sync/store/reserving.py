@@ -1,0 +1,152 @@
+"""What a change becomes when it is its turn to get a nonce: bound bytes, or a fate that needs none. Pure.
+
+In this order: it holds a nonce in doubt → the same bytes again (trap 15) · it has a fate → that · older than what
+OldHost has for its key → STALE (trap 8) · equal to it → NO_OP · too large for OldHost → DEAD · else a fresh nonce.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy.engine import Row
+
+from oldhost_sync.oldhost.errors import InvariantViolated
+from oldhost_sync.oldhost.ledger import Reserved
+from oldhost_sync.oldhost.wire import operation_body, too_large
+from oldhost_sync.policy.changes import ChangeRef, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
+from oldhost_sync.store.fates import Ending, payload_hash
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A change about to be sent, with what is known of its key and of a nonce it may hold."""
+
+    change_id: int
+    idempotency_key: str
+    entity_type: str
+    entity_id: str
+    event_type: str
+    priority_class: PriorityClass
+    payload: dict[str, Any]
+    outcome: str | None
+    nonce: int | None
+    error: str | None
+    applied_change_id: int | None
+    applied_hash: bytes | None
+    request_nonce: int | None
+    request_status: str | None
+    request_sends: int
+    request_body: bytes | None
+
+    @staticmethod
+    def of(row: Row[Any]) -> Candidate:
+        return Candidate(
+            row.id,
+            row.idempotency_key,
+            row.entity_type,
+            row.entity_id,
+            row.event_type,
+            PriorityClass(row.priority_class),
+            json.loads(row.payload),
+            row.outcome,
+            row.nonce,
+            row.error,
+            row.applied_change_id,
+            row.applied_hash,
+            row.request_nonce,
+            row.status,
+            row.sends or 0,
+            row.body,
+        )
+
+
+def entry_of(change_id: int, candidate: Candidate | None, nonce: int) -> tuple[Reserved | Fate, Ending | None]:
+    """What `change_id` becomes, and the ending to record for it, if this decides one. `nonce`: the next free one."""
+    if candidate is None:
+        return Fate(change_id, Outcome.DISCARDED.value, error="no such change in the outbox"), None
+    if candidate.request_status == "SENT":
+        return _bound(candidate), None
+    if candidate.outcome is not None:
+        return Fate(change_id, candidate.outcome, candidate.nonce, candidate.error), None
+    if candidate.request_status is not None:
+        raise InvariantViolated(f"change {change_id} waits, yet has a nonce that is {candidate.request_status}")
+    ending = _needless(candidate)
+    if ending is None:
+        body = _body(candidate)
+        if not too_large(body):
+            return _reserved(candidate, nonce, body, 0), None
+        ending = _ending(candidate, Outcome.DEAD, f"its operation is over OldHost's {HOST_BODY_BYTES_MAX} bytes")
+    return Fate(change_id, ending.outcome.value, error=ending.error), ending
+
+
+def as_ref(row: Row[Any]) -> ChangeRef:
+    """A row of id, class, entity, event type and created_at as a ref."""
+    return ChangeRef(
+        row.id,
+        PriorityClass(row.priority_class),
+        row.entity_type,
+        row.entity_id,
+        row.event_type,
+        _milliseconds(row.created_at),
+    )
+
+
+def _needless(candidate: Candidate) -> Ending | None:
+    if candidate.priority_class is not PriorityClass.LWW or candidate.applied_change_id is None:
+        return None
+    if candidate.applied_change_id > candidate.change_id:
+        return _ending(candidate, Outcome.STALE, f"change {candidate.applied_change_id} was applied before")
+    if candidate.applied_hash == payload_hash(candidate.payload):
+        return _ending(candidate, Outcome.NO_OP)
+    return None
+
+
+def _bound(candidate: Candidate) -> Reserved:
+    if candidate.request_nonce is None or candidate.request_body is None:
+        raise InvariantViolated(f"change {candidate.change_id} is bound to nothing")
+    return _reserved(candidate, candidate.request_nonce, candidate.request_body, candidate.request_sends)
+
+
+def _body(candidate: Candidate) -> bytes:
+    return operation_body(
+        entity_type=candidate.entity_type,
+        entity_id=candidate.entity_id,
+        event_type=candidate.event_type,
+        payload=candidate.payload,
+        change_id=candidate.change_id,
+        idempotency_key=candidate.idempotency_key,
+    )
+
+
+def _reserved(candidate: Candidate, nonce: int, body: bytes, sends: int) -> Reserved:
+    return Reserved(
+        nonce,
+        candidate.change_id,
+        candidate.idempotency_key,
+        body,
+        candidate.entity_type,
+        candidate.entity_id,
+        candidate.event_type,
+        candidate.priority_class,
+        sends,
+    )
+
+
+def _ending(candidate: Candidate, outcome: Outcome, error: str | None = None) -> Ending:
+    return Ending(
+        candidate.change_id,
+        candidate.entity_type,
+        candidate.entity_id,
+        candidate.event_type,
+        candidate.priority_class,
+        outcome,
+        error=error,
+    )
+
+
+def _milliseconds(moment: datetime) -> int:
+    return int(moment.replace(tzinfo=UTC).timestamp() * 1000)
