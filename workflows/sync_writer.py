@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
+from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType
 
@@ -33,6 +34,9 @@ ONCE = RetryPolicy(maximum_attempts=1)
 UNTIL_IT_WORKS = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
 # A dead worker is noticed after this; heartbeats come every second or faster.
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
+
+# A signal without an argument; `RawValue` itself as the hint is what keeps the SDK from dropping what it can't decode.
+NOTHING = RawValue(Payload())
 
 
 @workflow.defn(name=messages.WORKFLOW_TYPE)
@@ -73,7 +77,7 @@ class SyncWriterWorkflow:
     # --------------------------------------------------------------------------------------------------------- signals
 
     @workflow.signal
-    def enqueue(self, batch: RawValue | None = None) -> None:
+    def enqueue(self, batch: RawValue = NOTHING) -> None:
         """Refs of recorded changes, from the relay. What can't be read is dropped here and found by the sweep."""
         refs, unreadable = _read_refs(batch)
         self.machine.enqueue(refs, self._now_ms())
@@ -82,7 +86,7 @@ class SyncWriterWorkflow:
         self.stirred = True
 
     @workflow.signal
-    def submit_change(self, change: RawValue | None = None) -> None:
+    def submit_change(self, change: RawValue = NOTHING) -> None:
         """One whole change from an application, as a plain JSON object. Recorded at once, then handled as any other."""
         self.submissions.append(Submission(_read_json(change), str(workflow.uuid4())))
         self.stirred = True
@@ -475,10 +479,8 @@ class SyncWriterWorkflow:
         return workflow.time_ns() // 1_000_000
 
 
-def _read_json(raw: RawValue | None) -> Any:
+def _read_json(raw: RawValue) -> Any:
     """The value of a signal's argument, or a marker that recording refuses with a reason."""
-    if raw is None:
-        return None
     try:
         return workflow.payload_converter().from_payload(raw.payload)
     except Exception:
