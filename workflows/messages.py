@@ -166,11 +166,15 @@ class SessionAnswer:
 
 @dataclass
 class SendBatch:
-    """Input of `send`, on the session's own queue: change ids in the order to be sent, one per entity."""
+    """Input of `send`, on the session's own queue: change ids in the order to be sent.
+
+    `sequence`: this is the session's first, second, … send; it reserves its nonces after the one before it (0: at once).
+    """
 
     host: str
     epoch: int
     change_ids: list[int] = field(default_factory=list)
+    sequence: int = 0
 
 
 @dataclass

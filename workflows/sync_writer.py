@@ -294,7 +294,7 @@ class SyncWriterWorkflow:
         try:
             report_: messages.SendReport = await workflow.execute_activity(
                 "send",
-                messages.SendBatch(self.host, action.epoch, list(action.change_ids)),
+                messages.SendBatch(self.host, action.epoch, list(action.change_ids), action.sequence),
                 task_queue=action.task_queue,
                 result_type=messages.SendReport,
                 schedule_to_start_timeout=timedelta(seconds=10),

@@ -14,9 +14,14 @@ class OpenSession:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send these changes in this order over the open session. `label` is for people, in Temporal's UI."""
+    """Send these changes in this order over the open session.
+
+    `sequence` counts the session's sends from 1: the two in flight reach the worker in any order and go in this one.
+    `label` is for people, in Temporal's UI.
+    """
 
     batch: int
+    sequence: int
     epoch: int
     task_queue: str
     change_ids: tuple[int, ...]

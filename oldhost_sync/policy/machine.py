@@ -55,6 +55,7 @@ class Session:
     epoch: int = 0
     task_queue: str = ""
     next_nonce: int = 0
+    sends: int = 0
     until_ms: int = 0
     waiting_for: str = ""
     attempts: int = 0
@@ -350,9 +351,10 @@ class Machine:
             if not entries:
                 break
             self.batch += 1
+            session.sends += 1
             self.in_flight.start(self.batch, entries)
             ids = tuple(entry.ref.change_id for entry in entries)
-            actions.append(Send(self.batch, session.epoch, session.task_queue, ids, _label(entries)))
+            actions.append(Send(self.batch, session.sends, session.epoch, session.task_queue, ids, _label(entries)))
         if self.in_flight.batches or self.draining or self.probing:
             return
         halted = self.breaker.state is BreakerState.HALTED

@@ -3,6 +3,7 @@ activity names. It keeps the journal of what OldHost applied and when, so that a
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +49,8 @@ class World:
     submissions: list[messages.Submission] = field(default_factory=list)
     bound: list[int] = field(default_factory=list)
     closed_sessions: int = 0
+    sends: int = 0
+    turn: asyncio.Condition = field(default_factory=asyncio.Condition)
     next_change_id: int = 1_000_000
 
     async def now_ms(self) -> int:
@@ -68,6 +71,7 @@ class World:
         if now_ms < self.banned_until_ms:
             return messages.SessionAnswer("wait", wait_ms=self.banned_until_ms - now_ms, reason="ban")
         self.epoch += 1
+        self.sends = 0
         applied = {line.change_id: line.nonce for line in self.journal}
         fates = [
             messages.Fate(one, "APPLIED", applied[one]) if one in applied else messages.Fate(one, messages.WAITING)
@@ -81,6 +85,14 @@ class World:
 
     @activity.defn
     async def send(self, batch: messages.SendBatch) -> messages.SendReport:
+        async with self.turn:
+            await self.turn.wait_for(lambda: batch.epoch != self.epoch or batch.sequence == self.sends + 1)
+            self.sends += 1
+            report = await self._send(batch)
+            self.turn.notify_all()
+            return report
+
+    async def _send(self, batch: messages.SendBatch) -> messages.SendReport:
         now_ms = await self.now_ms()
         self.batches.append(list(batch.change_ids))
         report = messages.SendReport(service_ms=400.0)
