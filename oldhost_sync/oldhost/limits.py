@@ -1,0 +1,52 @@
+"""What a session waits for and how long, with the relations that keep it safe.
+
+The settle time is the heart of it (trap 1): when it has passed since a row was marked SENT, OldHost has applied the
+operation or never will. So it must be longer than all that may lie between the mark and the last moment of an apply.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """All in seconds, but for the counts."""
+
+    # From before the SENT transaction began to the first byte; later it is too old to send safely (trap 2).
+    send_within_seconds: float = 1.0
+    # One exchange, writing and reading together.
+    request_timeout_seconds: float = 10.0
+    # After SENT: when nothing of it can be applied any more.
+    settle_seconds: float = 20.0
+    # How long a session tries to get the connection before it tells the writer to come back.
+    connect_patience_seconds: float = 20.0
+    connect_pause_seconds: float = 0.5
+    # After that, how soon the writer comes back; and after an unsteady expected nonce.
+    come_back_seconds: float = 2.0
+    # Reads of the expected nonce until two in a row agree.
+    expected_reads_max: int = 6
+    # OldHost says busy: the same bytes again, so often, never waiting longer than that at once.
+    busy_waits_max: int = 20
+    busy_pause_seconds_min: float = 0.05
+    busy_pause_seconds_max: float = 5.0
+    # A ban whose length OldHost does not say.
+    ban_seconds: float = 900.0
+    # How long an operation waits at a free wire for the one that must go before it.
+    predecessor_seconds: float = 10.0
+    # How often those who wait look up, to heartbeat and to see whether the session still stands.
+    look_up_seconds: float = 0.5
+    # Of a ban that must not be forgotten: how often the database is asked to keep it.
+    insist_times: int = 5
+
+    def __post_init__(self) -> None:
+        # Whatever processing the request timeout does not cover has at least as long again to come through late.
+        if self.settle_seconds <= self.send_within_seconds + self.request_timeout_seconds:
+            raise ValueError(
+                f"the settle time ({self.settle_seconds} s) must be longer than the time to send "
+                f"({self.send_within_seconds} s) and the request timeout ({self.request_timeout_seconds} s) together"
+            )
+
+    def busy_pause(self, retry_after: float) -> float:
+        """How long to wait when OldHost says busy: as it asks, within bounds."""
+        return min(max(retry_after, self.busy_pause_seconds_min), self.busy_pause_seconds_max)
