@@ -78,7 +78,7 @@ def accept(
         occurred_at=check_occurred_at(occurred_at),
         not_before=check_not_before(not_before),
         source=source,
-        columns=_unit_columns(event_type, payload) if entity_type == "unit" else (),
+        columns=unit_columns(event_type, payload) if entity_type == "unit" else (),
     )
 
 
@@ -174,7 +174,7 @@ def _request_hash(
     return sha256(f"{head}\n{payload}".encode()).digest()
 
 
-def _unit_columns(event_type: str, payload: Mapping[str, Any]) -> tuple[tuple[str, str | None], ...]:
+def unit_columns(event_type: str, payload: Mapping[str, Any]) -> tuple[tuple[str, str | None], ...]:
     """The unit's own columns that the payload sets; a field of another kind than text stays in the state alone."""
     columns = []
     for field, length_max in _UNIT_COLUMNS.get(event_type, {}).items():

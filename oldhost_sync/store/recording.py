@@ -29,6 +29,7 @@ __all__ = ["IdempotencyConflict", "InvalidChange", "RecordedChange", "record_cha
 
 PENDING = "PENDING_SYNC"
 SCHEDULED = "SCHEDULED"
+CANCELLED = "CANCELLED"
 _DUPLICATE_KEY = 1062
 
 # Statements are written out and go to the driver as they are: this is the path of every write, 300 a second.
@@ -64,7 +65,7 @@ _CHANGE_OF_KEY = (
     "FROM outbox_events WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
 )
 _SCHEDULED_OF_KEY = (
-    "SELECT id, request_hash, change_id, created_at FROM scheduled_changes "
+    "SELECT id, request_hash, change_id, created_at, cancelled_at FROM scheduled_changes "
     "WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
 )
 
@@ -73,7 +74,7 @@ _SCHEDULED_OF_KEY = (
 class RecordedChange:
     """What became of a change on being recorded. `ref` and `change_id` are None for one that is scheduled.
 
-    `sync_status` is what the application shows: PENDING_SYNC, or SCHEDULED while the shadow is untouched.
+    `sync_status` is what the application shows: PENDING_SYNC, or SCHEDULED (CANCELLED) while the shadow is untouched.
     `duplicate`: the key was known and this is the first answer again; then `outcome` and `nonce` say how far it got.
     """
 
@@ -204,7 +205,8 @@ def _earlier_schedule(connection: Connection, change: Acceptable) -> RecordedCha
         return None
     _check_same(change, known.request_hash)
     accepted_at = known.created_at.replace(tzinfo=UTC)
-    return RecordedChange(known.change_id, known.id, change.idempotency_key, None, accepted_at, SCHEDULED, True)
+    status = SCHEDULED if known.cancelled_at is None else CANCELLED
+    return RecordedChange(known.change_id, known.id, change.idempotency_key, None, accepted_at, status, duplicate=True)
 
 
 def _check_same(change: Acceptable, request_hash: bytes) -> None:

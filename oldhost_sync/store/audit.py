@@ -1,0 +1,69 @@
+"""Who decided what and why: one row per operator's act, written in the transaction that carries the act out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import insert, select, text
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
+from oldhost_sync.store.tables import operator_audit
+
+OPERATOR_LENGTH_MAX = 128
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorAct:
+    """One act: `action` (pause, resolve, discard …), who, why, and on which change."""
+
+    act_id: int
+    host: str
+    action: str
+    operator: str
+    reason: str
+    change_id: int | None
+    detail: Any
+    created_at: datetime
+
+
+def record_act(
+    connection: Connection,
+    *,
+    host: str,
+    action: str,
+    operator: str,
+    reason: str,
+    change_id: int | None = None,
+    detail: Mapping[str, Any] | None = None,
+) -> None:
+    """Keep one act; long names and reasons are cut."""
+    values: dict[str, Any] = {
+        "host": host,
+        "action": action,
+        "operator": operator[:OPERATOR_LENGTH_MAX],
+        "reason": reason[:TEXT_LENGTH_MAX],
+        "change_id": change_id,
+        "created_at": text("UTC_TIMESTAMP(6)"),
+    }
+    if detail is not None:
+        values["detail"] = dict(detail)
+    connection.execute(insert(operator_audit).values(**values))
+
+
+def list_acts(
+    connection: Connection, host: str, *, limit: int = 100, before_id: int | None = None
+) -> list[OperatorAct]:
+    """Newest first; ask for the next page with the last id as `before_id`."""
+    statement = (
+        select(operator_audit).where(operator_audit.c.host == host).order_by(operator_audit.c.id.desc()).limit(limit)
+    )
+    if before_id is not None:
+        statement = statement.where(operator_audit.c.id < before_id)
+    return [
+        OperatorAct(row.id, row.host, row.action, row.operator, row.reason, row.change_id, row.detail, row.created_at)
+        for row in connection.execute(statement)
+    ]
