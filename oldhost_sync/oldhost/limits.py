@@ -16,9 +16,9 @@ class SessionLimits:
     # From before the SENT transaction began to the first byte; later it is too old to send safely (trap 2).
     send_within_seconds: float = 1.0
     # One exchange, writing and reading together.
-    request_timeout_seconds: float = 10.0
+    request_timeout_seconds: float = 5.0
     # After SENT: when nothing of it can be applied any more.
-    settle_seconds: float = 20.0
+    settle_seconds: float = 10.0
     # How long a session tries to get the connection before it tells the writer to come back.
     connect_patience_seconds: float = 20.0
     connect_pause_seconds: float = 0.5
@@ -27,9 +27,9 @@ class SessionLimits:
     # Reads of the expected nonce until two in a row agree.
     expected_reads_max: int = 6
     # OldHost says busy: the same bytes again, so often, never waiting longer than that at once.
-    busy_waits_max: int = 20
+    busy_waits_max: int = 10
     busy_pause_seconds_min: float = 0.05
-    busy_pause_seconds_max: float = 5.0
+    busy_pause_seconds_max: float = 2.0
     # A ban whose length OldHost does not say.
     ban_seconds: float = 900.0
     # How long an operation waits at a free wire for the one that must go before it.

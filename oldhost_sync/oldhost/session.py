@@ -130,6 +130,7 @@ class Session:
         self._recorded = next_nonce - 1  # all up to it are recorded
         self._wire_taken = False
         self._claimed: set[int] = set()  # nonces of batches under way
+        self._sequence = 0  # of the last send that reserved
         self._records_lost = False  # an answer could not be recorded: none after it can
         self._closed_because: str | None = None
 
@@ -143,16 +144,17 @@ class Session:
     def closed_because(self) -> str:
         return self._closed_because or ""
 
-    def send(self, change_ids: Sequence[int], beat: Beat) -> Sent:
+    def send(self, change_ids: Sequence[int], beat: Beat, *, sequence: int = 0) -> Sent:
         """Send these changes in order, as far as the session lasts; gives one fate for each.
 
-        Any error ends the session; what is not one of the ledger's or the host's is raised after that.
+        `sequence` k reserves after k-1 has: two sends reach the worker in any order (0: at once). Any error ends the session; what is not one of the ledger's or the host's is raised after that.
         """
         batch = _Batch(change_ids, beat)
         operations: list[Reserved] = []
         try:
-            if self.is_open:
+            if self._await_sequence(sequence, beat):
                 operations = self._reserve(batch)
+                self._reserved(sequence)
             if operations and self._take_turn(operations[0].nonce, beat):
                 try:
                     self._send_all(operations, batch)
@@ -230,6 +232,27 @@ class Session:
             beat()
 
     # ----------------------------------------------------------------------------------------------- reservation
+
+    def _await_sequence(self, sequence: int, beat: Beat) -> bool:
+        """Wait for the send before this one to reserve; False when the session is over, or that one never came."""
+        until = self._clock() + self._limits.predecessor_seconds
+        while True:
+            with self._gate:
+                if not self.is_open:
+                    return False
+                if sequence in {0, self._sequence + 1}:
+                    return True
+                if sequence <= self._sequence or self._clock() >= until:
+                    break
+                self._gate.wait(self._limits.look_up_seconds)
+            beat()
+        self.close(f"send {sequence} came, {self._sequence + 1} was to come")
+        return False
+
+    def _reserved(self, sequence: int) -> None:
+        with self._gate:
+            self._sequence = max(self._sequence, sequence)
+            self._gate.notify_all()
 
     def _reserve(self, batch: _Batch) -> list[Reserved]:
         operations: list[Reserved] = []

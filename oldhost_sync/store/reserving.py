@@ -18,7 +18,7 @@ from oldhost_sync.oldhost.ledger import Reserved
 from oldhost_sync.oldhost.wire import operation_body, too_large
 from oldhost_sync.policy.changes import ChangeRef, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
-from oldhost_sync.store.fates import Ending, payload_hash
+from oldhost_sync.store.settling import Ending, payload_hash
 
 
 @dataclass(frozen=True, slots=True)
