@@ -29,6 +29,7 @@ class Loop:
         self.timers = Timers()
         self.crash: BaseException | None = None
         self._selector = selectors.DefaultSelector()
+        self._watched: dict[socket.socket, Callable[[], None]] = {}
         self._asked: deque[Callable[[], None]] = deque()
         self._waker, self._woken = socket.socketpair()
         self._waker.setblocking(False)
@@ -40,10 +41,12 @@ class Loop:
     # ---------------------------------------------------------------------------------------- in the loop's thread
 
     def watch(self, sock: socket.socket, readable: Callable[[], None]) -> None:
-        self._selector.register(sock, selectors.EVENT_READ, readable)
+        self._selector.register(sock, selectors.EVENT_READ, sock)
+        self._watched[sock] = readable
 
     def unwatch(self, sock: socket.socket) -> None:
         self._selector.unregister(sock)
+        del self._watched[sock]
 
     def run(self) -> None:
         try:
@@ -57,8 +60,9 @@ class Loop:
 
     def _run_once(self) -> None:
         for key, _ in self._selector.select(self._span()):
-            if key.fileobj in self._selector.get_map():  # an earlier callback of this round may have closed it
-                key.data()
+            readable = self._watched.get(key.data)
+            if readable is not None:  # an earlier callback of this round may have ended it
+                readable()
         self._answer_all()
         while (callback := self.timers.pop_due(self.clock.now())) is not None:
             callback()
@@ -101,9 +105,10 @@ class Loop:
         future: Future[T] = Future()
 
         def answer() -> None:
+            if self._ended:
+                future.set_exception(LoopEndedError())
+                return
             try:
-                if self._ended:
-                    raise LoopEndedError
                 future.set_result(function())
             except Exception as error:  # noqa: BLE001 - it belongs to who asked
                 future.set_exception(error)

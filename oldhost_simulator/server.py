@@ -224,6 +224,9 @@ class Server:
     def _hang(self, connection: Connection, seconds: float) -> None:
         self._unwatch(connection)
         connection.hanging = True
+        if connection.gone:  # closed by the admin port meanwhile, which ends a hang, so it need not begin
+            self._end_hang(connection)
+            return
         self._loop.timers.at(self._loop.clock.now() + seconds, partial(self._end_hang, connection))
 
     def _end_hang(self, connection: Connection) -> None:

@@ -104,14 +104,15 @@ class Simulator:
         self._admin_server = AdminServer(config.host, config.admin_port, Admin(loop, desk, controls))
         self.admin_port = self._admin_server.port
         self.port = self._server.listen(config.host, config.port)
-        self._thread = threading.Thread(target=self._run, args=(loop,), name="oldhost", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(loop, self._server), name="oldhost", daemon=True)
         self._thread.start()
         self._admin_server.start()
 
-    def _run(self, loop: Loop) -> None:
+    def _run(self, loop: Loop, server: Server) -> None:
         try:
             loop.run()
         finally:
+            server.close()  # also after a crash: a host that no longer answers must not take connections
             self.ended.set()
 
     def _close(self) -> None:

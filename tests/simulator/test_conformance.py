@@ -1,0 +1,11 @@
+"""The simulator keeps the contract (or another make does: see `conftest.py`)."""
+
+from tests.simulator.conformance import NonceRules, WireRules
+
+
+class TestNonceRules(NonceRules):
+    pass
+
+
+class TestWireRules(WireRules):
+    pass

@@ -1,0 +1,67 @@
+"""The simulator as a process: its options, its ready line, its end."""
+
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from oldhost_simulator import serve
+from tests.simulator.client import AdminClient, Line, connect_when_free, operation, sync_bytes
+from tests.simulator.process import ROOT, SimulatorProcess
+
+pytestmark = pytest.mark.processes
+
+
+def run(*options: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "oldhost_simulator", *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_it_says_where_it_is_and_serves_there() -> None:
+    with SimulatorProcess("--latency-ms", "1", "--first-nonce", "501") as process, Line(process.url) as line:
+        assert line.sync(501).status == 200
+        assert AdminClient(process.admin_url).applied_nonces() == [501]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_when_it_is_told_to(signum: signal.Signals) -> None:
+    with SimulatorProcess() as process, Line(process.url) as line:
+        line.send(sync_bytes(1, operation()))
+        assert process.end(signum) == 0
+
+
+def test_a_stopped_client_keeps_the_one_connection() -> None:
+    client = "import socket, sys, time; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); print(s.recv(1))"
+    with SimulatorProcess("--latency-ms", "1") as process:
+        port = process.url.rpartition(":")[2]
+        with subprocess.Popen([sys.executable, "-c", client, port], stdout=subprocess.DEVNULL) as stopped:
+            admin = AdminClient(process.admin_url)
+            while admin.stats()["connections"] == 0:
+                assert stopped.poll() is None
+            stopped.send_signal(signal.SIGSTOP)
+            with Line(process.url) as line:
+                assert line.receive().body == {"error": "connection_in_use"}
+            stopped.kill()
+        with connect_when_free(process.url) as line:
+            assert line.sync(1).status == 200
+
+
+def test_a_port_in_use_is_one_clear_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended = run("--port", str(taken.getsockname()[1]), "--admin-port", "0")
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert ended.stderr.count("\n") == 1
+    assert "in use" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "options", [("--latency-ms", "-1"), ("--ban-seconds", "nan"), ("--port", "70000"), ("--what",)]
+)
+def test_wrong_options_are_refused(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        serve.main(options)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err
