@@ -29,8 +29,8 @@ from oldhost_sync.oldhost.wire import Applied
 from oldhost_sync.policy.changes import BOUND, WAITING, Fate, Outcome, PriorityClass
 from oldhost_sync.store import ledger_sql as sql
 from oldhost_sync.store.errors import StoreError
-from oldhost_sync.store.settling import Ending, payload_hash, settle, shortened
 from oldhost_sync.store.reserving import Candidate, as_ref, entry_of
+from oldhost_sync.store.settling import Ending, payload_hash, settle, shortened
 from oldhost_sync.store.transactions import error_code, run_in_transaction
 
 T = TypeVar("T")
