@@ -6,7 +6,7 @@ entity a larger id is a newer change (invariant I4). All instants here are whole
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -56,13 +56,13 @@ class ChangeRef:
     event_type: str
     accepted_at_ms: int
 
-    @property
-    def entity(self) -> EntityKey:
-        return EntityKey(self.entity_type, self.entity_id)
+    # Computed once: every structure of the machine is keyed by them.
+    entity: EntityKey = field(init=False, repr=False, compare=False)
+    key: CoalescingKey = field(init=False, repr=False, compare=False)
 
-    @property
-    def key(self) -> CoalescingKey:
-        return CoalescingKey(self.entity_type, self.entity_id, self.event_type)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "entity", EntityKey(self.entity_type, self.entity_id))
+        object.__setattr__(self, "key", CoalescingKey(self.entity_type, self.entity_id, self.event_type))
 
 
 # What a fate says of a change that has no outcome yet.
