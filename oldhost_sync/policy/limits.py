@@ -68,6 +68,8 @@ RELAY_SCHEDULE_INTERVAL_SECONDS = 0.5
 RELAY_SCHEDULE_BATCH_MAX = 200
 # Relayed and without a fate: what the writer holds. More than a full house twice over is never useful to it.
 RELAY_UNPROCESSED_MAX = 100_000
+# Counting 100,000 index entries takes some 30 ms; between counts the relay subtracts what it hands over.
+RELAY_COUNT_INTERVAL_SECONDS = 2.0
 # A relay that is silent for so long gives its place up to the other one.
 RELAY_LEASE_SECONDS = 5
 # Pauses while Temporal or MariaDB is away: short at first, so that a restart is hardly felt.
@@ -79,6 +81,7 @@ RELAY_PAUSE_SECONDS_MAX = 5.0
 # Fates are kept so long, then pruned in batches small enough to hold no lock for long.
 RETENTION_DAYS = 90
 RETENTION_BATCH_ROWS = 1000
+RETENTION_INTERVAL_SECONDS = 3600.0
 
 assert 2 * PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX <= HOST_BODY_BYTES_MAX
 assert PAYLOAD_DEPTH_MAX + 2 <= DATABASE_JSON_DEPTH_MAX

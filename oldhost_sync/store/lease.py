@@ -1,0 +1,50 @@
+"""Which relay is the active one: a lease by the database's clock, for efficiency only.
+
+A relay that was stopped in the middle may wake up and believe itself active for a moment longer. That is harmless:
+whatever two relays do, they signal the same changes twice, and the writer knows a change by its id.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import IntegrityError
+
+from oldhost_sync.store.transactions import error_code
+
+_DUPLICATE_KEY = 1062
+_UNTIL = "UTC_TIMESTAMP(6) + INTERVAL :span_us MICROSECOND"
+_RENEW = text(
+    f"UPDATE relay_lease SET owner = :owner, expires_at = {_UNTIL} "
+    "WHERE host = :host AND (owner = :owner OR expires_at <= UTC_TIMESTAMP(6))"
+)
+_FIRST = text(f"INSERT INTO relay_lease (host, owner, expires_at) VALUES (:host, :owner, {_UNTIL})")
+_RELEASE = text("DELETE FROM relay_lease WHERE host = :host AND owner = :owner")
+_HOLDER = text("SELECT owner FROM relay_lease WHERE host = :host AND expires_at > UTC_TIMESTAMP(6)")
+
+
+def take_lease(connection: Connection, host: str, owner: str, span: timedelta) -> bool:
+    """Take or renew the lease for `span` from now; False while another owner holds it."""
+    values = {"host": host, "owner": owner, "span_us": round(span.total_seconds() * 1_000_000)}
+    if connection.execute(_RENEW, values).rowcount:
+        return True
+    try:
+        connection.execute(_FIRST, values)
+    except IntegrityError as error:
+        if error_code(error) != _DUPLICATE_KEY:
+            raise
+        return False
+    return True
+
+
+def release_lease(connection: Connection, host: str, owner: str) -> None:
+    """Give the lease up, so that the next relay need not wait it out."""
+    connection.execute(_RELEASE, {"host": host, "owner": owner})
+
+
+def lease_holder(connection: Connection, host: str) -> str | None:
+    """Who relays now, if anybody."""
+    holder: str | None = connection.execute(_HOLDER, {"host": host}).scalar()
+    return holder

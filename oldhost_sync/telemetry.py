@@ -1,0 +1,109 @@
+"""What the roles count, for Prometheus: numbers by class, outcome and route. Never a payload, never an id.
+
+Each role makes its own set on a registry at its entry point; nothing is registered by an import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+_WAIT_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 14400)
+_CALL_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+
+
+class RelayMetrics:
+    """What the relay does: `condition` is 1 for the one it is in, 0 for the others."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.relayed = Counter(
+            "oldhost_sync_relayed_changes",
+            "Changes handed to the writer",
+            ["host", "priority_class"],
+            registry=registry,
+        )
+        self.signals = Counter(
+            "oldhost_sync_relay_signals", "Signals acknowledged by Temporal", ["host", "kind"], registry=registry
+        )
+        self.failures = Counter(
+            "oldhost_sync_relay_failures", "Rounds that ended in an outage", ["host", "condition"], registry=registry
+        )
+        self.scheduled = Counter(
+            "oldhost_sync_scheduled_recorded", "Scheduled changes recorded when due", ["host"], registry=registry
+        )
+        self.pruned = Counter("oldhost_sync_pruned_rows", "Rows forgotten by retention", ["host"], registry=registry)
+        self.wait_seconds = Histogram(
+            "oldhost_sync_accepted_to_held_seconds",
+            "From accepted to held by the writer",
+            ["host", "priority_class"],
+            buckets=_WAIT_SECONDS,
+            registry=registry,
+        )
+        self.condition = Gauge(
+            "oldhost_sync_relay_condition",
+            "1 for the relay's present condition",
+            ["host", "condition"],
+            registry=registry,
+        )
+        self.unprocessed = Gauge(
+            "oldhost_sync_relay_unprocessed", "Changes held by the writer, as last counted", ["host"], registry=registry
+        )
+
+
+class ApiMetrics:
+    """What the API answers; `route` is the pattern, never the path."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.requests = Counter(
+            "oldhost_sync_api_requests", "Requests answered", ["method", "route", "status"], registry=registry
+        )
+        self.seconds = Histogram(
+            "oldhost_sync_api_request_seconds",
+            "From request to answer",
+            ["method", "route"],
+            buckets=_CALL_SECONDS,
+            registry=registry,
+        )
+        self.accepted = Counter(
+            "oldhost_sync_accepted_changes", "Changes recorded", ["host", "priority_class"], registry=registry
+        )
+
+
+class WorkerMetrics:
+    """What the worker that holds the connection does; gaps and replays are OldHost's own words and must stay 0."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.operations = Counter(
+            "oldhost_sync_operations", "Operations by what became of them", ["host", "outcome"], registry=registry
+        )
+        self.service_seconds = Histogram(
+            "oldhost_sync_operation_seconds",
+            "Time on the wire of one operation",
+            ["host"],
+            buckets=_CALL_SECONDS,
+            registry=registry,
+        )
+        self.sessions = Counter(
+            "oldhost_sync_sessions", "Sessions asked for, by what was found", ["host", "state"], registry=registry
+        )
+        self.refusals = Counter(
+            "oldhost_sync_host_refusals", "Refusals by OldHost", ["host", "reason"], registry=registry
+        )
+        self.connection_open = Gauge(
+            "oldhost_sync_connection_open", "1 while this worker holds the connection", ["host"], registry=registry
+        )
+        self.epoch = Gauge("oldhost_sync_session_epoch", "Epoch of this worker's session", ["host"], registry=registry)
+
+
+def serve_metrics(bind: str, registry: CollectorRegistry) -> Callable[[], None]:
+    """Serve /metrics at "address:port" on a thread of its own; call what is returned to stop it."""
+    address, _, port = bind.rpartition(":")
+    server, thread = start_http_server(int(port), addr=address.strip("[]") or "127.0.0.1", registry=registry)
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return stop
