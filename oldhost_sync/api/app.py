@@ -1,0 +1,82 @@
+"""The application, put together: routes, problems, the edge in front of them, and the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib import metadata
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from oldhost_sync.api import problems, shapes
+from oldhost_sync.api.auth import public_paths
+from oldhost_sync.api.changes import ChangeRoutes
+from oldhost_sync.api.dead_letters import DeadLetterRoutes
+from oldhost_sync.api.edge import Edge
+from oldhost_sync.api.health import HealthRoutes
+from oldhost_sync.api.parts import Parts
+from oldhost_sync.api.units import UnitRoutes
+from oldhost_sync.api.writer import WriterRoutes
+
+DESCRIPTION = """Takes changes at once and brings them to OldHost in order, each exactly once.
+
+Every write is answered with 202 as soon as it is durable. Its `idempotency_key` is the name to ask for its fate by, and
+to repeat the request with when an answer was lost. Errors are `application/problem+json`: `detail` says what is wrong,
+`action` what to do."""
+
+# Bodies are read by the routes themselves, so the document must be told of their shapes.
+_BODIES = (shapes.UnitStatus, shapes.UnitDetails, shapes.NewChange, shapes.Because, shapes.Flush, shapes.Resolve)
+
+
+def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], None]) -> FastAPI:
+    """The ASGI application. `more` adds routes of others (the console); each must say who may call it."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        parts.database.close()
+
+    app = FastAPI(
+        title="OldHost Sync",
+        version=_version(),
+        description=DESCRIPTION,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+    )
+    problems.install(app)
+    for routes in (UnitRoutes, ChangeRoutes, WriterRoutes, DeadLetterRoutes, HealthRoutes):
+        routes(parts).mount(app)
+    for add_routes in more:
+        add_routes(app, parts)
+    parts.metrics.watch_database(lambda: float(parts.database.circuit.is_open), lambda: float(parts.database.waiting))
+    app.add_middleware(Edge, tokens=parts.tokens, public_paths=public_paths(app), metrics=parts.metrics)
+    app.openapi = lambda: _document(app)  # type: ignore[method-assign]
+    return app
+
+
+def _version() -> str:
+    try:
+        return metadata.version("oldhost-sync")
+    except metadata.PackageNotFoundError:
+        return "0+source"
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        components = document.setdefault("components", {})
+        components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+        schemas = components.setdefault("schemas", {})
+        for model in (*_BODIES, problems.ProblemBody):
+            schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas.update(schema.pop("$defs", {}))
+            schemas[model.__name__] = schema
+        for unused in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(unused, None)
+        app.openapi_schema = document
+    return app.openapi_schema

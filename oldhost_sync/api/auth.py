@@ -1,0 +1,136 @@
+"""Who is calling, and what may they do: bearer tokens with one of three roles; what is not allowed is refused.
+
+The server knows only SHA-256 digests. Each known digest is compared, in constant time, whether or not one matched
+already, so that the time taken says nothing about them. Every route states its roles (:func:`access`); a route that
+states none stops the application from being built.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.routing import APIRoute
+
+from oldhost_sync.api.problems import Forbidden, Unauthenticated
+from oldhost_sync.settings import ApiToken
+
+ROLES_KEY = "x-roles"
+CALLER_KEY = "oldhost_sync.caller"
+
+
+class Role(StrEnum):
+    """app: writes changes and reads their fate · viewer: reads · ops: everything."""
+
+    APP = "app"
+    VIEWER = "viewer"
+    OPS = "ops"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The token's name (an operator's, in the audit) and role."""
+
+    name: str
+    role: Role
+
+
+class Tokens:
+    """The known tokens."""
+
+    def __init__(self, tokens: Iterable[ApiToken]) -> None:
+        self._known = [(bytes.fromhex(token.sha256_hex), Caller(token.name, Role(token.role))) for token in tokens]
+
+    def identify(self, authorization: bytes | None) -> Caller | None:
+        """The caller of an `Authorization` header; None for none, another scheme, or an unknown token."""
+        scheme, _, token = (authorization or b"").partition(b" ")
+        if scheme.lower() != b"bearer":
+            return None
+        given = hashlib.sha256(token.strip()).digest()
+        found: Caller | None = None
+        for digest, caller in self._known:
+            if hmac.compare_digest(given, digest):
+                found = caller
+        return found
+
+
+READERS = (Role.APP, Role.VIEWER, Role.OPS)
+WRITERS = (Role.APP, Role.OPS)
+WATCHERS = (Role.VIEWER, Role.OPS)
+OPERATORS = (Role.OPS,)
+
+
+def caller_of(request: Request) -> Caller:
+    """Who calls; the gate in front has refused everybody it doesn't know."""
+    caller = request.scope.get(CALLER_KEY)
+    if not isinstance(caller, Caller):
+        raise Unauthenticated
+    return caller
+
+
+def access(roles: Sequence[Role], *, errors: Sequence[int] = (), **openapi_extra: Any) -> dict[str, Any]:
+    """What a route's decorator needs so that only `roles` get in, and the document says so.
+
+    `errors`: the statuses this route answers beside those that every route may.
+    """
+
+    async def guard(request: Request) -> None:
+        caller = caller_of(request)
+        if caller.role not in roles:
+            raise Forbidden(caller.role, roles)
+
+    always = (400, 401, 403, 500, 503)
+    extra: dict[str, Any] = {ROLES_KEY: [role.value for role in roles], "security": [{"bearer": []}], **openapi_extra}
+    return {
+        "dependencies": [Depends(guard)],
+        "responses": documented(*always, *errors),
+        "openapi_extra": extra,
+    }
+
+
+def public(*, errors: Sequence[int] = (500,)) -> dict[str, Any]:
+    """For the few routes that answer anybody."""
+    return {"responses": documented(*errors), "openapi_extra": {ROLES_KEY: [], "security": []}}
+
+
+_MEANINGS = {
+    304: "Nothing new since the ETag; Retry-After says when to ask again.",
+    400: "The request can't be read.",
+    401: "No bearer token, or an unknown one.",
+    403: "The token's role does not allow it.",
+    404: "There is no such thing.",
+    405: "The path does not take this method.",
+    409: "It is not in a state in which this is possible.",
+    413: "The body is larger than 64 KiB.",
+    415: "The body is not JSON.",
+    422: "A field is wrong, or the Idempotency-Key belongs to another body.",
+    500: "Our fault.",
+    503: "The database (or Temporal) is away, or too many requests wait; nothing was done unless it says otherwise.",
+}
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Problem answers for the OpenAPI document."""
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemBody"}}}
+    return {
+        status: {"description": _MEANINGS[status]} | ({"content": content} if status >= 400 else {})
+        for status in sorted(set(statuses))
+    }
+
+
+def public_paths(app: FastAPI) -> frozenset[str]:
+    """The paths that answer anybody. Raises ValueError for a route that does not say who may call it."""
+    found: list[str] = []
+    for route in app.routes:
+        roles = (route.openapi_extra or {}).get(ROLES_KEY) if isinstance(route, APIRoute) else None
+        if roles is None:
+            raise ValueError(f"{route!r} does not say who may call it: use access(…) or public()")
+        if not roles:
+            assert isinstance(route, APIRoute)
+            found.append(route.path)
+    return frozenset(found)

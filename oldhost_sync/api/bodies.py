@@ -1,0 +1,113 @@
+"""Reading a request's body: bounded, JSON in the strict sense, and of the shape that the route asks for.
+
+Strict: UTF-8, no NaN or Infinity, no lone surrogates, no number beyond 64 bit, no nesting deeper than any payload may be.
+Whatever is refused here would be read differently by the database, by OldHost or by a browser.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+from starlette.requests import ClientDisconnect, Request
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.problems import BadRequest, Invalid, TooLarge, WrongMediaType, fields_invalid
+
+M = TypeVar("M", bound=BaseModel)
+
+
+async def read_body(request: Request, model: type[M]) -> M:
+    """The body as `model`. Raises a Problem: 400 no JSON, 413 too large, 415 another media type, 422 a wrong field."""
+    content_type = request.headers.get("content-type")
+    if content_type is not None and content_type.partition(";")[0].strip().lower() != "application/json":
+        raise WrongMediaType(
+            "not-json",
+            "The body must be JSON",
+            "The Content-Type is not application/json.",
+            "Send the body as JSON, with Content-Type: application/json.",
+        )
+    return parse_body(await _read_bounded(request), model)
+
+
+def parse_body(body: bytes, model: type[M]) -> M:
+    try:
+        value = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        # The parser's text names a place and a kind of mistake, nothing of the content.
+        raise BadRequest(
+            "not-json",
+            "The body is not JSON",
+            f"{error}.",
+            "Send one JSON object in UTF-8, at most 64 KiB, without NaN or Infinity.",
+        ) from None
+    _check(value, limits.REQUEST_JSON_DEPTH_MAX)
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise fields_invalid(
+            error.errors(include_url=False, include_input=False, include_context=False), "body"
+        ) from None
+
+
+async def _read_bounded(request: Request) -> bytes:
+    """The whole body; refused as soon as it is known to be too long, announced or not (chunked)."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced[:12]) > limits.REQUEST_BODY_BYTES_MAX:
+        raise _too_large()
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limits.REQUEST_BODY_BYTES_MAX:
+                raise _too_large()
+            parts.append(chunk)
+    except ClientDisconnect:
+        raise BadRequest("cut", "The body was cut", "The connection ended before the body did.", "Repeat it.") from None
+    return b"".join(parts)
+
+
+def _too_large() -> TooLarge:
+    # The rest of the body is unread: the connection can't be used for a next request.
+    return TooLarge(
+        "too-large",
+        "The body is too large",
+        f"At most {limits.REQUEST_BODY_BYTES_MAX} bytes are accepted.",
+        "Send less: a payload holds what changed, not documents.",
+        headers={"Connection": "close"},
+    )
+
+
+def _check(value: Any, levels: int) -> None:
+    if isinstance(value, Mapping | list):
+        if not levels:
+            raise Invalid(
+                "too-deep",
+                "The body nests too deeply",
+                f"At most {limits.REQUEST_JSON_DEPTH_MAX} levels are accepted.",
+                "Flatten the payload.",
+            )
+        for item in value.values() if isinstance(value, Mapping) else value:
+            _check(item, levels - 1)
+    elif isinstance(value, int | float) and not _fits(value):
+        raise Invalid(
+            "number-too-large",
+            "A number is too large",
+            "Whole numbers must fit 64 bit, others a double.",
+            "Send larger numbers as text.",
+        )
+
+
+def _fits(value: float) -> bool:
+    return limits.INTEGER_MIN <= value <= limits.INTEGER_MAX if isinstance(value, int) else math.isfinite(value)
+
+
+def json_body(model: type[BaseModel], **examples: Mapping[str, Any]) -> dict[str, Any]:
+    """The request body's part of the OpenAPI document; the routes read their bodies themselves."""
+    named = {name.replace("_", " "): {"value": dict(value)} for name, value in examples.items()}
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "examples": named}}}}

@@ -1,0 +1,216 @@
+"""Changes of any entity: make, schedule, cancel; ask for one's fate, or follow all fates."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, replace
+from datetime import datetime
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import FastAPI, Path, Query, Request, Response
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.answers import accepted_answer, record
+from oldhost_sync.api.auth import READERS, WRITERS, access, caller_of
+from oldhost_sync.api.bodies import json_body, read_body
+from oldhost_sync.api.keys import KEY_PARAMETER, Limit, feed_cursor, read_feed_cursor, request_key
+from oldhost_sync.api.parts import Parts
+from oldhost_sync.api.problems import Conflict, Unknown
+from oldhost_sync.api.shapes import Accepted, Cancelled, Fate, Feed, FeedItem, NewChange
+from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX
+from oldhost_sync.store import fates, schedule
+from oldhost_sync.store.recording import SCHEDULED, RecordedChange, record_change
+
+# `:path`, because a key may hold a slash.
+_CHANGE = "/api/changes/{idempotency_key:path}"
+Key = Annotated[
+    str, Path(min_length=1, max_length=IDEMPOTENCY_KEY_LENGTH_MAX, description="The key that the write gave or got")
+]
+Since = Annotated[
+    str | None,
+    Query(
+        max_length=64,
+        description="`next_cursor` of the last answer; 'latest' begins with what is decided from now on; none: with the oldest",
+    ),
+]
+LATEST = "latest"
+_BEGINNING = fates.FeedCursor(0, 0)
+
+_DOOR_CODE = {
+    "entity_type": "unit",
+    "entity_id": "12B",
+    "event_type": "door_code_changed",
+    "payload": {"door_code": "4711"},
+}
+_EMERGENCY = {"entity_type": "unit", "entity_id": "12B", "event_type": "guest_locked_out", "payload": {"guest": "g-77"}}
+
+
+class ChangeRoutes:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def mount(self, app: FastAPI) -> None:
+        app.add_api_route(
+            "/api/changes",
+            self.create,
+            methods=["POST"],
+            status_code=HTTPStatus.ACCEPTED,
+            response_model=Accepted,
+            summary="Make a change",
+            tags=["changes"],
+            **access(
+                WRITERS,
+                errors=(405, 413, 415, 422),
+                parameters=[KEY_PARAMETER],
+                **json_body(
+                    NewChange,
+                    a_door_code=_DOOR_CODE,
+                    an_emergency=_EMERGENCY,
+                    later={**_DOOR_CODE, "not_before": "2026-12-24T14:00:00Z"},
+                ),
+            ),
+        )
+        app.add_api_route(
+            "/api/changes",
+            self.feed,
+            methods=["GET"],
+            response_model=Feed,
+            summary="Follow what becomes of changes",
+            tags=["changes"],
+            **access(READERS, errors=(304, 405, 422)),
+        )
+        app.add_api_route(
+            _CHANGE,
+            self.fate,
+            methods=["GET"],
+            response_model=Fate,
+            summary="A change's whole fate",
+            tags=["changes"],
+            **access(READERS, errors=(404, 405, 422)),
+        )
+        app.add_api_route(
+            _CHANGE,
+            self.cancel,
+            methods=["DELETE"],
+            response_model=Cancelled,
+            summary="Cancel a scheduled change that is not due yet",
+            tags=["changes"],
+            **access(WRITERS, errors=(404, 405, 409, 422)),
+        )
+
+    async def create(self, request: Request) -> Response:
+        """Recorded at once, or kept until `not_before`. The server's rules decide its class, and the database its order."""
+        body = await read_body(request, NewChange)
+        key = request_key(request)
+        source = f"api:{caller_of(request).name}"[:64]
+        host = self._parts.host
+        change = await record(
+            self._parts.database,
+            lambda connection: _record(connection, host, body, key, source),
+            key,
+        )
+        return accepted_answer(change)
+
+    async def fate(self, idempotency_key: Key) -> Fate:
+        """Step by step with times: accepted, relayed, reserved, sent, answered; and what it waits for."""
+        host = self._parts.host
+        found = await self._parts.database.run(lambda connection: fates.find_fate(connection, host, idempotency_key))
+        if found is None:
+            raise _unknown_change()
+        return Fate.model_validate(asdict(found))
+
+    async def cancel(self, idempotency_key: Key) -> Cancelled:
+        """Possible until it is due. Cancelling twice is no error."""
+        host = self._parts.host
+        cancelled_at = await self._parts.database.run(lambda connection: _cancel(connection, host, idempotency_key))
+        return Cancelled(idempotency_key=idempotency_key, cancelled_at=cancelled_at)
+
+    async def feed(self, request: Request, since: Since = None, limit: Limit = limits.PAGE_DEFAULT) -> Response:
+        """Every fate once, in the order in which they were decided; no fate is skipped, however transactions overlap.
+
+        It runs some seconds behind: ask for one change's fate when you can't wait.
+        """
+        host = self._parts.host
+        lag = limits.FEED_LAG_SECONDS
+        if since == LATEST:
+            start = await self._parts.database.run(lambda connection: fates.latest_cursor(connection, lag_seconds=lag))
+        else:
+            start = _BEGINNING if since is None else read_feed_cursor(since)
+        page = await self._parts.database.run(
+            lambda connection: fates.read_feed(connection, host, start, limit=limit, lag_seconds=lag)
+        )
+        return _feed_answer(page, request.headers.get("if-none-match"))
+
+
+def _record(connection: Connection, host: str, body: NewChange, key: str, source: str) -> RecordedChange:
+    change = record_change(
+        connection,
+        host=host,
+        entity_type=body.entity_type,
+        entity_id=body.entity_id,
+        event_type=body.event_type,
+        payload=body.payload,
+        idempotency_key=key,
+        occurred_at=body.occurred_at,
+        not_before=body.not_before,
+        source=source,
+    )
+    if change.duplicate and change.scheduled_id is None and body.not_before is not None:
+        # It was scheduled, and is recorded by now: the first answer was the schedule's.
+        scheduled = schedule.scheduled_of_key(connection, host, key)
+        if scheduled is not None:
+            return replace(change, scheduled_id=scheduled.scheduled_id, sync_status=SCHEDULED)
+    return change
+
+
+def _cancel(connection: Connection, host: str, idempotency_key: str) -> datetime:
+    """When it was cancelled, now or before; raises Unknown or Conflict."""
+    schedule.cancel(connection, host, idempotency_key)
+    scheduled = schedule.scheduled_of_key(connection, host, idempotency_key)
+    if scheduled is not None and scheduled.cancelled_at is not None:
+        return scheduled.cancelled_at
+    if scheduled is None and fates.find_fate(connection, host, idempotency_key) is None:
+        raise _unknown_change()
+    raise Conflict(
+        "already-recorded",
+        "It is too late to cancel this change",
+        "It is recorded, and on its way to OldHost.",
+        "Make another change that undoes it; GET /api/changes/{idempotency_key} says where it is.",
+    )
+
+
+def _feed_answer(page: fates.FeedPage, if_none_match: str | None) -> Response:
+    poll = _next_poll(page)
+    content = Feed(
+        changes=[FeedItem(**row) for row in page.rows],
+        next_cursor=feed_cursor(page.cursor),
+        more=page.more,
+        next_poll=poll,
+    )
+    # The tag leaves `next_poll` out: it is advice, and no news.
+    known = content.model_dump_json(exclude={"next_poll"})
+    tag = f'W/"{hashlib.sha256(known.encode()).hexdigest()[:32]}"'
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Retry-After": str(poll)}
+    if if_none_match is not None and tag in {each.strip() for each in if_none_match.split(",")}:
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return Response(content.model_dump_json(), headers=headers, media_type="application/json")
+
+
+def _next_poll(page: fates.FeedPage) -> int:
+    """Ask soon while there is more, leisurely while something is under way, seldom when nothing is."""
+    if page.more:
+        return 0
+    if page.rows:
+        return limits.FEED_POLL_SECONDS_BUSY
+    return limits.FEED_POLL_SECONDS if page.outstanding else limits.FEED_POLL_SECONDS_IDLE
+
+
+def _unknown_change() -> Unknown:
+    return Unknown(
+        "unknown-change",
+        "There is no such change",
+        "No change has that key; it may also be older than what is kept.",
+        "Check the key: a write's answer names it as idempotency_key.",
+    )

@@ -1,0 +1,143 @@
+"""The way from the event loop to MariaDB: a few threads, a bounded waiting room, and a circuit that fails fast.
+
+Once a connection was refused or lost the database is *known away*: requests are answered 503 in no time, and one request
+per probe interval is let through to find out. When a server hangs instead of refusing, the waiting room notices: nobody
+got through for as long as one may wait there, so it is known away too. State of this process alone, no truth about anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.problems import database_away, too_busy
+from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable
+from oldhost_sync.store.transactions import error_code, run_in_transaction
+
+T = TypeVar("T")
+
+
+# The platform's faults, found by the first request.
+_NOT_SET_UP: dict[int | None, str] = {
+    1044: "access denied",
+    1045: "access denied",
+    1049: "unknown database",
+    1054: "a column is missing",
+    1142: "access denied",
+    1146: "a table is missing",
+}
+# One statement was too slow or was stopped; others may do.
+_ONE_STATEMENT = {1317, 1969}
+
+
+class Circuit:
+    """Known away or not. `now` in seconds of a monotonic clock; one probe per interval while away."""
+
+    def __init__(self, probe_seconds: float) -> None:
+        self._probe_seconds = probe_seconds
+        self._next_probe: float | None = None
+        self.reason = ""
+
+    @property
+    def is_open(self) -> bool:
+        return self._next_probe is not None
+
+    def admits(self, now: float) -> bool:
+        """May this one try? While open, only the first after each interval."""
+        if self._next_probe is None:
+            return True
+        if now < self._next_probe:
+            return False
+        self._next_probe = now + self._probe_seconds
+        return True
+
+    def failed(self, now: float, reason: str) -> None:
+        self._next_probe = now + self._probe_seconds
+        self.reason = reason
+
+    def succeeded(self) -> None:
+        self._next_probe = None
+
+
+class Database:
+    """Runs functions of a connection, each in one transaction, on its own threads."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        threads: int = limits.DATABASE_THREADS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="api-database")
+        self._free = asyncio.Semaphore(threads)
+        self._waiting = 0
+        self._clock = clock
+        self._last_end = clock()
+        self.circuit = Circuit(limits.DATABASE_PROBE_SECONDS)
+
+    async def run(self, fn: Callable[[Connection], T]) -> T:
+        """Run `fn` in a transaction of its own, repeated whole on a conflict. Raises Problem or StoreError."""
+        if not self.circuit.admits(self._clock()):
+            raise database_away(self.circuit.reason)
+        await self._take_thread()
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._threads, run_in_transaction, self._engine, fn)
+        # The thread is free when it has ended, which may be after a request that gave up.
+        future.add_done_callback(self._give_thread_back)
+        try:
+            return await future
+        except DBAPIError as error:
+            if error_code(error) in _NOT_SET_UP:
+                raise database_away(
+                    f"it is not set up ({_NOT_SET_UP[error_code(error)]}); run `oldhost-sync migrate`"
+                ) from None
+            raise
+
+    @property
+    def waiting(self) -> int:
+        """Requests in the waiting room."""
+        return self._waiting
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._engine.dispose()
+
+    async def _take_thread(self) -> None:
+        if not self._free.locked():
+            await self._free.acquire()
+            return
+        if self._waiting >= limits.DATABASE_QUEUE_MAX:
+            raise too_busy()
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(limits.DATABASE_QUEUE_SECONDS_MAX):
+                await self._free.acquire()
+        except TimeoutError:
+            now = self._clock()
+            if now - self._last_end >= limits.DATABASE_QUEUE_SECONDS_MAX:
+                self.circuit.failed(now, "it does not answer")
+            raise too_busy() from None
+        finally:
+            self._waiting -= 1
+
+    def _give_thread_back(self, future: asyncio.Future[Any]) -> None:
+        now = self._last_end = self._clock()
+        self._free.release()
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, DatabaseUnavailable | CommitUncertain) and _code_behind(error) not in _ONE_STATEMENT:
+            self.circuit.failed(now, str(error))
+        else:
+            self.circuit.succeeded()
+
+
+def _code_behind(error: BaseException) -> int | None:
+    return None if error.__cause__ is None else error_code(error.__cause__)

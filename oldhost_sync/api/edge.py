@@ -1,0 +1,109 @@
+"""The outermost layer, in front of all routes: who calls, what every answer carries, and what no route caught.
+
+Plain ASGI, because every write goes through it. Refuses by default: whatever is not a public path needs a known token,
+also what does not exist. Logs method, route and status of what failed; never a body, a query or an error's text.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+import uuid
+from collections.abc import Collection, MutableMapping
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from oldhost_sync.api.auth import CALLER_KEY, Tokens
+from oldhost_sync.api.metrics import RequestMetrics
+from oldhost_sync.api.problems import Broken, Unauthenticated
+
+logger = logging.getLogger("oldhost_sync.api")
+
+# The default for answers of an API; a page (the console) sets its own policy.
+_CONTENT_POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
+_ALWAYS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+]
+_NO_STORE = (b"cache-control", b"no-store")
+
+
+class Edge:
+    """Authenticates, measures, adds headers, and turns an uncaught error into a problem."""
+
+    def __init__(self, app: ASGIApp, *, tokens: Tokens, public_paths: Collection[str], metrics: RequestMetrics) -> None:
+        self._app = app
+        self._tokens = tokens
+        self._public_paths = public_paths
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        started = time.perf_counter()
+        status = 0
+
+        async def send_out(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                _complete_headers(message)
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, send_out)
+        except Exception as error:
+            incident = _report(scope, error)
+            if status:
+                raise
+            await Broken(incident).response()(scope, receive, send_out)
+        finally:
+            self._metrics.observe(scope, status, time.perf_counter() - started)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] not in self._public_paths:
+            caller = self._tokens.identify(_authorization(scope))
+            if caller is None:
+                await Unauthenticated().response()(scope, receive, send)
+                return
+            scope[CALLER_KEY] = caller
+        await self._app(scope, receive, send)
+
+
+def _authorization(scope: Scope) -> bytes | None:
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            return bytes(value)
+    return None
+
+
+def _complete_headers(message: MutableMapping[str, Any]) -> None:
+    headers = message["headers"] = list(message.get("headers", ()))
+    present = {name.lower() for name, _ in headers}
+    headers.extend(_ALWAYS)
+    headers.extend(header for header in (_NO_STORE, _CONTENT_POLICY) if header[0] not in present)
+
+
+def _report(scope: Scope, error: Exception) -> str:
+    """Log where it happened and of what kind it is; its text may hold a payload."""
+    incident = uuid.uuid4().hex
+    route = scope.get("route")
+    places = "".join(
+        f"\n  {frame.filename}:{frame.lineno} in {frame.name}"
+        for frame in traceback.extract_tb(error.__traceback__)[-12:]
+    )
+    logger.error(
+        "incident %s: %s %s ended with %s%s",
+        incident,
+        scope["method"],
+        getattr(route, "path", "(no route)"),
+        type(error).__name__,
+        places,
+    )
+    return incident

@@ -1,0 +1,73 @@
+"""For those who watch the process: is it alive, can it do its work, and what does it measure.
+
+Alive and ready say nothing that an outsider may not know, so they need no token; figures do (role viewer or ops).
+Ready means the database: without Temporal changes are still accepted, so that is no reason to take the API away.
+"""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Response
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.api.auth import READERS, WATCHERS, access, public
+from oldhost_sync.api.parts import Parts
+from oldhost_sync.api.shapes import Health
+
+_READY = text("SELECT 1 FROM outbox_events LIMIT 1")
+
+
+class HealthRoutes:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def mount(self, app: FastAPI) -> None:
+        app.add_api_route(
+            "/healthz",
+            self.alive,
+            methods=["GET"],
+            response_model=Health,
+            summary="Is the process alive?",
+            tags=["health"],
+            **public(errors=(405, 500)),
+        )
+        app.add_api_route(
+            "/readyz",
+            self.ready,
+            methods=["GET"],
+            response_model=Health,
+            summary="Can it take changes?",
+            tags=["health"],
+            **public(errors=(405, 500, 503)),
+        )
+        app.add_api_route(
+            "/metrics",
+            self.metrics,
+            methods=["GET"],
+            response_class=Response,
+            summary="Figures for Prometheus",
+            tags=["health"],
+            **access(WATCHERS, errors=(405,)),
+        )
+        app.add_api_route(
+            "/openapi.json",
+            app.openapi,
+            methods=["GET"],
+            include_in_schema=False,
+            **access(READERS),
+        )
+
+    async def alive(self) -> Health:
+        return Health(status="ok")
+
+    async def ready(self) -> Health:
+        await self._parts.database.run(_look)
+        return Health(status="ok")
+
+    async def metrics(self) -> Response:
+        return Response(self._parts.metrics.text(), media_type=self._parts.metrics.content_type)
+
+
+def _look(connection: Connection) -> None:
+    """Raises when the database is away or its tables are missing."""
+    connection.execute(_READY)

@@ -1,0 +1,79 @@
+"""The `Idempotency-Key` header, and the cursors of lists: what comes back to us as text and must be checked."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import uuid
+from typing import Annotated
+
+from fastapi import Query, Request
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.problems import Invalid, field_invalid
+from oldhost_sync.store.fates import FeedCursor
+
+_FEED_CURSOR = re.compile(r"([0-9]{1,17})-([0-9]{1,19})")
+
+Limit = Annotated[int, Query(ge=1, le=limits.PAGE_MAX, description="How many at most")]
+Cursor = Annotated[str | None, Query(max_length=1024, description="`next_cursor` of the page before")]
+
+KEY_PARAMETER = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "Your name for this request: repeating it with the same body gives the first answer and records nothing.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": limits.REQUEST_KEY_LENGTH_MAX, "pattern": "^[!-~]+$"},
+    "example": "3f6c2b1e-0a57-4f0e-9a5e-0d1f6f2f7a11",
+}
+_KEY = re.compile(r"[!-~]+")
+
+
+def request_key(request: Request) -> str:
+    """The request's key; a new one when it has none."""
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return str(uuid.uuid4())
+    if len(key) > limits.REQUEST_KEY_LENGTH_MAX or not _KEY.fullmatch(key):
+        raise field_invalid(
+            "header.Idempotency-Key",
+            f"must be 1 to {limits.REQUEST_KEY_LENGTH_MAX} visible ASCII characters without blanks",
+        )
+    return key
+
+
+def text_cursor(last: str) -> str:
+    return base64.urlsafe_b64encode(last.encode()).decode().rstrip("=")
+
+
+def read_text_cursor(cursor: str | None) -> str | None:
+    if cursor is None:
+        return None
+    try:
+        return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise _no_cursor("cursor") from None
+
+
+def read_number_cursor(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdecimal()) or int(cursor[:20]) > limits.INTEGER_MAX or len(cursor) > 19:
+        raise _no_cursor("cursor")
+    return int(cursor)
+
+
+def feed_cursor(cursor: FeedCursor) -> str:
+    return f"{cursor.processed_at_us}-{cursor.change_id}"
+
+
+def read_feed_cursor(text: str) -> FeedCursor:
+    found = _FEED_CURSOR.fullmatch(text)
+    if found is None or int(found[2]) > limits.INTEGER_MAX:
+        raise _no_cursor("since")
+    return FeedCursor(int(found[1]), int(found[2]))
+
+
+def _no_cursor(field: str) -> Invalid:
+    return field_invalid(f"query.{field}", "is no cursor of this server; leave it out to begin, then use `next_cursor`")

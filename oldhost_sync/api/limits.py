@@ -1,0 +1,58 @@
+"""Every limit of the HTTP API, with its reason (those of a change itself are in `oldhost_sync.policy.limits`)."""
+
+from __future__ import annotations
+
+from oldhost_sync.policy.limits import (
+    CONNECTION_READ_SECONDS_MAX,
+    IDEMPOTENCY_KEY_LENGTH_MAX,
+    PAYLOAD_DEPTH_MAX,
+    STATEMENT_SECONDS_MAX,
+)
+
+# A payload is at most 30 KiB; the rest is for escapes and the envelope.
+REQUEST_BODY_BYTES_MAX = 64 * 1024
+# Deeper than any payload may be; refused before anything recursive sees it.
+REQUEST_JSON_DEPTH_MAX = 24
+# What MariaDB's JSON functions, JavaScript bridges and C# clients still agree on: signed 64 bit.
+INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
+
+# `PUT /api/units/{id}` may record two changes under one key: the second one's key has this suffix.
+STATUS_KEY_SUFFIX = ":status"
+REQUEST_KEY_LENGTH_MAX = IDEMPOTENCY_KEY_LENGTH_MAX - len(STATUS_KEY_SUFFIX)
+
+# Threads that talk to MariaDB, each with its own connection. Four fill two cores; more make the slowest requests slower
+# (measured: 640 writes/s with 4 threads, 430 with the default of 40).
+DATABASE_THREADS = 4
+# The waiting room before those threads: at 600 a second it empties in under a second; beyond it, refuse at once.
+DATABASE_QUEUE_MAX = 400
+# How long a request waits there before it is refused.
+DATABASE_QUEUE_SECONDS_MAX = 1.0
+# While the database is known to be away, one request in so long tries it; all others are refused in no time.
+DATABASE_PROBE_SECONDS = 1.0
+# The API gives a statement less time than others do: a person waits for it.
+DATABASE_STATEMENT_SECONDS = 3
+
+# Pages of lists.
+PAGE_DEFAULT, PAGE_MAX = 50, 500
+
+# The feed shows fates this old. A fate's time is taken when its statement begins, and a statement lives no longer than
+# `max_statement_time`; from then on its index entry is there and the feed's locking read waits for it.
+FEED_LAG_SECONDS = STATEMENT_SECONDS_MAX + 1
+# What clients are told to wait before they ask again.
+FEED_POLL_SECONDS_BUSY, FEED_POLL_SECONDS, FEED_POLL_SECONDS_IDLE = 1, 5, 15
+
+# The books are counted at most this often, however many ask.
+BOOKS_SECONDS = 2.0
+
+# Temporal answers a query in milliseconds; an operator's update takes a workflow task or two.
+WRITER_QUERY_SECONDS_MAX = 2.0
+WRITER_UPDATE_SECONDS_MAX = 10.0
+# While Temporal is known to be away, try again this often.
+WRITER_PROBE_SECONDS = 2.0
+
+# Requests on their way end within so long after SIGTERM: one statement's bound and a little.
+SHUTDOWN_SECONDS = CONNECTION_READ_SECONDS_MAX + 2
+KEEP_ALIVE_SECONDS = 75
+
+assert PAYLOAD_DEPTH_MAX < REQUEST_JSON_DEPTH_MAX
+assert DATABASE_STATEMENT_SECONDS < STATEMENT_SECONDS_MAX

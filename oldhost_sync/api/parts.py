@@ -1,0 +1,24 @@
+"""What the routes work with, made once where the process starts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from oldhost_sync.api.auth import Tokens
+from oldhost_sync.api.database import Database
+from oldhost_sync.api.metrics import RequestMetrics
+from oldhost_sync.api.writer_link import WriterLink
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """`clock`: seconds of a monotonic clock, for what is remembered for a moment."""
+
+    host: str
+    tokens: Tokens
+    database: Database
+    writer: WriterLink
+    metrics: RequestMetrics = field(default_factory=RequestMetrics)
+    clock: Callable[[], float] = time.monotonic

@@ -1,0 +1,150 @@
+"""Units: their shadow state, and the two writes that most applications make."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from http import HTTPStatus
+from typing import Annotated, Literal
+
+from fastapi import FastAPI, Path, Query, Request, Response
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.answers import accepted_answer, record
+from oldhost_sync.api.auth import READERS, WRITERS, access, caller_of
+from oldhost_sync.api.bodies import json_body, read_body
+from oldhost_sync.api.keys import KEY_PARAMETER, Cursor, Limit, read_text_cursor, request_key, text_cursor
+from oldhost_sync.api.parts import Parts
+from oldhost_sync.api.problems import Unknown
+from oldhost_sync.api.shapes import Accepted, Unit, UnitAccepted, UnitDetails, UnitPage, UnitStatus
+from oldhost_sync.policy.limits import ID_LENGTH_MAX
+from oldhost_sync.store import units as store
+
+# `:path`, because an id may hold a slash.
+_UNIT = "/api/units/{unit_id:path}"
+UnitId = Annotated[str, Path(min_length=1, max_length=ID_LENGTH_MAX, description="The unit's id", examples=["12B"])]
+SyncStatus = Literal["PENDING_SYNC", "SYNCED", "SYNC_FAILED"]
+
+_WRITE_ERRORS = (405, 413, 415, 422)
+
+
+class UnitRoutes:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def mount(self, app: FastAPI) -> None:
+        app.add_api_route(
+            f"{_UNIT}/status",
+            self.set_status,
+            methods=["POST"],
+            status_code=HTTPStatus.ACCEPTED,
+            response_model=Accepted,
+            summary="Set a unit's status",
+            tags=["units"],
+            **access(
+                WRITERS,
+                errors=_WRITE_ERRORS,
+                parameters=[KEY_PARAMETER],
+                **json_body(UnitStatus, clean={"status": "Clean"}),
+            ),
+        )
+        app.add_api_route(
+            _UNIT,
+            self.put,
+            methods=["PUT"],
+            status_code=HTTPStatus.ACCEPTED,
+            response_model=UnitAccepted,
+            summary="Make or change a unit",
+            tags=["units"],
+            **access(
+                WRITERS,
+                errors=_WRITE_ERRORS,
+                parameters=[KEY_PARAMETER],
+                **json_body(UnitDetails, details={"name": "Seaview 12", "property_id": "seaview", "status": "Clean"}),
+            ),
+        )
+        app.add_api_route(
+            "/api/units",
+            self.list,
+            methods=["GET"],
+            response_model=UnitPage,
+            summary="List units in id order",
+            tags=["units"],
+            **access(READERS, errors=(405, 422)),
+        )
+        app.add_api_route(
+            _UNIT,
+            self.get,
+            methods=["GET"],
+            response_model=Unit,
+            summary="One unit",
+            tags=["units"],
+            **access(READERS, errors=(404, 405, 422)),
+        )
+
+    async def set_status(self, request: Request, unit_id: UnitId) -> Response:
+        """Recorded at once, sent to OldHost when its turn comes; a newer status replaces one that still waits."""
+        body = await read_body(request, UnitStatus)
+        key = request_key(request)
+        source = f"api:{caller_of(request).name}"[:64]
+        host = self._parts.host
+        change = await record(
+            self._parts.database,
+            lambda connection: store.record_status(
+                connection, host=host, unit_id=unit_id, status=body.status, key=key, source=source
+            ),
+            key,
+        )
+        return accepted_answer(change)
+
+    async def put(self, request: Request, unit_id: UnitId) -> Response:
+        """Records the unit's details and, when a status is given, that too: two changes or none."""
+        body = await read_body(request, UnitDetails)
+        key = request_key(request)
+        source = f"api:{caller_of(request).name}"[:64]
+        host = self._parts.host
+        changes = await record(
+            self._parts.database,
+            lambda connection: store.record_details(
+                connection,
+                host=host,
+                unit_id=unit_id,
+                name=body.name,
+                property_id=body.property_id,
+                status=body.status,
+                key=key,
+                source=source,
+            ),
+            key,
+        )
+        return accepted_answer(changes[0], changes)
+
+    async def list(
+        self,
+        sync_status: Annotated[SyncStatus | None, Query(description="Only units in this state")] = None,
+        cursor: Cursor = None,
+        limit: Limit = limits.PAGE_DEFAULT,
+    ) -> UnitPage:
+        """A page of units; a cursor stays valid for ever."""
+        after_id = read_text_cursor(cursor)
+        host = self._parts.host
+        found = await self._parts.database.run(
+            lambda connection: store.list_units(
+                connection, host, sync_status=sync_status, after_id=after_id, limit=limit + 1
+            )
+        )
+        page = found[:limit]
+        next_cursor = text_cursor(page[-1].id) if len(found) > limit else None
+        return UnitPage(units=[Unit(**asdict(unit)) for unit in page], next_cursor=next_cursor)
+
+    async def get(self, unit_id: UnitId) -> Unit:
+        """The newest accepted state, and whether OldHost has it."""
+        host = self._parts.host
+        unit = await self._parts.database.run(lambda connection: store.find_unit(connection, host, unit_id))
+        if unit is None:
+            raise Unknown(
+                "unknown-unit",
+                "There is no such unit",
+                "No change was ever accepted for a unit of that id.",
+                "Check the id; PUT /api/units/{id} makes a unit.",
+            )
+        return Unit(**asdict(unit))

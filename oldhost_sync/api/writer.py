@@ -1,0 +1,159 @@
+"""The writer as operators see it: its state, its alerts, and the acts by which people steer it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.auth import OPERATORS, WATCHERS, access, caller_of
+from oldhost_sync.api.bodies import json_body, read_body
+from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
+from oldhost_sync.api.parts import Parts
+from oldhost_sync.api.problems import Problem
+from oldhost_sync.api.shapes import Alert, AlertPage, AuditEntry, AuditPage, Because, Done, Flush, Resolve, WriterStatus
+from oldhost_sync.store import alerts, audit, outbox, reading
+from workflows.messages import OperatorRequest
+
+_ACT_ERRORS = (405, 409, 413, 415, 422)
+
+
+class WriterRoutes:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._seen: tuple[float, dict[str, Any]] | None = None
+        self._looking = asyncio.Lock()
+
+    def mount(self, app: FastAPI) -> None:
+        app.add_api_route(
+            "/api/writer/status",
+            self.status,
+            methods=["GET"],
+            response_model=WriterStatus,
+            summary="The writer's state, from the workflow and from the database",
+            tags=["writer"],
+            **access(WATCHERS, errors=(405,)),
+        )
+        for action, handler, model, example in (
+            ("pause", self.pause, Because, {"reason": "OldHost's people asked for an hour of quiet"}),
+            ("resume", self.resume, Because, {"reason": "OldHost's people are done"}),
+            ("flush", self.flush, Flush, {"reason": "The owner waits", "entity_type": "unit", "entity_id": "12B"}),
+            ("resolve", self.resolve, Resolve, {"reason": "OldHost was restored from a backup", "mode": "resend"}),
+        ):
+            app.add_api_route(
+                f"/api/writer/{action}",
+                handler,
+                methods=["POST"],
+                response_model=Done,
+                summary=f"{action.capitalize()} the writer",
+                tags=["writer"],
+                **access(OPERATORS, errors=_ACT_ERRORS, **json_body(model, example=example)),
+            )
+        app.add_api_route(
+            "/api/alerts",
+            self.alerts,
+            methods=["GET"],
+            response_model=AlertPage,
+            summary="What people must be told, newest first",
+            tags=["writer"],
+            **access(WATCHERS, errors=(405, 422)),
+        )
+        app.add_api_route(
+            "/api/audit",
+            self.audit,
+            methods=["GET"],
+            response_model=AuditPage,
+            summary="Who did what and why, newest first",
+            tags=["writer"],
+            **access(OPERATORS, errors=(405, 422)),
+        )
+
+    async def status(self) -> WriterStatus:
+        """Complete while Temporal answers; without it the database's part, and a note that says so."""
+        books, (workflow, note) = await asyncio.gather(self._read_books(), self._ask_writer())
+        return WriterStatus(
+            host=self._parts.host, reachable=workflow is not None, note=note, workflow=workflow, **books
+        )
+
+    async def pause(self, request: Request) -> Done:
+        """Nothing is sent until it is resumed; changes go on being accepted and held."""
+        return await self._act("pause", request, await read_body(request, Because))
+
+    async def resume(self, request: Request) -> Done:
+        """Sending goes on where it stopped."""
+        return await self._act("resume", request, await read_body(request, Because))
+
+    async def flush(self, request: Request) -> Done:
+        """What the debounce holds back, of one entity or of all, goes to its lane now."""
+        return await self._act("flush", request, await read_body(request, Flush))
+
+    async def resolve(self, request: Request) -> Done:
+        """Ends a halt: a person decides what a program must not."""
+        return await self._act("resolve", request, await read_body(request, Resolve))
+
+    async def alerts(
+        self,
+        open: Annotated[bool, Query(description="Only those still open")] = True,  # noqa: A002 - the query's word
+        cursor: Cursor = None,
+        limit: Limit = limits.PAGE_DEFAULT,
+    ) -> AlertPage:
+        before_id = read_number_cursor(cursor)
+        host = self._parts.host
+        found = await self._parts.database.run(
+            lambda connection: alerts.list_alerts(
+                connection, host, open_only=open, limit=limit + 1, before_id=before_id
+            )
+        )
+        page = [Alert(id=each.alert_id, **_without(asdict(each), "alert_id")) for each in found[:limit]]
+        return AlertPage(alerts=page, next_cursor=str(page[-1].id) if len(found) > limit else None)
+
+    async def audit(self, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT) -> AuditPage:
+        before_id = read_number_cursor(cursor)
+        host = self._parts.host
+        found = await self._parts.database.run(
+            lambda connection: audit.list_acts(connection, host, limit=limit + 1, before_id=before_id)
+        )
+        page = [AuditEntry(id=each.act_id, **_without(asdict(each), "act_id")) for each in found[:limit]]
+        return AuditPage(entries=page, next_cursor=str(page[-1].id) if len(found) > limit else None)
+
+    async def _act(self, action: str, request: Request, body: Because) -> Done:
+        operator = caller_of(request).name
+        message = await self._parts.writer.update(action, OperatorRequest(operator=operator, **body.model_dump()))
+        return Done(action=action, operator=operator, message=message)
+
+    async def _ask_writer(self) -> tuple[dict[str, Any] | None, str | None]:
+        try:
+            answer = await self._parts.writer.query("status")
+        except Problem as problem:
+            return (
+                None,
+                f"{problem.content['detail']} What the database knows is below; changes are accepted meanwhile.",
+            )
+        return answer if isinstance(answer, dict) else {"status": answer}, None
+
+    async def _read_books(self) -> dict[str, Any]:
+        """Counting costs what is kept, so all who ask within a few seconds share one count."""
+        async with self._looking:
+            now = self._parts.clock()
+            if self._seen is None or now - self._seen[0] >= limits.BOOKS_SECONDS:
+                host = self._parts.host
+                books = await self._parts.database.run(lambda connection: _read_books(connection, host))
+                self._seen = (self._parts.clock(), books)
+            return self._seen[1]
+
+
+def _read_books(connection: Connection, host: str) -> dict[str, Any]:
+    return {
+        "books": asdict(outbox.books(connection, host)),
+        "ledger": reading.read_ledger(connection, host),
+        "oldest_waiting_at": reading.oldest_waiting_at(connection, host),
+        "open_alerts": reading.count_open_alerts(connection, host),
+    }
+
+
+def _without(values: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key != name}

@@ -1,0 +1,126 @@
+"""The way to the writer's workflow: queries and operators' updates, with bounded waits and plain words when it is away.
+
+Temporal may be away while the API starts: it connects when first asked, and while Temporal is known to be away it asks
+again only every so often. Changes don't need it: they go to the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, Protocol
+
+from temporalio.client import (
+    Client,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.database import Circuit
+from oldhost_sync.api.problems import Conflict, Problem, Unavailable
+from oldhost_sync.temporal import writer_handle
+from workflows.messages import OperatorRequest
+
+
+class WriterLink(Protocol):
+    """What the routes ask of the writer."""
+
+    async def query(self, name: str, *arguments: object) -> Any: ...
+    async def update(self, name: str, request: OperatorRequest) -> str: ...
+
+
+class TemporalWriterLink:
+    """A :class:`WriterLink` over Temporal."""
+
+    def __init__(
+        self, host: str, connect: Callable[[], Awaitable[Client]], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._host = host
+        self._connect = connect
+        self._client: Client | None = None
+        self._connecting = asyncio.Lock()
+        self._clock = clock
+        self._circuit = Circuit(limits.WRITER_PROBE_SECONDS)
+
+    async def query(self, name: str, *arguments: object) -> Any:
+        """The answer of the query `name`; a Problem when there is none in time."""
+        handle = writer_handle(await self._reach(), self._host)
+        try:
+            async with asyncio.timeout(limits.WRITER_QUERY_SECONDS_MAX):
+                answer = await handle.query(
+                    name, args=list(arguments), rpc_timeout=timedelta(seconds=limits.WRITER_QUERY_SECONDS_MAX)
+                )
+        except WorkflowQueryFailedError as error:
+            raise Conflict("query-refused", "The writer can't say", str(error), "Check the question.") from None
+        except (RPCError, TimeoutError) as error:
+            raise self._away(error) from None
+        self._circuit.succeeded()
+        return answer
+
+    async def update(self, name: str, request: OperatorRequest) -> str:
+        """Carry out an operator's act; Conflict with the writer's reason when it makes no sense now."""
+        handle = writer_handle(await self._reach(), self._host)
+        try:
+            async with asyncio.timeout(limits.WRITER_UPDATE_SECONDS_MAX):
+                answer = await handle.execute_update(
+                    name, request, rpc_timeout=timedelta(seconds=limits.WRITER_UPDATE_SECONDS_MAX)
+                )
+        except WorkflowUpdateFailedError as error:
+            raise _refused(name, error) from None
+        except (RPCError, TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+            raise self._away(error) from None
+        self._circuit.succeeded()
+        return _message(name, answer)
+
+    async def _reach(self) -> Client:
+        if not self._circuit.admits(self._clock()):
+            raise writer_away(self._circuit.reason)
+        async with self._connecting:
+            if self._client is None:
+                try:
+                    async with asyncio.timeout(limits.WRITER_QUERY_SECONDS_MAX):
+                        self._client = await self._connect()
+                except (RPCError, RuntimeError, TimeoutError) as error:
+                    raise self._away(error) from None
+            return self._client
+
+    def _away(self, error: Exception) -> Problem:
+        if isinstance(error, RPCError) and error.status == RPCStatusCode.NOT_FOUND:
+            return writer_away(
+                "the writer was never started, or has ended; the next change starts it", "writer-missing"
+            )
+        reason = "Temporal or the worker does not answer"
+        self._circuit.failed(self._clock(), reason)
+        return writer_away(reason)
+
+
+def writer_away(reason: str, kind: str = "writer-away") -> Unavailable:
+    return Unavailable(
+        kind,
+        "The writer can't be reached",
+        f"{reason[:1].upper()}{reason[1:]}.",
+        "Check Temporal and that a worker runs, then repeat. Changes are accepted meanwhile.",
+        retry_after=max(1, round(limits.WRITER_PROBE_SECONDS)),
+    )
+
+
+def _refused(name: str, error: WorkflowUpdateFailedError) -> Conflict:
+    cause = error.cause
+    reason = cause.message if isinstance(cause, ApplicationError) else str(cause)
+    return Conflict(
+        "refused", f"The writer refused to {name}", reason or "It gave no reason.", "See GET /api/writer/status."
+    )
+
+
+def _message(name: str, answer: object) -> str:
+    if isinstance(answer, str):
+        return answer
+    if isinstance(answer, dict) and isinstance(answer.get("message"), str):
+        return str(answer["message"])
+    return f"{name}: done"

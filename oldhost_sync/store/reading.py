@@ -1,0 +1,85 @@
+"""What people and consoles ask of the database: the ledger, dead letters, what waits longest.
+
+Nothing here takes a lock or writes. Lists are paged by id.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.store.tables import alerts, nonce_ledger, outbox_events
+
+
+def read_ledger(connection: Connection, host: str) -> dict[str, Any] | None:
+    """The host's row of the ledger; None before the first session."""
+    row = connection.execute(select(nonce_ledger).where(nonce_ledger.c.host == host)).one_or_none()
+    return None if row is None else {name: value for name, value in row._mapping.items() if name != "host"}  # noqa: SLF001
+
+
+def oldest_waiting_at(connection: Connection, host: str) -> datetime | None:
+    """When the oldest change without a fate was accepted (the 4 h promise is measured from it)."""
+    return connection.execute(
+        select(outbox_events.c.created_at)
+        .where(outbox_events.c.host == host, outbox_events.c.processed_at.is_(None))
+        .order_by(outbox_events.c.id)
+        .limit(1)
+    ).scalar()
+
+
+def count_open_alerts(connection: Connection, host: str) -> int:
+    query = select(func.count()).where(alerts.c.host == host, alerts.c.is_open.is_(True))
+    return connection.execute(query).scalar_one()
+
+
+# -------------------------------------------------------------------------------------------------------- dead letters
+
+_LETTER = (
+    outbox_events.c.id.label("change_id"),
+    outbox_events.c.idempotency_key,
+    outbox_events.c.entity_type,
+    outbox_events.c.entity_id,
+    outbox_events.c.event_type,
+    outbox_events.c.priority_class,
+    outbox_events.c.created_at.label("accepted_at"),
+    outbox_events.c.processed_at,
+    outbox_events.c.nonce,
+    outbox_events.c.error,
+)
+
+
+def list_dead_letters(connection: Connection, host: str, *, after_id: int, limit: int) -> list[dict[str, Any]]:
+    """Rejected changes that nobody retried or discarded, oldest first, each with the number of changes held behind it."""
+    query = (
+        select(*_LETTER)
+        .where(outbox_events.c.host == host, outbox_events.c.outcome == "DEAD", outbox_events.c.id > after_id)
+        .order_by(outbox_events.c.id)
+        .limit(limit)
+    )
+    letters = [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001
+    for letter in letters:
+        letter["held"] = _count_held(connection, host, letter)
+    return letters
+
+
+def find_outcome(connection: Connection, host: str, change_id: int) -> tuple[bool, str | None]:
+    """Whether there is such a change, and its fate so far."""
+    row = connection.execute(
+        select(outbox_events.c.outcome).where(outbox_events.c.host == host, outbox_events.c.id == change_id)
+    ).one_or_none()
+    return (False, None) if row is None else (True, row.outcome)
+
+
+def _count_held(connection: Connection, host: str, letter: dict[str, Any]) -> int:
+    query = select(func.count()).where(
+        outbox_events.c.host == host,
+        outbox_events.c.entity_type == letter["entity_type"],
+        outbox_events.c.entity_id == letter["entity_id"],
+        outbox_events.c.processed_at.is_(None),
+        outbox_events.c.priority_class == "TXN",
+        outbox_events.c.id > letter["change_id"],
+    )
+    return connection.execute(query).scalar_one()
