@@ -5,6 +5,7 @@
 nonce; each test begins by asking.
 """
 
+import itertools
 import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -193,8 +194,9 @@ class WireRules:
     def test_a_request_that_comes_in_pieces_is_served(self, line: Line) -> None:
         nonce = line.expected_nonce()
         data = sync_bytes(nonce, operation())
-        for start in range(0, len(data), 40):
-            line.send(data[start : start + 40])
+        cuts = [*range(0, len(data) - 1, 40), len(data) - 1, len(data)]
+        for start, end in itertools.pairwise(cuts):
+            line.send(data[start:end])
         assert line.receive().status == 200
 
     def test_requests_sent_at_once_are_answered_strictly_one_after_the_other(self, line: Line) -> None:

@@ -9,11 +9,6 @@ from oldhost_simulator import Simulator
 from tests.simulator.client import AdminClient, Line, operation, sync_bytes
 
 
-@pytest.fixture
-def slow_line(start: Callable[..., Simulator]) -> Line:
-    return Line(start(latency_ms=20.5, ban_seconds=60).url)
-
-
 @pytest.mark.parametrize("what", ["sync", "ask", "gap", "malformed", "banned"])
 def test_every_request_takes_the_latency(start: Callable[..., Simulator], what: str) -> None:
     simulator = start(latency_ms=20.5, ban_seconds=60)
