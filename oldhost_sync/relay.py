@@ -269,7 +269,7 @@ class Relay:
         try:
             due = await self.keep_time_once(self._monotonic())
         except (StoreError, DBAPIError):
-            return self._pace.pause_max_s if self.condition is Condition.DATABASE_AWAY else self._pace.pause_s
+            return self._pace.schedule_interval_s
         return self._pace.poll_s if due >= self._pace.schedule_batch else self._pace.schedule_interval_s
 
     async def _guarded_round(self) -> float:

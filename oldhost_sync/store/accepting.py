@@ -67,6 +67,7 @@ def accept(
     text = canonical_json("payload", payload)
     if len(text) > limits.PAYLOAD_BYTES_MAX:
         raise InvalidChange(f"payload is {len(text)} bytes of JSON; at most {limits.PAYLOAD_BYTES_MAX} are accepted")
+    occurred, due = check_occurred_at(occurred_at), check_not_before(not_before)
     return Acceptable(
         host=host,
         entity_type=entity_type,
@@ -74,9 +75,9 @@ def accept(
         event_type=event_type,
         payload=text,
         idempotency_key=key,
-        request_hash=_request_hash(host, entity_type, entity_id, event_type, text, occurred_at, not_before),
-        occurred_at=check_occurred_at(occurred_at),
-        not_before=check_not_before(not_before),
+        request_hash=_request_hash(host, entity_type, entity_id, event_type, text, occurred, due),
+        occurred_at=occurred,
+        not_before=due,
         source=source,
         columns=unit_columns(event_type, payload) if entity_type == "unit" else (),
     )
@@ -169,7 +170,7 @@ def _request_hash(
     occurred_at: datetime | None,
     not_before: datetime | None,
 ) -> bytes:
-    times = [None if moment is None else _aware("time", moment).isoformat() for moment in (occurred_at, not_before)]
+    times = [None if moment is None else moment.isoformat() for moment in (occurred_at, not_before)]
     head = json.dumps([host, entity_type, entity_id, event_type, *times], separators=(",", ":"))
     return sha256(f"{head}\n{payload}".encode()).digest()
 
