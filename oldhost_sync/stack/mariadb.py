@@ -1,0 +1,232 @@
+"""A private MariaDB in a folder: installed there on first use, bound to loopback, with accounts of least privilege.
+
+`root` exists only behind the Unix socket, for the same user of this machine. The application's account reads and
+writes rows; the migration's account may also change tables. What was committed survives `kill()`: every commit is on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import pymysql
+
+from oldhost_sync.stack.mariadb_install import install_data_folder, run_as_root
+from oldhost_sync.stack.ports import claim
+from oldhost_sync.stack.processes import Child, ChildDied
+from oldhost_sync.stack.programs import need_program
+
+INSTALL_ADVICE = "install Debian's mariadb-server-core (or any MariaDB from 10.6 on), or set SYNC_DATABASE_URL"
+READY_SECONDS_MAX = 60.0
+# A Unix socket's path may have 107 bytes.
+SOCKET_PATH_BYTES_MAX = 100
+# Three attempts: a free port can be lost between looking and binding, hardly twice.
+PORT_ATTEMPTS = 3
+_NAME = re.compile(r"[a-z0-9_]{1,48}")
+
+
+@dataclass(frozen=True)
+class DatabaseUrls:
+    """The same database for the two accounts."""
+
+    app: str
+    migration: str
+
+
+class EmbeddedMariaDB:
+    """`with EmbeddedMariaDB(folder) as server: engine = create_engine(server.url)`.
+
+    The port stays the same over `stop`, `kill` and `start`, so that clients can find the server again.
+    """
+
+    APP_USER = "sync_app"
+    MIGRATION_USER = "sync_migration"
+
+    def __init__(self, folder: Path, port: int | None = None, *, database: str = "oldhost_sync") -> None:
+        self.folder = folder.absolute()
+        self.database = _checked(database)
+        self._wanted_port = port
+        self.port = 0
+        self._socket_folder: str | None = None
+        self._socket = ""
+        self._passwords: dict[str, str] = {}
+        self._child: Child | None = None
+
+    @property
+    def url(self) -> str:
+        """For the application's account."""
+        return self.urls(self.database).app
+
+    @property
+    def migration_url(self) -> str:
+        """For `oldhost-sync migrate`."""
+        return self.urls(self.database).migration
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
+
+    @property
+    def child(self) -> Child:
+        if self._child is None:
+            raise RuntimeError("the server was not started")
+        return self._child
+
+    def urls(self, database: str) -> DatabaseUrls:
+        """Addresses of `database` on this server."""
+        return DatabaseUrls(*(self._url(user, database) for user in (self.APP_USER, self.MIGRATION_USER)))
+
+    def start(self) -> None:
+        """Install if need be, start, and return once it answers."""
+        program = need_program("mariadbd", "mysqld", install=INSTALL_ADVICE)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._passwords = self._read_or_make_passwords()
+        install_data_folder(program, self.folder / "data")
+        self._make_socket_path()
+        self._start_on_a_port(program)
+        self.create_database(self.database)
+
+    def stop(self) -> None:
+        """An orderly end (SIGTERM, wait)."""
+        if self._child is not None:
+            self._child.stop(seconds=60)
+        self._remove_socket_folder()
+
+    def kill(self) -> None:
+        """End it by SIGKILL; `start` brings it back with all that was committed."""
+        self.child.kill()
+
+    def create_database(self, name: str) -> DatabaseUrls:
+        """Create a database and give both accounts their rights in it; nothing happens to one that exists."""
+        grants = ((self.APP_USER, "SELECT, INSERT, UPDATE, DELETE"), (self.MIGRATION_USER, "ALL PRIVILEGES"))
+        with self._root() as cursor:
+            cursor.execute(
+                f"CREATE DATABASE IF NOT EXISTS `{_checked(name)}` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+            )
+            for user, rights in grants:
+                cursor.execute(f"CREATE USER IF NOT EXISTS {user}@'127.0.0.1' IDENTIFIED BY %s", self._passwords[user])
+                cursor.execute(f"GRANT {rights} ON `{_for_grant(name)}`.* TO {user}@'127.0.0.1'")
+        return self.urls(name)
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database and what it held."""
+        with self._root() as cursor:
+            cursor.execute(f"DROP DATABASE IF EXISTS `{_checked(name)}`")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # ------------------------------------------------------------------------------------------------------- starting
+
+    def _start_on_a_port(self, program: str) -> None:
+        wanted = self.port or self._wanted_port
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            self.port = claim(wanted, "MariaDB")
+            self._child = Child("mariadb", self._command(program), self.folder / "logs" / "mariadb.log")
+            self._child.start()
+            try:
+                self._child.wait_until(self._answers, READY_SECONDS_MAX)
+            except ChildDied:
+                lost_the_race = "Can't start server: Bind on TCP/IP port" in self._child.said()
+                if wanted or not lost_the_race or attempt == PORT_ATTEMPTS:
+                    raise
+            except BaseException:
+                self._child.kill()
+                raise
+            else:
+                return
+
+    def _command(self, program: str) -> list[str]:
+        return [
+            program,
+            "--no-defaults",
+            f"--datadir={self.folder / 'data'}",
+            f"--socket={self._socket}",
+            f"--pid-file={self.folder / 'mariadb.pid'}",
+            f"--port={self.port}",
+            "--bind-address=127.0.0.1",
+            "--skip-name-resolve",
+            "--skip-log-bin",
+            "--innodb-flush-log-at-trx-commit=1",
+            "--innodb-buffer-pool-size=128M",
+            "--innodb-log-file-size=64M",
+            "--performance-schema=OFF",
+            "--character-set-server=utf8mb4",
+            "--collation-server=utf8mb4_bin",
+            "--max-connections=200",
+            "--default-time-zone=+00:00",
+            *run_as_root(),
+        ]
+
+    def _answers(self) -> bool:
+        try:
+            with self._root():
+                return True
+        except pymysql.MySQLError:
+            return False
+
+    @contextlib.contextmanager
+    def _root(self) -> Iterator[pymysql.cursors.Cursor]:
+        connection = pymysql.connect(
+            unix_socket=self._socket, user=getpass.getuser(), charset="utf8mb4", connect_timeout=5, autocommit=True
+        )
+        with connection, connection.cursor() as cursor:
+            yield cursor
+
+    # ---------------------------------------------------------------------------------------------- accounts and paths
+
+    def _read_or_make_passwords(self) -> dict[str, str]:
+        path = self.folder / "accounts.json"
+        if path.exists():
+            stored: dict[str, str] = json.loads(path.read_text())
+            return stored
+        passwords = {user: secrets.token_urlsafe(18) for user in (self.APP_USER, self.MIGRATION_USER)}
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.unlink(missing_ok=True)
+        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump(passwords, file)
+        unfinished.rename(path)
+        return passwords
+
+    def _make_socket_path(self) -> None:
+        beside = self.folder / "mariadb.sock"
+        if len(os.fsencode(beside)) <= SOCKET_PATH_BYTES_MAX:
+            self._socket = str(beside)
+        elif self._socket_folder is None:
+            self._socket_folder = tempfile.mkdtemp(prefix="sync-")
+            self._socket = str(Path(self._socket_folder, "mariadb.sock"))
+
+    def _remove_socket_folder(self) -> None:
+        if self._socket_folder is not None:
+            shutil.rmtree(self._socket_folder, ignore_errors=True)
+            self._socket_folder = None
+
+    def _url(self, user: str, database: str) -> str:
+        if not self.port:
+            raise RuntimeError("the server was not started, so it has no address yet")
+        return f"mysql+pymysql://{user}:{self._passwords[user]}@127.0.0.1:{self.port}/{_checked(database)}"
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"a database's name has 1 to 48 of a-z, 0-9 and _, not {name!r}")
+    return name
+
+
+def _for_grant(name: str) -> str:
+    """In GRANT the underscore is a wildcard."""
+    return _checked(name).replace("_", r"\_")

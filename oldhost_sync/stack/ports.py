@@ -1,0 +1,42 @@
+"""Ports on this machine: a free one, or a clear word about one that is taken."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+
+class PortTaken(Exception):  # noqa: N818 - it says what happened
+    """Somebody else listens there: the operator's choice of port; stop the other one or take another port."""
+
+    def __init__(self, address: str, port: int, purpose: str) -> None:
+        super().__init__(f"port {port} on {address} is taken, and is wanted for {purpose}")
+        self.port = port
+
+
+def free_port(address: str = "127.0.0.1") -> int:
+    """A port that nobody listens on at this moment; whoever uses it must still cope with losing the race for it."""
+    with socket.socket(_family(address)) as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def claim(port: int | None, purpose: str, address: str = "127.0.0.1") -> int:
+    """`port` if it is free, any free one for None or 0; PortTaken when it is not."""
+    if not port:
+        return free_port(address)
+    with socket.socket(_family(address)) as probe:
+        # As the servers do: without it a port whose last connections are still fading would look taken.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            if error.errno in {errno.EADDRINUSE, errno.EACCES}:
+                raise PortTaken(address, port, purpose) from None
+            raise
+    return port
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET

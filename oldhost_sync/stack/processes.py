@@ -1,0 +1,211 @@
+"""Child processes that never outlive us: each in its own process group, killed by the kernel when we die.
+
+Ctrl-C in a terminal reaches only us; we stop the children in the reverse of the order in which they started. Whatever
+they print goes to one log file each. The thread that starts a child must live as long as the child may: the kernel's
+"parent died" is about that thread. So start children from the main thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+LOOK_AGAIN_SECONDS = 0.02
+STOP_SECONDS_MAX = 20.0
+LOG_BYTES_MAX = 20 * 1024 * 1024
+
+
+class ProcessError(Exception):
+    """Something about a child process; the operator reads its log."""
+
+
+class ChildDied(ProcessError):  # noqa: N818 - it says what happened
+    """A child ended that should not have. Its last words are in the message."""
+
+    def __init__(self, child: Child) -> None:
+        self.child = child
+        end = "".join(f"\n    {line}" for line in child.last_lines()) or " (it said nothing)"
+        super().__init__(f"{child.name} ended ({child.how_it_ended()}); its log {child.log} ends with:{end}")
+
+
+class ChildSilent(ProcessError):  # noqa: N818 - it says what happened
+    """A child did not become ready in time. It may be retried when the machine is less busy."""
+
+
+@dataclass
+class Child:
+    """One process of ours. `start` may be called again after it ended, with the same arguments."""
+
+    name: str
+    argv: Sequence[str]
+    log: Path
+    env: Mapping[str, str] | None = None
+    folder: Path | None = None
+    stop_signal: signal.Signals = signal.SIGTERM
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    started_at: float = field(default=0.0, init=False)
+    _log_start: int = field(default=0, init=False)
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        if self.process is None:
+            raise ProcessError(f"{self.name} was not started")
+        return self.process.pid
+
+    def start(self) -> None:
+        """Start it; what it prints is appended to its log."""
+        if self.running:
+            raise ProcessError(f"{self.name} runs already")
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        if self.log.exists() and self.log.stat().st_size > LOG_BYTES_MAX:
+            self.log.replace(self.log.with_suffix(".log.1"))
+        with self.log.open("ab") as log:
+            self._log_start = log.tell()
+            self.process = subprocess.Popen(
+                list(self.argv),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=dict(self.env) if self.env is not None else None,
+                cwd=self.folder,
+                start_new_session=True,
+                preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509 - only two system calls, nothing that can lock
+            )
+        self.started_at = time.monotonic()
+
+    def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
+        """Return once `ready()`; ChildDied if it ends before that, ChildSilent after `seconds`."""
+        deadline = time.monotonic() + seconds
+        while not ready():
+            if not self.running:
+                raise ChildDied(self)
+            if time.monotonic() > deadline:
+                raise ChildSilent(f"{self.name} was not ready after {seconds:g} s; see its log {self.log}")
+            time.sleep(LOOK_AGAIN_SECONDS)
+
+    def wait(self, seconds: float) -> int | None:
+        """Its exit code, or None when it still runs after `seconds`."""
+        if self.process is None:
+            return None
+        try:
+            return self.process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def stop(self, seconds: float = STOP_SECONDS_MAX) -> None:
+        """Ask it to end, wait, and end it and its whole group by force if it does not."""
+        if self.running:
+            self.send_signal(self.stop_signal)
+            self.wait(seconds)
+        self.kill()
+
+    def kill(self) -> None:
+        """End it by SIGKILL, it and whatever it started; returns when it is gone."""
+        if self.process is not None:
+            self._signal_group(signal.SIGKILL)
+            self.process.wait()
+
+    def send_signal(self, signum: signal.Signals) -> None:
+        """Send a signal to this process alone (its own children are its own business)."""
+        if self.process is not None:
+            self.process.send_signal(signum)
+
+    def said(self) -> str:
+        """What it printed since its last start."""
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace")
+
+    def last_lines(self, count: int = 12) -> list[str]:
+        return self.said().splitlines()[-count:] if self.log.exists() else []
+
+    def how_it_ended(self) -> str:
+        code = self.process.poll() if self.process is not None else None
+        if code is None:
+            return "it did not"
+        return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    def _signal_group(self, signum: signal.Signals) -> None:
+        assert self.process is not None
+        try:
+            os.killpg(self.process.pid, signum)
+        except (ProcessLookupError, PermissionError):
+            return  # gone, as it should be
+
+
+def _die_with(parent: int) -> Callable[[], None]:
+    """Run in the child before exec: the kernel kills it when the thread that started it dies."""
+
+    def ask_kernel() -> None:
+        if _LIBC is not None:
+            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:  # died before we could ask
+                os._exit(1)
+
+    return ask_kernel
+
+
+class Supervisor:
+    """A group of children that stand and fall together, except those that may be started again.
+
+    A role may be started again because it keeps nothing in memory that matters; but not for ever: one that dies again
+    and again has something to say, and its last words are what the operator needs.
+    """
+
+    RESTARTS_MAX = 5
+    RESTARTS_WITHIN_SECONDS = 60.0
+
+    def __init__(self, *, on_restart: Callable[[Child], None] | None = None) -> None:
+        self._children: list[tuple[Child, bool]] = []
+        self._on_restart = on_restart
+        self._restarts: dict[str, list[float]] = {}
+        self.ended = threading.Event()
+
+    def add(self, child: Child, *, restart: bool = False) -> Child:
+        """Start `child` (unless it runs) and watch it from now on."""
+        self._children.append((child, restart))
+        if not child.running:
+            child.start()
+        return child
+
+    def watch(self, every_seconds: float = 0.2) -> None:
+        """Until `ended` is set; ChildDied when a child ends that may not be started again."""
+        while not self.ended.wait(every_seconds):
+            self.look()
+
+    def look(self) -> None:
+        """One look at every child."""
+        for child, restart in self._children:
+            if child.running:
+                continue
+            if not restart or self._restarted_too_often(child):
+                raise ChildDied(child)
+            if self._on_restart is not None:
+                self._on_restart(child)
+            child.start()
+
+    def stop(self) -> None:
+        """Stop all, last started first. Goes on to the next whatever one of them does."""
+        for child, _restart in reversed(self._children):
+            child.stop()
+        self._children.clear()
+
+    def _restarted_too_often(self, child: Child) -> bool:
+        now = time.monotonic()
+        recent = [at for at in self._restarts.get(child.name, []) if now - at < self.RESTARTS_WITHIN_SECONDS]
+        self._restarts[child.name] = [*recent, now]
+        return len(recent) >= self.RESTARTS_MAX
