@@ -107,10 +107,19 @@ class Ledger(Protocol):
         `again`: OldHost has definitely refused the send before this one (busy), so it does not count.
         """
 
-    def ban(self, epoch: int, seconds: float, *, refused: Reserved | None = None, halt: str | None = None) -> int:
+    def ban(
+        self,
+        epoch: int,
+        seconds: float,
+        *,
+        refused: Reserved | None = None,
+        halt: str | None = None,
+        expected: int | None = None,
+    ) -> int:
         """OldHost bans us: nobody sends until then. Gives the milliseconds left, margin included.
 
-        `refused`: the operation that was answered with the ban and was certainly not applied. `halt`: halt as well.
+        `refused`: the operation that got this answer and was certainly not applied by this send.
+        `halt`: halt as well, for this reason; `expected`: what OldHost expected then.
         """
 
     def halt(self, epoch: int, reason: str, expected: int | None = None) -> None:

@@ -401,22 +401,28 @@ class Session:
         batch.in_doubt(operation)
         self.close(_why(operation, answer))
         if isinstance(answer, Banned):
-            seconds = self._limits.ban_seconds if answer.retry_after is None else answer.retry_after
-            self._ban(batch, seconds, refused=operation)
+            self._ban(batch, lambda: self._ledger.ban(self.epoch, self._ban_seconds(answer), refused=operation))
+        elif isinstance(answer, Replay) and operation.sends:
+            self._ban(batch, lambda: self._ledger.ban(self.epoch, self._ban_seconds(answer)))
         elif isinstance(answer, Replay):
-            seconds = self._limits.ban_seconds if answer.retry_after is None else answer.retry_after
-            foreign = (
-                f"OldHost calls nonce {operation.nonce} a replay, though we never sent it before: "
-                if (operation.sends == 0)
-                else None
+            self._ban(
+                batch,
+                lambda: self._ledger.ban(
+                    self.epoch,
+                    self._ban_seconds(answer),
+                    refused=operation,
+                    halt=f"OldHost calls nonce {operation.nonce} a replay, though we never sent it before: "
+                    "somebody else wrote to OldHost. Decide by `resolve`.",
+                    expected=answer.expected,
+                ),
             )
-            self._ban(batch, seconds, halt=foreign and f"{foreign}somebody else wrote to OldHost. Decide by `resolve`.")
 
-    def _ban(self, batch: _Batch, seconds: float, *, refused: Reserved | None = None, halt: str | None = None) -> None:
-        batch.banned_ms = round(seconds * 1000)
-        batch.banned_ms = self._insist(
-            lambda: self._ledger.ban(self.epoch, seconds, refused=refused, halt=halt), batch.beat
-        )
+    def _ban(self, batch: _Batch, keep: Callable[[], int]) -> None:
+        batch.banned_ms = round(self._limits.ban_seconds * 1000)
+        batch.banned_ms = self._insist(keep, batch.beat)
+
+    def _ban_seconds(self, answer: Banned | Replay) -> float:
+        return self._limits.ban_seconds if answer.retry_after is None else answer.retry_after
 
     def _insist(self, act: Callable[[], T], beat: Beat) -> T:
         """What must not be forgotten is tried a few times while the database is away."""
@@ -479,9 +485,8 @@ class Session:
                 self.close(f"OldHost expects nonce {answer.nonce}, we expected {self._next}")
             return answer.nonce
         if isinstance(answer, Banned):
-            seconds = self._limits.ban_seconds if answer.retry_after is None else answer.retry_after
             self.close("OldHost bans us")
-            self._insist(lambda: self._ledger.ban(self.epoch, seconds), beat)
+            self._insist(lambda: self._ledger.ban(self.epoch, self._ban_seconds(answer)), beat)
         elif not isinstance(answer, Busy):
             self.close(f"asking for the expected nonce: {answer}")
         return 0

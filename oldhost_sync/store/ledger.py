@@ -7,7 +7,6 @@ database's. A lost COMMIT is :class:`LedgerUnavailable` to the session, which cl
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
@@ -29,8 +28,9 @@ from oldhost_sync.oldhost.wire import Applied
 from oldhost_sync.policy.changes import BOUND, WAITING, Fate, Outcome, PriorityClass
 from oldhost_sync.store import ledger_sql as sql
 from oldhost_sync.store.errors import StoreError
-from oldhost_sync.store.reserving import Candidate, as_ref, entry_of
-from oldhost_sync.store.settling import Ending, payload_hash, settle, shortened
+from oldhost_sync.store.outbox import as_ref
+from oldhost_sync.store.reserving import Candidate, entry_of
+from oldhost_sync.store.settling import Ending, hash_of_body, settle, shortened
 from oldhost_sync.store.transactions import error_code, run_in_transaction
 
 T = TypeVar("T")
@@ -228,7 +228,15 @@ class MariaLedger:
 
     # ------------------------------------------------------------------------------------------ bans and halts
 
-    def ban(self, epoch: int, seconds: float, *, refused: Reserved | None = None, halt: str | None = None) -> int:
+    def ban(
+        self,
+        epoch: int,
+        seconds: float,
+        *,
+        refused: Reserved | None = None,
+        halt: str | None = None,
+        expected: int | None = None,
+    ) -> int:
         """A ban is a fact whoever learns of it; what follows from it for rows and halts is the owner's alone."""
         microseconds = round((timedelta(seconds=seconds) + BAN_MARGIN).total_seconds() * 1_000_000)
 
@@ -238,7 +246,7 @@ class MariaLedger:
             if row.epoch == epoch and refused is not None:
                 connection.exec_driver_sql(sql.UNCOUNT_SEND, (self._host, refused.nonce, epoch))
             if row.epoch == epoch and halt is not None:
-                connection.exec_driver_sql(sql.HALT, (None, shortened(halt), self._host))
+                connection.exec_driver_sql(sql.HALT, (expected, shortened(halt), self._host))
             return microseconds // 1000
 
         return self._run(step)
@@ -347,7 +355,7 @@ def _ending(operation: Reserved, outcome: Outcome, *, nonce: int | None = None, 
         outcome,
         nonce=operation.nonce if applied else nonce,
         error=error,
-        payload_hash=payload_hash(json.loads(operation.body)["payload"]) if applied else None,
+        payload_hash=hash_of_body(operation.body) if applied else None,
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy.engine import Row
@@ -16,7 +15,7 @@ from sqlalchemy.engine import Row
 from oldhost_sync.oldhost.errors import InvariantViolated
 from oldhost_sync.oldhost.ledger import Reserved
 from oldhost_sync.oldhost.wire import operation_body, too_large
-from oldhost_sync.policy.changes import ChangeRef, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.changes import Fate, Outcome, PriorityClass
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
 from oldhost_sync.store.settling import Ending, payload_hash
 
@@ -83,18 +82,6 @@ def entry_of(change_id: int, candidate: Candidate | None, nonce: int) -> tuple[R
     return Fate(change_id, ending.outcome.value, error=ending.error), ending
 
 
-def as_ref(row: Row[Any]) -> ChangeRef:
-    """A row of id, class, entity, event type and created_at as a ref."""
-    return ChangeRef(
-        row.id,
-        PriorityClass(row.priority_class),
-        row.entity_type,
-        row.entity_id,
-        row.event_type,
-        _milliseconds(row.created_at),
-    )
-
-
 def _needless(candidate: Candidate) -> Ending | None:
     if candidate.priority_class is not PriorityClass.LWW or candidate.applied_change_id is None:
         return None
@@ -146,7 +133,3 @@ def _ending(candidate: Candidate, outcome: Outcome, error: str | None = None) ->
         outcome,
         error=error,
     )
-
-
-def _milliseconds(moment: datetime) -> int:
-    return int(moment.replace(tzinfo=UTC).timestamp() * 1000)

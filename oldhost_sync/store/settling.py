@@ -111,6 +111,11 @@ def payload_hash(payload: Mapping[str, Any]) -> bytes:
     return hashlib.sha256(canonical.encode("ascii")).digest()
 
 
+def hash_of_body(body: bytes) -> bytes:
+    """The payload's hash of an operation as it was sent."""
+    return payload_hash(json.loads(body)["payload"])
+
+
 def shortened(text: str | None) -> str | None:
     """As the text columns hold it."""
     return None if text is None else text[:TEXT_LENGTH_MAX]

@@ -1,0 +1,53 @@
+"""The statements of operators' decisions. Each runs under the host's ledger row lock."""
+
+from __future__ import annotations
+
+from oldhost_sync.store.ledger_sql import ARCHIVE
+
+CHANGE = (
+    "SELECT id, priority_class, entity_type, entity_id, event_type, created_at, outcome FROM outbox_events "
+    "WHERE id = %s AND host = %s FOR UPDATE"
+)
+REOPEN_CHANGE = (
+    "UPDATE outbox_events SET outcome = NULL, processed_at = NULL, nonce = NULL, error = NULL "
+    "WHERE id = %s AND outcome = 'DEAD'"
+)
+DISCARD_CHANGE = (
+    "UPDATE outbox_events SET outcome = 'DISCARDED', processed_at = UTC_TIMESTAMP(6) WHERE id = %s AND outcome = 'DEAD'"
+)
+ARCHIVE_OF_CHANGE = f"{ARCHIVE} change_id = %s"
+DELETE_OF_CHANGE = "DELETE FROM nonce_requests WHERE host = %s AND change_id = %s"
+# A decision is repeated within minutes, so only the latest are looked through.
+DECISION = (
+    "SELECT JSON_VALUE(detail, '$.message') AS message FROM operator_audit WHERE host = %s "
+    "AND created_at > UTC_TIMESTAMP(6) - INTERVAL 1 DAY AND action = %s AND JSON_VALUE(detail, '$.decision') = %s LIMIT 1"
+)
+
+# ------------------------------------------------------------------------------------------------------- resolving
+
+NEW_EPOCH = "UPDATE nonce_ledger SET epoch = epoch + 1, halted = NULL, halted_expected_nonce = NULL WHERE host = %s"
+COUNT_FROM = (
+    "UPDATE nonce_ledger SET last_applied_nonce = %s, next_nonce = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
+)
+# From `expected` on: how many rows there are, and the entities whose changes they carried.
+COUNT_ROWS_FROM = "SELECT COUNT(*) FROM nonce_requests WHERE host = %s AND nonce >= %s"
+ENTITIES_FROM = (
+    "SELECT DISTINCT o.entity_type, o.entity_id FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
+    "WHERE r.host = %s AND r.nonce >= %s ORDER BY o.entity_type, o.entity_id"
+)
+REOPEN_FROM = (
+    "UPDATE outbox_events o JOIN nonce_requests r ON r.change_id = o.id AND r.host = o.host AND o.nonce = r.nonce "
+    "SET o.outcome = NULL, o.processed_at = NULL, o.nonce = NULL, o.error = NULL "
+    "WHERE r.host = %s AND r.nonce >= %s AND o.outcome IN ('APPLIED', 'DEAD')"
+)
+FORGET_APPLIED_FROM = "DELETE FROM applied_states WHERE host = %s AND nonce >= %s"
+SENT_AGAIN_FROM = (
+    "UPDATE nonce_requests SET status = 'SENT', sends = 0, completed_at = NULL, "
+    "answer = 'to be sent again by an operator''s decision', sent_at = COALESCE(sent_at, UTC_TIMESTAMP(6)) "
+    "WHERE host = %s AND nonce >= %s"
+)
+ARCHIVE_FROM = f"{ARCHIVE} nonce >= %s"
+DELETE_FROM = "DELETE FROM nonce_requests WHERE host = %s AND nonce >= %s"
+# In doubt below `expected`; `sends` 0: certainly not applied.
+ARCHIVE_DOUBTS = f"{ARCHIVE} status = 'SENT' AND nonce < %s AND sends <= %s"
+DELETE_DOUBTS = "DELETE FROM nonce_requests WHERE host = %s AND status = 'SENT' AND nonce < %s AND sends <= %s"

@@ -1,0 +1,101 @@
+"""How a halt ends (`resolve`): OldHost and the ledger disagree, and an operator has said who is to be followed.
+
+resend: OldHost must get what the ledger has. adopt: OldHost's count is the truth. What is done depends on which way
+they disagree; afterwards the ledger expects what OldHost expected when the halt was raised, and the next session
+compares again: if OldHost has moved meanwhile, that is another halt.
+
+| OldHost        | resend                                                       | adopt                                      |
+|----------------|--------------------------------------------------------------|--------------------------------------------|
+| went back      | its lost operations are bound again, byte-identical, or wait | they stay applied in the books, and lost   |
+|                | again when the ledger has no unbroken row of them            | at OldHost; the numbers are used again     |
+| went forward   | what is in doubt waits again                                 | what is in doubt counts as applied, unless |
+|                |                                                              | each of its sends was refused              |
+"""
+
+from __future__ import annotations
+
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.policy.changes import Outcome, PriorityClass
+from oldhost_sync.store import decisions_sql as sql
+from oldhost_sync.store import ledger_sql
+from oldhost_sync.store.ledger_sql import LedgerRow
+from oldhost_sync.store.settling import Ending, hash_of_body, refresh_shadow, settle
+
+SENDS_ANY = 2**31 - 1
+
+
+def resolve(connection: Connection, host: str, ledger: LedgerRow, *, resend: bool) -> str:
+    """End the halt of `ledger`, a row that is locked and halted; gives a sentence that says what was done.
+
+    The epoch moves on, so that whoever acted in the old one is fenced, and what was only reserved is released.
+    """
+    connection.exec_driver_sql(sql.NEW_EPOCH, (host,))
+    connection.exec_driver_sql(ledger_sql.RELEASE_RESERVED, (host,))
+    expected, last = ledger.halted_expected_nonce, ledger.last_applied_nonce
+    if expected is None or last is None:
+        return "the halt is lifted; the next session compares with OldHost"
+    if expected <= last:
+        return _went_back(connection, host, ledger, expected, resend=resend)
+    return _went_forward(connection, host, expected, resend=resend)
+
+
+def _went_back(connection: Connection, host: str, ledger: LedgerRow, expected: int, *, resend: bool) -> str:
+    since = (host, expected)
+    if not resend:
+        lost = ledger.last_applied_nonce - expected + 1
+        _archive_from(connection, host, expected, "OldHost's count was adopted")
+        connection.exec_driver_sql(sql.COUNT_FROM, (expected - 1, expected, host))
+        return f"OldHost's count is adopted: {lost} operations that it lost are not sent again"
+    entities = connection.exec_driver_sql(sql.ENTITIES_FROM, since).all()
+    rows = connection.exec_driver_sql(sql.COUNT_ROWS_FROM, since).scalar_one()
+    highest = connection.exec_driver_sql(ledger_sql.HIGHEST_NONCE, (host,)).scalar() or expected - 1
+    unbroken = rows == highest - expected + 1
+    connection.exec_driver_sql(sql.REOPEN_FROM, since)
+    if unbroken:
+        connection.exec_driver_sql(sql.FORGET_APPLIED_FROM, since)
+        connection.exec_driver_sql(sql.SENT_AGAIN_FROM, since)
+        connection.exec_driver_sql(sql.COUNT_FROM, (expected - 1, highest + 1, host))
+    else:
+        _archive_from(connection, host, expected, "OldHost went back; its change waits again")
+        connection.exec_driver_sql(sql.COUNT_FROM, (expected - 1, expected, host))
+    for entity_type, entity_id in entities:
+        refresh_shadow(connection, host, entity_type, entity_id)
+    how = "are sent again as they were" if unbroken else "wait again and get new nonces"
+    return f"{rows} operations from nonce {expected} on {how}"
+
+
+def _went_forward(connection: Connection, host: str, expected: int, *, resend: bool) -> str:
+    sends_max = SENDS_ANY if resend else 0
+    why = "sent again by an operator's decision" if resend else "each of its sends was refused"
+    again = connection.exec_driver_sql(sql.ARCHIVE_DOUBTS, (why, host, expected, sends_max)).rowcount
+    connection.exec_driver_sql(sql.DELETE_DOUBTS, (host, expected, sends_max))
+    applied = _settle_doubts(connection, host, expected)
+    highest = connection.exec_driver_sql(ledger_sql.HIGHEST_NONCE, (host,)).scalar() or 0
+    connection.exec_driver_sql(sql.COUNT_FROM, (expected - 1, max(highest + 1, expected), host))
+    return f"the count goes on at nonce {expected}; {applied} in doubt count as applied, {again} wait again"
+
+
+def _settle_doubts(connection: Connection, host: str, expected: int) -> int:
+    doubts = [row for row in connection.exec_driver_sql(ledger_sql.SENT_ROWS, (host,)) if row.nonce < expected]
+    for row in doubts:
+        values = ("APPLIED", "counted as applied by an operator's decision", host, row.nonce)
+        connection.exec_driver_sql(ledger_sql.COMPLETE_FOUND, values)
+        ending = Ending(
+            row.change_id,
+            row.entity_type,
+            row.entity_id,
+            row.event_type,
+            PriorityClass(row.priority_class),
+            Outcome.APPLIED,
+            nonce=row.nonce,
+            payload_hash=hash_of_body(row.body),
+        )
+        settle(connection, host, ending)
+    return len(doubts)
+
+
+def _archive_from(connection: Connection, host: str, expected: int, why: str) -> None:
+    connection.exec_driver_sql(sql.FORGET_APPLIED_FROM, (host, expected))
+    connection.exec_driver_sql(sql.ARCHIVE_FROM, (why, host, expected))
+    connection.exec_driver_sql(sql.DELETE_FROM, (host, expected))
