@@ -19,7 +19,8 @@ from oldhost_sync.oldhost.response import NotAResponse, Response, ResponseReader
 # How long a wait on the socket lasts before `while_waiting` is called: well below any heartbeat timeout.
 SLICE_SECONDS = 0.5
 READ_BYTES = 16 * 1024
-CONNECT_SECONDS_MAX = 5.0
+# Nobody heartbeats meanwhile.
+CONNECT_SECONDS_MAX = 2.0
 
 Clock = Callable[[], float]
 Beat = Callable[[], None]

@@ -1,0 +1,144 @@
+"""What the workflow may ask of the books: record what was submitted to it, read what is outstanding, keep decisions.
+
+Temporal repeats these until they work, so each is safe to repeat: a submission has its idempotency key, a decision the
+id of its activity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from sqlalchemy.engine import Connection, Engine
+from temporalio import activity
+
+from oldhost_sync.store.decisions import Act, decide
+from oldhost_sync.store.errors import InvalidChange
+from oldhost_sync.store.outbox import held_entities, mark_relayed, outstanding_page
+from oldhost_sync.store.recording import RecordedChange, record_change
+from oldhost_sync.store.refusing import record_refused
+from oldhost_sync.store.rules import class_of
+from oldhost_sync.store.transactions import run_in_transaction
+from workflows import messages
+from workflows.messages import to_wire
+
+FIELDS = ("entity_type", "entity_id", "event_type", "payload", "idempotency_key", "occurred_at", "not_before")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingActivities:
+    """Works on the database only; holds nothing."""
+
+    engine: Engine
+
+    @activity.defn(no_thread_cancel_exception=True)
+    def record_submissions(self, request: messages.Submissions) -> list[messages.Recorded]:
+        """One answer per item; what makes no sense is kept as a refused change with an alert, never raised."""
+        return [
+            run_in_transaction(self.engine, partial(record, host=request.host, item=item)) for item in request.items
+        ]
+
+    @activity.defn(no_thread_cancel_exception=True)
+    def load_outstanding(self, page: messages.OutstandingPage) -> messages.Outstanding:
+        def read(connection: Connection) -> messages.Outstanding:
+            found = outstanding_page(connection, page.host, page.after_id, page.limit, page.quiet_ms)
+            held = held_entities(connection, page.host) if page.after_id == 0 else []
+            refs = [to_wire(ref) for ref in found.refs]
+            return messages.Outstanding(refs, [list(one) for one in held], found.last_id, found.more)
+
+        return run_in_transaction(self.engine, read)
+
+    @activity.defn(no_thread_cancel_exception=True)
+    def record_decision(self, decision: messages.Decision) -> messages.Decided:
+        info = activity.info()
+        act = Act(
+            decision.host,
+            decision.action,
+            decision.operator,
+            decision.reason,
+            decision.change_id,
+            decision.mode,
+            decision_id=f"{info.workflow_run_id}/{info.activity_id}",
+        )
+        outcome = run_in_transaction(self.engine, lambda connection: decide(connection, act))
+        return messages.Decided(
+            to_wire(outcome.ref) if outcome.ref else None,
+            list(outcome.entity) if outcome.entity else None,
+            outcome.message,
+            outcome.refused,
+        )
+
+
+def record(connection: Connection, host: str, item: messages.Submission) -> messages.Recorded:
+    """Record one submission. It counts as relayed at once: the workflow that asks holds it already."""
+    savepoint = connection.begin_nested()
+    try:
+        recorded = _record_change(connection, host, item)
+    except InvalidChange as error:
+        savepoint.rollback()
+        return _refuse(connection, host, item, str(error))
+    savepoint.commit()
+    return _answer(connection, recorded)
+
+
+def _record_change(connection: Connection, host: str, item: messages.Submission) -> RecordedChange:
+    fields = _fields(item.change)
+    if item.only_class and class_of(connection, host, fields["event_type"]).value != item.only_class:
+        raise InvalidChange(f"{fields['event_type']} is not {item.only_class}; submit it as any other change")
+    fields["idempotency_key"] = fields["idempotency_key"] or item.fallback_key
+    return record_change(connection, host=host, source=item.source, **fields)
+
+
+def _answer(connection: Connection, recorded: RecordedChange) -> messages.Recorded:
+    if recorded.ref is None:
+        return messages.Recorded(recorded.idempotency_key, recorded.change_id or 0)
+    mark_relayed(connection, [recorded.ref.change_id])
+    return messages.Recorded(
+        recorded.idempotency_key,
+        recorded.ref.change_id,
+        to_wire(recorded.ref),
+        processed=recorded.outcome is not None,
+        nonce=recorded.nonce,
+    )
+
+
+def _refuse(connection: Connection, host: str, item: messages.Submission, reason: str) -> messages.Recorded:
+    """Kept under the workflow's own key: the application's may belong to another change."""
+    if not item.only_class:  # an update's sender is told at once; a signal's has nothing but this row
+        record_refused(
+            connection,
+            host=host,
+            idempotency_key=item.fallback_key,
+            change=item.change,
+            reason=reason,
+            source=item.source,
+        )
+    return messages.Recorded(item.fallback_key, refused=reason)
+
+
+def _fields(change: Any) -> dict[str, Any]:
+    """The fields of `record_change` out of any JSON value; InvalidChange says what is wrong."""
+    if not isinstance(change, Mapping):
+        raise InvalidChange("a change must be a JSON object")
+    unknown = sorted(str(name)[:64] for name in change if name not in FIELDS)
+    if unknown:
+        raise InvalidChange(f"unknown fields: {', '.join(unknown[:10])}; known are {', '.join(FIELDS)}")
+    missing = [name for name in FIELDS[:4] if name not in change]
+    if missing:
+        raise InvalidChange(f"missing fields: {', '.join(missing)}")
+    if not isinstance(change["event_type"], str):
+        raise InvalidChange("event_type must be text")
+    times = {name: _time(name, change.get(name)) for name in ("occurred_at", "not_before")}
+    return {name: change.get(name) for name in FIELDS[:5]} | times
+
+
+def _time(name: str, value: object) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        return datetime.fromisoformat(str(value))
+    except ValueError:
+        raise InvalidChange(f"{name} must be a time with its zone, such as 2026-05-01T12:00:00Z") from None

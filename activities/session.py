@@ -1,0 +1,190 @@
+"""What the workflow may ask of OldHost: open a session, send, probe, close. Each host has at most one session here.
+
+`open_session` runs on whichever worker takes it; the others on the queue of the worker that holds the session. They
+block in a thread of the worker's pool and heartbeat from the first moment, so that a dead worker is noticed in seconds.
+A heartbeat is no lease: what fences a session is the ledger's epoch. Temporal never retries these.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from sqlalchemy.engine import Engine
+from temporalio import activity
+
+from oldhost_sync.oldhost.connection import connect
+from oldhost_sync.oldhost.ledger import Ledger
+from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.opening import Halt, Opened, Opening, Wait
+from oldhost_sync.oldhost.session import Session
+from oldhost_sync.policy.changes import WAITING, Fate
+from oldhost_sync.store.ledger import MariaLedger
+from workflows import messages
+from workflows.messages import to_wire
+
+logger = logging.getLogger(__name__)
+
+WATCH_SECONDS = 2.0
+NOT_HERE = "this worker does not hold the session"
+
+Address = tuple[str, int]
+
+
+def steady_clock() -> float:
+    """Seconds that go on while the machine sleeps, where the system can tell: a span measured across a sleep is true."""
+    return time.clock_gettime(_CLOCK)
+
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+@dataclass(slots=True)
+class SessionActivities:
+    """`addresses`: where each host is. `task_queue`: this worker's own, on which its sessions are spoken to."""
+
+    engine: Engine
+    addresses: Callable[[str], Address]
+    task_queue: str
+    owner: str
+    limits: SessionLimits
+    _sessions: dict[str, Session] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _leaving: threading.Event = field(default_factory=threading.Event)
+
+    # ---------------------------------------------------------------------------------------------- activities
+
+    @activity.defn(no_thread_cancel_exception=True)
+    def open_session(self, request: messages.OpenSession) -> messages.SessionAnswer:
+        beat = beating()
+        if self._leaving.is_set():
+            return messages.SessionAnswer(messages.SessionState.WAIT, wait_ms=1000, reason="leaving")
+        self._end_older(request.host, beat)
+        outcome = self._opening(request.host, beat).open()
+        if isinstance(outcome, Opened):
+            return self._opened(request, outcome)
+        if isinstance(outcome, Halt):
+            return messages.SessionAnswer(messages.SessionState.HALT, reason=outcome.message, message=outcome.message)
+        return _told_to_wait(outcome)
+
+    @activity.defn(no_thread_cancel_exception=True)
+    def send(self, batch: messages.SendBatch) -> messages.SendReport:
+        beat = beating()
+        session = self._session(batch.host, batch.epoch)
+        if session is None:
+            waiting = [Fate(change_id, WAITING) for change_id in batch.change_ids]
+            return messages.SendReport(waiting, session_open=False, reason=NOT_HERE)
+        sent = session.send(batch.change_ids, beat, sequence=batch.sequence)
+        return messages.SendReport(sent.fates, sent.session_open, sent.service_ms, sent.banned_ms, sent.reason)
+
+    @activity.defn(no_thread_cancel_exception=True)
+    def probe(self, ref: messages.SessionRef) -> messages.ProbeReport:
+        beat = beating()
+        session = self._session(ref.host, ref.epoch)
+        if session is None:
+            return messages.ProbeReport(session_open=False, reason=NOT_HERE)
+        probed = session.probe(beat)
+        return messages.ProbeReport(probed.session_open, probed.expected_nonce, probed.reason)
+
+    @activity.defn(no_thread_cancel_exception=True)
+    def close_session(self, ref: messages.SessionRef) -> None:
+        beat = beating()
+        session = self._session(ref.host, ref.epoch)
+        if session is not None:
+            self._end(session, "the writer closed it", beat)
+
+    # ----------------------------------------------------------------------------------- what the worker drives
+
+    def watch(self) -> None:
+        """Until `drain`: let go of connections that OldHost closed or that another session took over."""
+        while not self._leaving.wait(WATCH_SECONDS):
+            for host, session in self._open_sessions():
+                if not session.watch():
+                    logger.info("session of %s ended: %s", host, session.closed_because)
+                    self._forget(host, session)
+
+    def drain(self) -> None:
+        """SIGTERM: finish the operations on the wire, record them, close the connections; open nothing more."""
+        self._leaving.set()
+        for host, session in self._open_sessions():
+            if not self._end(session, "this worker is leaving", _no_beat):
+                logger.error("session of %s did not end in time; its successor waits the settle time", host)
+
+    # -------------------------------------------------------------------------------------------------- sessions
+
+    def _opening(self, host: str, beat: Callable[[], None]) -> Opening:
+        address = self.addresses(host)
+        return Opening(
+            ledger=self.ledger(host),
+            connect=lambda: connect(address, steady_clock),
+            owner=self.owner,
+            gate=threading.Condition(),
+            clock=steady_clock,
+            limits=self.limits,
+            beat=beat,
+        )
+
+    def ledger(self, host: str) -> Ledger:
+        return MariaLedger(self.engine, host, timedelta(seconds=self.limits.settle_seconds))
+
+    def _opened(self, request: messages.OpenSession, opened: Opened) -> messages.SessionAnswer:
+        with self._lock:
+            self._sessions[request.host] = opened.session
+        fates = {fate.change_id: fate for fate in opened.fates}
+        missing = [change_id for change_id in request.unsettled if change_id not in fates]
+        for fate in self.ledger(request.host).fates(missing):
+            fates[fate.change_id] = fate
+        return messages.SessionAnswer(
+            messages.SessionState.OPEN,
+            epoch=opened.session.epoch,
+            task_queue=self.task_queue,
+            expected_nonce=opened.expected_nonce,
+            fates=list(fates.values()),
+            bound=[to_wire(ref) for ref in opened.bound],
+            more_bound=opened.more_bound,
+        )
+
+    def _session(self, host: str, epoch: int) -> Session | None:
+        with self._lock:
+            session = self._sessions.get(host)
+        return session if session is not None and session.epoch == epoch else None
+
+    def _open_sessions(self) -> list[tuple[str, Session]]:
+        with self._lock:
+            return list(self._sessions.items())
+
+    def _forget(self, host: str, session: Session) -> None:
+        with self._lock:
+            if self._sessions.get(host) is session:
+                del self._sessions[host]
+
+    def _end_older(self, host: str, beat: Callable[[], None]) -> None:
+        """One connection per host: an older session here ends before a new one begins."""
+        with self._lock:
+            older = self._sessions.pop(host, None)
+        if older is not None:
+            self._end(older, "a new session begins", beat)
+
+    def _end(self, session: Session, why: str, beat: Callable[[], None]) -> bool:
+        patience = self.limits.request_timeout_seconds + self.limits.send_within_seconds
+        return session.drain(why, patience, beat)
+
+
+def _told_to_wait(wait: Wait) -> messages.SessionAnswer:
+    return messages.SessionAnswer(
+        messages.SessionState.WAIT, wait_ms=wait.wait_ms, reason=wait.reason, message=wait.message
+    )
+
+
+def beating() -> Callable[[], None]:
+    """Heartbeat now; what this gives does so again whenever the work calls it."""
+    activity.heartbeat()
+    return activity.heartbeat
+
+
+def _no_beat() -> None:
+    """For work that no activity waits for."""

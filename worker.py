@@ -1,0 +1,183 @@
+"""The worker: settings → client, engine → activities → two Workers. `python worker.py` works alone, given addresses.
+
+One Worker takes the workflow and what any worker may do, on the shared queue; the other takes what only the holder of a
+session may do, on a queue of its own. SIGTERM drains: the operations on the wire end and are recorded, the connections
+are closed, then it leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import threading
+import uuid
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+from sqlalchemy.engine import Engine
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from activities.alerts import AlertActivities
+from activities.recording import RecordingActivities
+from activities.session import Address, SessionActivities
+from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError, load_settings
+from oldhost_sync.store.engine import check_server, create_engine
+from oldhost_sync.temporal import connect
+from workflows.messages import TASK_QUEUE
+from workflows.sync_writer import SyncWriterWorkflow
+
+logger = logging.getLogger(__name__)
+
+# Two sends, a probe and an open for each of some hosts, and the books' work beside them.
+THREADS = 24
+DATABASE_CONNECTIONS = 8
+# A worker that is killed is noticed by its heartbeats; the SDK may hold them back no longer than this.
+HEARTBEAT_INTERVAL = timedelta(seconds=1)
+# Workflows kept in memory: each is one host's writer.
+CACHED_WORKFLOWS = 100
+
+
+async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: Client | None = None) -> None:
+    """Work until `stop` is set or a signal comes. Raises SettingsError and the store's errors at the start."""
+    engine = create_engine(settings.need_database_url(), pool_size=DATABASE_CONNECTIONS)
+    try:
+        await asyncio.to_thread(check_server, engine)
+        sessions = session_activities(settings, engine)
+        connected = client if client is not None else await connect()
+        async with _stopped_by_signals(stop or asyncio.Event()) as stopping:
+            await _work(settings, connected, engine, sessions, stopping)
+    finally:
+        engine.dispose()
+
+
+async def _work(
+    settings: Settings, client: Client, engine: Engine, sessions: SessionActivities, stopping: asyncio.Event
+) -> None:
+    watch = threading.Thread(target=sessions.watch, name="session-watch", daemon=True)
+    watch.start()
+    grace = timedelta(seconds=settings.request_timeout_seconds + SEND_WITHIN_SECONDS + 5)
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="activity") as threads:
+        shared, own = workers(settings, client, engine, sessions, threads, grace)
+        async with own, shared:
+            logger.info("worker %s is at work", sessions.owner)
+            await stopping.wait()
+            logger.info("worker %s is leaving", sessions.owner)
+            # Before the Workers stop taking tasks, so that a send that comes now is answered at once: not here any more.
+            await asyncio.to_thread(sessions.drain)
+    await asyncio.to_thread(watch.join)
+
+
+def workers(
+    settings: Settings,
+    client: Client,
+    engine: Engine,
+    sessions: SessionActivities,
+    threads: ThreadPoolExecutor,
+    grace: timedelta,
+) -> tuple[Worker, Worker]:
+    """The Worker of the shared queue and the one of this process's own."""
+    recording = RecordingActivities(engine)
+    alerts = AlertActivities(engine, settings.alert_webhook_url)
+    shared = Worker(
+        client,
+        task_queue=TASK_QUEUE,
+        workflows=[SyncWriterWorkflow],
+        activities=[
+            sessions.open_session,
+            recording.record_submissions,
+            recording.load_outstanding,
+            recording.record_decision,
+            alerts.raise_alert,
+        ],
+        activity_executor=threads,
+        max_cached_workflows=CACHED_WORKFLOWS,
+        max_concurrent_activities=THREADS // 3,
+        graceful_shutdown_timeout=grace,
+        max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
+        default_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
+    )
+    own = Worker(
+        client,
+        task_queue=sessions.task_queue,
+        activities=[sessions.send, sessions.probe, sessions.close_session],
+        activity_executor=threads,
+        max_concurrent_activities=THREADS - THREADS // 3,
+        graceful_shutdown_timeout=grace,
+        max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
+        default_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
+    )
+    return shared, own
+
+
+def session_activities(settings: Settings, engine: Engine) -> SessionActivities:
+    """The sessions of this process, under a name of its own."""
+    name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    return SessionActivities(
+        engine=engine,
+        addresses=addresses(settings),
+        task_queue=f"{TASK_QUEUE}-session-{name}",
+        owner=name,
+        limits=session_limits(settings),
+    )
+
+
+def session_limits(settings: Settings) -> SessionLimits:
+    return SessionLimits(
+        send_within_seconds=SEND_WITHIN_SECONDS,
+        request_timeout_seconds=settings.request_timeout_seconds,
+        settle_seconds=settings.settle_seconds,
+        ban_seconds=settings.ban_seconds,
+    )
+
+
+def addresses(settings: Settings) -> Callable[[str], Address]:
+    """Where each host is: SYNC_OLDHOST_URL is SYNC_HOST's address."""
+    address = parse_address(settings.need_oldhost_url())
+
+    def address_of(host: str) -> Address:
+        if host != settings.host:
+            raise SettingsError(f"no address is set for host {host!r}; this worker serves {settings.host!r}")
+        return address
+
+    return address_of
+
+
+def parse_address(url: str) -> Address:
+    """Address and port of `http://address:port`; OldHost speaks plain HTTP at its root (protocol page)."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or parts.hostname is None or parts.path.strip("/"):
+        raise SettingsError("SYNC_OLDHOST_URL: give it as http://address:port")
+    return parts.hostname, parts.port or 80
+
+
+@asynccontextmanager
+async def _stopped_by_signals(stopping: asyncio.Event) -> AsyncIterator[asyncio.Event]:
+    """SIGTERM and SIGINT set the event; in a thread that is not the main one nobody sends them."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+    for each in signals:
+        loop.add_signal_handler(each, stopping.set)
+    try:
+        yield stopping
+    finally:
+        for each in signals:
+            loop.remove_signal_handler(each)
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(run(load_settings()))
+
+
+if __name__ == "__main__":
+    main()
