@@ -1,0 +1,55 @@
+"""Short ways to record and to look, shared by the store's and the relay's tests."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy.engine import Connection, Engine
+
+from oldhost_sync.store.recording import RecordedChange, record_change
+from oldhost_sync.store.transactions import run_in_transaction
+
+HOST = "oldhost"
+WAIT_SECONDS_MAX = 20.0
+
+
+def record(connection: Connection, **changes: Any) -> RecordedChange:
+    """One LWW change of unit 101, but for what `changes` says."""
+    values: dict[str, Any] = {
+        "host": HOST,
+        "entity_type": "unit",
+        "entity_id": "101",
+        "event_type": "unit_status_changed",
+        "payload": {"status": "Clean"},
+    }
+    return record_change(connection, **(values | changes))
+
+
+def recorded(engine: Engine, **changes: Any) -> RecordedChange:
+    return run_in_transaction(engine, lambda connection: record(connection, **changes))
+
+
+def rows(engine: Engine, sql: str, **values: Any) -> list[dict[str, Any]]:
+    with engine.connect() as connection:
+        return [dict(row._mapping) for row in connection.exec_driver_sql(sql, values)]
+
+
+def change_sql(engine: Engine, sql: str) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql(sql)
+
+
+def wait_until(true: Callable[[], bool], what: str) -> None:
+    """Look again and again, with a deadline. InnoDB renews its view of transactions only when left alone for 0.1 s."""
+    until = time.monotonic() + WAIT_SECONDS_MAX
+    while not true():
+        assert time.monotonic() < until, f"waited too long for {what}"
+        threading.Event().wait(0.15)
+
+
+def waiting_for_a_lock(engine: Engine) -> bool:
+    """Whether some transaction waits for another one's lock now."""
+    return bool(rows(engine, "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"))
