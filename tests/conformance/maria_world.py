@@ -1,0 +1,88 @@
+"""MariaDB's ledger as the conformance suite and the session tests see it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy.engine import Engine
+
+from oldhost_sync.oldhost.ledger import Ledger
+from oldhost_sync.store.decisions import Act, decide
+from oldhost_sync.store.ledger import MariaLedger
+from oldhost_sync.store.outbox import mark_relayed
+from oldhost_sync.store.recording import record_change
+from oldhost_sync.store.transactions import run_in_transaction
+
+HOST = "oldhost"
+
+
+class MariaWorld:
+    """Fits `ledger_suite.LedgerWorld`."""
+
+    def __init__(self, engine: Engine, settle_seconds: float) -> None:
+        self.engine = engine
+        self.ledger: Ledger = MariaLedger(engine, HOST, timedelta(seconds=settle_seconds))
+
+    def record(
+        self,
+        entity_id: str = "u1",
+        event_type: str = "booking_created",
+        payload: dict[str, Any] | None = None,
+        *,
+        key: str | None = None,
+    ) -> int:
+        with self.engine.begin() as connection:
+            recorded = record_change(
+                connection,
+                host=HOST,
+                entity_type="unit",
+                entity_id=entity_id,
+                event_type=event_type,
+                payload=payload or {},
+                idempotency_key=key,
+            )
+            assert recorded.change_id is not None
+            mark_relayed(connection, [recorded.change_id])
+            return recorded.change_id
+
+    def age(self, seconds: float) -> None:
+        self.execute("UPDATE nonce_requests SET sent_at = sent_at - INTERVAL %s SECOND", seconds)
+        self.execute("UPDATE nonce_ledger SET banned_until = banned_until - INTERVAL %s SECOND", seconds)
+
+    def outcome(self, change_id: int) -> tuple[str | None, int | None]:
+        ((outcome, nonce),) = self.read("SELECT outcome, nonce FROM outbox_events WHERE id = %s", change_id)
+        return outcome, nonce
+
+    def sync_status(self, entity_id: str) -> str:
+        ((status,),) = self.read("SELECT sync_status FROM units WHERE id = %s", entity_id)
+        return str(status)
+
+    def row(self, nonce: int) -> tuple[int, str, bytes] | None:
+        rows = self.read("SELECT change_id, status, body FROM nonce_requests WHERE nonce = %s", nonce)
+        return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
+
+    def archived(self) -> list[int]:
+        return [nonce for (nonce,) in self.read("SELECT nonce FROM nonce_requests_archive ORDER BY nonce")]
+
+    def counts(self) -> tuple[int | None, int | None]:
+        ((last, following),) = self.read("SELECT last_applied_nonce, next_nonce FROM nonce_ledger")
+        return last, following
+
+    def halted(self) -> str | None:
+        ((text,),) = self.read("SELECT halted FROM nonce_ledger")
+        return None if text is None else str(text)
+
+    def decide(
+        self, action: str, *, change_id: int | None = None, mode: str | None = None, decision_id: str = ""
+    ) -> str:
+        act = Act(HOST, action, "ada", "a test", change_id, mode, decision_id)
+        return run_in_transaction(self.engine, lambda connection: decide(connection, act)).refused
+
+    def read(self, query: str, *values: Any) -> list[Any]:
+        with self.engine.connect() as connection:
+            return list(connection.exec_driver_sql(query, values).all())
+
+    def execute(self, statement: str, *values: Any) -> None:
+        with self.engine.begin() as connection:
+            connection.exec_driver_sql(statement, values)
