@@ -114,7 +114,9 @@ class EmbeddedMariaDB:
                 f"CREATE DATABASE IF NOT EXISTS `{_checked(name)}` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
             )
             for user, rights in grants:
-                cursor.execute(f"CREATE USER IF NOT EXISTS {user}@'127.0.0.1' IDENTIFIED BY %s", self._passwords[user])
+                cursor.execute(
+                    f"CREATE USER IF NOT EXISTS {user}@'127.0.0.1' IDENTIFIED BY %s", (self._passwords[user],)
+                )
                 cursor.execute(f"GRANT {rights} ON `{_for_grant(name)}`.* TO {user}@'127.0.0.1'")
         return self.urls(name)
 
@@ -137,6 +139,7 @@ class EmbeddedMariaDB:
         for attempt in range(1, PORT_ATTEMPTS + 1):
             self.port = claim(wanted, "MariaDB")
             self._child = Child("mariadb", self._command(program), self.folder / "logs" / "mariadb.log")
+            Path(self._socket).unlink(missing_ok=True)  # left by one that was killed
             self._child.start()
             try:
                 self._child.wait_until(self._answers, READY_SECONDS_MAX)
@@ -173,6 +176,8 @@ class EmbeddedMariaDB:
         ]
 
     def _answers(self) -> bool:
+        if not Path(self._socket).exists():
+            return False
         try:
             with self._root():
                 return True

@@ -1,0 +1,188 @@
+"""A Temporal dev server of our own, with its UI: in memory, or in a database file that outlives it.
+
+The binary comes with the `embedded` extra; where it is missing, the SDK's own download is used once and kept.
+Ready means that a client got an answer for the namespace, not that a port is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Self
+
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from oldhost_sync.stack.ports import claim
+from oldhost_sync.stack.processes import Child, ChildDied, ProcessError
+from oldhost_sync.stack.programs import ProgramMissing, find_program
+
+INSTALL_ADVICE = "install it with `pip install 'oldhost-sync[embedded]'`, or set TEMPORAL_ADDRESS"
+READY_SECONDS_MAX = 60.0
+# Three attempts: a free port can be lost between looking and binding, hardly twice.
+PORT_ATTEMPTS = 3
+NAMESPACE = "default"
+
+
+class EmbeddedTemporal:
+    """`with EmbeddedTemporal(folder) as server: client = await Client.connect(server.address)`.
+
+    With a folder, workflows are kept in it over `stop`, `kill` and `start`; without one they end with the server. The
+    ports stay the same, so that clients find the server again.
+    """
+
+    def __init__(
+        self, folder: Path | None, port: int | None = None, ui_port: int | None = None, *, options: Sequence[str] = ()
+    ) -> None:
+        self._memory: tempfile.TemporaryDirectory[str] | None = None
+        self._persistent = folder is not None
+        self.folder = folder.absolute() if folder is not None else None
+        self._wanted = (port, ui_port)
+        self._options = tuple(options)
+        self.port = 0
+        self.ui_port = 0
+        self._child: Child | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def ui_url(self) -> str:
+        return f"http://127.0.0.1:{self.ui_port}"
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
+
+    @property
+    def child(self) -> Child:
+        if self._child is None:
+            raise RuntimeError("the server was not started")
+        return self._child
+
+    def start(self) -> None:
+        """Start and return once it answers for the namespace."""
+        try:
+            self._start(self._folder())
+        except BaseException:
+            self._forget_memory()
+            raise
+
+    def _start(self, folder: Path) -> None:
+        program = find_program("temporal") or _downloaded(folder / "bin")
+        port, ui_port = self.port or self._wanted[0], self.ui_port or self._wanted[1]
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            self.port = claim(port, "Temporal")
+            self.ui_port = claim(ui_port, "Temporal's UI")
+            self._child = Child("temporal", self._command(program), folder / "logs" / "temporal.log")
+            self._child.start()
+            try:
+                self._child.wait_until(lambda: answers(self.address), READY_SECONDS_MAX)
+            except ChildDied:
+                lost_the_race = "address already in use" in self._child.said()
+                if port or ui_port or not lost_the_race or attempt == PORT_ATTEMPTS:
+                    raise
+            except BaseException:
+                self._child.kill()
+                raise
+            else:
+                return
+
+    def stop(self) -> None:
+        """An orderly end (SIGTERM, wait)."""
+        if self._child is not None:
+            self._child.stop()
+        self._forget_memory()
+
+    def _forget_memory(self) -> None:
+        if self._memory is not None:
+            self._memory.cleanup()
+            self._memory = None
+
+    def kill(self) -> None:
+        """End it by SIGKILL; `start` brings it back with what its database file holds."""
+        self.child.kill()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _folder(self) -> Path:
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            return self.folder
+        if self._memory is None:
+            self._memory = tempfile.TemporaryDirectory(prefix="sync-temporal-")
+        return Path(self._memory.name)
+
+    def _command(self, program: str) -> list[str]:
+        command = [
+            program,
+            "server",
+            "start-dev",
+            "--ip=127.0.0.1",
+            f"--port={self.port}",
+            f"--ui-port={self.ui_port}",
+            f"--namespace={NAMESPACE}",
+            "--log-level=error",
+            *self._options,
+        ]
+        return [*command, f"--db-filename={self._folder() / 'temporal.db'}"] if self._persistent else command
+
+
+def answers(address: str, seconds: float = 2.0) -> bool:
+    """Whether a Temporal server at `address` answers for our namespace. May be called inside an event loop, too."""
+    result: list[bool] = []
+    thread = threading.Thread(target=lambda: result.append(asyncio.run(_answers(address, seconds))), daemon=True)
+    thread.start()
+    thread.join()
+    return result == [True]
+
+
+async def _answers(address: str, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            client = await Client.connect(address)
+            await client.workflow_service.describe_namespace(
+                DescribeNamespaceRequest(namespace=NAMESPACE), timeout=timedelta(seconds=seconds)
+            )
+    except (RuntimeError, RPCError, TimeoutError):  # the SDK says RuntimeError when it can't connect
+        return False
+    return True
+
+
+def _downloaded(folder: Path) -> str:
+    """The binary that the SDK downloads, kept in `folder`; it is started once and stopped on the way."""
+    found = sorted(folder.glob("temporal*"))
+    if not found:
+        folder.mkdir(parents=True, exist_ok=True)
+        thread = threading.Thread(target=_download, args=(folder,))
+        thread.start()
+        thread.join()
+        found = sorted(folder.glob("temporal*"))
+    if not found:
+        raise ProgramMissing(f"the temporal binary is not installed and could not be downloaded; {INSTALL_ADVICE}")
+    return str(found[0])
+
+
+def _download(folder: Path) -> None:
+    """Whether it came is seen by looking into the folder."""
+    from temporalio.testing import WorkflowEnvironment
+
+    async def fetch() -> None:
+        async with await WorkflowEnvironment.start_local(download_dest_dir=str(folder)):
+            return
+
+    try:
+        asyncio.run(fetch())
+    except (RuntimeError, OSError, ProcessError):
+        return

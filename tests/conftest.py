@@ -1,0 +1,103 @@
+"""What all tests share: a real MariaDB and Temporal servers of their own, and an environment without surprises.
+
+The servers start when the first test asks for them and end with the session; each test gets a database of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sysconfig
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Engine
+    from temporalio.testing import WorkflowEnvironment
+
+    from oldhost_sync.stack.mariadb import DatabaseUrls, EmbeddedMariaDB
+    from oldhost_sync.stack.temporal import EmbeddedTemporal
+
+_database_numbers = itertools.count(1)
+
+
+def pytest_configure() -> None:
+    """Neither the developer's settings nor an inactive venv may change what a test sees."""
+    for name in [name for name in os.environ if name.startswith(("SYNC_", "TEMPORAL_"))]:
+        del os.environ[name]
+    os.environ["PATH"] = os.pathsep.join((sysconfig.get_path("scripts"), os.environ.get("PATH", "")))
+    from oldhost_sync.settings import Settings
+
+    Settings.model_config["env_file"] = None
+
+
+@pytest.fixture(scope="session")
+def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMariaDB]:
+    """One MariaDB for the session. A test that stops or kills it starts it again; its port stays the same."""
+    from oldhost_sync.stack.mariadb import EmbeddedMariaDB
+
+    with EmbeddedMariaDB(tmp_path_factory.mktemp("mariadb")) as server:
+        yield server
+
+
+@pytest.fixture
+def database(mariadb_server: EmbeddedMariaDB) -> Iterator[DatabaseUrls]:
+    """A new database, migrated: `.app` for the roles, `.migration` for who changes tables."""
+    from oldhost_sync.store.migrating import migrate
+
+    name = f"test_{next(_database_numbers)}"
+    urls = mariadb_server.create_database(name)
+    migrate(urls.migration)
+    yield urls
+    mariadb_server.drop_database(name)
+
+
+@pytest.fixture
+def database_url(database: DatabaseUrls) -> str:
+    """A new, migrated database, for the application's account (rows only)."""
+    return database.app
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    """An engine on a new, migrated database."""
+    from oldhost_sync.store.engine import create_engine
+
+    engine = create_engine(database_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def temporal_dev_server() -> Iterator[EmbeddedTemporal]:
+    """One Temporal dev server in memory for the session: workflows need ids (or hosts) of their own test."""
+    from oldhost_sync.stack.temporal import EmbeddedTemporal
+
+    with EmbeddedTemporal(None) as server:
+        yield server
+
+
+TimeSkipping = Callable[[], AbstractAsyncContextManager["WorkflowEnvironment"]]
+
+
+@pytest.fixture
+def time_skipping_env() -> TimeSkipping:
+    """`async with time_skipping_env() as env:` is a Temporal server of the test's own, in which time skips."""
+    return _time_skipping
+
+
+@asynccontextmanager
+async def _time_skipping() -> AsyncIterator[WorkflowEnvironment]:
+    from temporalio.testing import WorkflowEnvironment
+
+    from oldhost_sync.stack.programs import find_program
+    from oldhost_sync.temporal import DATA_CONVERTER
+
+    program = find_program("temporal-test-server")
+    async with await WorkflowEnvironment.start_time_skipping(
+        data_converter=DATA_CONVERTER, test_server_existing_path=program
+    ) as env:
+        yield env
