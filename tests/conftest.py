@@ -10,6 +10,7 @@ import os
 import sysconfig
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,6 +33,31 @@ def pytest_configure() -> None:
     from oldhost_sync.settings import Settings
 
     Settings.model_config["env_file"] = None
+
+
+# Quick and telling first: a broken rule of the policy is better read there than in a soak.
+ORDER = (
+    "architecture",
+    "unit",
+    "simulator",
+    "workflows",
+    "conformance",
+    "integration",
+    "replay",
+    "simulation",
+    "faults",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the folders in ORDER, any other folder after them."""
+    here = Path(__file__).parent
+
+    def rank(item: pytest.Item) -> int:
+        folder = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
+        return ORDER.index(folder) if folder in ORDER else len(ORDER)
+
+    items.sort(key=rank)
 
 
 @pytest.fixture(scope="session")

@@ -88,7 +88,7 @@ class EmbeddedMariaDB:
 
     def start(self) -> None:
         """Install if need be, start, and return once it answers."""
-        program = need_program("mariadbd", "mysqld", install=INSTALL_ADVICE)
+        program = need_program("mariadbd", install=INSTALL_ADVICE)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._passwords = self._read_or_make_passwords()
         install_data_folder(program, self.folder / "data")

@@ -1,0 +1,88 @@
+# Everything a newcomer types. `make demo` and `make test` set up what they need; `make help` lists the rest.
+
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+SEEDS   ?= 2000
+MINUTES ?= 10
+SEED    ?= 1
+
+# Seconds, not minutes: no server but the time-skipping one, no process that is killed.
+FAST    := $(wildcard tests/unit tests/architecture tests/simulator tests/workflows)
+
+# A program installed for the system's own use is not on every user's PATH.
+export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/usr/local/sbin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup mariadb demo up test check lint format bench simulate soak mutants lock clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+
+setup: $(VENV)/.installed mariadb  ## virtual environment, locked packages, MariaDB's server
+
+demo: setup  ## the half-hour peak, time-compressed, with a ban in the middle
+	$(BIN)/oldhost-sync demo
+
+up: setup  ## the whole product on this machine, until Ctrl-C
+	$(BIN)/oldhost-sync up
+
+test: setup  ## all tests, the quick ones first
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+
+check: lint  ## linters, types, import contracts and the fast tests
+	$(BIN)/python -m pytest -q -m "not slow" $(FAST) $(PYTEST_OPTIONS)
+
+lint: $(VENV)/.installed  ## linters, types and import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy .
+	$(BIN)/lint-imports --no-logo
+
+format: $(VENV)/.installed  ## let ruff format and mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup  ## the product beside its rivals: tables and pictures in bench/results
+	$(BIN)/python -m bench
+
+simulate: setup  ## deterministic simulation: SEEDS=50000
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+soak: setup  ## real processes, killed by a seeded schedule: MINUTES=10 SEED=1
+	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES) --seed $(SEED)
+
+mutants: setup  ## break the product in every listed way; each must be noticed
+	$(BIN)/python -m tests.mutants
+
+# ------------------------------------------------------------------------------------------------------- what they need
+
+$(VENV)/.installed: requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed; name it with 'make PYTHON=python3.12 ...'." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
+		|| { echo "Python's venv module is missing: install python3-venv." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+mariadb:
+	@command -v mariadbd >/dev/null && exit 0; \
+	if ! command -v apt-get >/dev/null; then \
+		echo "MariaDB's server is missing: install MariaDB 10.6 or newer so that 'mariadbd' is found." >&2; exit 1; fi; \
+	if [ "$$(id -u)" = 0 ]; then as_root=; \
+	elif command -v sudo >/dev/null; then as_root=sudo; \
+	else echo "MariaDB's server is missing, and neither root nor sudo is here: ask for 'apt-get install mariadb-server-core'." >&2; exit 1; fi; \
+	echo "Installing mariadb-server-core (it starts no service) ..."; \
+	$$as_root apt-get update -qq && \
+	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends mariadb-server-core >/dev/null
+
+lock: $(VENV)/.installed  ## new lock files from pyproject.toml (UPGRADE=--upgrade takes newer releases)
+	$(BIN)/pip-compile $(LOCK) --allow-unsafe --extra embedded --extra dev -o requirements-dev.txt pyproject.toml
+	$(BIN)/pip-compile $(LOCK) -c requirements-dev.txt -o requirements.txt pyproject.toml
+
+LOCK = --quiet --generate-hashes --no-header --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(UPGRADE)
+
+clean:  ## forget the virtual environment and what tools left (not var/, where `up` keeps its data)
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
