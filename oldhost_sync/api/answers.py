@@ -10,22 +10,31 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection
+from starlette.requests import Request
 from starlette.responses import Response
 
+from oldhost_sync.api.auth import caller_of
 from oldhost_sync.api.database import Database
+from oldhost_sync.api.keys import RequestKey
 from oldhost_sync.api.problems import commit_uncertain
+from oldhost_sync.policy.limits import SOURCE_LENGTH_MAX
 from oldhost_sync.store.errors import CommitUncertain
 from oldhost_sync.store.recording import RecordedChange
 
 T = TypeVar("T")
 
 
-async def record(database: Database, fn: Callable[[Connection], T], key: str) -> T:
+async def record(database: Database, fn: Callable[[Connection], T], key: RequestKey) -> T:
     """Run `fn`; when the end of its commit is unknown, the answer names the key to ask by."""
     try:
         return await database.run(fn)
     except CommitUncertain:
-        raise commit_uncertain(key) from None
+        raise commit_uncertain(key.text) from None
+
+
+def source_of(request: Request) -> str:
+    """Where a change came from, as the outbox keeps it."""
+    return f"api:{caller_of(request).name}"[:SOURCE_LENGTH_MAX]
 
 
 def accepted_answer(change: RecordedChange, changes: Sequence[RecordedChange] = ()) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, replace
 from datetime import datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
@@ -12,8 +13,8 @@ from fastapi import FastAPI, Path, Query, Request, Response
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.answers import accepted_answer, record
-from oldhost_sync.api.auth import READERS, WRITERS, access, caller_of
+from oldhost_sync.api.answers import accepted_answer, record, source_of
+from oldhost_sync.api.auth import READERS, WRITERS, access
 from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.keys import KEY_PARAMETER, Limit, feed_cursor, read_feed_cursor, request_key
 from oldhost_sync.api.parts import Parts
@@ -21,7 +22,8 @@ from oldhost_sync.api.problems import Conflict, Unknown
 from oldhost_sync.api.shapes import Accepted, Cancelled, Fate, Feed, FeedItem, NewChange
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX
 from oldhost_sync.store import fates, schedule
-from oldhost_sync.store.recording import SCHEDULED, RecordedChange, record_change
+from oldhost_sync.store.accepting import accept
+from oldhost_sync.store.recording import SCHEDULED, RecordedChange, record_accepted, record_change
 
 # `:path`, because a key may hold a slash.
 _CHANGE = "/api/changes/{idempotency_key:path}"
@@ -104,14 +106,27 @@ class ChangeRoutes:
         """Recorded at once, or kept until `not_before`. The server's rules decide its class, and the database its order."""
         body = await read_body(request, NewChange)
         key = request_key(request)
-        source = f"api:{caller_of(request).name}"[:64]
-        host = self._parts.host
-        change = await record(
+        host, source = self._parts.host, source_of(request)
+        if body.not_before is not None:
+            fn = partial(_schedule, host=host, body=body, key=key.text, source=source)
+            return accepted_answer(await record(self._parts.database, fn, key))
+        change = accept(
+            host,
+            body.entity_type,
+            body.entity_id,
+            body.event_type,
+            body.payload,
+            key.text,
+            body.occurred_at,
+            None,
+            source,
+        )
+        recorded = await record(
             self._parts.database,
-            lambda connection: _record(connection, host, body, key, source),
+            lambda connection: record_accepted(connection, change, look_for_schedule=not key.is_new),
             key,
         )
-        return accepted_answer(change)
+        return accepted_answer(recorded)
 
     async def fate(self, idempotency_key: Key) -> Fate:
         """Step by step with times: accepted, relayed, reserved, sent, answered; and what it waits for."""
@@ -144,7 +159,7 @@ class ChangeRoutes:
         return _feed_answer(page, request.headers.get("if-none-match"))
 
 
-def _record(connection: Connection, host: str, body: NewChange, key: str, source: str) -> RecordedChange:
+def _schedule(connection: Connection, *, host: str, body: NewChange, key: str, source: str) -> RecordedChange:
     change = record_change(
         connection,
         host=host,
@@ -157,7 +172,7 @@ def _record(connection: Connection, host: str, body: NewChange, key: str, source
         not_before=body.not_before,
         source=source,
     )
-    if change.duplicate and change.scheduled_id is None and body.not_before is not None:
+    if change.duplicate and change.scheduled_id is None:
         # It was scheduled, and is recorded by now: the first answer was the schedule's.
         scheduled = schedule.scheduled_of_key(connection, host, key)
         if scheduled is not None:

@@ -6,7 +6,7 @@ import base64
 import binascii
 import re
 import uuid
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from fastapi import Query, Request
 
@@ -30,17 +30,24 @@ KEY_PARAMETER = {
 _KEY = re.compile(r"[!-~]+")
 
 
-def request_key(request: Request) -> str:
+class RequestKey(NamedTuple):
+    """The key that a write is recorded under. A new one can't have been used before, so nobody needs to look."""
+
+    text: str
+    is_new: bool
+
+
+def request_key(request: Request) -> RequestKey:
     """The request's key; a new one when it has none."""
     key = request.headers.get("idempotency-key")
     if key is None:
-        return str(uuid.uuid4())
+        return RequestKey(str(uuid.uuid4()), is_new=True)
     if len(key) > limits.REQUEST_KEY_LENGTH_MAX or not _KEY.fullmatch(key):
         raise field_invalid(
             "header.Idempotency-Key",
             f"must be 1 to {limits.REQUEST_KEY_LENGTH_MAX} visible ASCII characters without blanks",
         )
-    return key
+    return RequestKey(key, is_new=False)
 
 
 def text_cursor(last: str) -> str:

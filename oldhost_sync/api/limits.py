@@ -8,6 +8,7 @@ from oldhost_sync.policy.limits import (
     PAYLOAD_DEPTH_MAX,
     STATEMENT_SECONDS_MAX,
 )
+from oldhost_sync.store.units import STATUS_KEY_SUFFIX
 
 # A payload is at most 30 KiB; the rest is for escapes and the envelope.
 REQUEST_BODY_BYTES_MAX = 64 * 1024
@@ -16,8 +17,7 @@ REQUEST_JSON_DEPTH_MAX = 24
 # What MariaDB's JSON functions, JavaScript bridges and C# clients still agree on: signed 64 bit.
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 
-# `PUT /api/units/{id}` may record two changes under one key: the second one's key has this suffix.
-STATUS_KEY_SUFFIX = ":status"
+# `PUT /api/units/{id}` may record two changes under one key; the second one's key is longer by a suffix.
 REQUEST_KEY_LENGTH_MAX = IDEMPOTENCY_KEY_LENGTH_MAX - len(STATUS_KEY_SUFFIX)
 
 # Threads that talk to MariaDB, each with its own connection. Four fill two cores; more make the slowest requests slower

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match, Route
 
 from oldhost_sync.store.errors import (
     CommitUncertain,
@@ -257,18 +258,29 @@ def of_http_exception(request: Request, error: HTTPException) -> Problem:
     if error.status_code == HTTPStatus.NOT_FOUND:
         return Unknown("unknown-path", "There is nothing here", f"No route matches {path!r}.", "See GET /openapi.json.")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = (error.headers or {}).get("Allow", "")
+        allowed = ", ".join(_methods_of(request))
         return MethodNotAllowed(
             "method-not-allowed",
             "This path does not take that method",
             f"{request.method[:20]} is not possible here.",
-            f"Use {allowed or 'another method'}; see GET /openapi.json.",
-            headers=error.headers,
+            f"Use {allowed}; see GET /openapi.json.",
+            headers={"Allow": allowed},
         )
     problem = BadRequest("bad-request", "The request can't be read", str(error.detail), "See GET /openapi.json.")
     problem.status = HTTPStatus(error.status_code)
     problem.content["status"] = error.status_code
     return problem
+
+
+def _methods_of(request: Request) -> list[str]:
+    """All methods of the path: several routes may share it, and the framework names those of the first alone."""
+    found = {
+        method
+        for route in request.app.routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods or ()
+    }
+    return sorted(found)
 
 
 def install(app: FastAPI) -> None:

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from fastapi import FastAPI, Path, Query, Request, Response
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.answers import accepted_answer, record
-from oldhost_sync.api.auth import READERS, WRITERS, access, caller_of
+from oldhost_sync.api.answers import accepted_answer, record, source_of
+from oldhost_sync.api.auth import READERS, WRITERS, access
 from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.keys import KEY_PARAMETER, Cursor, Limit, read_text_cursor, request_key, text_cursor
 from oldhost_sync.api.parts import Parts
@@ -18,6 +18,7 @@ from oldhost_sync.api.problems import Unknown
 from oldhost_sync.api.shapes import Accepted, Unit, UnitAccepted, UnitDetails, UnitPage, UnitStatus
 from oldhost_sync.policy.limits import ID_LENGTH_MAX
 from oldhost_sync.store import units as store
+from oldhost_sync.store.recording import record_accepted
 
 # `:path`, because an id may hold a slash.
 _UNIT = "/api/units/{unit_id:path}"
@@ -85,38 +86,34 @@ class UnitRoutes:
         """Recorded at once, sent to OldHost when its turn comes; a newer status replaces one that still waits."""
         body = await read_body(request, UnitStatus)
         key = request_key(request)
-        source = f"api:{caller_of(request).name}"[:64]
-        host = self._parts.host
-        change = await record(
+        change = store.status_change(
+            host=self._parts.host, unit_id=unit_id, status=body.status, key=key.text, source=source_of(request)
+        )
+        recorded = await record(
             self._parts.database,
-            lambda connection: store.record_status(
-                connection, host=host, unit_id=unit_id, status=body.status, key=key, source=source
-            ),
+            lambda connection: record_accepted(connection, change, look_for_schedule=not key.is_new),
             key,
         )
-        return accepted_answer(change)
+        return accepted_answer(recorded)
 
     async def put(self, request: Request, unit_id: UnitId) -> Response:
         """Records the unit's details and, when a status is given, that too: two changes or none."""
         body = await read_body(request, UnitDetails)
         key = request_key(request)
-        source = f"api:{caller_of(request).name}"[:64]
-        host = self._parts.host
-        changes = await record(
+        host, source = self._parts.host, source_of(request)
+        details = store.details_change(
+            host=host, unit_id=unit_id, name=body.name, property_id=body.property_id, key=key.text, source=source
+        )
+        status = None
+        if body.status is not None:
+            status_key = key.text + store.STATUS_KEY_SUFFIX
+            status = store.status_change(host=host, unit_id=unit_id, status=body.status, key=status_key, source=source)
+        recorded = await record(
             self._parts.database,
-            lambda connection: store.record_details(
-                connection,
-                host=host,
-                unit_id=unit_id,
-                name=body.name,
-                property_id=body.property_id,
-                status=body.status,
-                key=key,
-                source=source,
-            ),
+            lambda connection: store.record_details(connection, details, status, key_is_new=key.is_new),
             key,
         )
-        return accepted_answer(changes[0], changes)
+        return accepted_answer(recorded[0], recorded)
 
     async def list(
         self,

@@ -13,10 +13,12 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.engine import Connection, Row
 
+from oldhost_sync.store.accepting import Acceptable, accept
 from oldhost_sync.store.errors import IdempotencyConflict
-from oldhost_sync.store.recording import RecordedChange, record_change
+from oldhost_sync.store.recording import RecordedChange, record_accepted
 from oldhost_sync.store.tables import outbox_events, units
 
+UNIT = "unit"
 STATUS_CHANGED = "unit_status_changed"
 DETAILS_CHANGED = "unit_details_changed"
 # The key of the second change that one request makes.
@@ -67,54 +69,34 @@ def list_units(
     return [_view(row) for row in connection.execute(query)]
 
 
-def record_status(
-    connection: Connection, *, host: str, unit_id: str, status: str, key: str, source: str
-) -> RecordedChange:
-    """The change that a new status is."""
-    return record_change(
-        connection,
-        host=host,
-        entity_type="unit",
-        entity_id=unit_id,
-        event_type=STATUS_CHANGED,
-        payload={"status": status},
-        idempotency_key=key,
-        source=source,
-    )
+def status_change(*, host: str, unit_id: str, status: str, key: str, source: str) -> Acceptable:
+    """The change that a new status is; InvalidChange when it is outside the limits."""
+    return accept(host, UNIT, unit_id, STATUS_CHANGED, {"status": status}, key, None, None, source)
+
+
+def details_change(*, host: str, unit_id: str, name: str, property_id: str | None, key: str, source: str) -> Acceptable:
+    """The change that a unit's details are; InvalidChange when they are outside the limits."""
+    payload = {"name": name, "property_id": property_id}
+    return accept(host, UNIT, unit_id, DETAILS_CHANGED, payload, key, None, None, source)
 
 
 def record_details(
-    connection: Connection,
-    *,
-    host: str,
-    unit_id: str,
-    name: str,
-    property_id: str | None,
-    status: str | None,
-    key: str,
-    source: str,
+    connection: Connection, details: Acceptable, status: Acceptable | None, *, key_is_new: bool
 ) -> list[RecordedChange]:
-    """The change that a unit's details are, and one more for its status when that is given; both or none.
+    """Record a unit's details, and its status when that is given; both or none.
 
-    Raises IdempotencyConflict also when the key was used for the same details with or without a status.
+    `status` has the key of `details` and :data:`STATUS_KEY_SUFFIX`. Raises IdempotencyConflict also when the key was
+    used for the same details with a status and now comes without, or the other way round.
     """
-    details = record_change(
-        connection,
-        host=host,
-        entity_type="unit",
-        entity_id=unit_id,
-        event_type=DETAILS_CHANGED,
-        payload={"name": name, "property_id": property_id},
-        idempotency_key=key,
-        source=source,
-    )
-    status_key = key + STATUS_KEY_SUFFIX
-    if details.duplicate and _is_known(connection, host, status_key) != (status is not None):
-        raise IdempotencyConflict(f"idempotency key {key} was used with another body; use a new key for a new change")
+    first = record_accepted(connection, details, look_for_schedule=not key_is_new)
+    status_key = details.idempotency_key + STATUS_KEY_SUFFIX
+    if first.duplicate and _is_known(connection, details.host, status_key) != (status is not None):
+        raise IdempotencyConflict(
+            f"idempotency key {details.idempotency_key} was used with another body; use a new key for a new change"
+        )
     if status is None:
-        return [details]
-    second = record_status(connection, host=host, unit_id=unit_id, status=status, key=status_key, source=source)
-    return [details, second]
+        return [first]
+    return [first, record_accepted(connection, status, look_for_schedule=not key_is_new)]
 
 
 def _is_known(connection: Connection, host: str, key: str) -> bool:
