@@ -1,0 +1,222 @@
+"""Trap 20: what MariaDB really does, and that the store's ways hold against it."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from sqlalchemy import insert, select, text
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import OperationalError, StatementError
+
+from oldhost_sync.store.engine import check_server, create_engine
+from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, UnsuitableServer
+from oldhost_sync.store.tables import alerts, units
+from oldhost_sync.store.transactions import error_code, run_in_transaction
+from tests.conformance.private_mariadb import PrivateMariaDB
+from tests.integration.store.writing import change_sql, recorded, rows
+
+pytestmark = pytest.mark.mariadb
+
+
+def test_trap_20_mariadb_deadlock_is_retried_as_a_whole_function(engine: Engine) -> None:
+    """Two transfers in opposite directions: after the deadlock both have happened, wholly, and once."""
+    change_sql(engine, "CREATE TABLE purses (id INT PRIMARY KEY, amount INT) ENGINE=InnoDB")
+    change_sql(engine, "INSERT INTO purses VALUES (1, 100), (2, 100)")
+    both_hold_one = threading.Barrier(2)
+    attempts: list[int] = []
+
+    def transfer(source: int, target: int) -> None:
+        first = True
+
+        def fn(connection: Connection) -> None:
+            nonlocal first
+            attempts.append(source)
+            connection.exec_driver_sql("UPDATE purses SET amount = amount - 10 WHERE id = %s", (source,))
+            if first:
+                first = False
+                both_hold_one.wait()
+            connection.exec_driver_sql("UPDATE purses SET amount = amount + 10 WHERE id = %s", (target,))
+
+        run_in_transaction(engine, fn)
+
+    with ThreadPoolExecutor(2) as threads:
+        for future in [threads.submit(transfer, 1, 2), threads.submit(transfer, 2, 1)]:
+            future.result()
+    assert len(attempts) == 3
+    assert [row["amount"] for row in rows(engine, "SELECT amount FROM purses ORDER BY id")] == [100, 100]
+
+
+def test_trap_20_mariadb_lock_wait_is_retried_until_the_lock_is_free(engine: Engine) -> None:
+    recorded(engine)
+    with engine.connect() as holder, ThreadPoolExecutor(1) as threads:
+        holder.exec_driver_sql("SELECT id FROM units FOR UPDATE")
+        waited = threading.Event()
+
+        def fn(connection: Connection) -> None:
+            connection.exec_driver_sql("SET SESSION innodb_lock_wait_timeout = 0")
+            connection.exec_driver_sql("UPDATE units SET name = 'x'")
+
+        def pause(_: float) -> None:
+            holder.rollback()
+            waited.set()
+
+        threads.submit(run_in_transaction, engine, fn, pause=pause).result()
+        assert waited.is_set()
+    assert rows(engine, "SELECT name FROM units") == [{"name": "x"}]
+
+
+def test_trap_20_mariadb_check_violation_is_error_4025_and_not_repeated(engine: Engine) -> None:
+    calls: list[int] = []
+
+    def fn(connection: Connection) -> None:
+        calls.append(1)
+        connection.execute(insert(units).values(host="h", id="1", state={}, sync_status="PERHAPS"))
+
+    with pytest.raises(OperationalError) as caught:
+        run_in_transaction(engine, fn)
+    assert error_code(caught.value) == 4025
+    assert "ck_units_sync_status" in str(caught.value)
+    assert calls == [1]
+
+
+def test_trap_20_mariadb_datetime_keeps_microseconds_and_utc(engine: Engine) -> None:
+    here = datetime(2026, 5, 1, 12, 30, 15, 123456, tzinfo=timezone(timedelta(hours=5, minutes=30)))
+    with engine.begin() as connection:
+        connection.execute(insert(units).values(host="h", id="1", state={}, sync_status="SYNCED", synced_at=here))
+        stored = connection.execute(text("SELECT CAST(synced_at AS CHAR) FROM units")).scalar_one()
+        assert stored == "2026-05-01 07:00:15.123456"
+        got = connection.execute(select(units.c.synced_at)).scalar_one()
+    assert got == here
+    assert got.utcoffset() == timedelta(0)
+
+
+def test_trap_20_mariadb_takes_no_time_without_a_zone(engine: Engine) -> None:
+    naive = datetime(2026, 5, 1)  # noqa: DTZ001
+    with engine.begin() as connection, pytest.raises(StatementError, match="zone"):
+        connection.execute(insert(units).values(host="h", id="1", state={}, sync_status="SYNCED", synced_at=naive))
+
+
+def test_trap_20_mariadb_keys_compare_byte_by_byte(engine: Engine) -> None:
+    ids = ["Abc", "abc", "abc ", "äbc", "abс"]  # the last has a Cyrillic letter
+    answers = [recorded(engine, entity_id=each, idempotency_key=f"K{each.encode().hex()}") for each in ids]
+    assert len({answer.change_id for answer in answers}) == len(ids)
+    assert {row["id"] for row in rows(engine, "SELECT id FROM units")} == set(ids)
+    assert not recorded(engine, idempotency_key="key").duplicate
+    assert not recorded(engine, idempotency_key="KEY").duplicate
+    assert not recorded(engine, idempotency_key="key ").duplicate
+
+
+def test_trap_20_mariadb_counts_matched_rows_not_changed_ones(engine: Engine) -> None:
+    recorded(engine)
+    with engine.begin() as connection:
+        same = connection.exec_driver_sql("UPDATE units SET status = 'Clean' WHERE status = 'Clean'")
+        assert same.rowcount == 1
+
+
+def test_trap_20_mariadb_claim_with_skip_locked_blocks_no_producer_under_read_committed(engine: Engine) -> None:
+    recorded(engine, entity_id="a")
+    with engine.connect() as claimer:
+        claimer.exec_driver_sql(
+            "SELECT id FROM outbox_events WHERE relayed_at IS NULL ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED"
+        )
+        recorded(engine, entity_id="b")
+    assert rows(engine, "SELECT COUNT(*) AS n FROM outbox_events") == [{"n": 2}]
+
+
+def test_every_session_keeps_the_stores_rules(engine: Engine) -> None:
+    (session,) = rows(
+        engine,
+        "SELECT @@session.time_zone AS zone, @@session.tx_isolation AS isolation, @@session.sql_mode AS mode, "
+        "@@session.max_statement_time AS longest, @@session.autocommit AS autocommit",
+    )
+    assert session["zone"] == "+00:00"
+    assert session["isolation"] == "READ-COMMITTED"
+    assert "STRICT_TRANS_TABLES" in session["mode"]
+    assert 0 < session["longest"] < 10
+    assert session["autocommit"] == 0
+
+
+def test_too_long_a_text_is_an_error_and_never_cut_silently(engine: Engine) -> None:
+    with engine.begin() as connection, pytest.raises(Exception, match="too long"):
+        connection.execute(insert(alerts).values(host="h", kind="x" * 65, severity="info", message="", dedupe_key="k"))
+
+
+def test_a_statement_that_takes_too_long_ends_as_an_unavailable_database(
+    server: PrivateMariaDB, engine: Engine
+) -> None:
+    quick = create_engine(server.url(str(engine.url.database)), statement_seconds=0.2)
+    with pytest.raises(DatabaseUnavailable, match="too long"):
+        run_in_transaction(quick, lambda connection: connection.exec_driver_sql("SELECT SLEEP(30)"))
+    quick.dispose()
+
+
+def test_a_connection_killed_at_commit_leaves_the_outcome_uncertain(engine: Engine) -> None:
+    """The server is told to end the session after the last statement, so COMMIT never gets its answer."""
+
+    def fn(connection: Connection) -> None:
+        connection_id = connection.exec_driver_sql("SELECT CONNECTION_ID()").scalar_one()
+        with engine.connect() as killer:
+            killer.exec_driver_sql(f"KILL {connection_id}")
+
+    with pytest.raises(CommitUncertain):
+        run_in_transaction(engine, fn)
+
+
+def test_a_connection_killed_between_transactions_is_replaced_unnoticed(engine: Engine) -> None:
+    with engine.connect() as connection:
+        connection_id = connection.exec_driver_sql("SELECT CONNECTION_ID()").scalar_one()
+    admin = create_engine(str(engine.url.render_as_string(hide_password=False)))
+    with admin.connect() as killer:
+        killer.exec_driver_sql(f"KILL {connection_id}")
+    admin.dispose()
+    assert recorded(engine).change_id
+
+
+@pytest.mark.parametrize("ending", [None, KeyboardInterrupt])
+def test_a_connection_goes_back_to_the_pool_without_its_transaction(
+    engine: Engine, ending: type[BaseException] | None
+) -> None:
+    def use() -> None:
+        with engine.connect() as connection:
+            connection.exec_driver_sql(
+                "INSERT INTO units (host, id, state, sync_status) VALUES ('h', '1', '{}', 'SYNCED')"
+            )
+            if ending is not None:
+                raise ending
+
+    if ending is None:
+        use()
+    else:
+        with pytest.raises(ending):
+            use()
+    with engine.connect() as connection:
+        connection.commit()
+    assert rows(engine, "SELECT id FROM units") == []
+
+
+def test_a_server_that_forgets_commits_is_refused(server: PrivateMariaDB, engine: Engine) -> None:
+    check_server(engine)
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
+        try:
+            with pytest.raises(UnsuitableServer, match="innodb_flush_log_at_trx_commit is 2; set it to 1"):
+                check_server(engine)
+        finally:
+            cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+
+
+def test_an_absent_server_is_unavailable_at_once() -> None:
+    engine = create_engine("mysql://root@127.0.0.1:1/sync")
+    with pytest.raises(DatabaseUnavailable):
+        check_server(engine)
+    with pytest.raises(DatabaseUnavailable):
+        recorded(engine)
+
+
+def test_the_databases_clock_is_utc(engine: Engine) -> None:
+    (row,) = rows(engine, "SELECT UTC_TIMESTAMP(6) AS utc, CURRENT_TIMESTAMP(6) AS now")
+    assert row["utc"] == row["now"]
+    assert abs(row["utc"].replace(tzinfo=UTC) - datetime.now(UTC)) < timedelta(minutes=1)

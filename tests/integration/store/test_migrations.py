@@ -1,0 +1,130 @@
+"""The migrations make exactly the tables of store/tables.py, one at a time and again after a crash."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy.engine import Engine, make_url
+
+from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.errors import DatabaseUnavailable, UnsuitableServer
+from oldhost_sync.store.migrating import (
+    GRANTS_OF_THE_MIGRATION,
+    GRANTS_OF_THE_ROLES,
+    check_schema,
+    migrate,
+    newest_revision,
+)
+from oldhost_sync.store.outbox import claim_batch, mark_relayed
+from oldhost_sync.store.rules import DEFAULT_RULES
+from oldhost_sync.store.tables import metadata
+from tests.conformance.private_mariadb import PrivateMariaDB
+from tests.integration.store.writing import HOST, change_sql, recorded, rows
+
+pytestmark = pytest.mark.mariadb
+
+
+@pytest.fixture
+def empty(server: PrivateMariaDB) -> str:
+    """The address of a database without tables."""
+    name = f"m_{uuid.uuid4().hex[:12]}"
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name} CHARACTER SET latin1")
+    return server.url(name)
+
+
+@pytest.fixture
+def migrated(empty: str) -> Iterator[Engine]:
+    migrate(empty)
+    engine = create_engine(empty)
+    yield engine
+    engine.dispose()
+
+
+def definitions(engine: Engine) -> dict[str, list[str]]:
+    """Each table as the server describes it, line by line, in no particular order of its indexes."""
+    with engine.connect() as connection:
+        return {
+            name: sorted(
+                line.strip().rstrip(",")
+                for line in connection.exec_driver_sql(f"SHOW CREATE TABLE {name}").one()[1].splitlines()
+            )
+            for name in metadata.tables
+        }
+
+
+def test_migrations_equal_tables(migrated: Engine, engine: Engine) -> None:
+    assert definitions(migrated) == definitions(engine)
+    with migrated.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_migrating_again_changes_nothing(migrated: Engine) -> None:
+    change_sql(migrated, "UPDATE event_rules SET priority_class = 'TXN' WHERE event_type = 'rate_changed'")
+    before = definitions(migrated)
+    assert migrate(migrated.url.render_as_string(hide_password=False)) == newest_revision()
+    assert definitions(migrated) == before
+    found = rows(migrated, "SELECT priority_class FROM event_rules WHERE event_type = 'rate_changed'")
+    assert found == [{"priority_class": "TXN"}]
+
+
+def test_a_migration_that_was_killed_half_way_is_finished_by_the_next(migrated: Engine) -> None:
+    wanted = definitions(migrated)
+    change_sql(migrated, "DELETE FROM alembic_version")
+    change_sql(migrated, "DROP TABLE alerts")
+    change_sql(migrated, "DROP INDEX ix_outbox_events_key ON outbox_events")
+    migrate(migrated.url.render_as_string(hide_password=False))
+    assert definitions(migrated) == wanted
+
+
+def test_two_migrations_at_once_do_not_collide(empty: str) -> None:
+    with ThreadPoolExecutor(3) as threads:
+        futures = [threads.submit(migrate, empty) for _ in range(3)]
+        assert {future.result() for future in futures} == {newest_revision()}
+
+
+def test_the_default_rules_are_rows_for_every_host(empty: str) -> None:
+    migrate(empty, hosts=("oldhost", "second"))
+    engine = create_engine(empty)
+    found = rows(engine, "SELECT host, COUNT(*) AS rules FROM event_rules GROUP BY host ORDER BY host")
+    engine.dispose()
+    assert found == [{"host": host, "rules": len(DEFAULT_RULES)} for host in ("oldhost", "second")]
+
+
+def test_a_schema_that_is_not_ours_is_refused_with_the_command_to_run(empty: str) -> None:
+    engine = create_engine(empty)
+    with pytest.raises(UnsuitableServer, match="oldhost-sync migrate"):
+        check_schema(engine)
+    migrate(empty)
+    check_schema(engine)
+    engine.dispose()
+
+
+def test_an_absent_database_is_said_clearly() -> None:
+    with pytest.raises(DatabaseUnavailable):
+        migrate("mysql://root@127.0.0.1:1/sync")
+
+
+def test_the_roles_need_no_more_than_the_documented_grants(server: PrivateMariaDB, empty: str) -> None:
+    database = make_url(empty).database
+    with server.connect() as root, root.cursor() as cursor:
+        for user, grants in (("migrator", GRANTS_OF_THE_MIGRATION), ("app", GRANTS_OF_THE_ROLES)):
+            cursor.execute(f"CREATE OR REPLACE USER {user}@localhost IDENTIFIED BY 'pw'")
+            cursor.execute(f"GRANT {grants} ON {database}.* TO {user}@localhost")
+        cursor.execute("FLUSH PRIVILEGES")
+    migrate(empty.replace("root@", "migrator:pw@"))
+    engine = create_engine(empty.replace("root@", "app:pw@"))
+    change_id = recorded(engine, idempotency_key="k").change_id
+    assert change_id is not None
+    with engine.begin() as connection:
+        assert [ref.change_id for ref in claim_batch(connection, HOST, 10)] == [change_id]
+        mark_relayed(connection, [change_id])
+    with pytest.raises(Exception, match="denied"):
+        change_sql(engine, "DROP TABLE units")
+    engine.dispose()

@@ -1,0 +1,192 @@
+"""Claims, pages, counts and books of the outbox."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy.engine import Engine
+
+from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.store import outbox
+from tests.integration.store.writing import HOST, change_sql, recorded, rows
+
+pytestmark = pytest.mark.mariadb
+
+
+def claim(engine: Engine, limit: int = 100, *, emergencies_only: bool = False) -> list[int]:
+    with engine.connect() as connection:
+        refs = outbox.claim_batch(connection, HOST, limit, emergencies_only=emergencies_only)
+    return [ref.change_id for ref in refs]
+
+
+def mark(engine: Engine, ids: list[int]) -> int:
+    with engine.begin() as connection:
+        return outbox.mark_relayed(connection, ids)
+
+
+def write(engine: Engine, unit: str, event_type: str = "unit_status_changed") -> int:
+    change_id = recorded(engine, entity_id=unit, event_type=event_type, payload={}).change_id
+    assert change_id is not None
+    return change_id
+
+
+def test_a_claim_is_the_oldest_of_all_classes_in_id_order(engine: Engine) -> None:
+    kinds = ["unit_status_changed", "booking_created", "guest_locked_out"] * 3
+    ids = [write(engine, f"u{number}", kind) for number, kind in enumerate(kinds)]
+    assert claim(engine, 5) == ids[:5]
+    assert claim(engine) == ids
+
+
+def test_a_claim_locks_nothing_and_is_repeated_until_marked(engine: Engine) -> None:
+    ids = [write(engine, "a"), write(engine, "b")]
+    assert claim(engine) == claim(engine) == ids
+    assert mark(engine, ids[:1]) == 1
+    assert claim(engine) == ids[1:]
+    assert mark(engine, ids) == 1
+    assert mark(engine, []) == 0
+    assert claim(engine) == []
+
+
+def test_a_mark_that_stands_is_not_moved(engine: Engine) -> None:
+    ids = [write(engine, "a")]
+    mark(engine, ids)
+    before = rows(engine, "SELECT relayed_at FROM outbox_events")
+    mark(engine, ids)
+    assert rows(engine, "SELECT relayed_at FROM outbox_events") == before
+
+
+def test_an_emergency_brings_only_its_own_entitys_older_changes(engine: Engine) -> None:
+    older = write(engine, "x")
+    write(engine, "y")
+    booking = write(engine, "x", "booking_created")
+    emergency = write(engine, "x", "guest_locked_out")
+    write(engine, "x")
+    assert claim(engine, emergencies_only=True) == [older, booking, emergency]
+
+
+def test_two_emergencies_of_one_entity_bring_each_change_once(engine: Engine) -> None:
+    ids = [
+        write(engine, "x"),
+        write(engine, "x", "guest_locked_out"),
+        write(engine, "x"),
+        write(engine, "x", "lock_emergency"),
+    ]
+    assert claim(engine, emergencies_only=True) == ids
+    assert claim(engine, 1, emergencies_only=True) == ids[:2]
+
+
+def test_no_emergency_no_claim(engine: Engine) -> None:
+    write(engine, "x")
+    assert claim(engine, emergencies_only=True) == []
+
+
+def test_what_has_a_fate_is_never_claimed(engine: Engine) -> None:
+    write(engine, "x")
+    change_sql(engine, "UPDATE outbox_events SET processed_at = UTC_TIMESTAMP(6), outcome = 'SUPERSEDED'")
+    assert claim(engine) == []
+
+
+def test_pages_of_outstanding_changes_cover_all_once(engine: Engine) -> None:
+    ids = [write(engine, f"u{number}") for number in range(7)]
+    mark(engine, ids[:6])
+    change_sql(
+        engine, f"UPDATE outbox_events SET processed_at = UTC_TIMESTAMP(6), outcome = 'NO_OP' WHERE id = {ids[2]}"
+    )
+    found: list[int] = []
+    after, more = 0, True
+    with engine.connect() as connection:
+        while more:
+            page = outbox.outstanding_page(connection, HOST, after, 2)
+            found += [ref.change_id for ref in page.refs]
+            after, more = page.last_id, page.more
+    assert found == [each for each in ids[:6] if each != ids[2]]
+
+
+def test_the_sweep_leaves_what_was_relayed_just_now_alone(engine: Engine) -> None:
+    ids = [write(engine, "a"), write(engine, "b")]
+    mark(engine, ids)
+    change_sql(
+        engine,
+        f"UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6) - INTERVAL 10 SECOND WHERE id = {ids[1]}",
+    )
+    with engine.connect() as connection:
+        page = outbox.outstanding_page(connection, HOST, 0, 10, quiet_ms=5000)
+    assert [ref.change_id for ref in page.refs] == [ids[1]]
+    assert not page.more
+
+
+def test_an_empty_page_keeps_its_place(engine: Engine) -> None:
+    with engine.connect() as connection:
+        assert outbox.outstanding_page(connection, HOST, 41, 10) == outbox.Page([], 41, more=False)
+
+
+def test_entities_with_dead_letters_are_held_each_with_its_own(engine: Engine) -> None:
+    ids = [write(engine, unit) for unit in ("x", "y", "x", "z")]
+    change_sql(
+        engine,
+        "UPDATE outbox_events SET processed_at = UTC_TIMESTAMP(6), outcome = 'DEAD' WHERE entity_id IN ('x', 'z')",
+    )
+    with engine.connect() as connection:
+        assert outbox.held_entities(connection, HOST) == [("unit", "x", [ids[0], ids[2]]), ("unit", "z", [ids[3]])]
+
+
+def test_counts_tell_classes_and_oldest_apart(engine: Engine) -> None:
+    first = write(engine, "a")
+    write(engine, "b")
+    emergency = write(engine, "c", "guest_locked_out")
+    mark(engine, [first])
+    with engine.connect() as connection:
+        counts = outbox.counts(connection, HOST)
+        assert outbox.unprocessed_up_to(connection, HOST, 10) == 1
+    assert (counts.unrelayed_total, counts.unprocessed_total) == (2, 1)
+    assert counts.unrelayed[PriorityClass.EMERGENCY].changes == 1
+    assert counts.unrelayed[PriorityClass.TXN] == outbox.ClassCount()
+    oldest = counts.unrelayed[PriorityClass.EMERGENCY].oldest_at
+    (row,) = rows(engine, f"SELECT created_at FROM outbox_events WHERE id = {emergency}")
+    assert oldest is not None
+    assert oldest.replace(tzinfo=None) == row["created_at"]
+
+
+def test_counting_stops_at_the_limit(engine: Engine) -> None:
+    mark(engine, [write(engine, f"u{number}") for number in range(5)])
+    with engine.connect() as connection:
+        assert outbox.unprocessed_up_to(connection, HOST, 3) == 3
+
+
+def test_the_books_balance_and_leave_refused_submissions_out(engine: Engine) -> None:
+    outcomes = ["APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "REFUSED"]
+    for number, outcome in enumerate(outcomes):
+        change_id = write(engine, f"u{number}")
+        change_sql(
+            engine,
+            f"UPDATE outbox_events SET processed_at = UTC_TIMESTAMP(6), outcome = '{outcome}' WHERE id = {change_id}",
+        )
+    bound = write(engine, "bound")
+    write(engine, "waiting")
+    change_sql(
+        engine,
+        "INSERT INTO nonce_requests (host, nonce, idempotency_key, change_id, epoch, body, status) "
+        f"VALUES ('oldhost', 1, 'k', {bound}, 1, '{{}}', 'SENT')",
+    )
+    with engine.connect() as connection:
+        books = outbox.books(connection, HOST)
+    assert books.balance
+    assert (books.accepted, books.waiting, books.in_flight, books.refused) == (8, 1, 1, 1)
+
+
+def test_claims_read_an_index_in_order_and_sort_no_backlog(engine: Engine) -> None:
+    change_sql(
+        engine,
+        "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+        "priority_class, relayed_at, processed_at, outcome) SELECT 'oldhost', CONCAT('k', seq), '', 'unit', seq, 'e', "
+        "'{}', 'LWW', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), 'APPLIED' FROM seq_1_to_20000",
+    )
+    for number in range(3):
+        write(engine, f"u{number}")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("FLUSH STATUS")
+        outbox.claim_batch(connection, HOST, 500)
+        outbox.claim_batch(connection, HOST, 500, emergencies_only=True)
+        outbox.outstanding_page(connection, HOST, 0, 500)
+        outbox.unprocessed_up_to(connection, HOST, 100)
+        read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
+    assert sum(int(value) for _, value in read) < 200
