@@ -1,0 +1,25 @@
+"""What if: the writer's own machine on a virtual clock against a model of OldHost, beside what an oracle could reach.
+
+Imports nothing of ours but the policy, so what it predicts is what runs.
+"""
+
+from __future__ import annotations
+
+from oldhost_sync.planner.oracle import Bounds, bounds
+from oldhost_sync.planner.plan import Plan, Sample, quantile
+from oldhost_sync.planner.rehearsal import Pace, rehearse
+from oldhost_sync.planner.scenario import Arrival, Scenario, ScenarioError, arrivals
+
+__all__ = [
+    "Arrival",
+    "Bounds",
+    "Pace",
+    "Plan",
+    "Sample",
+    "Scenario",
+    "ScenarioError",
+    "arrivals",
+    "bounds",
+    "quantile",
+    "rehearse",
+]

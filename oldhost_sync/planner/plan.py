@@ -1,0 +1,106 @@
+"""The plan: what a rehearsal measured, as figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from oldhost_sync.planner.oracle import Bounds
+from oldhost_sync.planner.scenario import Scenario
+from oldhost_sync.policy.changes import PriorityClass
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The state at one instant: operations ready to go, held back by the debounce, sent so far; whether a ban runs."""
+
+    at_ms: int
+    ready: int
+    debounced: int
+    sent: int
+    banned: bool
+
+
+@dataclass
+class Plan:
+    """What would happen. Ages and latencies are ms from acceptance to OldHost's answer, `drained_ms` is from the start.
+
+    `drained` False: given up long after the scenario's end, it drains too slowly or never · `oldest_ms`: age of the oldest
+    change when it reached OldHost (for a key: of the first one it stands for) · `lost_ms`: time OldHost waited for us while
+    something could have gone · `alerts`: how often each kind was raised.
+    `emergencies_outside_ban_ms`: those that the ban did not touch.
+    """
+
+    scenario: Scenario
+    bounds: Bounds
+    drained: bool = True
+    drained_ms: int = 0
+    superseded: int = 0
+    busy_ms: float = 0.0
+    lost_ms: float = 0.0
+    oldest_ms: int = 0
+    backlog_max: int = 0
+    by_class: dict[PriorityClass, int] = field(default_factory=lambda: dict.fromkeys(PriorityClass, 0))
+    emergencies_ms: list[int] = field(default_factory=list)
+    emergencies_outside_ban_ms: list[int] = field(default_factory=list)
+    alerts: dict[str, int] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+
+    @property
+    def operations(self) -> int:
+        return sum(self.by_class.values())
+
+    @property
+    def busy_share(self) -> float:
+        """Of the whole time until drained."""
+        return self.busy_ms / self.drained_ms if self.drained_ms else 0.0
+
+    @property
+    def busy_share_of_backlog(self) -> float:
+        """Of the time in which something could go."""
+        return self.busy_ms / (self.busy_ms + self.lost_ms) if self.busy_ms else 1.0
+
+    @property
+    def operations_ratio(self) -> float:
+        return self.operations / self.bounds.operations
+
+    @property
+    def drained_ratio(self) -> float:
+        return self.drained_ms / self.bounds.drained_ms if self.bounds.drained_ms else 1.0
+
+    def figures(self) -> dict[str, Any]:
+        """Everything but the picture, as JSON values; times in seconds."""
+        return {
+            "changes": self.scenario.changes,
+            "operations": self.operations,
+            "operations_by_class": {cls.value: count for cls, count in self.by_class.items()},
+            "operations_lower_bound": self.bounds.operations,
+            "operations_ratio": round(self.operations_ratio, 4),
+            "superseded": self.superseded,
+            "drained": self.drained,
+            "drained_s": self.drained_ms / 1000,
+            "drained_lower_bound_s": self.bounds.drained_ms / 1000,
+            "drained_ratio": round(self.drained_ratio, 4),
+            "oldest_age_s": self.oldest_ms / 1000,
+            "backlog_max": self.backlog_max,
+            "busy_share": round(self.busy_share, 4),
+            "busy_share_of_backlog": round(self.busy_share_of_backlog, 4),
+            "emergency_s": _quantiles_s(self.emergencies_ms),
+            "emergency_outside_ban_s": _quantiles_s(self.emergencies_outside_ban_ms),
+            "alerts": self.alerts,
+        }
+
+
+def quantile(values: Sequence[float], part: float) -> float | None:
+    """The nearest-rank quantile; None when there are no values."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    rank = min(len(ordered), max(1, -int(-part * len(ordered) // 1)))
+    return ordered[rank - 1]
+
+
+def _quantiles_s(values_ms: Sequence[int]) -> dict[str, float | None]:
+    found = {name: quantile(values_ms, part) for name, part in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))}
+    return {name: None if value is None else value / 1000 for name, value in found.items()}

@@ -1,0 +1,237 @@
+"""The rehearsal: a scenario played to its end, machine against model, in virtual time. Nothing here waits or sends anything.
+
+Around the model of OldHost stand the product's own delays (:class:`Pace`), as measured on one machine; they matter only where
+OldHost is as fast as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from oldhost_sync.planner.host_model import HostModel
+from oldhost_sync.planner.oracle import bounds
+from oldhost_sync.planner.plan import Plan, Sample
+from oldhost_sync.planner.scenario import Arrival, Scenario, arrivals
+from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, Probe, RaiseAlert, Send, Sweep
+from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.coalescer import Waiting
+from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.writer_policy import WriterPolicy
+
+READS_TO_OPEN = 2  # "ask the expected nonce until two reads agree" (design §7)
+SAMPLES_MAX = 240  # points of the picture; with more, every second one is dropped
+# What has not drained after so many times the scenario's length is reported as not draining.
+GIVE_UP_AFTER_DURATIONS = 20
+GIVE_UP_AFTER_MS_MIN = 24 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What the product adds around OldHost, in ms: from acceptance to the writer, to a worker, and back from it."""
+
+    relay_ms: int = 300
+    relay_emergency_ms: int = 100
+    dispatch_ms: int = 50
+    report_ms: int = 50
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A send under way, with what will be reported of it."""
+
+    action: Send
+    fates: list[Fate] = field(default_factory=list)
+    banned: bool = False
+
+
+@dataclass(slots=True)
+class _Wake:
+    pass
+
+
+_Event = Arrival | _Sent | _Wake | OpenSession | CloseSession | Probe | Sweep
+
+
+def rehearse(scenario: Scenario, pace: Pace | None = None, changes: Sequence[Arrival] | None = None) -> Plan:
+    """Play the scenario until everything accepted has reached OldHost. `changes`: these instead of the scenario's own."""
+    return _Rehearsal(scenario, pace or Pace(), arrivals(scenario) if changes is None else changes).run()
+
+
+class _Rehearsal:
+    def __init__(self, scenario: Scenario, pace: Pace, changes: Sequence[Arrival]) -> None:
+        self._pace = pace
+        self._host = HostModel(scenario)
+        self._machine = _machine(scenario)
+        opening_ms = READS_TO_OPEN * scenario.latency_ms
+        self._plan = Plan(
+            scenario, bounds(changes, scenario.latency_ms, self._host.ban, opening_ms=opening_ms), drained=False
+        )
+        self._now_ms = 0
+        self._events: list[tuple[float, int, _Event]] = []
+        self._pushed = 0
+        self._woken_at_ms: int | None = None
+        self._to_arrive = len(changes)
+        self._nonce = 0
+        self._bound: list[ChangeRef] = []
+        self._ended_ms = 0.0
+        self._sample_ms = max(1.0, 2 * scenario.duration_s * 1000 / SAMPLES_MAX)
+        self._give_up_ms = max(GIVE_UP_AFTER_MS_MIN, GIVE_UP_AFTER_DURATIONS * scenario.duration_s * 1000)
+        for change in changes:
+            self._push(change.at_ms + self._relay_ms(change.priority_class), change)
+
+    def run(self) -> Plan:
+        self._decide()
+        while self._events and not self._is_drained() and self._now_ms < self._give_up_ms:
+            self._step()
+        plan = self._plan
+        plan.drained = self._is_drained()
+        plan.drained_ms = round(self._ended_ms)
+        plan.busy_ms = self._host.busy_ms
+        plan.superseded = self._machine.counters.superseded
+        return plan
+
+    # ---------------------------------------------------------------------------------------------------------- events
+
+    def _push(self, at_ms: float, event: _Event) -> None:
+        self._pushed += 1
+        heappush(self._events, (at_ms, self._pushed, event))
+
+    def _step(self) -> None:
+        at_ms, _, event = heappop(self._events)
+        self._sample_until(at_ms)
+        self._now_ms = max(self._now_ms, -int(-at_ms // 1))
+        match event:
+            case Arrival():
+                self._to_arrive -= 1
+                self._machine.enqueue([event.ref], self._now_ms)
+            case _Sent():
+                self._report(event)
+            case OpenSession():
+                self._opened(event)
+            case CloseSession():
+                self._machine.closed()
+            case Probe():
+                self._machine.probed(session_open=True, now_ms=self._now_ms)
+            case Sweep():
+                self._machine.swept([], 0, more=False, now_ms=self._now_ms)
+            case _Wake():
+                self._woken_at_ms = None
+        self._decide()
+
+    def _decide(self) -> None:
+        for action in self._machine.decide(self._now_ms):
+            self._act(action)
+        wake_at_ms = self._machine.wake_at_ms()
+        if wake_at_ms is not None and (self._woken_at_ms is None or wake_at_ms < self._woken_at_ms):
+            self._woken_at_ms = max(wake_at_ms, self._now_ms + 1)
+            self._push(self._woken_at_ms, _Wake())
+
+    def _act(self, action: Action) -> None:
+        there_ms = self._now_ms + self._pace.dispatch_ms
+        match action:
+            case Send():
+                self._send(action, there_ms)
+            case OpenSession():
+                self._push(self._host.ask(there_ms, reads=READS_TO_OPEN) + self._pace.report_ms, action)
+            case Probe():
+                self._push(self._host.ask(there_ms, reads=1) + self._pace.report_ms, action)
+            case CloseSession() | Sweep():
+                self._push(there_ms + self._pace.report_ms, action)
+            case RaiseAlert() if not action.close:
+                self._plan.alerts[action.kind] = self._plan.alerts.get(action.kind, 0) + 1
+
+    # ------------------------------------------------------------------------------------------------------ the session
+
+    def _send(self, action: Send, there_ms: float) -> None:
+        sent = _Sent(action)
+        for change_id in action.change_ids:
+            entry = self._machine.in_flight.get(change_id)
+            assert entry is not None, "the machine holds what it sends"
+            if sent.banned:
+                sent.fates.append(Fate(change_id, WAITING))
+                continue
+            start_ms, end_ms, sent.banned = self._host.serve(there_ms)
+            if sent.banned:
+                sent.fates.append(Fate(change_id, WAITING if self._bound else BOUND))
+                self._bound = self._bound or [entry.ref]
+                continue
+            self._nonce += 1
+            self._bound = [ref for ref in self._bound if ref.change_id != change_id]
+            sent.fates.append(Fate(change_id, Outcome.APPLIED.value, self._nonce))
+            self._applied(entry, start_ms, end_ms)
+        self._push(self._host.free_at_ms + self._pace.report_ms, sent)
+
+    def _report(self, sent: _Sent) -> None:
+        self._machine.reported(
+            sent.action.batch,
+            sent.fates,
+            session_open=not sent.banned,
+            service_ms=self._plan.scenario.latency_ms,
+            banned_ms=self._host.ban_left_ms(self._now_ms) if sent.banned else 0,
+            now_ms=self._now_ms,
+        )
+
+    def _opened(self, action: OpenSession) -> None:
+        left_ms = self._host.ban_left_ms(self._now_ms)
+        if left_ms:
+            self._machine.told_to_wait(left_ms, "ban", self._now_ms)
+            return
+        bound = [ref.change_id for ref in self._bound]
+        fates = [Fate(one, BOUND if one in bound else WAITING) for one in action.unsettled]
+        epoch = self._machine.session.epoch + 1
+        self._machine.opened(epoch, "", self._nonce + 1, fates, self._bound, more_bound=False, now_ms=self._now_ms)
+
+    # --------------------------------------------------------------------------------------------------------- measuring
+
+    def _applied(self, entry: Waiting, start_ms: float, end_ms: float) -> None:
+        plan, ref = self._plan, entry.ref
+        plan.by_class[ref.priority_class] += 1
+        plan.oldest_ms = max(plan.oldest_ms, round(end_ms - entry.first_at_ms))
+        could_go_ms = entry.due_at_ms + self._relay_ms(ref.priority_class)
+        if could_go_ms < self._ended_ms and not self._spans_ban(start_ms):
+            plan.lost_ms += start_ms - self._ended_ms
+        self._ended_ms = end_ms
+        if ref.priority_class is PriorityClass.EMERGENCY:
+            latency_ms = round(end_ms - ref.accepted_at_ms)
+            plan.emergencies_ms.append(latency_ms)
+            ban = self._host.ban
+            if ban is None or end_ms <= ban[0] or ref.accepted_at_ms >= ban[1]:
+                plan.emergencies_outside_ban_ms.append(latency_ms)
+
+    def _spans_ban(self, start_ms: float) -> bool:
+        return self._host.ban is not None and self._ended_ms <= self._host.ban[1] <= start_ms
+
+    def _sample_until(self, at_ms: float) -> None:
+        coalescer, samples = self._machine.coalescer, self._plan.samples
+        self._plan.backlog_max = max(self._plan.backlog_max, len(coalescer.waiting))
+        while len(samples) * self._sample_ms <= at_ms:
+            debounced = coalescer.debounced_count
+            now_ms = round(len(samples) * self._sample_ms)
+            banned = self._host.ban_left_ms(now_ms) > 0
+            ready = len(coalescer.waiting) - debounced
+            samples.append(Sample(now_ms, ready, debounced, self._plan.operations, banned))
+            if len(samples) > SAMPLES_MAX:
+                del samples[1::2]
+                self._sample_ms *= 2
+
+    def _relay_ms(self, cls: PriorityClass) -> int:
+        return self._pace.relay_emergency_ms if cls is PriorityClass.EMERGENCY else self._pace.relay_ms
+
+    def _is_drained(self) -> bool:
+        machine = self._machine
+        return not (self._to_arrive or machine.coalescer.waiting or machine.coalescer.held_count or machine.in_flight)
+
+
+def _machine(scenario: Scenario) -> Machine:
+    policy = WriterPolicy(
+        debounce_ms=round(scenario.debounce_s * 1000),
+        max_wait_ms=round(scenario.max_wait_s * 1000),
+        txn_per_lww=scenario.txn_per_lww,
+        ban_ms=round(scenario.ban_s * 1000),
+    )
+    machine = Machine(policy, 0)
+    machine.load.service_ms = max(scenario.latency_ms, 0.1)
+    machine.finish_loading(0)
+    return machine

@@ -1,0 +1,189 @@
+"""A scenario: how many changes of what kind arrive when. The same seed gives the same arrivals, to the planner and to the demo.
+
+LWW changes come in episodes, as a house's work does: a unit gets a few in a row (dirty, being cleaned, clean, inspected) and
+then none, so that 8,000 of them on 2,500 units can become 2,500 operations (brief, "The arithmetic of the peak"). Two thirds of
+the TXN changes are about bookings, which are entities of their own; the rest and the emergencies are about units in service.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, PriorityClass
+
+# A unit's next LWW change comes after about this share of the debounce: well inside it, as episodes are.
+EPISODE_GAP_IN_DEBOUNCES = 0.2
+# Bookings per unit-bound TXN change: two of three TXN changes are about a booking.
+BOOKING_SHARE = 2 / 3
+# Every tenth unit's LWW changes are rates, so that two event types coalesce beside each other.
+RATE_EVERY = 10
+CHANGES_MAX = 500_000  # memory: some 0.5 KB each while planning
+UNITS_MAX = 500_000
+
+UNIT_TXN_TYPES = ("checked_in", "checked_out", "door_code_changed")
+BOOKING_TYPES = ("booking_created", "booking_cancelled")
+
+
+class ScenarioError(Exception):
+    """The scenario makes no sense; the message says which figure and why. The planner's user mends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """The peak of the brief by default. `bursts` bursts of `burst_changes` at `burst_per_s` each are part of `changes`.
+
+    `ban_at_s` None: no ban. `latency_ms`: OldHost's time per request.
+    """
+
+    units: int = 2_500
+    changes: int = 10_000
+    emergency_share: float = 0.02
+    txn_share: float = 0.18
+    duration_s: float = 1_800.0
+    bursts: int = 4
+    burst_changes: int = 600
+    burst_per_s: float = 300.0
+    ban_at_s: float | None = None
+    ban_s: float = 900.0
+    latency_ms: float = 400.0
+    debounce_s: float = 120.0
+    max_wait_s: float = 600.0
+    txn_per_lww: int = 3
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        for name, wrong, why in self._problems():
+            if wrong:
+                raise ScenarioError(f"{name} is {getattr(self, name)}: {why}")
+
+    def _problems(self) -> Iterator[tuple[str, bool, str]]:
+        yield "units", not 1 <= self.units <= UNITS_MAX, f"it must be from 1 to {UNITS_MAX:,}"
+        yield "changes", not 1 <= self.changes <= CHANGES_MAX, f"it must be from 1 to {CHANGES_MAX:,}"
+        for name in ("emergency_share", "txn_share"):
+            yield name, not 0 <= getattr(self, name) <= 1, "a share is from 0 to 1"
+        yield "txn_share", self.emergency_share + self.txn_share > 1, "with emergency_share it is more than 1"
+        for name in ("duration_s", "burst_per_s", "ban_s"):
+            yield name, not 0 < getattr(self, name) < 1e7, "it must be more than 0"
+        for name in ("latency_ms", "debounce_s"):
+            yield name, not 0 <= getattr(self, name) < 1e7, "it can't be negative"
+        yield "max_wait_s", self.max_wait_s < self.debounce_s, "it can't be less than debounce_s"
+        yield "txn_per_lww", self.txn_per_lww < 1, "it must be 1 or more"
+        yield "bursts", self.bursts < 0, "it can't be negative"
+        yield "burst_changes", self.bursts * self.burst_changes > self.changes, "the bursts are more than all changes"
+        length_s = self.burst_changes / self.burst_per_s
+        yield "burst_changes", self.bursts * length_s > self.duration_s, "the bursts last longer than duration_s"
+        yield "ban_at_s", self.ban_at_s is not None and self.ban_at_s < 0, "it can't be negative"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One change, accepted `at_ms` after the scenario's start. `number` counts from 1 and is its change id in the planner;
+    `step` counts the changes of its coalescing key from 0.
+    """
+
+    number: int
+    at_ms: int
+    priority_class: PriorityClass
+    entity_type: str
+    entity_id: str
+    event_type: str
+    step: int = 0
+
+    @property
+    def key(self) -> CoalescingKey:
+        return CoalescingKey(self.entity_type, self.entity_id, self.event_type)
+
+    @property
+    def ref(self) -> ChangeRef:
+        return ChangeRef(
+            self.number, self.priority_class, self.entity_type, self.entity_id, self.event_type, self.at_ms
+        )
+
+
+def arrivals(scenario: Scenario) -> list[Arrival]:
+    """All changes in the order of their arrival."""
+    chance = Random(scenario.seed)
+    instants = _instants(scenario, chance)
+    classes = _classes(scenario, chance)
+    episodes = _Episodes(scenario, classes.count(PriorityClass.LWW), chance)
+    made: list[Arrival] = []
+    steps: dict[CoalescingKey, int] = {}
+    for number, (at_ms, cls) in enumerate(zip(instants, classes, strict=True), start=1):
+        key = _subject(cls, number, episodes, scenario, chance)
+        made.append(Arrival(number, at_ms, cls, *key, step=steps.get(key, 0)))
+        steps[key] = steps.get(key, 0) + 1
+    return made
+
+
+def _instants(scenario: Scenario, chance: Random) -> list[int]:
+    """Bursts in the middle of equal parts of the time, the rest spread evenly at random."""
+    duration_ms = scenario.duration_s * 1000
+    instants: list[float] = []
+    for burst in range(scenario.bursts):
+        start_ms = duration_ms * (burst + 0.5) / scenario.bursts
+        start_ms = min(start_ms, duration_ms - 1000 * scenario.burst_changes / scenario.burst_per_s)
+        instants += [start_ms + 1000 * index / scenario.burst_per_s for index in range(scenario.burst_changes)]
+    instants += [chance.uniform(0, duration_ms) for _ in range(scenario.changes - len(instants))]
+    return sorted(int(at) for at in instants)
+
+
+def _classes(scenario: Scenario, chance: Random) -> list[PriorityClass]:
+    emergencies = round(scenario.changes * scenario.emergency_share)
+    txn = min(round(scenario.changes * scenario.txn_share), scenario.changes - emergencies)
+    classes = [PriorityClass.EMERGENCY] * emergencies + [PriorityClass.TXN] * txn
+    classes += [PriorityClass.LWW] * (scenario.changes - len(classes))
+    chance.shuffle(classes)
+    return classes
+
+
+class _Episodes:
+    """Whose LWW change comes next: as many units are at work at once as keep a unit's gap a fifth of the debounce."""
+
+    def __init__(self, scenario: Scenario, total: int, chance: Random) -> None:
+        self._chance = chance
+        self._total = total
+        rate_per_s = total / scenario.duration_s
+        self._at_work_max = max(1, round(rate_per_s * scenario.debounce_s * EPISODE_GAP_IN_DEBOUNCES))
+        self._at_work: deque[tuple[int, int]] = deque()
+        self._units = list(range(1, scenario.units + 1))
+        chance.shuffle(self._units)
+        self._begun = 0
+        self._given = 0
+
+    def next_unit(self) -> int:
+        while len(self._at_work) < self._at_work_max and self._given < self._total:
+            self._begin()
+        if self._chance.random() < 0.1:  # the order within a round varies a little
+            self._at_work.rotate(-1)
+        unit, left = self._at_work.popleft()
+        if left > 1:
+            self._at_work.append((unit, left - 1))
+        return unit
+
+    def _begin(self) -> None:
+        """Units begin in a random order, none a second time before all have, each with its share of changes, about."""
+        unit = self._units[self._begun % len(self._units)]
+        self._begun += 1
+        due = round(self._begun * self._total / len(self._units)) - self._given
+        varied = due if self._begun == len(self._units) else due + self._chance.choice((-1, 0, 0, 1))
+        length = max(1, min(varied, self._total - self._given))
+        self._given += length
+        self._at_work.append((unit, length))
+
+
+def _subject(cls: PriorityClass, number: int, episodes: _Episodes, scenario: Scenario, chance: Random) -> CoalescingKey:
+    if cls is PriorityClass.LWW:
+        unit = episodes.next_unit()
+        return CoalescingKey("unit", _unit_id(unit), "unit_status_changed" if unit % RATE_EVERY else "rate_changed")
+    if cls is PriorityClass.EMERGENCY:
+        return CoalescingKey("unit", _unit_id(chance.randint(1, scenario.units)), "guest_locked_out")
+    if chance.random() < BOOKING_SHARE:
+        return CoalescingKey("booking", f"B-{number:06}", chance.choice(BOOKING_TYPES))
+    return CoalescingKey("unit", _unit_id(chance.randint(1, scenario.units)), chance.choice(UNIT_TXN_TYPES))
+
+
+def _unit_id(unit: int) -> str:
+    return f"U-{unit:05}"
