@@ -1,0 +1,69 @@
+"""`python -m bench [--quick] [--only NAME …]`: measure, print, and write `bench/results/`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import time
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.measurements import MEASUREMENTS
+from bench.report import targets_table, to_markdown, write
+from bench.result import Result
+from bench.stage import ROOT, Stage
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="shorter and fewer rounds; a few minutes")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", choices=list(MEASUREMENTS), help="of " + ", ".join(MEASUREMENTS)
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for tables and pictures")
+    given = parser.parse_args()
+    began = time.monotonic()
+    results: list[Result] = []
+    with Stage(quick=given.quick) as stage:
+        for name in given.only or MEASUREMENTS:
+            results.append(_run(name, stage))
+            print(to_markdown(results[-1]), flush=True)
+    headline = _headline(given.quick, time.monotonic() - began)
+    write(results, given.results, headline)
+    print(targets_table([target for result in results for target in result.targets]))
+    print(headline)
+    return 1 if any(result.error for result in results) else 0
+
+
+def _run(name: str, stage: Stage) -> Result:
+    print(f"… {name}", file=sys.stderr, flush=True)
+    began = time.monotonic()
+    try:
+        result = MEASUREMENTS[name](stage)
+    except Exception as error:
+        traceback.print_exc()
+        result = Result(name, name, error=f"{type(error).__name__}: {error}")
+    result.seconds = time.monotonic() - began
+    return result
+
+
+def _headline(quick: bool, seconds: float) -> str:
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    return (
+        f"{'Quick run' if quick else 'Full run'} of {commit.stdout.strip() or 'an unknown commit'} at "
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {seconds / 60:.1f} min, on {os.cpu_count()} cores, "
+        f"Python {platform.python_version()}, load at the end {load}."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""Does the machine's work per operation stay the same as the backlog grows? Pure policy, one process, no IO.
+
+A backlog of ready and debounced keys is kept at its size: for each operation one change comes in, one is decided on, sent
+and reported, which is what the workflow does to the machine in production. Also: what 50,000 waiting keys weigh, in
+memory and as a snapshot, and how long a new run needs to take them over.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bench.processes import resident_mib
+from bench.result import Picture, Result, Series, median
+from bench.stage import Stage
+from oldhost_sync.policy import snapshot
+from oldhost_sync.policy.actions import OpenSession, Send
+from oldhost_sync.policy.changes import ChangeRef, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.writer_policy import WriterPolicy
+
+BACKLOGS = (100, 1_000, 10_000, 50_000)
+START_MS = 1_800_000_000_000
+STEP_MS = 400
+# In steady state the debounced are what came in during one debounce: some 40 keys at any backlog, the rest is ready.
+DEBOUNCE_MS = 20_000
+
+
+def measure(stage: Stage) -> Result:
+    result = Result(
+        "machine",
+        "Work per operation as the backlog grows",
+        conditions=[
+            "the pure machine in one process, no IO",
+            "mix 80 % LWW, 18 % TXN, 2 % EMERGENCY, one change in for each operation out, backlog held at its size",
+            "CPU of this process, collector's thresholds as in worker.py; median of three rounds",
+        ],
+    )
+    operations = 1_000 if stage.quick else 4_000
+    plain = {backlog: median([_cost_us(backlog, operations, seed) for seed in range(3)]) for backlog in BACKLOGS}
+    with worker_collector():
+        costs = {backlog: median([_cost_us(backlog, operations, seed) for seed in range(3)]) for backlog in BACKLOGS}
+    smallest = costs[BACKLOGS[0]]
+    result.table(
+        "CPU per operation",
+        ("waiting changes", "µs per operation", "ratio to 100", "µs with Python's own collector settings"),
+        [(backlog, cost, cost / smallest, plain[backlog]) for backlog, cost in costs.items()],
+    )
+    worst = max(abs(cost / smallest - 1) for cost in costs.values())
+    result.target("machine CPU per operation, 100 → 50,000 waiting: largest change", 100 * worst, "<=", 20, "%")
+    _measure_snapshot(result)
+    result.pictures.append(
+        Picture(
+            "machine",
+            "Machine CPU per operation",
+            "waiting changes (log)",
+            "µs",
+            [Series("µs per operation", [(float(backlog), cost) for backlog, cost in costs.items()])],
+            log_x=True,
+        )
+    )
+    return result
+
+
+def machine_with(backlog: int, seed: int = 1) -> tuple[Machine, random.Random]:
+    """A machine with an open session, a paused clock, and `backlog` waiting changes."""
+    machine = Machine(WriterPolicy(debounce_ms=DEBOUNCE_MS), START_MS)
+    machine.finish_loading(START_MS)
+    machine.sweep_at_ms = machine.probe_at_ms = START_MS * 2
+    chance = random.Random(seed)
+    ages = sorted((chance.randrange(backlog * STEP_MS) for _ in range(backlog)), reverse=True)
+    machine.enqueue((_ref(number, chance, START_MS - age) for number, age in enumerate(ages, start=1)), START_MS)
+    assert any(isinstance(action, OpenSession) for action in machine.decide(START_MS))
+    machine.opened(1, "queue", 1, [], [], False, START_MS)
+    machine.sweep_at_ms = machine.probe_at_ms = START_MS * 2
+    return machine, chance
+
+
+@contextmanager
+def worker_collector() -> Iterator[None]:
+    """The collector's thresholds that worker.py sets."""
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(50_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+
+
+def _cost_us(backlog: int, operations: int, seed: int) -> float:
+    machine, chance = machine_with(backlog, seed)
+    gc.collect()
+    now_ms, nonce, change_id = START_MS, 1, backlog
+    sends: list[Send] = [action for action in machine.decide(now_ms) if isinstance(action, Send)]
+    began = time.process_time()
+    for _ in range(operations):
+        now_ms += STEP_MS
+        change_id += 1
+        machine.enqueue([_ref(change_id, chance, now_ms)], now_ms)
+        send = sends.pop(0)
+        fates = [Fate(one, Outcome.APPLIED.value, nonce + index) for index, one in enumerate(send.change_ids)]
+        nonce += len(fates)
+        machine.reported(send.batch, fates, session_open=True, service_ms=400.0, banned_ms=0, now_ms=now_ms)
+        sends += [action for action in machine.decide(now_ms) if isinstance(action, Send)]
+        machine.wake_at_ms()
+    return (time.process_time() - began) / operations * 1e6
+
+
+def _ref(change_id: int, chance: random.Random, at_ms: int) -> ChangeRef:
+    draw = chance.random()
+    if draw < 0.8:
+        return ChangeRef(
+            change_id, PriorityClass.LWW, "unit", f"u-{change_id * 7919 % 1_000_003:06}", "unit_status_changed", at_ms
+        )
+    if draw < 0.98:
+        return ChangeRef(
+            change_id, PriorityClass.TXN, "unit", f"u-{change_id * 7919 % 1_000_003:06}", "booking_created", at_ms
+        )
+    return ChangeRef(
+        change_id, PriorityClass.EMERGENCY, "unit", f"u-{change_id * 7919 % 1_000_003:06}", "guest_locked_out", at_ms
+    )
+
+
+def _measure_snapshot(result: Result) -> None:
+    before = resident_mib()
+    machine, _ = machine_with(50_000)
+    gc.collect()
+    held_mib = resident_mib() - before
+    began = time.perf_counter()
+    carried = snapshot.dump(machine)
+    text = json.dumps(carried, separators=(",", ":")).encode()
+    packed = zlib.compress(text, 6)
+    dumped_s = time.perf_counter() - began
+    began = time.perf_counter()
+    snapshot.load(json.loads(zlib.decompress(packed)), WriterPolicy(), START_MS)
+    loaded_s = time.perf_counter() - began
+    with worker_collector():
+        began = time.perf_counter()
+        snapshot.load(json.loads(zlib.decompress(packed)), WriterPolicy(), START_MS)
+        tuned_s = time.perf_counter() - began
+    result.table(
+        "50,000 waiting keys",
+        (
+            "snapshot as JSON, KB",
+            "compressed, KB",
+            "dump, s",
+            "load, s",
+            "load with the worker's collector settings, s",
+            "machine in memory, MiB",
+        ),
+        [(len(text) / 1000, len(packed) / 1000, dumped_s, loaded_s, tuned_s, held_mib)],
+    )
+    result.target("snapshot of 50,000 waiting keys, compressed", len(packed) / 1_000_000, "<=", 1.0, "MB")
+    result.target("dump and load of 50,000 waiting keys (policy alone)", dumped_s + tuned_s, "<=", 0.5, "s")

@@ -1,0 +1,13 @@
+"""All measurements by name, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench import machine_cost
+from bench.result import Result
+from bench.stage import Stage
+
+MEASUREMENTS: dict[str, Callable[[Stage], Result]] = {
+    "machine": machine_cost.measure,
+}

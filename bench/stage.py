@@ -1,0 +1,142 @@
+"""Where measurements run: one private MariaDB and one Temporal dev server for the whole run, a new database and a new
+simulator for each measurement. Everything is a child process that dies with us, on loopback, on free ports.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from oldhost_sync.stack.mariadb import DatabaseUrls, EmbeddedMariaDB
+from oldhost_sync.stack.processes import Child
+from oldhost_sync.stack.temporal import EmbeddedTemporal
+from oldhost_sync.store.migrating import migrate
+
+ROOT = Path(__file__).resolve().parent.parent
+READY_SECONDS_MAX = 60.0
+
+
+@dataclass
+class SimulatedHost:
+    """A simulator process and its admin port."""
+
+    child: Child
+    url: str
+    admin: str
+
+    def stats(self) -> dict[str, Any]:
+        return self._call("GET", "/stats")
+
+    def reset(self) -> None:
+        self._call("POST", "/stats/reset")
+
+    def journal(self, since: int = 0, wait_seconds: float = 0) -> list[dict[str, Any]]:
+        """Entries from number `since` on, with `received_at` and `applied_at` in epoch seconds."""
+        wait = f"&wait_seconds={wait_seconds:g}" if wait_seconds else ""
+        entries: list[dict[str, Any]] = self._call("GET", f"/journal?since={since}{wait}")["entries"]
+        return entries
+
+    def act(self, action: str, **wanted: Any) -> dict[str, Any]:
+        return self._call("POST", f"/actions/{action}", wanted)
+
+    def wait_applied(self, count: int, seconds: float) -> None:
+        """Until `count` operations are applied; TimeoutError says how many were."""
+        deadline = time.monotonic() + seconds
+        while (applied := int(self.stats()["applied"])) < count:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{applied} of {count} operations applied after {seconds:g} s")
+            time.sleep(0.05)
+
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.admin + path, data, {"Content-Type": "application/json"}, method=method)
+        with urllib.request.urlopen(request, timeout=40) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+
+
+@dataclass
+class Stage:
+    """`quick`: shorter and fewer rounds. Servers are started when first asked for."""
+
+    quick: bool = False
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="oldhost-bench-")))
+    say: Callable[[str], None] = lambda _text: None
+    _mariadb: EmbeddedMariaDB | None = None
+    _temporal: EmbeddedTemporal | None = None
+    _count: int = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._temporal is not None:
+            self._temporal.stop()
+        if self._mariadb is not None:
+            self._mariadb.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # -------------------------------------------------------------------------------------------------- servers
+
+    @property
+    def mariadb(self) -> EmbeddedMariaDB:
+        if self._mariadb is None:
+            self._mariadb = EmbeddedMariaDB(self.folder / "mariadb")
+            self._mariadb.start()
+        return self._mariadb
+
+    @property
+    def temporal(self) -> EmbeddedTemporal:
+        if self._temporal is None:
+            self._temporal = EmbeddedTemporal(self.folder / "temporal")
+            self._temporal.start()
+        return self._temporal
+
+    # ------------------------------------------------------------------------------------- one measurement's parts
+
+    def name(self, prefix: str) -> str:
+        """A name that nothing of this run had before."""
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    def database(self, *hosts: str) -> DatabaseUrls:
+        """A new, migrated database."""
+        urls = self.mariadb.create_database(self.name("bench_"))
+        migrate(urls.migration, hosts or ("oldhost",))
+        return urls
+
+    @contextmanager
+    def simulator(self, latency_ms: float, *, ban_seconds: float = 900) -> Iterator[SimulatedHost]:
+        name = self.name("simulator")
+        command = [
+            sys.executable,
+            "-m",
+            "oldhost_simulator",
+            "--port",
+            "0",
+            "--admin-port",
+            "0",
+            "--latency-ms",
+            f"{latency_ms:g}",
+            "--ban-seconds",
+            f"{ban_seconds:g}",
+            "--state-file",
+            str(self.folder / f"{name}.jsonl"),
+        ]
+        child = Child(name, command, self.folder / f"{name}.log", folder=ROOT)
+        child.start()
+        try:
+            child.wait_until(lambda: child.said().endswith("\n"), READY_SECONDS_MAX)
+            addresses = json.loads(child.said().splitlines()[0])
+            yield SimulatedHost(child, addresses["oldhost"], addresses["admin"])
+        finally:
+            child.stop()
