@@ -189,6 +189,8 @@ class Relay:
         try:
             await self._signal(refs)
         except Exception as error:
+            # The next round tries again, or it would find nothing to do and pass for a recovery.
+            self._signal_at = float("-inf")
             raise SignalFailed(f"{type(error).__name__}: {error}") from error
         ids = [ref.change_id for ref in refs]
         await self._in_transaction(lambda connection: outbox.mark_relayed(connection, ids))

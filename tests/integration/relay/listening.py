@@ -1,0 +1,39 @@
+"""A writer that only listens: it keeps what it was signalled, and may be told to fail before or after taking it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from oldhost_sync.policy.changes import ChangeRef
+
+WAIT_SECONDS_MAX = 20.0
+
+
+class Listener:
+    """`batches` holds the ids of each acknowledged or taken signal. `failing`: "", "before" or "after" taking it."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.failing = ""
+        self.arrived = asyncio.Event()
+
+    async def __call__(self, refs: list[ChangeRef]) -> None:
+        if self.failing == "before":
+            raise ConnectionError("no Temporal")
+        self.batches.append([ref.change_id for ref in refs])
+        self.arrived.set()
+        if self.failing == "after":
+            raise TimeoutError("the acknowledgement was lost")
+
+    @property
+    def ids(self) -> list[int]:
+        return [change_id for batch in self.batches for change_id in batch]
+
+
+async def until(true: Callable[[], bool], what: str) -> None:
+    """Let the loop run until `true`, with a deadline."""
+    deadline = asyncio.get_running_loop().time() + WAIT_SECONDS_MAX
+    while not true():
+        assert asyncio.get_running_loop().time() < deadline, f"waited too long for: {what}"
+        await asyncio.sleep(0.01)

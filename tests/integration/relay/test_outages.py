@@ -1,0 +1,124 @@
+"""The relay's own loop through outages of MariaDB and of the writer: it waits, says so once, and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy.engine import Engine
+
+from oldhost_sync.relay import Condition, Relay, RelayPace
+from oldhost_sync.store.lease import lease_holder
+from tests.conformance.private_mariadb import PrivateMariaDB, private_mariadb
+from tests.integration.relay.listening import Listener, until
+from tests.integration.store.writing import HOST, recorded, rows
+
+pytestmark = pytest.mark.mariadb
+QUICK = RelayPace(poll_s=0.01, signal_interval_s=0.02, schedule_interval_s=0.02, pause_s=0.01, pause_max_s=0.05)
+
+
+@asynccontextmanager
+async def running(relay: Relay) -> AsyncIterator[None]:
+    """The relay's loop for the length of the block; whatever it raises fails the test."""
+    stop = asyncio.Event()
+    task = asyncio.create_task(relay.run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await task
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "oldhost_sync.relay"]
+
+
+@pytest.fixture
+def own_server() -> Iterator[PrivateMariaDB]:
+    """A server that the test may kill."""
+    with private_mariadb() as started:
+        yield started
+
+
+def test_the_writer_goes_away_and_comes_back(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "oldhost_sync.relay")
+
+    async def scenario() -> None:
+        listener = Listener()
+        relay = Relay(engine, listener, HOST, owner="one", pace=QUICK)
+        async with running(relay):
+            await until(lambda: relay.condition is Condition.ACTIVE, "active")
+            listener.failing = "before"
+            first = recorded(engine).change_id
+            await until(lambda: relay.condition is Condition.WRITER_AWAY, "noticed")
+            recorded(engine, entity_id="planned", not_before=datetime.now(UTC) + timedelta(milliseconds=50))
+            await until(lambda: len(rows(engine, "SELECT id FROM outbox_events")) == 2, "recorded when due")
+            failures = relay._failures
+            await until(lambda: relay._failures > failures + 3, "several tries")
+            listener.failing = ""
+            await until(lambda: len(listener.ids) == 2, "relayed")
+            assert listener.ids[0] == first
+            await until(lambda: relay.condition is Condition.ACTIVE, "active again")
+
+    asyncio.run(scenario())
+    assert [line.split(": ", 1)[1].split(" (")[0] for line in lines(caplog)] == ["active", "writer away", "active"]
+
+
+def test_mariadb_is_killed_and_comes_back(own_server: PrivateMariaDB, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "oldhost_sync.relay")
+    engine, _ = own_server.fresh_database()
+
+    async def scenario() -> None:
+        listener = Listener()
+        relay = Relay(engine, listener, HOST, owner="one", pace=QUICK)
+        async with running(relay):
+            first = recorded(engine).change_id
+            await until(lambda: listener.ids == [first], "relayed before")
+            await until(lambda: relay.condition is Condition.ACTIVE, "active")
+            own_server.kill()
+            await until(lambda: relay.condition is Condition.DATABASE_AWAY, "noticed")
+            await asyncio.to_thread(own_server.start)
+            second = recorded(engine, entity_id="102", event_type="guest_locked_out").change_id
+            await until(lambda: listener.ids[-1] == second, "relayed after")
+            await until(lambda: relay.condition is Condition.ACTIVE, "active again")
+
+    asyncio.run(scenario())
+    engine.dispose()
+    assert [line.split(": ", 1)[1].split(" (")[0] for line in lines(caplog)] == ["active", "database away", "active"]
+
+
+def test_a_relay_starts_while_the_database_is_still_away(own_server: PrivateMariaDB) -> None:
+    engine, _ = own_server.fresh_database()
+    change_id = recorded(engine).change_id
+    own_server.stop()
+
+    async def scenario() -> None:
+        listener = Listener()
+        relay = Relay(engine, listener, HOST, owner="one", pace=QUICK)
+        async with running(relay):
+            await until(lambda: relay.condition is Condition.DATABASE_AWAY, "noticed")
+            await asyncio.to_thread(own_server.start)
+            await until(lambda: listener.ids == [change_id], "relayed")
+
+    asyncio.run(scenario())
+    engine.dispose()
+
+
+def test_a_relay_that_stops_gives_its_place_up_at_once(engine: Engine) -> None:
+    async def scenario() -> None:
+        one, two = (Relay(engine, Listener(), HOST, owner=owner, pace=QUICK) for owner in ("one", "two"))
+        async with running(two):
+            async with running(one):
+                await until(lambda: Condition.ACTIVE in {one.condition, two.condition}, "one of them")
+                await until(lambda: Condition.STANDBY in {one.condition, two.condition}, "the other one")
+                with engine.connect() as connection:
+                    assert lease_holder(connection, HOST) in {"one", "two"}
+            await until(lambda: two.condition is Condition.ACTIVE, "the second took over")
+
+    asyncio.run(scenario())
+    with engine.connect() as connection:
+        assert lease_holder(connection, HOST) is None

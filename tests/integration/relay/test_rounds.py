@@ -1,0 +1,326 @@
+"""One round after the other, with the clock in hand: what the relay claims, signals, marks, and holds back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import OperationalError
+
+from oldhost_sync.policy import limits
+from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.relay import Relay, RelayPace, SignalFailed
+from oldhost_sync.store import outbox
+from oldhost_sync.store.lease import lease_holder
+from oldhost_sync.telemetry import RelayMetrics
+from tests.integration.relay.listening import Listener
+from tests.integration.store.writing import HOST, change_sql, recorded, rows
+from workflows.messages import EnqueueBatch, to_wire
+
+pytestmark = pytest.mark.mariadb
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+def relay_of(engine: Engine, listener: Listener, owner: str = "one", **pace: Any) -> Relay:
+    return Relay(engine, listener, HOST, owner=owner, pace=RelayPace(**pace))
+
+
+def write(engine: Engine, unit: str, event_type: str = "unit_status_changed", **changes: Any) -> int:
+    change_id = recorded(engine, entity_id=unit, event_type=event_type, payload={}, **changes).change_id
+    assert change_id is not None
+    return change_id
+
+
+def unrelayed(engine: Engine) -> list[int]:
+    return [row["id"] for row in rows(engine, "SELECT id FROM outbox_events WHERE relayed_at IS NULL ORDER BY id")]
+
+
+def test_changes_go_in_id_order_and_are_marked(engine: Engine) -> None:
+    ids = [write(engine, f"u{number}") for number in range(3)]
+    listener = Listener()
+    done = run(relay_of(engine, listener).run_once(0.0))
+    assert listener.batches == [ids]
+    assert [ref.change_id for ref in done.relayed] == ids
+    assert unrelayed(engine) == []
+
+
+def test_nothing_new_is_no_signal(engine: Engine) -> None:
+    listener = Listener()
+    assert run(relay_of(engine, listener).run_once(0.0)).active
+    assert listener.batches == []
+
+
+def test_an_ordinary_change_waits_for_the_next_signal_and_an_emergency_does_not(engine: Engine) -> None:
+    listener = Listener()
+    relay = relay_of(engine, listener)
+
+    async def rounds() -> None:
+        await relay.run_once(0.0)
+        ordinary, emergency = write(engine, "a"), write(engine, "b", "guest_locked_out")
+        await relay.run_once(0.1)
+        assert listener.batches == [[emergency]]
+        await relay.run_once(0.4)
+        assert listener.batches == [[emergency]]
+        await relay.run_once(0.5)
+        assert listener.batches == [[emergency], [ordinary]]
+
+    run(rounds())
+
+
+def test_an_emergency_is_signalled_before_an_older_backlog_of_others(engine: Engine) -> None:
+    backlog = [write(engine, f"u{number}") for number in range(5)]
+    older = write(engine, "x")
+    emergency = write(engine, "x", "guest_locked_out")
+    listener = Listener()
+    run(relay_of(engine, listener, batch_refs=3).run_once(0.0))
+    assert listener.batches == [[older, emergency], backlog[:3]]
+
+
+def test_a_signal_never_carries_more_than_the_limit(engine: Engine) -> None:
+    ids = [write(engine, "x") for _ in range(7)] + [write(engine, "x", "guest_locked_out")]
+    listener = Listener()
+    run(relay_of(engine, listener, batch_refs=3).run_once(0.0))
+    assert listener.batches == [ids[:3], ids[3:6], ids[6:]]
+
+
+def test_trap_17_signals_refused_are_sent_again_and_stay_far_below_the_size_limit(engine: Engine) -> None:
+    ids = [write(engine, f"u{number}") for number in range(3)]
+    listener = Listener()
+    relay = relay_of(engine, listener)
+
+    async def rounds() -> None:
+        listener.failing = "before"
+        with pytest.raises(SignalFailed, match="no Temporal"):
+            await relay.run_once(0.0)
+        assert unrelayed(engine) == ids
+        listener.failing = ""
+        await relay.run_once(1.0)
+        assert unrelayed(engine) == []
+
+    run(rounds())
+    assert listener.batches == [ids]
+    longest = ChangeRef(2**62, PriorityClass.EMERGENCY, "t" * 64, "x" * 128, "e" * 64, 2**42)
+    batch = EnqueueBatch([to_wire(longest)] * limits.RELAY_BATCH_REFS_MAX)
+    assert len(str(batch.refs)) < 300_000
+
+
+def test_a_lost_acknowledgement_means_the_same_batch_again(engine: Engine) -> None:
+    ids = [write(engine, "a"), write(engine, "b")]
+    listener = Listener()
+    relay = relay_of(engine, listener)
+
+    async def rounds() -> None:
+        listener.failing = "after"
+        with pytest.raises(SignalFailed):
+            await relay.run_once(0.0)
+        listener.failing = ""
+        await relay.run_once(1.0)
+
+    run(rounds())
+    assert listener.batches == [ids, ids]
+    assert unrelayed(engine) == []
+
+
+def test_nothing_is_marked_before_the_acknowledgement(engine: Engine) -> None:
+    ids = [write(engine, "a")]
+    seen: list[list[int]] = []
+
+    async def signal(_: list[ChangeRef]) -> None:
+        seen.append(unrelayed(engine))
+
+    run(Relay(engine, signal, HOST, owner="one").run_once(0.0))
+    assert seen == [ids]
+    assert unrelayed(engine) == []
+
+
+def test_marks_that_fail_leave_the_changes_to_be_signalled_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [write(engine, "a")]
+    listener = Listener()
+    relay = relay_of(engine, listener)
+    mark = outbox.mark_relayed
+
+    def broken(*_: Any) -> int:
+        raise OperationalError("UPDATE", {}, Exception(1, "the database fails here"))
+
+    async def rounds() -> None:
+        monkeypatch.setattr(outbox, "mark_relayed", broken)
+        with pytest.raises(OperationalError):
+            await relay.run_once(0.0)
+        monkeypatch.setattr(outbox, "mark_relayed", mark)
+        await relay.run_once(1.0)
+
+    run(rounds())
+    assert listener.batches == [ids, ids]
+
+
+# -------------------------------------------------------------------------------------------------------- backpressure
+
+
+def test_only_emergencies_go_on_while_the_writer_is_full(engine: Engine) -> None:
+    listener = Listener()
+    relay = relay_of(engine, listener, unprocessed_max=3, count_interval_s=2.0)
+    first = [write(engine, f"u{number}") for number in range(5)]
+
+    async def rounds() -> None:
+        assert not (await relay.run_once(0.0)).held_back
+        assert listener.batches == [first[:3]]
+        assert (await relay.run_once(0.5)).held_back
+        older = write(engine, "x")
+        emergency = write(engine, "x", "guest_locked_out")
+        assert (await relay.run_once(1.0)).held_back
+        assert listener.batches[1:] == [[older, emergency]]
+        assert unrelayed(engine) == first[3:]
+        change_sql(
+            engine,
+            "UPDATE outbox_events SET processed_at = UTC_TIMESTAMP(6), outcome = 'APPLIED' WHERE relayed_at IS NOT NULL",
+        )
+        await relay.run_once(1.5)
+        assert listener.batches[2:] == [first[3:]]
+
+    run(rounds())
+
+
+# ------------------------------------------------------------------------------------------------------------ schedule
+
+
+def plan(engine: Engine, unit: str, seconds_ago: int) -> None:
+    recorded(engine, entity_id=unit, idempotency_key=unit, not_before=datetime.now(UTC) + timedelta(days=1))
+    change_sql(
+        engine,
+        f"UPDATE scheduled_changes SET not_before = UTC_TIMESTAMP(6) - INTERVAL {seconds_ago} SECOND "
+        f"WHERE idempotency_key = '{unit}'",
+    )
+
+
+def test_what_is_due_is_recorded_in_due_order_and_relayed(engine: Engine) -> None:
+    plan(engine, "later", 1)
+    plan(engine, "sooner", 100)
+    listener = Listener()
+    relay = relay_of(engine, listener)
+
+    async def rounds() -> None:
+        assert await relay.keep_time_once(0.0) == 2
+        assert await relay.keep_time_once(0.5) == 0
+        await relay.run_once(0.5)
+
+    run(rounds())
+    found = rows(engine, "SELECT id, entity_id FROM outbox_events ORDER BY id")
+    assert [row["entity_id"] for row in found] == ["sooner", "later"]
+    assert listener.batches == [[row["id"] for row in found]]
+
+
+def test_a_scheduled_change_that_cannot_be_recorded_is_set_aside_and_told_of(engine: Engine) -> None:
+    plan(engine, "bad", 10)
+    plan(engine, "good", 1)
+    change_sql(engine, "UPDATE scheduled_changes SET idempotency_key = 'taken' WHERE entity_id = 'bad'")
+    recorded(engine, entity_id="other", idempotency_key="free")
+    change_sql(engine, "UPDATE outbox_events SET idempotency_key = 'taken' WHERE entity_id = 'other'")
+    relay = relay_of(engine, Listener())
+
+    async def rounds() -> None:
+        await relay.keep_time_once(0.0)
+        assert await relay.keep_time_once(1.0) == 0
+
+    run(rounds())
+    assert rows(engine, "SELECT entity_id FROM outbox_events WHERE entity_id = 'good'") != []
+    assert [row["kind"] for row in rows(engine, "SELECT kind FROM alerts")] == ["schedule_failed"]
+
+
+def test_what_ended_long_ago_is_pruned_and_then_left_for_an_hour(engine: Engine) -> None:
+    write(engine, "old")
+    change_sql(
+        engine,
+        "UPDATE outbox_events SET processed_at = UTC_TIMESTAMP(6) - INTERVAL 100 DAY, outcome = 'APPLIED'",
+    )
+    relay = relay_of(engine, Listener())
+    run(relay.keep_time_once(0.0))
+    assert rows(engine, "SELECT id FROM outbox_events") == []
+
+
+# --------------------------------------------------------------------------------------------------------------- lease
+
+
+def test_one_relay_is_active_and_the_other_takes_over_when_the_lease_runs_out(engine: Engine) -> None:
+    first, second = Listener(), Listener()
+    one, two = relay_of(engine, first, "one"), relay_of(engine, second, "two")
+
+    async def rounds() -> None:
+        assert (await one.run_once(0.0)).active
+        assert not (await two.run_once(0.0)).active
+        ids = [write(engine, "a", "guest_locked_out")]
+        assert not (await two.run_once(10.0)).active
+        change_sql(engine, "UPDATE relay_lease SET expires_at = UTC_TIMESTAMP(6)")
+        assert (await two.run_once(20.0)).active
+        assert (first.batches, second.batches) == ([], [ids])
+        assert not (await one.run_once(20.0)).active
+
+    run(rounds())
+    with engine.connect() as connection:
+        assert lease_holder(connection, HOST) == "two"
+
+
+def test_a_relay_that_believes_itself_active_asks_again_in_time(engine: Engine) -> None:
+    relay = relay_of(engine, Listener(), lease_s=6.0)
+
+    async def rounds() -> None:
+        assert (await relay.run_once(0.0)).active
+        change_sql(engine, "UPDATE relay_lease SET owner = 'other', expires_at = UTC_TIMESTAMP(6) + INTERVAL 1 HOUR")
+        assert (await relay.run_once(1.9)).active
+        assert not (await relay.run_once(2.0)).active
+
+    run(rounds())
+
+
+def test_two_relays_at_once_lose_nothing_and_only_signal_twice(engine: Engine) -> None:
+    ids = [write(engine, f"u{number}") for number in range(4)]
+    first, second = Listener(), Listener()
+    one, two = relay_of(engine, first, "one"), relay_of(engine, second, "two")
+
+    async def rounds() -> None:
+        await one.run_once(-100.0)
+        change_sql(engine, "UPDATE outbox_events SET relayed_at = NULL")
+        change_sql(engine, "UPDATE relay_lease SET expires_at = UTC_TIMESTAMP(6)")
+        await two.run_once(0.0)
+        change_sql(engine, "UPDATE outbox_events SET relayed_at = NULL")
+        # The first has not looked at its lease again yet, as after being stopped for a while.
+        one._leased_until = one._lease_tried_at = 0.0
+        await asyncio.gather(one.run_once(1.0), two.run_once(1.0))
+
+    run(rounds())
+    assert sorted(set(first.ids + second.ids)) == ids
+    assert unrelayed(engine) == []
+
+
+def test_hosts_have_a_relay_each(engine: Engine) -> None:
+    mine, theirs = write(engine, "a"), write(engine, "a", host="other")
+    listeners = Listener(), Listener()
+
+    async def rounds() -> None:
+        await Relay(engine, listeners[0], HOST, owner="one").run_once(0.0)
+        await Relay(engine, listeners[1], "other", owner="one").run_once(0.0)
+
+    run(rounds())
+    assert (listeners[0].ids, listeners[1].ids) == ([mine], [theirs])
+
+
+def test_metrics_tell_numbers_and_no_ids(engine: Engine) -> None:
+    registry = CollectorRegistry()
+    write(engine, "secret-unit")
+    write(engine, "other-unit", "guest_locked_out")
+    relay = Relay(engine, Listener(), HOST, owner="one", metrics=RelayMetrics(registry))
+    run(relay.run_once(0.0))
+    page = generate_latest(registry).decode()
+    assert 'oldhost_sync_relayed_changes_total{host="oldhost",priority_class="EMERGENCY"} 1.0' in page
+    assert 'oldhost_sync_relay_signals_total{host="oldhost",kind="batch"} 1.0' in page
+    assert "-unit" not in page
