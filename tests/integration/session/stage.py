@@ -1,0 +1,205 @@
+"""A session on a real MariaDB and a real simulated OldHost, with a clock to shift and a hook before and after each call.
+
+`Doomed` is how a test kills a process between two steps: from then on nothing of that process does anything.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from oldhost_simulator.config import Config
+from oldhost_simulator.controls import Controls
+from oldhost_simulator.simulator import Simulator
+from oldhost_sync.oldhost.connection import Beat, HostConnection, OldHostConnection, connect
+from oldhost_sync.oldhost.ledger import Ledger
+from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.opening import Halt, Opened, Opening, Wait
+from oldhost_sync.oldhost.response import Response
+from oldhost_sync.oldhost.session import Sent, Session
+from oldhost_sync.policy.changes import Fate
+from tests.conformance.maria_world import MariaWorld
+
+LIMITS = SessionLimits(
+    request_timeout_seconds=0.4,
+    settle_seconds=3.0,
+    connect_patience_seconds=0.3,
+    connect_pause_seconds=0.02,
+    busy_pause_seconds_min=0.01,
+    busy_pause_seconds_max=0.05,
+    busy_waits_max=3,
+    look_up_seconds=0.02,
+    predecessor_seconds=0.3,
+)
+EVENT_SECONDS_MAX = 5.0
+
+
+class ProcessDied(BaseException):
+    """The process is gone: no code of the product may catch this and do IO."""
+
+
+Hook = Callable[[str, str], None]
+"""Called with a call's name and "before" or "after"."""
+
+
+def no_hook(call: str, when: str) -> None:
+    """Nothing happens."""
+
+
+@dataclass
+class Process:
+    """One worker process: its hook sees every IO call; after its death each of them fails."""
+
+    hook: Hook = no_hook
+    dead: bool = False
+    calls: list[str] = field(default_factory=list)
+    clock_offset: float = 0.0
+
+    def clock(self) -> float:
+        return time.monotonic() + self.clock_offset
+
+    def around(self, name: str, act: Callable[[], Any]) -> Any:
+        self._see(name, "before")
+        result = act()
+        self._see(name, "after")
+        return result
+
+    def _see(self, name: str, when: str) -> None:
+        if self.dead:
+            raise ProcessDied
+        if when == "before":
+            self.calls.append(name)
+        self.hook(name, when)
+
+    def die(self) -> None:
+        self.dead = True
+        raise ProcessDied
+
+
+class WatchedLedger:
+    """The real ledger, each call seen by the process's hook."""
+
+    def __init__(self, ledger: Ledger, process: Process) -> None:
+        self._ledger = ledger
+        self._process = process
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._ledger, name)
+        return lambda *args, **kwargs: self._process.around(name, lambda: method(*args, **kwargs))
+
+
+class WatchedConnection:
+    """The real connection, likewise."""
+
+    def __init__(self, connection: OldHostConnection, process: Process) -> None:
+        self._connection = connection
+        self._process = process
+
+    def is_alive(self) -> bool:
+        return bool(self._process.around("is_alive", self._connection.is_alive))
+
+    def exchange(self, request: bytes, *, timeout_seconds: float, while_waiting: Beat) -> Response:
+        name = "ask" if request.startswith(b"GET") else "exchange"
+        return self._process.around(  # type: ignore[no-any-return]
+            name,
+            lambda: self._connection.exchange(request, timeout_seconds=timeout_seconds, while_waiting=while_waiting),
+        )
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Stage:
+    """OldHost, the database, and processes that come and go."""
+
+    def __init__(self, world: MariaWorld, simulator: Simulator, limits: SessionLimits = LIMITS) -> None:
+        self.world = world
+        self.simulator = simulator
+        self.limits = limits
+        self.opened: list[Session] = []
+
+    # ------------------------------------------------------------------------------------------------- acting
+
+    def open(self, process: Process | None = None) -> Opened | Wait | Halt:
+        process = process or Process()
+        outcome = Opening(
+            ledger=WatchedLedger(self.world.ledger, process),  # type: ignore[arg-type]
+            connect=lambda: self._connect(process),
+            owner="test",
+            gate=threading.Condition(),
+            clock=process.clock,
+            limits=self.limits,
+            beat=lambda: None,
+        ).open()
+        if isinstance(outcome, Opened):
+            self.opened.append(outcome.session)
+        return outcome
+
+    def session(self, process: Process | None = None) -> Session:
+        """A session, whatever must be waited for first; the settle time and bans pass at once."""
+        return self.opening(process).session
+
+    def opening(self, process: Process | None = None) -> Opened:
+        outcome = self.open(process)
+        while isinstance(outcome, Wait):
+            assert outcome.reason in {"settle", "ban", "connection"}, outcome
+            if outcome.reason != "connection":
+                self.world.age(outcome.wait_ms / 1000)
+            outcome = self.open(process)
+        assert isinstance(outcome, Opened), outcome
+        return outcome
+
+    def fault(self, name: str, **parameters: Any) -> None:
+        self.simulator.control(lambda controls: controls.switch_on({"name": name, **parameters}))
+
+    def control(self, act: Callable[[Controls], Any]) -> Any:
+        return self.simulator.control(act)
+
+    def close(self) -> None:
+        for session in self.opened:
+            session.close("the test is over")
+
+    def _connect(self, process: Process) -> HostConnection:
+        address = (self.simulator.config.host, self.simulator.port)
+        connection = process.around("connect", lambda: connect(address, process.clock))
+        return WatchedConnection(connection, process)
+
+    # ------------------------------------------------------------------------------------------------- looking
+
+    def stats(self) -> dict[str, Any]:
+        return self.simulator.control(Controls.stats)  # type: ignore[no-any-return]
+
+    def journal(self) -> list[tuple[int, str, int]]:
+        """Of what OldHost applied or rejected: nonce, outcome, change id."""
+        entries = self.simulator.control(lambda controls: controls.journal(0))
+        return [(one.nonce, one.outcome, (one.body or {}).get("event_id", 0)) for one in entries]
+
+    def applied_ids(self) -> list[int]:
+        return [change_id for _, outcome, change_id in self.journal() if outcome == "applied"]
+
+    def wait_for(self, holds: Callable[[], bool]) -> None:
+        until = time.monotonic() + EVENT_SECONDS_MAX
+        while not holds():
+            assert time.monotonic() < until, "it never came to pass"
+            threading.Event().wait(0.005)
+
+    def check_clean(self, *, replays: int = 0) -> None:
+        """OldHost never saw a gap or a replay of ours (I1)."""
+        stats = self.stats()
+        assert (stats["gaps"], stats["replays"]) == (0, replays)
+
+
+def send(session: Session, change_ids: Sequence[int], sequence: int = 0) -> Sent:
+    return session.send(change_ids, lambda: None, sequence=sequence)
+
+
+def outcomes(sent: Sent | Sequence[Fate]) -> list[str]:
+    fates = sent.fates if isinstance(sent, Sent) else sent
+    return [fate.outcome for fate in fates]
+
+
+def simulator() -> Simulator:
+    return Simulator(Config(latency_ms=0, ban_seconds=900, first_nonce=501))
