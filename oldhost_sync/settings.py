@@ -151,6 +151,12 @@ class Settings(BaseSettings):
             raise SettingsError("SYNC_OLDHOST_URL is not set: http://address:port")
         return self.oldhost_url
 
+    def to_environment(self) -> dict[str, str]:
+        """The same settings as environment variables, for the roles that `up` starts; holds secrets."""
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        values["api_tokens"] = ",".join(f"{each.name}:{each.role}:{each.sha256_hex}" for each in self.api_tokens)
+        return {f"SYNC_{name.upper()}": str(value) for name, value in values.items() if value not in (None, "")}
+
 
 def load_settings(**values: Any) -> Settings:
     """The settings of this process, `values` first; SettingsError names every one that is wrong, never its value."""

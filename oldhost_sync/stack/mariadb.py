@@ -21,6 +21,7 @@ from typing import Self
 
 import pymysql
 
+from oldhost_sync.stack.folder import write_private
 from oldhost_sync.stack.mariadb_install import install_data_folder, run_as_root
 from oldhost_sync.stack.ports import claim
 from oldhost_sync.stack.processes import Child, ChildDied
@@ -200,11 +201,7 @@ class EmbeddedMariaDB:
             stored: dict[str, str] = json.loads(path.read_text())
             return stored
         passwords = {user: secrets.token_urlsafe(18) for user in (self.APP_USER, self.MIGRATION_USER)}
-        unfinished = path.with_suffix(".unfinished")
-        unfinished.unlink(missing_ok=True)
-        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            json.dump(passwords, file)
-        unfinished.rename(path)
+        write_private(path, json.dumps(passwords))
         return passwords
 
     def _make_socket_path(self) -> None:

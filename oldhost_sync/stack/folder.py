@@ -1,0 +1,88 @@
+"""The folder in which `up` keeps everything: one `up` at a time, development tokens that stay, what other shells need."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from oldhost_sync.settings import ApiToken, Role
+
+ROLES: tuple[Role, ...] = ("app", "viewer", "ops")
+
+
+class FolderInUse(Exception):  # noqa: N818 - it says what happened
+    """Another `up` runs in this folder: the operator's; stop it, or take another folder."""
+
+
+class StackFolder:
+    """`with StackFolder(path) as folder:` holds the lock, which the kernel lets go of however we end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self._lock: int | None = None
+
+    def __enter__(self) -> Self:
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(self.path / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(lock)
+            raise FolderInUse(
+                f"{self.path} is in use by another `oldhost-sync up` (process {owner}); stop it or name another folder"
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        self._lock = lock
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def log(self, name: str) -> Path:
+        return self.path / "logs" / f"{name}.log"
+
+    def development_tokens(self) -> dict[Role, str]:
+        """One token for each role, made on first use and kept for this folder (readable by its owner alone)."""
+        path = self.path / "tokens.json"
+        if path.exists():
+            stored: dict[Role, str] = json.loads(path.read_text())
+            return stored
+        tokens = {role: f"dev-{role}-{secrets.token_urlsafe(18)}" for role in ROLES}
+        write_private(path, json.dumps(tokens, indent=2) + "\n")
+        return tokens
+
+    def write_environment(self, values: Mapping[str, str]) -> Path:
+        """What another shell needs to reach this stack: `set -a; . up.env; set +a`."""
+        path = self.path / "up.env"
+        write_private(path, "".join(f"{name}={shlex.quote(value)}\n" for name, value in sorted(values.items())))
+        return path
+
+
+def as_api_tokens(tokens: Mapping[Role, str]) -> tuple[ApiToken, ...]:
+    """What the API is told of `tokens`: names, roles and hashes."""
+    return tuple(
+        ApiToken(f"dev-{role}", role, hashlib.sha256(token.encode()).hexdigest()) for role, token in tokens.items()
+    )
+
+
+def write_private(path: Path, content: str) -> None:
+    """Whole or not at all, and never readable by others, not even for a moment."""
+    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished.unlink(missing_ok=True)
+    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(content)
+    unfinished.replace(path)

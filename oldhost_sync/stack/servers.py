@@ -1,0 +1,237 @@
+"""The whole stack as one object: servers first, then the schema, then the roles; stopped in the reverse order.
+
+Each embedded server is left out when its address is given. The roles are the same processes that a deployment runs,
+told everything by their environment. `up` and the demo drive it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from oldhost_sync.settings import Role, Settings, bind_address
+from oldhost_sync.stack.folder import StackFolder, as_api_tokens
+from oldhost_sync.stack.mariadb import EmbeddedMariaDB
+from oldhost_sync.stack.ports import claim
+from oldhost_sync.stack.processes import Child, ChildDied, ChildSilent, Supervisor
+from oldhost_sync.stack.temporal import EmbeddedTemporal
+from oldhost_sync.store.migrating import migrate
+
+READY_SECONDS_MAX = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackPlan:
+    """What to start and where. Port 0 takes a free one; ports of parts that are left out do not matter."""
+
+    folder: Path = Path("var")
+    mariadb_port: int = 3307
+    temporal_port: int = 7233
+    temporal_ui_port: int = 8233
+    oldhost_port: int = 9400
+    oldhost_admin_port: int = 9401
+    latency_ms: float = 400.0
+    workers: int = 1
+    relays: int = 1
+
+
+@dataclass
+class Addresses:
+    """Where everything is, once it runs. None: not ours, so not known."""
+
+    database_url: str = field(default="", repr=False)
+    migration_url: str = field(default="", repr=False)
+    temporal: str = ""
+    temporal_ui: str | None = None
+    oldhost: str = ""
+    oldhost_admin: str | None = None
+    api: str = ""
+    metrics: list[str] = field(default_factory=list)
+
+
+class Stack:
+    """`start` returns when the API answers; `watch` returns when told to end; `stop` leaves no process behind."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        plan: StackPlan,
+        folder: StackFolder,
+        *,
+        environment: Mapping[str, str] | None = None,
+        tell: Callable[[str], None] = lambda _message: None,
+    ) -> None:
+        self.settings = settings
+        self.plan = plan
+        self.folder = folder
+        self.addresses = Addresses()
+        self.tokens: dict[Role, str] = {}
+        self.children: dict[str, Child] = {}
+        self._environment = dict(os.environ if environment is None else environment)
+        self._tell = tell
+        self._mariadb: EmbeddedMariaDB | None = None
+        self._temporal: EmbeddedTemporal | None = None
+        self._supervisor = Supervisor(on_restart=self._tell_restart)
+
+    def start(self) -> Addresses:
+        """Start what is missing; PortTaken, ProgramMissing, ChildDied or a StoreError say why it can't."""
+        self._settle_api()
+        self._start_mariadb()
+        self._start_temporal()
+        self._start_simulator()
+        self._tell("Migrating the database")
+        migrate(self.addresses.migration_url, hosts=(self.settings.host,))
+        self._start_roles()
+        return self.addresses
+
+    def watch(self) -> None:
+        """Until `end`; ChildDied when a part ends that can't be started again, or ends again and again."""
+        self._supervisor.watch()
+
+    def end(self) -> None:
+        """Let `watch` return. Safe in a signal handler."""
+        self._supervisor.ended.set()
+
+    def stop(self) -> None:
+        """Stop all: the worker drains first, the servers go last."""
+        self._supervisor.stop()
+        if self._temporal is not None:
+            self._temporal.stop()
+        if self._mariadb is not None:
+            self._mariadb.stop()
+
+    def role_environment(self) -> dict[str, str]:
+        """What every role of this stack is told by its environment."""
+        own = {name: value for name, value in self._environment.items() if not name.startswith("SYNC_")}
+        return {**own, **self.settings.to_environment(), "TEMPORAL_ADDRESS": self.addresses.temporal}
+
+    # -------------------------------------------------------------------------------------------------------- servers
+
+    def _settle_api(self) -> None:
+        address, port = bind_address(self.settings.api_bind)
+        port = claim(port, "the API (SYNC_API_BIND)", address)
+        shown = "127.0.0.1" if address == "0.0.0.0" else address  # noqa: S104 - to be told apart, not bound
+        self.addresses.api = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
+        bind = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        self.settings = self.settings.model_copy(update={"api_bind": bind})
+        if not self.settings.api_tokens:
+            self.tokens = self.folder.development_tokens()
+            self.settings = self.settings.model_copy(update={"api_tokens": as_api_tokens(self.tokens)})
+
+    def _start_mariadb(self) -> None:
+        if self.settings.database_url is None:
+            self._tell("Starting MariaDB")
+            self._mariadb = EmbeddedMariaDB(self.folder.path / "mariadb", self.plan.mariadb_port)
+            self._mariadb.start()
+            self._adopt(self._mariadb.child)
+            self.addresses.migration_url = self._mariadb.migration_url
+            self.settings = self.settings.model_copy(update={"database_url": self._mariadb.url})
+        self.addresses.database_url = self.settings.need_database_url()
+        self.addresses.migration_url = self.addresses.migration_url or self.addresses.database_url
+
+    def _start_temporal(self) -> None:
+        given = self._environment.get("TEMPORAL_ADDRESS")
+        if given:
+            self.addresses.temporal = given
+            return
+        self._tell("Starting Temporal")
+        self._temporal = EmbeddedTemporal(
+            self.folder.path / "temporal", self.plan.temporal_port, self.plan.temporal_ui_port
+        )
+        self._temporal.start()
+        self._adopt(self._temporal.child)
+        self.addresses.temporal = self._temporal.address
+        self.addresses.temporal_ui = self._temporal.ui_url
+
+    def _start_simulator(self) -> None:
+        if self.settings.oldhost_url is None:
+            self._tell("Starting the OldHost simulator")
+            port = claim(self.plan.oldhost_port, "the OldHost simulator")
+            admin_port = claim(self.plan.oldhost_admin_port, "the OldHost simulator's admin port")
+            options = {
+                "--port": port,
+                "--admin-port": admin_port,
+                "--latency-ms": self.plan.latency_ms,
+                "--ban-seconds": self.settings.ban_seconds,
+                "--state-file": self.folder.path / "oldhost.json",
+            }
+            argv = [sys.executable, "-m", "oldhost_simulator"]
+            argv += [str(part) for option in options.items() for part in option]
+            told = json.loads(self._first_line(self._start("simulator", argv)))
+            self.addresses.oldhost_admin = told["admin"]
+            self.settings = self.settings.model_copy(update={"oldhost_url": told["oldhost"]})
+        self.addresses.oldhost = self.settings.need_oldhost_url()
+
+    @staticmethod
+    def _first_line(child: Child) -> str:
+        child.wait_until(lambda: "\n" in child.said(), READY_SECONDS_MAX)
+        return child.said().splitlines()[0]
+
+    # ---------------------------------------------------------------------------------------------------------- roles
+
+    def _start_roles(self) -> None:
+        self._tell("Starting API, relay and worker")
+        api = self._start_role("api", "api")
+        for number in range(self.plan.relays):
+            self._start_role("relay", _numbered("relay", number))
+        for number in range(self.plan.workers):
+            self._start_role("worker", _numbered("worker", number))
+        api.wait_until(lambda: _is_healthy(self.addresses.api), READY_SECONDS_MAX)
+        self._start_writer()
+
+    def _start_role(self, role: str, name: str) -> Child:
+        environment = self.role_environment()
+        if role != "api" and self.settings.metrics_bind is not None:
+            environment["SYNC_METRICS_BIND"] = self._next_metrics_bind(self.settings.metrics_bind)
+        return self._start(name, [sys.executable, "-m", "oldhost_sync.cli", role], environment, restart=True)
+
+    def _next_metrics_bind(self, first: str) -> str:
+        """Relay and worker would share one port otherwise: they get consecutive ones, from the one that is set on."""
+        address, port = bind_address(first)
+        port = claim(port + len(self.addresses.metrics) if port else 0, "metrics (SYNC_METRICS_BIND)", address)
+        self.addresses.metrics.append(f"http://{address}:{port}/metrics")
+        return f"{address}:{port}"
+
+    def _start_writer(self) -> None:
+        """As a user would, so that the writer can be asked before the first change."""
+        starter = Child(
+            "starter", [sys.executable, "-m", "starter"], self.folder.log("starter"), self.role_environment()
+        )
+        starter.start()
+        code = starter.wait(READY_SECONDS_MAX)
+        if code is None:
+            starter.kill()
+            raise ChildSilent(f"the writer could not be started in {READY_SECONDS_MAX:g} s; see {starter.log}")
+        if code != 0:
+            raise ChildDied(starter)
+
+    def _start(
+        self, name: str, argv: list[str], environment: Mapping[str, str] | None = None, *, restart: bool = False
+    ) -> Child:
+        child = Child(name, argv, self.folder.log(name), environment or self._environment)
+        return self._adopt(child, restart=restart)
+
+    def _adopt(self, child: Child, *, restart: bool = False) -> Child:
+        self.children[child.name] = child
+        return self._supervisor.add(child, restart=restart)
+
+    def _tell_restart(self, child: Child) -> None:
+        self._tell(f"{child.name} ended ({child.how_it_ended()}) and is started again; its log: {child.log}")
+
+
+def _numbered(role: str, number: int) -> str:
+    return role if number == 0 else f"{role}-{number + 1}"
+
+
+def _is_healthy(api: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{api}/healthz", timeout=1) as answer:  # noqa: S310 - our own http address
+            return bool(answer.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False

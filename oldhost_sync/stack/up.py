@@ -1,0 +1,126 @@
+"""`oldhost-sync up`: the whole product on one machine until Ctrl-C; started again it continues where it was."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from oldhost_sync.settings import Settings, SettingsError
+from oldhost_sync.stack.folder import FolderInUse, StackFolder
+from oldhost_sync.stack.mariadb_install import InstallFailed
+from oldhost_sync.stack.ports import PortTaken
+from oldhost_sync.stack.processes import ProcessError
+from oldhost_sync.stack.programs import ProgramMissing
+from oldhost_sync.stack.servers import Stack, StackPlan
+from oldhost_sync.store.errors import StoreError
+
+# What can go wrong without being our fault; each message says what to do.
+EXPECTED = (FolderInUse, InstallFailed, PortTaken, ProcessError, ProgramMissing, SettingsError, StoreError)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(BaseException):
+    """Told to end while starting. Not an Exception: nothing on the way may swallow it."""
+
+
+def run_up(settings: Settings, plan: StackPlan, console: Console | None = None) -> int:
+    """Start everything, say where it is, and stay until told to end. Exit code: 0 told to end, 1 something failed.
+
+    Call it in the main thread: it handles SIGINT, SIGTERM and SIGHUP, and its children live as long as that thread.
+    """
+    console = console or Console()
+    try:
+        with StackFolder(plan.folder) as folder:
+            return _run(Stack(settings, plan, folder, tell=lambda text: console.print(f"[dim]{text}[/]")), console)
+    except EXPECTED as error:
+        console.print(Text(f"Error: {_with_advice(error)}", style="red"), soft_wrap=True)
+        return 1
+
+
+def _run(stack: Stack, console: Console) -> int:
+    with _ending(stack) as started:
+        try:
+            stack.start()
+            console.print(overview(stack))
+            started()
+            stack.watch()
+        except Interrupted:
+            console.print("Told to end while starting.")
+        finally:
+            with _deaf():
+                console.print("[dim]Stopping: the operation on the wire is finished first[/]")
+                stack.stop()
+        console.print("Stopped. Everything is kept in", str(stack.folder.path), soft_wrap=True)
+        return 0
+
+
+@contextmanager
+def _ending(stack: Stack) -> Iterator[Callable[[], None]]:
+    """While starting, a signal breaks off whatever waits; after that it only lets `watch` return."""
+    state = {"starting": True}
+
+    def handle(_signum: int, _frame: FrameType | None) -> None:
+        stack.end()
+        if state["starting"]:
+            state["starting"] = False
+            raise Interrupted
+
+    before = {signum: signal.signal(signum, handle) for signum in _SIGNALS}
+    try:
+        yield lambda: state.update(starting=False)
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Stopping takes bounded time and is not broken off half-way: that would leave processes behind."""
+    before = {signum: signal.signal(signum, signal.SIG_IGN) for signum in _SIGNALS}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def overview(stack: Stack) -> Panel:
+    """Where everything is. Writes the file that other shells read, too."""
+    where, folder = stack.addresses, stack.folder
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("API", f"{where.api}  (documentation at {where.api}/docs)")
+    if where.temporal_ui is not None:
+        table.add_row("Temporal's UI", where.temporal_ui)
+    table.add_row("Temporal", where.temporal)
+    table.add_row("OldHost", where.oldhost)
+    if where.oldhost_admin is not None:
+        table.add_row("  its admin port", f"{where.oldhost_admin}  (faults, journal, counts)")
+    table.add_row("Database", "given by SYNC_DATABASE_URL" if "mariadb" not in stack.children else "private MariaDB")
+    for address in where.metrics:
+        table.add_row("Metrics", address)
+    for role, token in stack.tokens.items():
+        table.add_row(f"Token for {role}", token)
+    table.add_row("Data and logs", str(folder.path))
+    environment = {
+        name: value
+        for name, value in stack.role_environment().items()
+        if name.startswith("SYNC_") or name == "TEMPORAL_ADDRESS"
+    }
+    path = folder.write_environment(environment)
+    table.add_row("In another shell", f"set -a; . {path}; set +a   then `oldhost-sync status`")
+    return Panel(table, title="OldHost Sync is up", subtitle="Ctrl-C stops everything", expand=False)
+
+
+def _with_advice(error: Exception) -> str:
+    if isinstance(error, PortTaken):
+        return f"{error}. Stop what listens there, or choose another port (see `oldhost-sync up --help`)."
+    return str(error)
