@@ -59,7 +59,7 @@ class PrivateMariaDB:
         metadata.create_all(engine)
         return engine, database
 
-    def connect(self) -> pymysql.Connection:  # type: ignore[type-arg]
+    def connect(self) -> pymysql.Connection:
         return pymysql.connect(unix_socket=str(self.socket), user="root", autocommit=True)
 
     def _command(self, data: Path) -> list[str]:

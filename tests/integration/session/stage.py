@@ -103,10 +103,11 @@ class WatchedConnection:
 
     def exchange(self, request: bytes, *, timeout_seconds: float, while_waiting: Beat) -> Response:
         name = "ask" if request.startswith(b"GET") else "exchange"
-        return self._process.around(  # type: ignore[no-any-return]
+        response: Response = self._process.around(
             name,
             lambda: self._connection.exchange(request, timeout_seconds=timeout_seconds, while_waiting=while_waiting),
         )
+        return response
 
     def close(self) -> None:
         self._connection.close()
@@ -126,7 +127,7 @@ class Stage:
     def open(self, process: Process | None = None) -> Opened | Wait | Halt:
         process = process or Process()
         outcome = Opening(
-            ledger=WatchedLedger(self.world.ledger, process),  # type: ignore[arg-type]
+            ledger=WatchedLedger(self.world.ledger, process),
             connect=lambda: self._connect(process),
             owner="test",
             gate=threading.Condition(),
@@ -170,7 +171,7 @@ class Stage:
     # ------------------------------------------------------------------------------------------------- looking
 
     def stats(self) -> dict[str, Any]:
-        return self.simulator.control(Controls.stats)  # type: ignore[no-any-return]
+        return self.simulator.control(Controls.stats)
 
     def journal(self) -> list[tuple[int, str, int]]:
         """Of what OldHost applied or rejected: nonce, outcome, change id."""

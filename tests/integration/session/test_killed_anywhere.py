@@ -6,7 +6,7 @@ Complete, not sampled: the calls of the scenario are numbered by a run without a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -92,7 +92,7 @@ def killed_at(number: int, when: str) -> Process:
 
 
 def test_killed_at_any_call_nothing_is_lost_and_nothing_sent_twice(
-    server: PrivateMariaDB, calls: list[str], subtests: Callable[..., contextlib.AbstractContextManager[None]]
+    server: PrivateMariaDB, calls: list[str], subtests: pytest.Subtests
 ) -> None:
     assert {"take_over", "connect", "ask", "adopt_first", "reserve", "is_alive", "advance", "exchange"} <= set(calls)
     for number, name in enumerate(calls, start=1):

@@ -1,0 +1,195 @@
+"""The one socket against a scripted peer: a plain server socket that the test drives step by step."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from oldhost_sync.oldhost.connection import OldHostConnection, connect
+from oldhost_sync.oldhost.errors import ConnectionClosed, ExchangeCut, NoConnection, NothingWritten
+from oldhost_sync.oldhost.response import Response
+
+REQUEST = b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"
+GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+
+class Peer:
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.settimeout(5)
+        self.connection = connect(self.listener.getsockname(), time.monotonic)
+        self.accepted, _ = self.listener.accept()
+        self.accepted.settimeout(5)
+
+    def answer(self, *pieces: bytes, close: bool = False) -> threading.Thread:
+        def run() -> None:
+            self.accepted.recv(4096)
+            for piece in pieces:
+                self.accepted.sendall(piece)
+            if close:
+                self.accepted.close()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    def exchange(self, timeout_seconds: float = 5, beat: Callable[[], None] = lambda: None) -> Response:
+        return self.connection.exchange(REQUEST, timeout_seconds=timeout_seconds, while_waiting=beat)
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    peer = Peer()
+    yield peer
+    peer.connection.close()
+    peer.accepted.close()
+    peer.listener.close()
+
+
+def wait_until_dead(connection: OldHostConnection) -> None:
+    until = time.monotonic() + 5
+    while connection.is_alive():
+        assert time.monotonic() < until
+
+
+def test_one_exchange_after_another_on_one_socket(peer: Peer) -> None:
+    for _ in range(3):
+        thread = peer.answer(GOOD)
+        assert peer.exchange() == Response(200, b"{}", reusable=True)
+        thread.join()
+    assert peer.connection.is_alive()
+
+
+def test_an_answer_may_come_byte_by_byte(peer: Peer) -> None:
+    thread = peer.answer(*(GOOD[index : index + 1] for index in range(len(GOOD))))
+    assert peer.exchange().body == b"{}"
+    thread.join()
+
+
+@pytest.mark.parametrize("length", [0, 1, len(GOOD) - 1])
+def test_a_cut_answer_is_ambiguous_and_closes_for_good(peer: Peer, length: int) -> None:
+    thread = peer.answer(GOOD[:length], close=True)
+    with pytest.raises(ExchangeCut):
+        peer.exchange()
+    thread.join()
+    assert not peer.connection.is_alive()
+    with pytest.raises(ConnectionClosed):
+        peer.exchange()
+
+
+def test_trap_14_a_lost_answer_is_not_asked_for_again(peer: Peer) -> None:
+    thread = peer.answer(close=True)
+    with pytest.raises(ExchangeCut):
+        peer.exchange()
+    thread.join()
+    peer.listener.settimeout(0.05)
+    with pytest.raises(TimeoutError):
+        peer.listener.accept()
+
+
+def test_the_deadline_covers_the_whole_exchange_and_beats_go_on_meanwhile(peer: Peer) -> None:
+    now = [0.0]
+    beats: list[float] = []
+    connection = OldHostConnection(socket.create_connection(peer.listener.getsockname()), lambda: now[0])
+
+    def beat() -> None:
+        beats.append(now[0])
+        now[0] += 4.0
+
+    with pytest.raises(ExchangeCut, match="deadline"):
+        connection.exchange(REQUEST, timeout_seconds=10, while_waiting=beat)
+    assert beats == [0.0, 4.0, 8.0]
+    assert not connection.is_alive()
+
+
+def test_a_trickling_answer_does_not_stretch_the_deadline(peer: Peer) -> None:
+    now = [0.0]
+    connection = OldHostConnection(socket.create_connection(peer.listener.getsockname()), lambda: now[0])
+    accepted, _ = peer.listener.accept()
+
+    def trickle() -> None:
+        now[0] += 6.0
+        accepted.sendall(b"H")
+
+    with pytest.raises(ExchangeCut, match="deadline"):
+        connection.exchange(REQUEST, timeout_seconds=10, while_waiting=trickle)
+    accepted.close()
+
+
+def test_an_idle_close_is_noticed_before_anything_is_sent(peer: Peer) -> None:
+    peer.accepted.close()
+    wait_until_dead(peer.connection)
+    with pytest.raises(ConnectionClosed):
+        peer.exchange()
+
+
+def test_a_stray_byte_ends_the_connection(peer: Peer) -> None:
+    peer.accepted.sendall(b"x")
+    wait_until_dead(peer.connection)
+
+
+def test_stray_bytes_behind_an_answer_end_the_connection_after_it(peer: Peer) -> None:
+    thread = peer.answer(GOOD + b"HTTP/1.1 200")
+    assert not peer.exchange().reusable
+    thread.join()
+    assert not peer.connection.is_alive()
+
+
+def test_a_reset_before_the_first_byte_is_told_from_an_ambiguous_end(peer: Peer) -> None:
+    peer.accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.accepted.close()
+    with contextlib.suppress(AssertionError):
+        wait_until_reset(peer)
+    with pytest.raises((NothingWritten, ExchangeCut)) as error:
+        peer.exchange()
+    assert error.type is NothingWritten
+
+
+def wait_until_reset(peer: Peer) -> None:
+    sock = peer.connection._socket
+    assert sock is not None
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        try:
+            sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            continue
+        except OSError:
+            return
+
+
+def test_garbage_is_ambiguous_and_closes(peer: Peer) -> None:
+    thread = peer.answer(b"\x00\x01\x02 not http\r\n\r\n")
+    with pytest.raises(ExchangeCut):
+        peer.exchange()
+    thread.join()
+    assert not peer.connection.is_alive()
+
+
+def test_nobody_listening_is_no_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+    with pytest.raises(NoConnection):
+        connect(address, time.monotonic)
+
+
+def test_a_large_request_is_written_whole(peer: Peer) -> None:
+    body = b"x" * 3_000_000
+    received = bytearray()
+
+    def run() -> None:
+        while len(received) < len(body):
+            received.extend(peer.accepted.recv(1 << 16))
+        peer.accepted.sendall(GOOD)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    peer.connection.exchange(body, timeout_seconds=5, while_waiting=lambda: None)
+    thread.join()
+    assert bytes(received) == body
