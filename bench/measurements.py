@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench import machine_cost
+from bench import machine_cost, session_rate
 from bench.result import Result
 from bench.stage import Stage
 
 MEASUREMENTS: dict[str, Callable[[Stage], Result]] = {
     "machine": machine_cost.measure,
+    "session": session_rate.measure,
 }
