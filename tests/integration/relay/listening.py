@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from oldhost_sync.policy.changes import ChangeRef
 
-WAIT_SECONDS_MAX = 20.0
+WAIT_SECONDS_MAX = 60.0
 
 
 class Listener:
