@@ -1,7 +1,6 @@
-"""The input, the same for everybody: the brief's mix, a backlog put straight into the outbox, and the peak half hour.
+"""The input, the same for everybody: a backlog in the brief's mix, put straight into the outbox.
 
-Payloads never repeat for a key, so that no system is helped by no-ops and the brief's arithmetic holds: 8,000 LWW changes
-on 2,500 units, 1,800 TXN and 200 EMERGENCY.
+Payloads never repeat for a key, so that no system is helped by no-ops.
 """
 
 from __future__ import annotations
@@ -26,9 +25,8 @@ ROWS_PER_INSERT = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change to be accepted `at_s` seconds after the start."""
+    """One change of a unit."""
 
-    at_s: float
     unit: str
     priority_class: PriorityClass
     payload: dict[str, str | int]
@@ -36,49 +34,6 @@ class Change:
     @property
     def event_type(self) -> str:
         return EVENTS[self.priority_class]
-
-
-@dataclass(frozen=True, slots=True)
-class Peak:
-    """The peak of the brief, or the same compressed: `changes` in `seconds` on `units`, 80 % LWW, 18 % TXN, 2 % EMERGENCY."""
-
-    changes: int = 10_000
-    units: int = 2_500
-    seconds: float = 1_800.0
-    latency_ms: float = 400.0
-    debounce_s: float = 120.0
-    max_wait_s: float = 600.0
-    seed: int = 7
-
-    def compressed(self, size: int, latency: int) -> Peak:
-        """1/`size` of the changes on 1/`size` of the units at 1/`latency` of the latency: all spans shrink by both."""
-        return Peak(
-            self.changes // size,
-            self.units // size,
-            self.seconds / size / latency,
-            self.latency_ms / latency,
-            self.debounce_s / size / latency,
-            self.max_wait_s / size / latency,
-            self.seed,
-        )
-
-    def input(self) -> list[Change]:
-        chance = random.Random(self.seed)
-        emergencies, txns = self.changes * 2 // 100, self.changes * 18 // 100
-        classes = (
-            [PriorityClass.EMERGENCY] * emergencies
-            + [PriorityClass.TXN] * txns
-            + [PriorityClass.LWW] * (self.changes - emergencies - txns)
-        )
-        chance.shuffle(classes)
-        times = sorted(chance.random() * self.seconds for _ in classes)
-        # Every unit at least once among the LWW changes, as the brief's arithmetic has it.
-        order = [number % self.units for number in range(self.changes)]
-        chance.shuffle(order)
-        return [
-            Change(at_s, f"u-{unit:05}", each, payload_of(each, number))
-            for number, (at_s, unit, each) in enumerate(zip(times, order, classes, strict=True))
-        ]
 
 
 def payload_of(priority_class: PriorityClass, number: int) -> dict[str, str | int]:
@@ -92,7 +47,7 @@ def backlog(count: int, *, units: int | None = None, only: PriorityClass | None 
     chance = random.Random(seed)
     classes = [PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EMERGENCY]
     return [
-        Change(0.0, f"u-{number % (units or count):05}", each, payload_of(each, number))
+        Change(f"u-{number % (units or count):05}", each, payload_of(each, number))
         for number in range(count)
         for each in [only or chance.choices(classes, (80, 18, 2))[0]]
     ]

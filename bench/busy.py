@@ -1,0 +1,160 @@
+"""The whole product under a backlog: how busy OldHost is kept, how many operations a second, and what one costs.
+
+A window is measured in which work never runs out: it begins after a warm-up and ends while changes still wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bench.deployment import Deployment
+from bench.processes import CpuMeter, resident_mib
+from bench.result import Picture, Result, Series
+from bench.stage import SimulatedHost, Stage
+from bench.statements import served
+from bench.workload import backlog, put_into_outbox
+
+LATENCIES_MS = (400, 100, 20, 0)
+# A guess from above, so that the backlog outlasts the window; nobody was seen to be faster.
+OPERATIONS_PER_SECOND_MAX = 600
+
+
+@dataclass(slots=True)
+class Window:
+    """What was seen while work never ran out. CPU in ms per operation."""
+
+    latency_ms: float
+    seconds: float
+    operations: int
+    busy_share: float
+    statements: float
+    commits: float
+    cpu_ms: dict[str, float] = field(default_factory=dict)
+    events: float | None = None
+    resident_mib: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def per_second(self) -> float:
+        return self.operations / self.seconds
+
+    @property
+    def cpu_total_ms(self) -> float:
+        return sum(self.cpu_ms.values())
+
+
+def measure(stage: Stage) -> Result:
+    result = Result(
+        "busy",
+        "The whole product during a backlog",
+        conditions=[
+            "worker process, Temporal dev server (SQLite), MariaDB and the simulator on this machine, one host",
+            "brief's mix, each change of its own unit, all ready at the start",
+            "the window begins after a warm-up and ends while changes wait",
+        ],
+    )
+    windows = [product(stage, latency_ms) for latency_ms in LATENCIES_MS]
+    result.table(
+        "",
+        (
+            "latency, ms",
+            "OldHost busy, %",
+            "operations/s",
+            "history events per operation",
+            "statements per operation",
+            "commits per operation",
+            "CPU worker, ms per operation",
+            "CPU Temporal",
+            "CPU MariaDB",
+        ),
+        [
+            (
+                each.latency_ms,
+                100 * each.busy_share if each.latency_ms else None,
+                each.per_second,
+                each.events,
+                each.statements,
+                each.commits,
+                each.cpu_ms["worker"],
+                each.cpu_ms["temporal"],
+                each.cpu_ms["mariadb"],
+            )
+            for each in windows
+        ],
+    )
+    slow, fast = windows[0], windows[-1]
+    result.target("OldHost busy during a backlog, 400 ms", 100 * slow.busy_share, ">=", 99, "%")
+    result.target("operations/s when OldHost answers in 0 ms", fast.per_second, ">=", 200, "/s")
+    assert slow.events is not None
+    result.target("history events per operation, 400 ms", slow.events, "<=", 8)
+    result.pictures.append(
+        Picture(
+            "busy",
+            "OldHost busy during a backlog",
+            "OldHost's latency, ms (log)",
+            "busy, %",
+            [Series("product", [(each.latency_ms, 100 * each.busy_share) for each in windows if each.latency_ms])],
+            log_x=True,
+        )
+    )
+    return result
+
+
+def product(stage: Stage, latency_ms: float, *, waiting: int | None = None, seconds: float | None = None) -> Window:
+    """The product's window with `waiting` changes at its start, or as many as outlast it."""
+    seconds = seconds or _seconds(latency_ms, stage.quick)
+    count = waiting or enough(latency_ms, seconds)
+    with stage.simulator(latency_ms) as simulator, Deployment(stage, simulator) as deployment:
+        put_into_outbox(deployment.engine, deployment.host, backlog(count), relayed=True)
+        deployment.start("worker")
+        deployment.start_writer()
+        simulator.wait_applied(warm_up(latency_ms), 60)
+        return observe(deployment, simulator, latency_ms, seconds, deployment.history_events)
+
+
+def observe(
+    deployment: Deployment,
+    simulator: SimulatedHost,
+    latency_ms: float,
+    seconds: float,
+    count_events: Callable[[], int] | None = None,
+) -> Window:
+    """Watch for `seconds` from now on."""
+    events_before = count_events() if count_events else 0
+    before = served(deployment.engine)
+    meter = CpuMeter(deployment.pids())
+    applied = simulator.stats()["applied"]
+    simulator.reset()
+    time.sleep(seconds)
+    stats = simulator.stats()
+    cost, spent = meter.read(), served(deployment.engine).since(before)
+    operations = max(1, int(stats["applied"] - applied))
+    events = count_events() - events_before if count_events else None
+    return Window(
+        latency_ms=latency_ms,
+        seconds=stats["window_seconds"],
+        operations=operations,
+        busy_share=stats["busy_share"],
+        statements=spent.statements / operations,
+        commits=spent.commits / operations,
+        cpu_ms={name: 1000 * value / operations for name, value in cost.items()},
+        events=None if events is None else events / operations,
+        resident_mib={name: resident_mib(pid) for name, pid in deployment.pids().items()},
+    )
+
+
+def enough(latency_ms: float, seconds: float) -> int:
+    """Changes that outlast warm-up and window at this latency."""
+    per_second = min(OPERATIONS_PER_SECOND_MAX, 1000 / latency_ms if latency_ms else OPERATIONS_PER_SECOND_MAX)
+    return round(per_second * (seconds + 10)) + 300
+
+
+def warm_up(latency_ms: float) -> int:
+    """Operations before the window: the writer learns OldHost's pace in some ten sends."""
+    return 4 if latency_ms >= 100 else 150
+
+
+def _seconds(latency_ms: float, quick: bool) -> float:
+    full = 40.0 if latency_ms >= 400 else 20.0
+    return full / 4 if quick else full
