@@ -88,15 +88,23 @@ class Coalescer:
         self._take_out(held)
         due_at_ms = held.due_at_ms if held.ready else min(restarted_at_ms, held.first_at_ms + self._max_wait_ms)
         self._place(Waiting(ref, held.first_at_ms, due_at_ms, held.ready))
+        self.unhold(ref.entity, held.ref.change_id)
         return Added.REPLACED_OLDER
 
     def put_back(self, entry: Waiting) -> Added:
-        """An operation that was taken and not sent waits again where it was, unless its key has moved on."""
+        """An operation that was taken and not sent waits again where it was; if its key has moved on, the newer one does."""
         newer = self._by_key.get(entry.ref.key, 0) if entry.ref.priority_class is _LWW else 0
-        if newer > entry.ref.change_id:
-            return Added.SUPERSEDED
-        self._place(entry)
-        return Added.NEW
+        if newer <= entry.ref.change_id:
+            self._place(entry)
+            return Added.NEW
+        heir = self.waiting[newer]
+        self._take_out(heir)
+        heir.first_at_ms = min(heir.first_at_ms, entry.first_at_ms)
+        heir.due_at_ms = min(heir.due_at_ms, entry.due_at_ms if entry.ready else heir.first_at_ms + self._max_wait_ms)
+        heir.ready = heir.ready or entry.ready
+        self._place(heir)
+        self.unhold(entry.ref.entity, entry.ref.change_id)
+        return Added.SUPERSEDED
 
     def fall_due(self, now_ms: int) -> None:
         """Move every key whose debounce is over into its lane."""

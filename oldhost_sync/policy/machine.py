@@ -185,21 +185,17 @@ class Machine:
         """A session is open and OldHost agrees with the ledger: settle what was unsettled, first of all send what is bound."""
         for fate in fates:
             self._settle(fate, now_ms)
-        for ref in bound:
-            self._bind(ref)
-        for change_id in list(self.in_flight.unsettled):
-            if change_id not in self.in_flight.bound:
-                self._put_back(change_id)
-        self.in_flight.unsettled.clear()
+        self._bind_all(bound)
         if self.session.attempts >= REOPEN_ALERT_ATTEMPTS:
             self._close_alert("session")
         self.session = Session(Phase.OPEN, epoch, task_queue, next_nonce, more_bound=more_bound)
         self.counters.sessions += 1
         self.probe_at_ms = now_ms + self.policy.probe_ms
-        if self.breaker.state is not BreakerState.CLOSED:
+        if self.breaker.state is BreakerState.HALF_OPEN:
             self._close_alert("ban")
             self._close_alert("halt")
-        self.breaker.agreed()
+        if self.breaker.state is not BreakerState.HALTED:  # halted meanwhile: the session is closed again
+            self.breaker.agreed()
 
     def told_to_wait(self, wait_ms: int, reason: str, now_ms: int) -> None:
         """No session yet: a ban still runs, a row in doubt is too young, or the connection can't be had."""
@@ -232,12 +228,14 @@ class Machine:
     ) -> None:
         """A send ended and said how."""
         ids = self.in_flight.batches.pop(batch)
-        for fate in fates:
-            self._settle(fate, now_ms)
-        self._leave_unsettled(ids)
+        try:
+            for fate in fates:
+                self._settle(fate, now_ms)
+        finally:
+            in_doubt = self._leave_unsettled(ids)
         if service_ms > 0:
             self.load.served(service_ms)
-        if not session_open:
+        if not session_open or in_doubt or banned_ms > 0:
             self.session.lost = True
         if banned_ms > 0:
             self._banned(banned_ms, now_ms)
@@ -288,7 +286,9 @@ class Machine:
         if self.coalescer.knows(ref.change_id) or ref.change_id in self.in_flight:
             return
         self.counters.dead -= 1
-        self.coalescer.put_back(Waiting(ref, ref.accepted_at_ms, min(ref.accepted_at_ms, now_ms), ready=True))
+        entry = Waiting(ref, ref.accepted_at_ms, min(ref.accepted_at_ms, now_ms), ready=True)
+        if self.coalescer.put_back(entry) is Added.SUPERSEDED:
+            self.counters.superseded += 1
 
     def discard(self, entity: EntityKey, change_id: int) -> None:
         """A dead letter will never be sent; what was held behind it may go."""
@@ -436,17 +436,23 @@ class Machine:
             self.counters.superseded += 1
             self._tell(change_id, Fate(change_id, Outcome.SUPERSEDED.value))
 
-    def _bind(self, ref: ChangeRef) -> None:
-        if ref.change_id not in self.in_flight:
-            entry = self.coalescer.take_change(ref.change_id)
-            self.in_flight.enter(entry or Waiting(ref, ref.accepted_at_ms, ref.accepted_at_ms, ready=True))
-        if ref.change_id not in self.in_flight.bound:
-            self.in_flight.bound.append(ref.change_id)
+    def _bind_all(self, refs: Sequence[ChangeRef]) -> None:
+        """What the ledger says is bound, in its order, is all that is: whatever else was in doubt waits again."""
+        for ref in refs:
+            if ref.change_id not in self.in_flight:
+                entry = self.coalescer.take_change(ref.change_id)
+                self.in_flight.enter(entry or Waiting(ref, ref.accepted_at_ms, ref.accepted_at_ms, ready=True))
+        ids = [ref.change_id for ref in refs]
+        free = [entry.ref.change_id for entry in self.in_flight if entry.ref.change_id not in ids]
+        self.in_flight.bound, self.in_flight.unsettled = ids, []
+        for change_id in free:
+            self._put_back(change_id)
 
-    def _leave_unsettled(self, ids: Iterable[int]) -> None:
-        for change_id in ids:
-            if change_id in self.in_flight and change_id not in self.in_flight.unsettled:
-                self.in_flight.unsettled.append(change_id)
+    def _leave_unsettled(self, ids: Iterable[int]) -> bool:
+        """Those of them whose end is still not known are the next session's to settle; True when there are any."""
+        left = [change_id for change_id in ids if change_id in self.in_flight]
+        self.in_flight.unsettled += [change_id for change_id in left if change_id not in self.in_flight.unsettled]
+        return bool(left)
 
     def _tell(self, change_id: int, fate: Fate) -> None:
         if change_id in self.watched:

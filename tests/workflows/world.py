@@ -79,7 +79,11 @@ class World:
             if one not in self.bound
         ]
         return messages.SessionAnswer(
-            "open", epoch=self.epoch, task_queue=SESSION_QUEUE, expected_nonce=self.expected_nonce, fates=fates,
+            "open",
+            epoch=self.epoch,
+            task_queue=SESSION_QUEUE,
+            expected_nonce=self.expected_nonce,
+            fates=fates,
             bound=[self.known[one] for one in self.bound],
         )
 
@@ -159,8 +163,12 @@ class World:
             return messages.Recorded(item.fallback_key, refused="not a change: entity_id is missing")
         self.next_change_id += 1
         ref = [
-            self.next_change_id, change.get("class", "EMERGENCY"), change["entity_type"], change["entity_id"],
-            change["event_type"], await self.now_ms(),
+            self.next_change_id,
+            change.get("class", "EMERGENCY"),
+            change["entity_type"],
+            change["entity_id"],
+            change["event_type"],
+            await self.now_ms(),
         ]
         return messages.Recorded(item.fallback_key, self.next_change_id, ref)
 
@@ -183,7 +191,11 @@ class World:
     @property
     def activities(self) -> list[Any]:
         return [
-            self.open_session, self.load_outstanding, self.record_submissions, self.raise_alert, self.record_decision,
+            self.open_session,
+            self.load_outstanding,
+            self.record_submissions,
+            self.raise_alert,
+            self.record_decision,
         ]
 
     @property

@@ -1,0 +1,342 @@
+"""MariaDB's and OldHost's part, in memory: which changes exist, which nonces are bound to them, what OldHost has applied.
+
+Pure: the time is an argument, and how OldHost's reply to an operation goes is the caller's to say. It keeps the rules of
+the store and of the protocol page, so that a test of the machine or of the workflow states order and counts against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+
+from oldhost_sync.policy.changes import (
+    BOUND,
+    WAITING,
+    ChangeRef,
+    CoalescingKey,
+    EntityKey,
+    Fate,
+    Outcome,
+    PriorityClass,
+)
+from workflows import messages
+
+SETTLE_MS = 5_000
+
+
+class Reply(StrEnum):
+    """How one operation goes at OldHost."""
+
+    APPLIED = auto()
+    REJECTED = auto()
+    LOST_BEFORE = auto()  # never read by OldHost, no reply
+    LOST_AFTER = auto()  # applied, reply lost
+    LATE = auto()  # applied a little later, no reply (trap 1)
+    BAN = auto()  # a ban begins, for a reason of OldHost's own
+
+
+@dataclass
+class Change:
+    """An outbox row. `retried` and `held`: what exempts it from its entity's order (I4)."""
+
+    ref: ChangeRef
+    payload: str
+    outcome: Outcome | None = None
+    nonce: int | None = None
+    relayed: bool = False
+    exempt: bool = False
+
+
+@dataclass
+class Bound:
+    """A ledger row that was SENT: its nonce, its change, and whether OldHost called its first send a replay."""
+
+    change: Change
+    sent_at_ms: int
+    sends: int = 0
+    consumed: bool = False
+    replayed: bool = False
+
+
+@dataclass(frozen=True)
+class Applied:
+    """One line of OldHost's journal; `change` None for somebody else's write."""
+
+    nonce: int
+    change: Change | None
+    at_ms: int
+
+
+@dataclass
+class OldHost:
+    """The protocol's rules: strict nonces, a ban after a replay, late applies."""
+
+    ban_ms: int = 900_000
+    expected: int = 1
+    banned_until_ms: int = 0
+    journal: list[Applied] = field(default_factory=list)
+    late: list[tuple[int, Change]] = field(default_factory=list)
+    gaps: int = 0
+    replays: int = 0
+    refused_in_ban: int = 0
+    restored: bool = False
+    written_by_others: bool = False
+
+    def apply(self, nonce: int, change: Change | None, now_ms: int) -> None:
+        assert nonce == self.expected
+        self.journal.append(Applied(nonce, change, now_ms))
+        self.expected += 1
+
+    def catch_up(self, now_ms: int) -> None:
+        for nonce, change in self.late:
+            if nonce == self.expected:
+                self.apply(nonce, change, now_ms)
+        self.late.clear()
+
+    def foreign_write(self, now_ms: int) -> None:
+        self.written_by_others = True
+        self.apply(self.expected, None, now_ms)
+
+    def restore(self, expected: int) -> None:
+        self.restored = True
+        self.journal = [line for line in self.journal if line.nonce < expected]
+        self.expected = expected
+
+
+@dataclass
+class Books:
+    """The store: changes by id in order, ledger rows by nonce, applied states by key. One writer's."""
+
+    oldhost: OldHost = field(default_factory=OldHost)
+    changes: dict[int, Change] = field(default_factory=dict)
+    rows: dict[int, Bound] = field(default_factory=dict)
+    applied: dict[CoalescingKey, list[Change]] = field(default_factory=dict)
+    next_nonce: int = 1
+    epoch: int = 0
+    banned_until_ms: int = 0
+    halted: str = ""
+    sequence: int = 0
+
+    # ------------------------------------------------------------------------------------------------------- changes
+
+    def accept(self, cls: str, entity: EntityKey, event_type: str, payload: str, now_ms: int) -> ChangeRef:
+        ref = ChangeRef(len(self.changes) + 1, PriorityClass(cls), *entity, event_type, now_ms)
+        self.changes[ref.change_id] = Change(ref, payload, exempt=cls == "TXN" and bool(self.dead_of(entity)))
+        return ref
+
+    def outstanding(self) -> list[Change]:
+        return [change for change in self.changes.values() if change.outcome is None]
+
+    def dead_of(self, entity: EntityKey) -> list[int]:
+        return [
+            one
+            for one, change in self.changes.items()
+            if change.ref.entity == entity and change.outcome is Outcome.DEAD
+        ]
+
+    def dead_letters(self) -> list[int]:
+        return [one for one, change in self.changes.items() if change.outcome is Outcome.DEAD]
+
+    def page(self, request: messages.OutstandingPage) -> messages.Outstanding:
+        refs = [
+            change.ref for change in self.outstanding() if change.relayed and change.ref.change_id > request.after_id
+        ]
+        cut = refs[: request.limit]
+        entities = {self.changes[one].ref.entity: None for one in self.dead_letters()}
+        return messages.Outstanding(
+            [messages.to_wire(ref) for ref in cut],
+            [[*entity, self.dead_of(entity)] for entity in entities] if not request.after_id else [],
+            cut[-1].change_id if cut else 0,
+            len(refs) > request.limit,
+        )
+
+    # ------------------------------------------------------------------------------------------------------ the session
+
+    def open(self, unsettled: Iterable[int], now_ms: int) -> messages.SessionAnswer:
+        """The recovery path: wait out a ban and the settle time, ask, compare, settle."""
+        self.epoch += 1
+        self.sequence = 0
+        if self.halted:
+            return messages.SessionAnswer("halt", reason="halted", message=self.halted)
+        banned_until_ms = max(self.banned_until_ms, self.oldhost.banned_until_ms)
+        if now_ms < banned_until_ms:
+            return messages.SessionAnswer("wait", wait_ms=banned_until_ms - now_ms, reason="ban")
+        young = max((row.sent_at_ms + SETTLE_MS - now_ms for row in self._in_doubt().values()), default=0)
+        if young > 0:
+            return messages.SessionAnswer("wait", wait_ms=young, reason="settle")
+        self.oldhost.catch_up(now_ms)
+        if difference := self._compare(self.oldhost.expected):
+            self.halted = difference
+            return messages.SessionAnswer("halt", reason="halted", message=difference)
+        settled = self._settle_below(self.oldhost.expected)
+        bound = [row.change for row in self._in_doubt().values()]
+        asked = [self.changes[one] for one in unsettled if self.changes[one] not in settled]
+        return messages.SessionAnswer(
+            "open",
+            self.epoch,
+            f"queue-{self.epoch}",
+            self.oldhost.expected,
+            [self._fate(change) for change in [*settled, *asked]],
+            [messages.to_wire(change.ref) for change in bound],
+        )
+
+    def _in_doubt(self) -> dict[int, Bound]:
+        return {nonce: row for nonce, row in sorted(self.rows.items()) if not row.consumed}
+
+    def _compare(self, expected: int) -> str:
+        if expected > self.next_nonce:
+            return f"foreign write: OldHost expects {expected}, the ledger {self.next_nonce}"
+        last = max((nonce for nonce, row in self.rows.items() if row.consumed), default=0)
+        return f"OldHost went back to {expected}, the ledger has {last}" if expected <= last else ""
+
+    def _settle_below(self, expected: int) -> list[Change]:
+        settled = []
+        for nonce, row in self._in_doubt().items():
+            if nonce < expected:
+                self._end(row.change, Outcome.APPLIED, nonce)
+                settled.append(row.change)
+        return settled
+
+    def _fate(self, change: Change) -> Fate:
+        if change.outcome is not None:
+            return Fate(change.ref.change_id, change.outcome.value, change.nonce)
+        bound = any(row.change is change for row in self._in_doubt().values())
+        return Fate(change.ref.change_id, BOUND if bound else WAITING)
+
+    # -------------------------------------------------------------------------------------------------------- sending
+
+    def send(
+        self, batch: messages.SendBatch, now_ms: int, reply_to: Callable[[int], Reply] = lambda _: Reply.APPLIED
+    ) -> messages.SendReport:
+        """Send as `oldhost_sync.oldhost.session` does: until an answer is not definite; then the session is over."""
+        report = messages.SendReport(service_ms=400.0)
+        if batch.epoch != self.epoch:
+            report.session_open = False
+        assert not report.session_open or batch.sequence == self.sequence + 1, "a session's sends go in their order"
+        self.sequence = batch.sequence
+        for change_id in batch.change_ids:
+            fate = Fate(change_id, WAITING)
+            if report.session_open:
+                fate = self._send_one(self.changes[change_id], now_ms, reply_to, report)
+            report.fates.append(fate)
+        if not report.session_open:
+            self.epoch += batch.epoch == self.epoch  # nothing goes over it any more
+        return report
+
+    def _send_one(
+        self, change: Change, now_ms: int, reply_to: Callable[[int], Reply], report: messages.SendReport
+    ) -> Fate:
+        nonce = next((one for one, row in self._in_doubt().items() if row.change is change), None)
+        if nonce is None:
+            if (needless := self._needless(change)) is not None:
+                return needless
+            nonce, self.next_nonce = self.next_nonce, self.next_nonce + 1
+            self.rows[nonce] = Bound(change, now_ms)
+        row = self.rows[nonce]
+        row.sends, row.sent_at_ms = row.sends + 1, now_ms
+        if now_ms < self.oldhost.banned_until_ms:
+            self.oldhost.refused_in_ban += 1
+            return self._banned(change, now_ms, report)
+        if nonce != self.oldhost.expected:
+            return self._wrong_nonce(row, nonce, now_ms, report)
+        return self._answer(row, nonce, reply_to(change.ref.change_id), now_ms, report)
+
+    def _needless(self, change: Change) -> Fate | None:
+        """A change with a fate keeps it; an LWW one that is stale or equal takes no nonce."""
+        if change.outcome is not None:
+            return self._fate(change)
+        states = self.applied.get(change.ref.key)
+        if change.ref.priority_class is not PriorityClass.LWW or not states:
+            return None
+        if states[-1].ref.change_id > change.ref.change_id:
+            self._end(change, Outcome.STALE)
+        elif states[-1].payload == change.payload:
+            self._end(change, Outcome.NO_OP)
+        return self._fate(change) if change.outcome is not None else None
+
+    def _answer(self, row: Bound, nonce: int, reply: Reply, now_ms: int, report: messages.SendReport) -> Fate:
+        change = row.change
+        if reply in (Reply.APPLIED, Reply.LOST_AFTER):
+            self.oldhost.apply(nonce, change, now_ms)
+        if reply is Reply.REJECTED:
+            self.oldhost.expected += 1
+        if reply in (Reply.APPLIED, Reply.REJECTED):
+            self._end(change, Outcome.APPLIED if reply is Reply.APPLIED else Outcome.DEAD, nonce)
+            return self._fate(change)
+        if reply is Reply.LATE:
+            self.oldhost.late.append((nonce, change))
+        if reply is Reply.BAN:
+            self.oldhost.banned_until_ms = now_ms + self.oldhost.ban_ms
+            return self._banned(change, now_ms, report)
+        report.session_open = False
+        return Fate(change.ref.change_id, BOUND, nonce)
+
+    def _banned(self, change: Change, now_ms: int, report: messages.SendReport) -> Fate:
+        self.banned_until_ms = self.oldhost.banned_until_ms
+        report.session_open = False
+        report.banned_ms = self.banned_until_ms - now_ms
+        return Fate(change.ref.change_id, BOUND)
+
+    def _wrong_nonce(self, row: Bound, nonce: int, now_ms: int, report: messages.SendReport) -> Fate:
+        report.session_open = False
+        if nonce > self.oldhost.expected:
+            self.oldhost.gaps += 1
+            return Fate(row.change.ref.change_id, BOUND)
+        self.oldhost.replays += 1
+        self.oldhost.banned_until_ms = now_ms + self.oldhost.ban_ms
+        row.replayed = row.sends == 1
+        if row.replayed:
+            self.halted = f"foreign write: the first send of nonce {nonce} was a replay"
+        return self._banned(row.change, now_ms, report)
+
+    def _end(self, change: Change, outcome: Outcome, nonce: int | None = None) -> None:
+        ref = change.ref
+        change.outcome, change.nonce = outcome, nonce
+        if nonce is not None:
+            self.rows[nonce].consumed = True
+        if outcome is Outcome.APPLIED:
+            self.applied.setdefault(ref.key, []).append(change)
+        if outcome is Outcome.DEAD:
+            for other in self.outstanding():
+                if other.ref.entity == ref.entity and other.ref.priority_class is PriorityClass.TXN:
+                    other.exempt = True
+        if ref.priority_class is PriorityClass.LWW:
+            for other in self.outstanding():
+                if other.ref.key == ref.key and other.ref.change_id < ref.change_id:
+                    other.outcome = Outcome.SUPERSEDED
+
+    # -------------------------------------------------------------------------------------------------------- operators
+
+    def decide(self, decision: messages.Decision) -> messages.Decided:
+        if decision.action in ("retry", "discard"):
+            return self._decide_on_dead(decision)
+        if decision.action == "halt":
+            self.halted = decision.reason
+        if decision.action == "resolve":
+            if not self.halted:
+                return messages.Decided(refused="the ledger is not halted")
+            self._resolve(decision.mode or "")
+        return messages.Decided(message="done")
+
+    def _decide_on_dead(self, decision: messages.Decision) -> messages.Decided:
+        change = self.changes.get(decision.change_id or 0)
+        if change is None or change.ref.change_id not in self.dead_letters():
+            return messages.Decided(refused=f"change {decision.change_id} is no dead letter")
+        if decision.action == "discard":
+            change.outcome = Outcome.DISCARDED
+            return messages.Decided(None, list(change.ref.entity), "discarded")
+        change.outcome, change.nonce, change.exempt = None, None, True
+        return messages.Decided(messages.to_wire(change.ref), list(change.ref.entity), "waits again")
+
+    def _resolve(self, mode: str) -> None:
+        expected = self.oldhost.expected
+        self.halted = ""
+        for nonce, row in [*self.rows.items()]:
+            if row.replayed or (nonce >= expected and mode == "adopt"):
+                del self.rows[nonce]
+            elif nonce >= expected and row.consumed:
+                row.consumed = False
+                row.change.outcome = None
+                self.applied[row.change.ref.key].remove(row.change)
+        self.next_nonce = max([expected, *(nonce + 1 for nonce in self.rows)])
