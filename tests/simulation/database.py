@@ -1,0 +1,312 @@
+"""MariaDB's place in the simulation: the product's own statements, translated as they come, on SQLite in memory.
+
+So the ledger, the settling, the recording, the claims and the decisions that run here are the real ones, down to their
+SQL; only the dialect's few functions and the clock are other. The ledger's conformance suite runs on this database as
+it does on MariaDB. A transaction happens at one instant: isolation and locks are MariaDB's business (level L3), but
+that ids are not in commit order is here as well (`Begin`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+import pymysql.err
+from sqlalchemy import Table
+from sqlalchemy.dialects.mysql.pymysql import MySQLDialect_pymysql
+from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.sql.elements import ClauseElement
+
+from oldhost_sync.store.tables import UtcDateTime, metadata
+
+DUPLICATE_KEY, CHECK_VIOLATED = 1062, 4025
+_DIALECT = MySQLDialect_pymysql(paramstyle="pyformat")  # type: ignore[no-untyped-call]
+_TIMES = {column.name for table in metadata.sorted_tables for column in table.columns if isinstance(column.type, UtcDateTime)}
+
+_RULES: list[tuple[str, str]] = [
+    (r"TIMESTAMPDIFF\(MICROSECOND, (MAX\(\w+\)|[\w().]+?), (MAX\(\w+\)|[\w().]+?)\) DIV 1000", r"((\2) - (\1)) / 1000"),
+    (r"UTC_TIMESTAMP\(6\)|CURRENT_TIMESTAMP\(6\)|UTC_TIMESTAMP\b", "utc_now()"),
+    (r"([+-]) INTERVAL (\S+) MICROSECOND", r"\1 \2"),
+    (r"([+-]) INTERVAL (\S+) SECOND", r"\1 1000000 * \2"),
+    (r"([+-]) INTERVAL (\S+) DAY", r"\1 86400000000 * \2"),
+    (r"FORCE INDEX \(\w+\)|FOR UPDATE( SKIP LOCKED)?|LOCK IN SHARE MODE( NOWAIT)?|FROM DUAL", ""),
+    (r"ON DUPLICATE KEY UPDATE (host = host|id = id)", "ON CONFLICT DO NOTHING"),
+    (r"ON DUPLICATE KEY UPDATE", "ON CONFLICT DO UPDATE SET"),
+    (r"\bVALUES\((\w+)\)(?=,| WHERE|$|\))", r"excluded.\1"),
+    (r"GREATEST\(", "max("),
+    (r"LEAST\(", "min("),
+    (r"\bIF\(", "iif("),
+    (r"JSON_COMPACT\(", "json("),
+    (r"JSON_VALUE\(", "json_extract("),
+    (r"LEFT\(([^,]+), (\d+)\)", r"substr(\1, 1, \2)"),
+    (r"INSERT INTO outbox_events \(host,", "INSERT INTO outbox_events (id, host,"),
+    (r"\bTRUE\b", "1"),
+    (r"%%", "%"),
+]
+
+
+@lru_cache(maxsize=None)
+def translated(statement: str) -> str:
+    """MariaDB's text as SQLite's. `%s` and `%(name)s` become `?` and `:name`."""
+    given = statement
+    if "INSERT INTO outbox_events (host," in statement:
+        statement = statement.replace("VALUES (", "VALUES (next_outbox_id(), ", 1)
+    for pattern, replacement in _RULES:
+        statement = re.sub(pattern, replacement, statement)
+    statement = re.sub(r"%\((\w+)\)s", r":\1", statement).replace("%s", "?")
+    if "UNION ALL" in statement and statement.lstrip().startswith("("):
+        parts = re.findall(r"\((SELECT .*?LIMIT :\w+)\)", statement)
+        order = statement[statement.rindex(")") + 1 :]
+        statement = " UNION ALL ".join(f"SELECT * FROM ({part})" for part in parts) + order
+    join = re.fullmatch(r"UPDATE (\w+) (\w) JOIN (\w+) (\w) ON (.*?) SET (.*?) WHERE (.*)", statement)
+    if join:
+        table, one, other, two, on, changes, where = join.groups()
+        changes = changes.replace(f"{one}.", "")
+        statement = (
+            f"UPDATE {table} SET {changes} WHERE rowid IN "
+            f"(SELECT {one}.rowid FROM {table} {one} JOIN {other} {two} ON {on} WHERE {where})"
+        )
+    if "ON CONFLICT" in statement and " SELECT " in statement.upper().split("ON CONFLICT")[0]:
+        raise NotImplementedError(given)
+    return statement
+
+
+def _create(table: Table) -> str:
+    columns = []
+    keys = [column.name for column in table.primary_key.columns]
+    for column in table.columns:
+        default = getattr(column.server_default, "arg", None)
+        text = str(default) if default is not None and "TIMESTAMP" not in str(default) else ""
+        rule = " PRIMARY KEY" if keys == [column.name] and str(column.type).startswith("BIGINT") else ""
+        kind = "INTEGER" if rule or str(column.type) in {"BIGINT", "INTEGER", "BOOLEAN"} else ""
+        null = "" if column.nullable or rule or "TIMESTAMP" in str(default) else " NOT NULL"
+        columns.append(f"{column.name} {kind}{rule}{null}{f' DEFAULT {text}' if text else ''}")
+    if not any("PRIMARY KEY" in column for column in columns):
+        columns.append(f"PRIMARY KEY ({', '.join(keys)})")
+    for constraint in sorted(table.constraints, key=lambda one: str(one.name)):
+        kind = type(constraint).__name__
+        if kind == "UniqueConstraint":
+            columns.append(f"UNIQUE ({', '.join(column.name for column in constraint.columns)})")  # type: ignore[attr-defined]
+        elif kind == "CheckConstraint":
+            columns.append(f"CHECK ({constraint.sqltext})")  # type: ignore[attr-defined]
+    return f"CREATE TABLE {table.name} ({', '.join(columns)})"
+
+
+_SCHEMA = [_create(table) for table in metadata.sorted_tables] + [
+    f"CREATE INDEX {index.name} ON {table.name} ({', '.join(column.name for column in index.columns)})"
+    for table in metadata.sorted_tables
+    for index in sorted(table.indexes, key=lambda one: str(one.name))
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A transaction whose INSERT ran at `at` with the outbox id `change_id`, though it commits later."""
+
+    at_us: int
+    change_id: int
+
+
+class Database:
+    """All tables. `now`: epoch seconds of the database's clock."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._begin: Begin | None = None
+        self._ids = 0
+        self.raw = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
+        self.raw.create_function("utc_now", 0, self.now_us)
+        self.raw.create_function("next_outbox_id", 0, self._outbox_id)
+        for statement in _SCHEMA:
+            self.raw.execute(statement)
+        self.after_commit: list[Callable[[], None]] = []
+        self.after_statement: list[Callable[[str, tuple[Any, ...]], None]] = []
+
+    def now_us(self) -> int:
+        return self._begin.at_us if self._begin else round(self._now() * 1_000_000)
+
+    def next_id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+    def _outbox_id(self) -> int:
+        return self._begin.change_id if self._begin else self.next_id()
+
+    def begin(self, begin: Begin | None) -> None:
+        self._begin = begin
+        self.raw.execute("BEGIN")
+
+    def commit(self) -> None:
+        self.raw.execute("COMMIT")
+        self._begin = None
+        for act in self.after_commit:
+            act()
+
+    def rollback(self) -> None:
+        if self.raw.in_transaction:
+            self.raw.execute("ROLLBACK")
+        self._begin = None
+
+    def rows(self, statement: str, *values: Any) -> list[Any]:
+        """For the checks: SQLite's own SQL."""
+        return self.raw.execute(statement, values).fetchall()
+
+    def run(self, statement: str, values: Any) -> Result:
+        try:
+            cursor = self.raw.execute(translated(statement), _bound(values))
+        except sqlite3.IntegrityError as error:
+            code = CHECK_VIOLATED if "CHECK" in str(error) else DUPLICATE_KEY
+            raise database_error(code, str(error)) from error
+        result = Result(cursor)
+        for look in self.after_statement:
+            look(statement, tuple(values.values()) if isinstance(values, dict) else tuple(values))
+        return result
+
+
+def database_error(code: int, text: str) -> OperationalError | IntegrityError:
+    """An error as SQLAlchemy gives pymysql's."""
+    if code == DUPLICATE_KEY:
+        return IntegrityError("", {}, pymysql.err.IntegrityError(code, text))
+    return OperationalError("", {}, pymysql.err.OperationalError(code, text))
+
+
+def _bound(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {name: _plain(value) for name, value in values.items()}
+    return tuple(_plain(value) for value in values)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return round(aware.timestamp() * 1_000_000)
+    if isinstance(value, dict):
+        return json.dumps(value)
+    return value
+
+
+@lru_cache(maxsize=None)
+def _row_type(names: tuple[str, ...]) -> tuple[Any, tuple[int, ...]]:
+    kind = namedtuple("Row", names, rename=True)  # type: ignore[misc]
+    kind._mapping = property(lambda row: dict(zip(names, row, strict=True)))  # type: ignore[attr-defined]
+    return kind, tuple(index for index, name in enumerate(names) if name in _TIMES)
+
+
+class Result:
+    """What SQLAlchemy's results are used for here."""
+
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self._rows: list[Any] = []
+        if cursor.description is not None:
+            kind, times = _row_type(tuple(column[0] for column in cursor.description))
+            self._rows = [kind._make(_moments(row, times) if times else row) for row in cursor.fetchall()]
+        self.rowcount = cursor.rowcount if cursor.rowcount >= 0 else len(self._rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._rows)
+
+    def all(self) -> list[Any]:
+        return self._rows
+
+    def first(self) -> Any:
+        return self._rows[0] if self._rows else None
+
+    def one_or_none(self) -> Any:
+        assert len(self._rows) <= 1, f"{len(self._rows)} rows where at most one was expected"
+        return self.first()
+
+    def one(self) -> Any:
+        assert len(self._rows) == 1, f"{len(self._rows)} rows where one was expected"
+        return self._rows[0]
+
+    def scalar(self) -> Any:
+        return self._rows[0][0] if self._rows else None
+
+    def scalar_one(self) -> Any:
+        return self.one()[0]
+
+    def scalars(self) -> Scalars:
+        return Scalars([row[0] for row in self._rows])
+
+
+class Scalars(list[Any]):
+    def all(self) -> list[Any]:
+        return list(self)
+
+
+def _moments(row: Sequence[Any], times: tuple[int, ...]) -> list[Any]:
+    values = list(row)
+    for index in times:
+        if values[index] is not None:
+            values[index] = datetime.fromtimestamp(values[index] / 1_000_000, UTC).replace(tzinfo=None)
+    return values
+
+
+class PlainConnection:
+    """A connection without faults, for the conformance suite and whoever sets a scene."""
+
+    def __init__(self, database: Database, begin: Begin | None = None) -> None:
+        self.database = database
+        self._begin = begin
+        self._begun = False
+
+    def __enter__(self) -> PlainConnection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.rollback()
+
+    def exec_driver_sql(self, statement: str, values: Sequence[Any] = ()) -> Result:
+        self.before_statement(statement)
+        return self.database.run(statement, values)
+
+    def execute(self, statement: ClauseElement, values: dict[str, Any] | None = None) -> Result:
+        text, fixed = _compiled(statement)
+        self.before_statement(text)
+        return self.database.run(text, {**fixed, **(values or {})})
+
+    def before_statement(self, statement: str) -> None:  # noqa: ARG002 - those with faults look at it
+        if not self._begun:
+            self._begun = True
+            self.database.begin(self._begin)
+
+    def commit(self) -> None:
+        if self._begun:
+            self._begun = False
+            self.database.commit()
+
+    def rollback(self) -> None:
+        if self._begun:
+            self._begun = False
+            self.database.rollback()
+
+
+class PlainEngine:
+    """As much of an Engine as `run_in_transaction` uses."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def connect(self) -> PlainConnection:
+        return PlainConnection(self._database)
+
+
+_texts: dict[int, tuple[ClauseElement, str]] = {}
+
+
+def _compiled(statement: ClauseElement) -> tuple[str, dict[str, Any]]:
+    known = _texts.get(id(statement))
+    if known is not None:
+        return known[1], {}
+    compiled = statement.compile(dialect=_DIALECT)
+    if type(statement).__name__ in {"TextClause", "TextualSelect"}:
+        _texts[id(statement)] = (statement, str(compiled))
+        return str(compiled), {}
+    return str(compiled), dict(compiled.params or {})

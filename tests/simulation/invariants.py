@@ -1,0 +1,317 @@
+"""What must hold always, looked at with every event, and what must hold once all has healed.
+
+The checks know the database's rows, OldHost's records and what was promised to applications; they ask nothing of the
+code they judge. A violation is a sentence; the run ends with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from oldhost_simulator.facts import Entry, Fact, Incident
+from oldhost_sync.policy.actions import Action, Send
+from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.policy.coalescer import Added, Coalescer, Waiting
+from oldhost_sync.policy.machine import Machine
+
+LEGAL = {
+    (None, "RESERVED"), ("RESERVED", None), ("RESERVED", "SENT"), ("SENT", "SENT"), ("SENT", "APPLIED"),
+    ("SENT", "FAILED"),
+}  # fmt: skip
+TERMINAL = {"APPLIED", "FAILED"}
+
+
+class Violation(AssertionError):
+    """One of the promises was broken."""
+
+
+class Always:
+    """`meddled`: somebody restored OldHost or wrote to it, so that replays and repetitions are no fault of ours."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.meddled = False
+        self.violations: list[str] = []
+        self.applied: dict[int, Entry] = {}  # by nonce
+        self.rejected: dict[int, Entry] = {}
+        self.times_applied: dict[int, int] = {}  # by change
+        self.newest_of: dict[tuple[str, str], int] = {}
+        self.held_ever: dict[int, None] = {}
+        self.epoch_of_connection: dict[int, int] = {}
+        self.reconciled = 0
+        self._rows: dict[int, tuple[int, str, bytes]] = {}
+        self._outcomes: dict[int, str | None] = {}
+        self._floor = 0
+        self._touched: set[str] = set()
+        self._sent_again: dict[int, int] = {}
+
+    def fail(self, text: str) -> None:
+        self.violations.append(f"{text} (at {self.world.at():.3f} s)")
+
+    # ---------------------------------------------------------------------------------------------------------- OldHost
+
+    def fact(self, fact: Fact) -> None:
+        if isinstance(fact, Incident):
+            if fact.incident in {"gap", "replay"} and not self.meddled:
+                self.fail(f"I1: OldHost saw a {fact.incident}: nonce {fact.nonce}, expected {fact.expected_nonce}")
+        elif fact.outcome == "applied":
+            self._applied(fact)
+        elif fact.outcome == "rejected":
+            if fact.expected_nonce > fact.nonce:
+                self.rejected[fact.nonce] = fact
+            else:
+                self.world.sometimes.hit("rejection that did not consume its nonce")
+
+    def _applied(self, entry: Entry) -> None:
+        assert entry.body is not None
+        change_id = int(entry.body["event_id"])
+        self.applied[entry.nonce] = entry
+        if entry.late:
+            self.world.sometimes.hit("late apply")
+        row = self.world.database.rows("SELECT change_id, status, body FROM nonce_requests WHERE nonce = ?", entry.nonce)
+        if not row or row[0][1] != "SENT" or row[0][0] != change_id:
+            self.fail(f"OldHost applied change {change_id} with nonce {entry.nonce}; the ledger has {row and row[0][:2]}")
+        elif hashlib.sha256(row[0][2]).hexdigest() != entry.raw_sha256:
+            self.fail(f"nonce {entry.nonce} was sent with other bytes than it is bound to")
+        epoch = self.epoch_of_connection.get(entry.connection or 0, 0)
+        if epoch < self.reconciled:
+            self.fail(f"OldHost applied nonce {entry.nonce} of epoch {epoch} after epoch {self.reconciled} had compared")
+        self._count(change_id, entry)
+
+    def _count(self, change_id: int, entry: Entry) -> None:
+        times = self.times_applied[change_id] = self.times_applied.get(change_id, 0) + 1
+        if times > 1 and not self.meddled:
+            self.fail(f"I2: change {change_id} was applied {times} times")
+        assert entry.body is not None
+        entity = (str(entry.body["entity_type"]), str(entry.body["entity_id"]))
+        newest = self.newest_of.get(entity, 0)
+        excused = change_id in self.world.retried or change_id in self.held_ever or self.meddled
+        if change_id < newest and not excused:
+            self.fail(f"I4: change {change_id} of {entity} reached OldHost after {newest}")
+        self.newest_of[entity] = max(newest, change_id)
+
+    # ----------------------------------------------------------------------------------------------------------- ledger
+
+    def statement(self, statement: str, values: tuple[Any, ...]) -> None:
+        word, _, rest = statement.partition(" ")
+        if word in {"UPDATE", "INSERT", "DELETE"}:
+            table = rest.replace("INTO ", "").replace("FROM ", "").split(" ")[0]
+            self._touched.add(table)
+            if table == "nonce_requests" and "found applied: OldHost expected a later nonce" in values:
+                self.world.sometimes.hit("ambiguous, found applied")
+
+    def committed(self) -> None:
+        touched, self._touched = self._touched, set()
+        if "nonce_requests" in touched:
+            self._look_at_rows()
+        if "outbox_events" in touched:
+            self._look_at_outcomes()
+        if "units" in touched or "entities" in touched:
+            self._look_at_shadows()
+
+    def rolled_back(self) -> None:
+        self._touched.clear()
+
+    def _look_at_rows(self) -> None:
+        rows = self.world.database.rows(
+            "SELECT nonce, change_id, status, body FROM nonce_requests WHERE nonce > ?", self._floor
+        )
+        found = {nonce: (change_id, status, body) for nonce, change_id, status, body in rows}
+        for nonce in sorted({*self._rows, *found}):
+            self._look_at_row(nonce, self._rows.get(nonce), found.get(nonce))
+        self._rows = found
+        sent = [nonce for nonce, (_, status, _) in sorted(found.items()) if status == "SENT"]
+        if len(sent) > 2 and not self.meddled:
+            self.fail(f"I6: {len(sent)} operations are in doubt: {sent}")
+        while not self.meddled and self._rows.get(self._floor + 1, (0, ""))[1] == "APPLIED":
+            self._floor += 1
+            del self._rows[self._floor]
+
+    def _look_at_row(self, nonce: int, old: tuple[int, str, bytes] | None, new: tuple[int, str, bytes] | None) -> None:
+        before, after = old and old[1], new and new[1]
+        if before == after and old == new:
+            return
+        if (before, after) not in LEGAL and not self._archived(nonce, old) and not self.meddled:
+            self.fail(f"nonce {nonce} went from {before} to {after}")
+        if old and new and before != "RESERVED" and old[2] != new[2] and not self._archived(nonce, old):
+            self.fail(f"nonce {nonce} was bound to change {old[0]} and is now bound to {new[0]}")
+        if after == "APPLIED" and before != "APPLIED" and not self.meddled:
+            entry = self.applied.get(nonce)
+            if entry is None or entry.body is None or int(entry.body["event_id"]) != new[0]:  # type: ignore[index]
+                self.fail(f"the ledger says that nonce {nonce} is applied; OldHost has not")
+        if after == "FAILED" and before != "FAILED" and nonce not in self.rejected and not self.meddled:
+            self.fail(f"the ledger says that nonce {nonce} was rejected; OldHost did not")
+
+    def _archived(self, nonce: int, old: tuple[int, str, bytes] | None) -> bool:
+        """An operator's decision, or a rejection that gave the nonce back."""
+        if old is None:
+            return False
+        return bool(
+            self.world.database.rows(
+                "SELECT 1 FROM nonce_requests_archive WHERE nonce = ? AND change_id = ?", nonce, old[0]
+            )
+        )
+
+    def _look_at_outcomes(self) -> None:
+        rows = self.world.database.rows(
+            "SELECT id, outcome, priority_class, entity_type, entity_id, nonce FROM outbox_events"
+        )
+        for change_id, outcome, priority_class, entity_type, entity_id, _ in rows:
+            before = self._outcomes.get(change_id)
+            if before == outcome:
+                self._outcomes[change_id] = outcome
+                continue
+            if before not in {None, "DEAD"} and not self.meddled:
+                self.fail(f"I5: change {change_id} was {before} and became {outcome}")
+            if outcome == "DEAD":
+                for other, _, other_class, *entity, _ in rows:
+                    if other_class == "TXN" and other > change_id and entity == [entity_type, entity_id]:
+                        self.held_ever[other] = None
+            if outcome in {"SUPERSEDED", "NO_OP", "STALE"} and priority_class != "LWW":
+                self.fail(f"I2: change {change_id}, {priority_class}, became {outcome}")
+            if outcome in {"NO_OP", "STALE", "SUPERSEDED"}:
+                self.world.sometimes.hit({"NO_OP": "no-op", "STALE": "stale", "SUPERSEDED": "superseded"}[outcome])
+            self._outcomes[change_id] = outcome
+            if change_id < max(self._outcomes) - 1 and before is None and outcome is None:
+                pass
+
+    def _look_at_shadows(self) -> None:
+        for table, kind in (("units", "'unit'"), ("entities", "s.entity_type")):
+            bad = self.world.database.rows(
+                f"SELECT s.id, o.id FROM {table} s JOIN outbox_events o ON o.entity_id = s.id AND o.entity_type = {kind} "
+                "AND o.processed_at IS NULL WHERE s.sync_status = 'SYNCED'"
+            )
+            if bad:
+                self.fail(f"I7: {table[:-1]} {bad[0][0]} is SYNCED while change {bad[0][1]} waits")
+
+    # ------------------------------------------------------------------------------------------------------------ wire
+
+    def before_write(self, data: bytes, epoch_now: int, send_within_s: float) -> None:
+        """A request is about to leave: its row is SENT, a moment ago, and says these bytes."""
+        if not data.startswith(b"POST /oldhost/sync"):
+            return
+        nonce = int(data.split(b"X-Nonce: ", 1)[1].split(b"\r\n", 1)[0])
+        rows = self.world.database.rows("SELECT status, sent_at, body, epoch, sends FROM nonce_requests WHERE nonce = ?", nonce)
+        if not rows or rows[0][0] != "SENT":
+            self.fail(f"nonce {nonce} goes on the wire while the ledger has it {rows[0][0] if rows else 'not at all'}")
+            return
+        _, sent_at, body, epoch, sends = rows[0]
+        age = self.world.hub.now - sent_at / 1_000_000
+        if age > send_within_s + 0.001:
+            self.fail(f"nonce {nonce} goes on the wire {age:.3f} s after it was marked SENT")
+        if not data.endswith(body):
+            self.fail(f"nonce {nonce} goes on the wire with other bytes than it is bound to")
+        if epoch > self._sent_again.get(nonce, epoch) and sends > 1:
+            self.world.sometimes.hit("ambiguous, not applied and sent again")
+        self._sent_again[nonce] = epoch
+
+    # ---------------------------------------------------------------------------------------------------------- machine
+
+    def watch(self, machine: Machine) -> None:
+        decide, take, add = machine.decide, machine.coalescer.take, machine.coalescer.add
+        machine.decide = lambda now_ms: self._decided(machine, decide(now_ms), now_ms)  # type: ignore[method-assign]
+        machine.coalescer.take = lambda: self._taken(take())  # type: ignore[method-assign]
+        machine.coalescer.add = (  # type: ignore[method-assign]
+            lambda ref, now_ms: self._added(machine.coalescer, ref, now_ms, add)
+        )
+
+    def _taken(self, chain: list[Waiting]) -> list[Waiting]:
+        if len(chain) > 1 or (chain and chain[0].ref.priority_class is PriorityClass.LWW and not chain[0].ready):
+            self.world.sometimes.hit("order inheritance used")
+        return chain
+
+    def _added(self, coalescer: Coalescer, ref: ChangeRef, now_ms: int, add: Any) -> Added:
+        held_id = coalescer.newest_waiting(ref.key)
+        held = coalescer.waiting.get(held_id) if held_id else None
+        due = held.due_at_ms if held else 0
+        ready = bool(held and held.ready)
+        added: Added = add(ref, now_ms)
+        if held and ref.change_id < held.ref.change_id and (coalescer.waiting.get(held.ref.change_id) is not held or held.due_at_ms != due):
+            self.fail(f"trap 6: the older change {ref.change_id} moved the timer of {held.ref.change_id}")
+        if added is Added.REPLACED_OLDER and ready:
+            self.world.sometimes.hit("superseded in the lane")
+        return added
+
+    def _decided(self, machine: Machine, decided: list[Action], now_ms: int) -> list[Action]:
+        coalescer = machine.coalescer
+        if any(hold.waiting for hold in coalescer.holds.values()):
+            self.world.sometimes.hit("hold after a rejection")
+        can_go = [
+            entry for entry in coalescer.waiting.values()
+            if (entry.ready or entry.due_at_ms <= now_ms) and not coalescer.is_blocked(entry.ref.entity)
+        ]  # fmt: skip
+        urgent = [entry for entry in can_go if entry.ref.priority_class is PriorityClass.EMERGENCY]
+        for action in decided:
+            if isinstance(action, Send) and urgent and "EMERGENCY" not in action.label:
+                sent = [machine.in_flight.get(one) for one in action.change_ids]
+                if not any(entry is None or entry.ref.change_id in machine.in_flight.bound for entry in sent):
+                    self.fail(f"I8: {action.label} goes while emergency {urgent[0].ref.change_id} could")
+        busy = len(machine.in_flight.batches) >= 2 or machine.session.more_bound
+        if machine._may_send and can_go and not busy:
+            self.fail(f"I8: the writer idles while change {can_go[0].ref.change_id} could go")
+        for entry in coalescer.waiting.values():
+            latest = entry.first_at_ms + machine.policy.max_wait_ms
+            if not entry.ready and entry.due_at_ms > latest:
+                self.fail(f"trap 7: change {entry.ref.change_id} is held beyond the longest wait")
+        return decided
+
+
+def after_healing(world: Any) -> list[str]:
+    """What is wrong at the end; nothing, if all promises were kept."""
+    wrong: list[str] = []
+    rows = world.database.rows(
+        "SELECT id, idempotency_key, entity_type, entity_id, event_type, payload, priority_class, outcome, nonce "
+        "FROM outbox_events ORDER BY id"
+    )
+    always: Always = world.always
+    by_key = {row[1]: row for row in rows}
+    for wish in world.applications.wishes:
+        if wish.change_id is not None and by_key.get(wish.key, (None,))[0] != wish.change_id:
+            wrong.append(f"change {wish.change_id} was promised and is not there")
+    for change_id, _, entity_type, entity_id, event_type, _, priority_class, outcome, nonce in rows:
+        what = f"change {change_id} ({priority_class} {entity_type} {entity_id} {event_type})"
+        if outcome is None:
+            wrong.append(f"{what} has no fate")
+        times = always.times_applied.get(change_id, 0)
+        if outcome == "APPLIED" and (times != 1 or always.applied.get(nonce) is None) and not always.meddled:
+            wrong.append(f"{what} is said to be applied; OldHost has it {times} times")
+        if outcome not in {"APPLIED", None} and times and not always.meddled:
+            wrong.append(f"{what} is {outcome}, yet OldHost has it")
+        if outcome == "DEAD" and not world.database.rows("SELECT 1 FROM alerts WHERE change_id = ?", change_id):
+            wrong.append(f"{what} is a dead letter that nobody was told of")
+    if not always.meddled:
+        nonces = sorted({*always.applied, *always.rejected})
+        first = world.first_nonce
+        if nonces != list(range(first, first + len(nonces))):
+            wrong.append(f"OldHost's nonces are not an unbroken row: {nonces}")
+    wrong += _states(world, rows)
+    return wrong
+
+
+def _states(world: Any, rows: list[Any]) -> list[str]:
+    """I3 and I7: the shadow is what OldHost has, key by key, and every entity says so."""
+    wrong: list[str] = []
+    last: dict[tuple[str, str, str], Any] = {}
+    given_up: set[tuple[str, str, str]] = set()
+    for _, _, entity_type, entity_id, event_type, payload, _, outcome, _ in rows:
+        key = (entity_type, entity_id, event_type)
+        if outcome == "REFUSED":
+            continue
+        if outcome in {"DEAD", "DISCARDED"}:
+            given_up.add(key)
+        last[key] = json.loads(payload)
+    records = world.oldhost.host.records
+    for key, payload in sorted(last.items()):
+        at_host = records.get(key)
+        if key in given_up or world.adopted:
+            continue
+        if at_host is None or at_host.body["payload"] != payload:
+            wrong.append(f"I3: {key} ends as {payload}, OldHost has {at_host and at_host.body['payload']}")
+    for table in ("units", "entities"):
+        for entity_id, status in world.database.rows(f"SELECT id, sync_status FROM {table} ORDER BY id"):
+            dead = world.database.rows("SELECT 1 FROM outbox_events WHERE entity_id = ? AND outcome = 'DEAD'", entity_id)
+            if status != ("SYNC_FAILED" if dead else "SYNCED"):
+                wrong.append(f"I7: {table[:-1]} {entity_id} ends as {status}")
+    return wrong

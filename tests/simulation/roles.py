@@ -1,0 +1,251 @@
+"""The other roles: relays (the product's own `Relay`), API processes that record, applications, and operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from sqlalchemy.exc import DBAPIError
+
+from oldhost_sync.policy.changes import ChangeRef
+from oldhost_sync.relay import Relay, RelayPace
+from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.recording import record_change
+from oldhost_sync.store.transactions import run_in_transaction
+from tests.simulation.hub import Hub, Process
+from tests.simulation.store import Engine
+from tests.simulation.temporal import payload_of
+from workflows import messages
+from workflows.messages import to_wire
+
+HOST = "oldhost"
+# What must never be seen in Temporal's history (I9).
+MARKER = "confidential-7f3a"
+PACE = RelayPace(poll_s=0.4, signal_interval_s=1.0, schedule_interval_s=1.0, lease_s=20.0, retention_interval_s=1e9)
+
+
+class Lost(Exception):
+    """Temporal did not acknowledge."""
+
+
+def driven(work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that blocks in its task instead of waiting on a loop."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value
+    raise AssertionError("it waited on a loop")
+
+
+class BlockingRelay(Relay):
+    async def _in_transaction(self, fn: Callable[..., Any]) -> Any:
+        return run_in_transaction(self._engine, fn)
+
+
+class RelayProcess:
+    """One relay: its rounds until it is killed. It rests while nothing is there to be relayed."""
+
+    def __init__(self, world: Any, number: int) -> None:
+        self.world = world
+        self.hub: Hub = world.hub
+        self.process = self.hub.process(f"relay-{number}")
+        self.process.mortal = True
+        engine = Engine(self.hub, world.database, self.process, world.faults, world.weather, world.locks)
+        self.relay = BlockingRelay(
+            engine, self._signal, HOST, owner=self.process.name, pace=PACE, monotonic=self.hub.monotonic,  # type: ignore[arg-type]
+            wall=self.hub.monotonic, chance=self.hub.random.random,
+        )
+        self.process.spawn(self._run)
+
+    def _run(self) -> None:
+        while True:
+            pause = driven(self.relay._guarded_round())
+            if not self.world.has_unrelayed():
+                self.hub.park(20.0, self.world.at_next_record)
+            self.hub.sleep(pause)
+
+    async def _signal(self, refs: list[ChangeRef]) -> None:
+        world, process = self.world, self.process
+        process.check()
+        batch = payload_of(messages.EnqueueBatch([to_wire(ref) for ref in refs]))
+        world.look_for_payload("enqueue", batch)
+        mode = world.faults.at("signal", process, "enqueue")
+        if mode == "die":
+            process.kill()
+            process.check()
+        if mode == "before" or world.temporal.away:
+            self.hub.sleep(1.0)
+            raise Lost("not delivered")
+        if mode == "hang":
+            self.hub.after(self.hub.random.random() * 15, lambda: world.temporal.signal_with_start("enqueue", batch))
+            self.hub.sleep(10)
+            raise Lost("no acknowledgement")
+        self.hub.sleep(0.005)
+        world.temporal.signal_with_start("enqueue", batch)
+        self.hub.sleep(0.005)
+        if mode == "after":
+            raise Lost("the acknowledgement was lost")
+
+
+@dataclass(eq=False)
+class Wish:
+    """A change an application wants; `change_id` once somebody promised it (a 2xx, or a recorded signal)."""
+
+    key: str
+    entity_type: str
+    entity_id: str
+    event_type: str
+    payload: dict[str, Any]
+    way: str
+    change_id: int | None = None
+    tries: int = 0
+    answers: list[str] = field(default_factory=list)
+
+
+class Api:
+    """One API process: records each wish in a transaction of its own."""
+
+    def __init__(self, world: Any, number: int) -> None:
+        self.world = world
+        self.hub: Hub = world.hub
+        self.process = self.hub.process(f"api-{number}")
+        self.process.mortal = True
+        self.engine = Engine(self.hub, world.database, self.process, world.faults, world.weather, world.locks)
+
+    def post(self, wish: Wish, reply: Callable[[Any], None]) -> None:
+        self.process.spawn(lambda: self._record(wish, reply))
+
+    def _record(self, wish: Wish, reply: Callable[[Any], None]) -> None:
+        open_s = self.hub.random.choice((0.0, 0.0, 0.01, 0.3, 1.5))
+        record = partial(
+            record_change, host=HOST, entity_type=wish.entity_type, entity_id=wish.entity_id,
+            event_type=wish.event_type, payload=wish.payload, idempotency_key=wish.key, source="http",
+        )
+        try:
+            recorded = run_in_transaction(self.engine.recording(wish.entity_id, open_s), record)  # type: ignore[arg-type]
+        except (StoreError, DBAPIError) as error:
+            reply(error)
+            return
+        self.process.check()
+        reply(recorded.change_id)
+
+
+class Applications:
+    """Everybody who wants changes; they ask again, with the same key, until they were promised."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.hub: Hub = world.hub
+        self.process = self.hub.process("applications")
+        self.wishes: list[Wish] = []
+        self.waiting = 0
+
+    def want(self, wish: Wish) -> None:
+        self.wishes.append(wish)
+        self.waiting += 1
+        self.process.spawn(lambda: self._pursue(wish))
+
+    def _pursue(self, wish: Wish) -> None:
+        if wish.way == "apply_now":
+            self._apply_now(wish)
+        elif wish.way == "signal":
+            self._signal(wish)
+        while wish.change_id is None:
+            wish.tries += 1
+            self._post(wish)
+            if wish.change_id is None:
+                self.hub.sleep(0.5 + self.hub.random.random() * min(wish.tries, 10))
+        self.waiting -= 1
+
+    def _post(self, wish: Wish) -> None:
+        apis = [one for one in self.world.apis if one.process.alive]
+        if not apis:
+            return
+        api = self.hub.random.choice(apis)
+        answer = self.hub.park(30.0, lambda wake: api.post(wish, wake))
+        if isinstance(answer, int):
+            wish.change_id = answer
+            self.world.promised(wish)
+        elif answer is not None:
+            wish.answers.append(type(answer).__name__)
+
+    def _signal(self, wish: Wish) -> None:
+        """`submit_change`, and then a look whether it was recorded (a signal itself has no answer)."""
+        if not self.world.temporal.away:
+            change = {
+                "entity_type": wish.entity_type, "entity_id": wish.entity_id, "event_type": wish.event_type,
+                "payload": wish.payload, "idempotency_key": wish.key,
+            }
+            self.world.temporal.signal_with_start("submit_change", payload_of(change))
+        for _ in range(20):
+            self.hub.sleep(5.0)
+            found = self.world.database.rows("SELECT id FROM outbox_events WHERE idempotency_key = ?", wish.key)
+            if found:
+                wish.change_id = found[0][0]
+                return
+
+    def _apply_now(self, wish: Wish) -> None:
+        change = {
+            "entity_type": wish.entity_type, "entity_id": wish.entity_id, "event_type": wish.event_type,
+            "payload": wish.payload, "idempotency_key": wish.key,
+        }
+        answer = self.hub.park(
+            60.0, lambda wake: self.world.temporal.update("apply_now", change, lambda result, why: wake((result, why)))
+        )
+        if answer is not None and answer[0] is not None:
+            wish.change_id = answer[0].change_id
+            self.world.promised(wish)
+            if answer[0].status == "APPLIED":
+                self.world.check_applied_answer(answer[0])
+
+
+class Operators:
+    """People on call: they decide dead letters and halts, now and then pause, flush and resume."""
+
+    def __init__(self, world: Any, *, eagerness: float) -> None:
+        self.world = world
+        self.hub: Hub = world.hub
+        self.process: Process = self.hub.process("operators")
+        self.eagerness = eagerness
+        self.decided: list[str] = []
+        self.resolve_with = ""
+        self.healing = False
+        self.process.spawn(self._run)
+
+    def _run(self) -> None:
+        random = self.hub.random
+        while True:
+            self.hub.sleep(10 + random.random() * 30)
+            for change_id, _, _ in self.world.dead_letters():
+                if self.healing or random.random() < self.eagerness:
+                    action = "discard" if random.random() < (0.8 if self.healing else 0.5) else "retry"
+                    self.ask(action, change_id=change_id)
+            halted = self.world.halted()
+            if halted and (self.healing or random.random() < 0.5):
+                mode = self.resolve_with or random.choice(("resend", "adopt"))
+                self.ask("resolve", mode=self.world.safe_mode(mode))
+            self._meddle()
+
+    def _meddle(self) -> None:
+        machine = self.world.machine
+        if machine is None:
+            return
+        if machine.paused and (self.healing or self.hub.random.random() < 0.4):
+            self.ask("resume")
+        elif not self.healing and self.eagerness and self.hub.random.random() < 0.03:
+            self.ask(self.hub.random.choice(("pause", "flush")))
+
+    def ask(self, action: str, *, change_id: int | None = None, mode: str | None = None) -> str:
+        request = messages.OperatorRequest("operator", "as the runbook says", change_id=change_id, mode=mode)
+        answer = self.hub.park(
+            60.0, lambda wake: self.world.temporal.update(action, request, lambda result, why: wake((result, why)))
+        )
+        done = "" if answer is None else str(answer[0] if answer[0] is not None else answer[1])
+        self.world.log("operator", action, change_id, mode, done)
+        if answer is not None and answer[0] is not None:
+            self.decided.append(action)
+            if action == "retry" and change_id is not None:
+                self.world.retried[change_id] = None
+        return done

@@ -1,0 +1,50 @@
+"""What a corpus of runs must have met at least once, or it proves nothing (the fault programme's "Sometimes")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+EXPECTED = (
+    "ambiguous, found applied",
+    "ambiguous, not applied and sent again",
+    "late apply",
+    "zombie fenced at RESERVED",
+    "zombie fenced at SENT",
+    "zombie attempt's result refused",
+    "continue-as-new",
+    "continue-as-new with signals waiting",
+    "deadlock retried",
+    "ban survived",
+    "stale task refused",
+    "order inheritance used",
+    "no-op",
+    "stale",
+    "superseded",
+    "superseded in the lane",
+    "hold after a rejection",
+    "rejection that did not consume its nonce",
+    "settle wait",
+    "halt resolved",
+    "rebuilt from the database",
+    "COMMIT unknown",
+    "sweep found a stray",
+    "worker drained",
+    "id committed out of order",
+)
+
+
+class Sometimes:
+    """Counters; one run's, or a corpus' sum."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = dict.fromkeys(EXPECTED, 0)
+
+    def hit(self, what: str) -> None:
+        self.counts[what] += 1
+
+    def add(self, counts: dict[str, int]) -> None:
+        for what, count in counts.items():
+            self.counts[what] = self.counts.get(what, 0) + count
+
+    def missing(self, expected: Iterable[str] = EXPECTED) -> list[str]:
+        return [what for what in expected if not self.counts.get(what)]

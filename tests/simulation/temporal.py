@@ -1,0 +1,526 @@
+"""Temporal's part: the real `SyncWriterWorkflow` on a loop of its own, task queues, timeouts, retries, signals, updates.
+
+What it keeps of Temporal's contract: signals and results are durable once acknowledged; a workflow task is atomic; an
+attempt that timed out goes on running in its process and its result is refused; a task on a dead queue is refused after
+schedule-to-start; continue-as-new starts a run with nothing but its input. What it leaves out: replay (level L4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import temporalio.activity
+from temporalio import workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.converter import DataConverter
+from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TimeoutError, TimeoutType
+
+from tests.simulation.hub import Hub, Process, Timer
+from workflows import messages
+from workflows.sync_writer import SyncWriterWorkflow
+
+CONVERTER = DataConverter.default.payload_converter
+_DEFINITION = workflow._Definition.must_from_class(SyncWriterWorkflow)
+_AGAIN = RetryPolicy()
+
+
+def payload_of(value: Any) -> Payload:
+    return CONVERTER.to_payload(value)
+
+
+class _Renewed(BaseException):
+    def __init__(self, argument: Any) -> None:
+        self.argument = argument
+
+
+@dataclass(eq=False)
+class Attempt:
+    """One activity as the server sees it. `number` of tries; `live`: the server still waits for this one."""
+
+    run: Run
+    name: str
+    argument: Payload
+    task_queue: str
+    options: dict[str, Any]
+    future: asyncio.Future[Any]
+    number: int
+    activity_id: str
+    started: bool = False
+    live: bool = True
+    beat_at: float = 0.0
+    timers: list[Timer] = field(default_factory=list)
+    worker: Any = None
+
+    def limit(self, name: str) -> float | None:
+        span: timedelta | None = self.options.get(name)
+        return None if span is None else span.total_seconds()
+
+    def settle(self) -> None:
+        self.live = False
+        for timer in self.timers:
+            timer.cancel()
+
+
+class Run(asyncio.AbstractEventLoop):
+    """One run of the workflow: its loop and what the SDK's functions ask of a runtime."""
+
+    def __init__(self, server: Server, given: Any) -> None:
+        self.server = server
+        self.hub = server.hub
+        self.run_id = f"run-{server.runs}"
+        self.closed = False
+        self.events = 3
+        self.details = ""
+        self._ready: deque[asyncio.Handle] = deque()
+        self._conditions: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        self._now = self.hub.now
+        self.handlers = 0
+        self._uuids = 0
+        workflow._Runtime.set_on_loop(self, self)  # type: ignore[arg-type]
+        self._pending: list[Callable[[], None]] = [lambda: self._begin(given)]
+        self._task_due = False
+        self.schedule_task()
+
+    # ------------------------------------------------------------------------------------------------ workflow tasks
+
+    def _begin(self, given: Any) -> None:
+        self.instance = SyncWriterWorkflow(given)
+        self.server.began(self.instance)
+        self.main = self.create_task(self.instance.run(given))
+
+    def add(self, act: Callable[[], None], *, history: int) -> None:
+        """A durable event for the workflow."""
+        if not self.closed:
+            self.events += history
+            self._pending.append(act)
+            self.schedule_task()
+
+    def schedule_task(self) -> None:
+        if not self._task_due:
+            self._task_due = True
+            self.server.hand_out(self)
+
+    def process(self) -> None:
+        """One workflow task: all that came, then the loop until nothing moves."""
+        self._task_due = False
+        if self.closed:
+            return
+        self._now = self.hub.now
+        self.events += 3
+        self.server.tasks_done += 1
+        pending, self._pending = self._pending, []
+        events._set_running_loop(self)
+        try:
+            for act in pending:
+                act()
+            self._turn()
+        finally:
+            events._set_running_loop(None)
+        if self.main.done():
+            self._close()
+
+    def _turn(self) -> None:
+        while self._ready:
+            while self._ready:
+                self._ready.popleft()._run()
+            still = []
+            for fn, future in self._conditions:
+                if future.done():
+                    continue
+                if fn():
+                    future.set_result(None)
+                else:
+                    still.append((fn, future))
+            self._conditions = still
+
+    def _close(self) -> None:
+        self.closed = True
+        error = self.main.exception() if not self.main.cancelled() else None
+        if isinstance(error, _Renewed):
+            self.server.renewed(self, error.argument)
+        else:
+            self.server.hub.failures.append(f"the workflow ended: {error!r}")
+
+    # ------------------------------------------------------------------------------------------------ asyncio's loop
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(self._now + delay, callback, args, self, context)
+        self.events += 1
+        self.server.timers += 1
+
+        def due() -> None:
+            if not handle.cancelled():
+                self.add(lambda: self._ready.append(handle), history=1)
+
+        self.hub.after(delay, due)
+        return handle
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        return self.call_later(when - self._now, callback, *args, context=context)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        return None
+
+    def time(self) -> float:
+        return self._now
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Coroutine[Any, Any, Any], *, name: Any = None, context: Any = None) -> asyncio.Task[Any]:
+        return asyncio.Task(coro, loop=self, name="task", context=context)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, ActivityError | asyncio.CancelledError | None):
+            self.hub.failures.append(f"in the workflow: {error!r}")
+
+    # ------------------------------------------------------------------------------------------------ the SDK's runtime
+
+    logger_details: dict[str, Any] = {}
+
+    def workflow_is_replaying(self) -> bool:
+        return False
+
+    def workflow_is_replaying_history_events(self) -> bool:
+        return False
+
+    def workflow_time_ns(self) -> int:
+        return int(self._now * 1_000_000_000)
+
+    def workflow_info(self) -> Any:
+        return types.SimpleNamespace(
+            is_continue_as_new_suggested=self.workflow_is_continue_as_new_suggested,
+            get_current_history_length=lambda: self.events,
+            get_current_history_size=lambda: self.events * 200,
+            workflow_id="sync-writer:oldhost", run_id=self.run_id,
+            _logger_details=dict,
+        )
+
+    def workflow_is_continue_as_new_suggested(self) -> bool:
+        return self.events >= self.server.events_suggested
+
+    def workflow_all_handlers_finished(self) -> bool:
+        return self.handlers == 0
+
+    def workflow_get_current_history_length(self) -> int:
+        return self.events
+
+    def workflow_get_current_history_size(self) -> int:
+        return self.events * 200
+
+    def workflow_set_current_details(self, details: str) -> None:
+        self.details = details
+
+    def workflow_payload_converter(self) -> Any:
+        return CONVERTER
+
+    def workflow_random(self) -> Any:
+        return self.server.random
+
+    def workflow_patch(self, _id: str, *, deprecated: bool = False) -> bool:  # noqa: ARG002 - the SDK's signature
+        return True
+
+    def workflow_metric_meter(self) -> Any:
+        from temporalio.common import MetricMeter
+
+        return MetricMeter.noop
+
+    def workflow_continue_as_new(self, *args: Any, **_: Any) -> None:
+        raise _Renewed(args[0])
+
+    async def workflow_wait_condition(self, fn: Callable[[], bool], *, timeout: float | None = None, **_: Any) -> None:
+        future = self.create_future()
+        self._conditions.append((fn, future))
+        await asyncio.wait_for(future, timeout)
+
+    def workflow_start_activity(self, activity: Any, *args: Any, **options: Any) -> asyncio.Future[Any]:
+        self.events += 3
+        future = self.create_future()
+        payload = payload_of(args[0])
+        self.server.begin_activity(self, str(activity), payload, options, future)
+        return future
+
+    # ------------------------------------------------------------------------------------------------- from outside
+
+    def signal(self, name: str, payload: Payload) -> None:
+        signals = _DEFINITION.signals
+        definition = signals.get(name) or signals[None]
+        if definition.name is None:
+            definition.fn(self.instance, name, [RawValue(payload)])
+        elif name == "configure":
+            policy = CONVERTER.from_payload(payload, messages.WriterPolicy)
+            definition.fn(self.instance, policy)
+        else:
+            definition.fn(self.instance, RawValue(payload))
+        self._ready.append(asyncio.Handle(lambda: None, (), self, None))
+
+    def update(self, name: str, argument: Any, answered: Callable[[Any, str], None]) -> None:
+        """Run an update; `answered(result, refusal)` once it is done."""
+        definition = _DEFINITION.updates[name]
+        try:
+            if definition.validator is not None:
+                definition.validator(self.instance, argument)
+        except Exception as error:
+            answered(None, str(error))
+            return
+        self.handlers += 1
+
+        async def handle() -> None:
+            try:
+                answered(await definition.fn(self.instance, argument), "")
+            except ApplicationError as error:
+                answered(None, str(error))
+            except ActivityError as error:
+                answered(None, f"failed: {error.cause}")
+            finally:
+                self.handlers -= 1
+
+        self.create_task(handle())
+
+
+class Server:
+    """The service: one workflow id, queues and what is on them. `workers`: live pollers (see `worker.Worker`)."""
+
+    def __init__(self, hub: Hub, world: Any, *, events_suggested: int) -> None:
+        self.hub = hub
+        self.random = hub.random
+        self.world = world
+        self.events_suggested = events_suggested
+        self.run: Run | None = None
+        self.runs = 0
+        self.tasks_done = 0
+        self.timers = 0
+        self.renewals = 0
+        self.events_max = 0
+        self.away = False
+        self.workers: list[Any] = []
+        self._queued: list[Attempt] = []
+        self._runs_waiting: list[Run] = []
+        self._ids = 0
+
+    # ----------------------------------------------------------------------------------------------------- the workflow
+
+    def start(self, given: Any) -> Run:
+        """USE_EXISTING: the running one, or a new one."""
+        if self.run is None or self.run.closed:
+            self.runs += 1
+            self.run = Run(self, given)
+        return self.run
+
+    def terminate(self) -> None:
+        if self.run is not None:
+            self.run.closed = True
+            self._abandon(self.run)
+
+    def renewed(self, run: Run, given: Any) -> None:
+        """Continue-as-new: what crosses is the input's bytes, and signals that came meanwhile."""
+        self.renewals += 1
+        self.world.sometimes.hit("continue-as-new")
+        if given.submissions or run._pending:
+            self.world.sometimes.hit("continue-as-new with signals waiting")
+        payload = payload_of(given)
+        self.world.look_for_payload("continue-as-new", payload, submissions=True)
+        self._abandon(run)
+        self.runs += 1
+        self.run = new = Run(self, CONVERTER.from_payload(payload, messages.WriterInput))
+        for act in run._pending:
+            new._pending.append(self.world.rebind(act, new))
+        self.events_max = max(self.events_max, run.events)
+
+    def _abandon(self, run: Run) -> None:
+        self._queued = [one for one in self._queued if one.run is not run]
+        self._runs_waiting = [one for one in self._runs_waiting if one is not run]
+        for attempt in list(self.world.attempts):
+            if attempt.run is run:
+                attempt.settle()
+                self.world.attempts.pop(attempt, None)
+
+    def began(self, instance: SyncWriterWorkflow) -> None:
+        self.world.began(instance)
+
+    def hand_out(self, run: Run) -> None:
+        """A workflow task: to a worker that polls, or it waits for one."""
+        if self.away:
+            self._runs_waiting.append(run)
+            return
+        worker = self._poller()
+        if worker is None:
+            self._runs_waiting.append(run)
+        else:
+            delay = 0.002 + self.random.random() * 0.02
+            if self.random.random() < 0.01:
+                delay += self.random.random() * 10  # the task timed out on its way and was given out again
+            self.hub.after(delay, run.process)
+
+    def signal_with_start(self, name: str, payload: Payload) -> None:
+        run = self.start(self.world.workflow_input())
+        signal = Signal(run, name, payload)
+        run.add(signal, history=1)
+
+    def update(self, name: str, argument: Any, answered: Callable[[Any, str], None]) -> None:
+        run = self.run
+        if run is None or run.closed or self.away:
+            answered(None, "the writer is not running")
+            return
+        run.add(lambda: run.update(name, argument, answered), history=2)
+
+    # --------------------------------------------------------------------------------------------------------- activities
+
+    def begin_activity(
+        self, run: Run, name: str, payload: Payload, options: dict[str, Any], future: asyncio.Future[Any], number: int = 1
+    ) -> None:
+        self.world.look_for_payload(name, payload, submissions=name == "record_submissions")
+        self._ids += 1
+        queue = options.get("task_queue") or messages.TASK_QUEUE
+        attempt = Attempt(run, name, payload, queue, options, future, number, str(self._ids))
+        self.world.attempts[attempt] = None
+        limit = attempt.limit("schedule_to_start_timeout")
+        if limit is not None:
+            attempt.timers.append(self.hub.after(limit, lambda: self._never_started(attempt)))
+        self._queued.append(attempt)
+        self.hub.after(0.001 + self.random.random() * 0.01, self.give_out)
+
+    def give_out(self) -> None:
+        """Whatever waits goes to whoever polls for it."""
+        if self.away:
+            return
+        for attempt in list(self._queued):
+            worker = self._poller(attempt.task_queue)
+            if worker is not None:
+                self._queued.remove(attempt)
+                self._start(attempt, worker)
+        waiting, self._runs_waiting = self._runs_waiting, []
+        for run in waiting:
+            self.hand_out(run)
+
+    def _poller(self, queue: str = messages.TASK_QUEUE) -> Any:
+        """A worker that polls this queue; now and then one that is stopped, whose socket still takes the task."""
+        fit = [one for one in self.workers if one.process.alive and not one.leaving and one.polls(queue)]
+        awake = [one for one in fit if not one.process.stopped and not one.cut_off]
+        if fit != awake and queue != messages.TASK_QUEUE and self.random.random() < 0.5:
+            stopped = [one for one in fit if one.process.stopped]
+            if stopped:
+                return self.random.choice(stopped)
+        return self.random.choice(awake) if awake else None
+
+    def _start(self, attempt: Attempt, worker: Any) -> None:
+        if self.world.faults.at("activity", worker.process, attempt.name) == "hang":
+            return  # handed to a poller that never got it: its timeouts will tell
+        attempt.started = True
+        attempt.worker = worker
+        attempt.beat_at = self.hub.now
+        for timer in attempt.timers:
+            timer.cancel()
+        attempt.timers.clear()
+        limit = attempt.limit("start_to_close_timeout")
+        if limit is not None:
+            attempt.timers.append(self.hub.after(limit, lambda: self._timed_out(attempt, TimeoutType.START_TO_CLOSE)))
+        beat = attempt.limit("heartbeat_timeout")
+        if beat is not None:
+            attempt.timers.append(self.hub.after(beat, lambda: self._check_beat(attempt, beat)))
+        worker.perform(attempt)
+
+    def _check_beat(self, attempt: Attempt, limit: float) -> None:
+        if attempt.live:
+            silent = self.hub.now - attempt.beat_at
+            if silent >= limit:
+                self._timed_out(attempt, TimeoutType.HEARTBEAT)
+            else:
+                attempt.timers.append(self.hub.after(limit - silent, lambda: self._check_beat(attempt, limit)))
+
+    def _never_started(self, attempt: Attempt) -> None:
+        if attempt.live and not attempt.started:
+            if attempt in self._queued:
+                self._queued.remove(attempt)
+            self.world.sometimes.hit("stale task refused")
+            self._timed_out(attempt, TimeoutType.SCHEDULE_TO_START)
+
+    def _timed_out(self, attempt: Attempt, kind: TimeoutType) -> None:
+        if attempt.live:
+            self.world.log("timeout", attempt.name, kind.name)
+            cause = TimeoutError(kind.name, type=kind, last_heartbeat_details=[])
+            self._ended(attempt, None, cause, again=kind is not TimeoutType.SCHEDULE_TO_START)
+
+    def completed(self, attempt: Attempt, result: Payload | None, error: Exception | None) -> None:
+        """From the worker; refused when the server has given the attempt up."""
+        if not attempt.live:
+            self.world.sometimes.hit("zombie attempt's result refused")
+            return
+        self._ended(attempt, result, error, again=True)
+
+    def _ended(self, attempt: Attempt, result: Payload | None, error: Exception | None, *, again: bool) -> None:
+        attempt.settle()
+        self.world.attempts.pop(attempt, None)
+        policy: RetryPolicy = attempt.options.get("retry_policy") or _AGAIN
+        refusal = isinstance(error, ApplicationError) and error.non_retryable
+        may_try = policy.maximum_attempts == 0 or attempt.number < policy.maximum_attempts
+        if error is not None and again and may_try and not refusal:
+            pause = policy.initial_interval.total_seconds() * policy.backoff_coefficient ** (attempt.number - 1)
+            longest = policy.maximum_interval.total_seconds() if policy.maximum_interval else 100.0
+            run, number = attempt.run, attempt.number + 1
+            self.hub.after(min(pause, longest), lambda: self._try_again(run, attempt, number))
+            return
+        if error is None:
+            assert result is not None
+            self.world.look_for_payload(f"{attempt.name} result", result)
+            hint = attempt.options.get("result_type")
+            value = CONVERTER.from_payload(result, hint) if hint not in (None, type(None)) else None
+            attempt.run.add(lambda: _set(attempt.future, value), history=0)
+        else:
+            failure = ActivityError(
+                "activity error", scheduled_event_id=1, started_event_id=2, identity="", activity_type=attempt.name,
+                activity_id="1", retry_state=RetryState.MAXIMUM_ATTEMPTS_REACHED,
+            )
+            failure.__cause__ = error
+            attempt.run.add(lambda: _fail(attempt.future, failure), history=0)
+
+    def _try_again(self, run: Run, attempt: Attempt, number: int) -> None:
+        if not run.closed:
+            self.begin_activity(run, attempt.name, attempt.argument, attempt.options, attempt.future, number)
+
+
+class Signal:
+    """A signal on its way to a run; it goes over to the next run if that comes first."""
+
+    def __init__(self, run: Run, name: str, payload: Payload) -> None:
+        self.run, self.name, self.payload = run, name, payload
+
+    def __call__(self) -> None:
+        self.run.signal(self.name, self.payload)
+
+
+def _set(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def in_activity(beat: Callable[[], None], run_id: str, activity_id: str) -> None:
+    """Make the running task an activity in the SDK's eyes."""
+    info = types.SimpleNamespace(workflow_run_id=run_id, activity_id=activity_id)
+    context = types.SimpleNamespace(info=lambda: info, heartbeat=beat)
+    temporalio.activity._current_context.set(context)  # type: ignore[arg-type]

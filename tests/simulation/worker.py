@@ -1,0 +1,170 @@
+"""A worker process: the product's own activities on the simulation's database, wire and clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from temporalio.exceptions import ApplicationError
+
+from activities.alerts import AlertActivities
+from activities.recording import RecordingActivities
+from activities.session import SessionActivities
+from oldhost_sync.oldhost.connection import OldHostConnection
+from oldhost_sync.oldhost.errors import NoConnection
+from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.opening import Opening
+from tests.simulation.hub import Gate, Hub, Process
+from tests.simulation.network import Link, connected
+from tests.simulation.store import Engine
+from tests.simulation.temporal import CONVERTER, Attempt, in_activity, payload_of
+from workflows import messages
+
+ARGUMENTS: dict[str, type] = {
+    "open_session": messages.OpenSession,
+    "send": messages.SendBatch,
+    "probe": messages.SessionRef,
+    "close_session": messages.SessionRef,
+    "record_submissions": messages.Submissions,
+    "load_outstanding": messages.OutstandingPage,
+    "record_decision": messages.Decision,
+    "raise_alert": messages.Alert,
+}
+CONNECT_SECONDS_MAX = 5.0
+
+
+class Flag:
+    """As much of `threading.Event` as is used."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._gate = Gate(hub)
+        self._set = False
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+        self._gate.notify_all()
+
+    def wait(self, timeout: float) -> bool:
+        if not self._set:
+            self._gate.wait(timeout)
+        return self._set
+
+
+class Sessions(SessionActivities):
+    """The real sessions with the simulation's clock, gate and connection."""
+
+    world: Any
+    process: Process
+    link: Link
+    wall: Callable[[], float]
+
+    def _opening(self, host: str, beat: Callable[[], None]) -> Opening:
+        hub = self.world.hub
+        return replace(
+            super()._opening(host, beat), gate=Gate(hub), clock=hub.monotonic, connect=lambda: self._connect(hub.monotonic)
+        )
+
+    def _connect(self, clock: Callable[[], float]) -> OldHostConnection:
+        world, process = self.world, self.process
+        process.check()
+        mode = world.faults.at("connect", process)
+        if mode == "die":
+            process.kill()
+            process.check()
+        if mode == "hang" or self.link.parted:
+            world.hub.sleep(CONNECT_SECONDS_MAX)
+            raise NoConnection("no answer")
+        world.hub.sleep(0.001)
+        if mode == "before" or not world.oldhost.up:
+            raise NoConnection("refused")
+        client, end = connected(world.hub, self.link, process, world.faults)
+        number = world.oldhost.accept(end)
+        world.connected(number, client, process)
+        if mode == "after":
+            client.close()
+            raise NoConnection("gone at once")
+        return OldHostConnection(client, clock)  # type: ignore[arg-type]
+
+
+class Worker:
+    """`polls` its own queue and the shared one until it is killed, stopped or leaving."""
+
+    def __init__(self, world: Any, number: int, limits: SessionLimits) -> None:
+        self.world = world
+        self.hub: Hub = world.hub
+        self.process = process = self.hub.process(f"worker-{number}")
+        process.mortal = True
+        self.leaving = False
+        self.cut_off = False
+        self.queue = f"oldhost-sync-session-{number}"
+        self.link = Link(self.hub)
+        self.wall_offset = 0.0
+        engine = Engine(self.hub, world.database, process, world.faults, world.weather, world.locks)
+        self.sessions = Sessions(
+            engine=engine, addresses=lambda host: (host, 1), task_queue=self.queue, owner=process.name, limits=limits  # type: ignore[arg-type]
+        )
+        self.sessions._leaving = Flag(self.hub)  # type: ignore[assignment]
+        self.sessions.world, self.sessions.process, self.sessions.link = world, process, self.link
+        self.sessions.wall = lambda: self.hub.now + self.wall_offset
+        recording, alerts = RecordingActivities(engine), AlertActivities(engine)  # type: ignore[arg-type]
+        self._activities: dict[str, Callable[[Any], Any]] = {
+            name: getattr(owner, name)
+            for owner, names in (
+                (self.sessions, ("open_session", "send", "probe", "close_session")),
+                (recording, ("record_submissions", "load_outstanding", "record_decision")),
+                (alerts, ("raise_alert",)),
+            )
+            for name in names
+        }
+        process.spawn(self.sessions.watch)
+
+    def polls(self, queue: str) -> bool:
+        return queue in {messages.TASK_QUEUE, self.queue}
+
+    def perform(self, attempt: Attempt) -> None:
+        self.process.spawn(lambda: self._perform(attempt))
+
+    def _perform(self, attempt: Attempt) -> None:
+        def beat() -> None:
+            self.process.check()
+            if not self.world.temporal.away and not self.cut_off:
+                attempt.beat_at = self.hub.now
+
+        in_activity(beat, attempt.run.run_id, attempt.activity_id)
+        argument = CONVERTER.from_payload(attempt.argument, ARGUMENTS[attempt.name])
+        result, error = None, None
+        try:
+            result = payload_of(self._activities[attempt.name](argument))
+        except Exception as raised:
+            self.world.raised(attempt.name, raised)
+            error = ApplicationError(str(raised), type=type(raised).__name__)
+        mode = self.world.faults.at("result", self.process, attempt.name)
+        if mode == "die":
+            self.process.kill()
+            self.process.check()
+        if mode:
+            return
+        self.hub.sleep(0.002 + self.hub.random.random() * 0.01)
+        while self.world.temporal.away or self.cut_off:
+            self.hub.sleep(1.0)
+        self.world.temporal.completed(attempt, result, error)
+
+    def leave(self, done: Callable[[], None]) -> None:
+        """SIGTERM, as `worker.py` does it."""
+        self.leaving = True
+
+        def drain() -> None:
+            self.sessions.drain()
+            self.hub.sleep(0.1)
+            done()
+
+        self.process.spawn(drain)
+
+
+def settle_time(limits: SessionLimits) -> timedelta:
+    return timedelta(seconds=limits.settle_seconds)

@@ -1,0 +1,450 @@
+"""One seed's world: everything put together, the faulty phase, the healing, the verdict."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from oldhost_sync.oldhost.errors import Fenced
+from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.store.ledger import MariaLedger
+from tests.simulation import network, store
+from tests.simulation.database import Database
+from tests.simulation.faults import Faults, RandomFaults
+from tests.simulation.hub import EPOCH, Hub, Process
+from tests.simulation.invariants import Always, after_healing
+from tests.simulation.nemesis import Nemesis
+from tests.simulation.oldhost import OldHost
+from tests.simulation.roles import HOST, MARKER, Api, Applications, Operators, RelayProcess, Wish
+from tests.simulation.sometimes import Sometimes
+from tests.simulation.temporal import Server, Signal, payload_of
+from tests.simulation.worker import Worker, settle_time
+from workflows import messages
+
+LWW = ("unit_status_changed", "unit_details_changed", "rate_changed")
+TXN = ("booking_created", "door_code_changed", "checked_in")
+EMERGENCY = ("guest_locked_out", "lock_emergency")
+LIMITS = SessionLimits(request_timeout_seconds=5.0, settle_seconds=10.0)
+STARTER_EVERY_S = 30.0
+
+
+@dataclass
+class Shape:
+    """How one run is: drawn from the seed, or laid down by a test."""
+
+    changes: int = 40
+    minutes: float = 5.0
+    entities: int = 4
+    debounce_s: float = 5.0
+    ban_s: float = 60.0
+    latency_ms: float = 200.0
+    events_suggested: int = 400
+    pause_s: float = 15.0
+    meddle: bool = False
+    eagerness: float = 0.4
+    first_nonce: int = 1
+    workers: int = 2
+    relays: int = 2
+
+    @staticmethod
+    def drawn(random: Random) -> Shape:
+        return Shape(
+            changes=random.choice((15, 25, 40, 60)),
+            minutes=random.choice((1, 3, 6, 12)),
+            entities=random.choice((1, 2, 4, 8)),
+            debounce_s=random.choice((2.0, 5.0, 20.0, 120.0)),
+            ban_s=random.choice((20.0, 60.0, 900.0)),
+            latency_ms=random.choice((50, 200, 400)),
+            events_suggested=random.choice((100, 250, 1000)),
+            pause_s=random.choice((5, 12, 30)),
+            meddle=random.random() < 0.06,
+            eagerness=random.choice((0.0, 0.3, 0.8)),
+            first_nonce=random.choice((1, 1, 501)),
+        )
+
+
+@dataclass
+class Verdict:
+    """What one run came to."""
+
+    seed: int
+    violations: list[str]
+    sometimes: dict[str, int]
+    digest: str
+    virtual_s: float
+    operations: int
+    changes: int
+    faults: dict[str, int] = field(default_factory=dict)
+    recovery_s: float = 0.0
+    healed: bool = True
+
+
+class _Ledger(MariaLedger):
+    """The real one; it says when an old epoch was turned away."""
+
+    world: World
+
+    def reserve(self, epoch: int, change_ids: Any) -> Any:
+        try:
+            return super().reserve(epoch, change_ids)
+        except Fenced:
+            self.world.sometimes.hit("zombie fenced at RESERVED")
+            raise
+
+    def advance(self, epoch: int, answered: Any, sent: Any, *, again: bool = False) -> Any:
+        try:
+            return super().advance(epoch, answered, sent, again=again)
+        except Fenced:
+            self.world.sometimes.hit("zombie fenced at SENT")
+            raise
+
+    def reconcile(self, epoch: int, expected: int) -> Any:
+        found = super().reconcile(epoch, expected)
+        if found.halted is None:
+            self.world.always.reconciled = max(self.world.always.reconciled, epoch)
+        return found
+
+    def take_over(self, owner: str) -> Any:
+        taken = super().take_over(owner)
+        if taken.settle_wait_ms:
+            self.world.sometimes.hit("settle wait")
+        return taken
+
+
+class World:
+    """`run` plays it out. Everything random comes from `seed`; nothing else is read."""
+
+    def __init__(self, seed: int, *, shape: Shape | None = None, faults: Faults | None = None) -> None:
+        _install()
+        random = Random(seed)
+        self.seed = seed
+        self.shape = shape = shape or Shape.drawn(random)
+        self.limits = LIMITS
+        self.hub = Hub(random)
+        self.sometimes = Sometimes()
+        self._digest = hashlib.sha256()
+        self.events = 0
+        self.trace: list[str] | None = None
+        self.faults: Any = faults or RandomFaults(random)
+        self.database = Database(lambda: self.hub.now)
+        self.always = Always(self)
+        self.database.after_statement.append(self.always.statement)
+        self.database.after_commit.append(self.always.committed)
+        self.database.after_commit.append(self._recorded)
+        self.weather, self.locks = store.Weather(), store.Locks()
+        self.first_nonce = shape.first_nonce
+        self.oldhost = OldHost(
+            self.hub, seed=seed, latency_ms=shape.latency_ms, ban_seconds=shape.ban_s, first_nonce=shape.first_nonce
+        )
+        self.oldhost.host.on_fact = self._fact
+        self.attempts: dict[Any, None] = {}
+        self.machine: Machine | None = None
+        self.retried: dict[int, None] = {}
+        self.adopted = False
+        self.direction = ""
+        self.bans = 0
+        self._next_record: list[Callable[[Any], None]] = []
+        self._numbers = 0
+        self.temporal = Server(self.hub, self, events_suggested=shape.events_suggested)
+        self.workers: list[Worker] = []
+        self.relays: list[RelayProcess] = []
+        self.apis: list[Api] = []
+        self.healing = False
+
+    def begin(self) -> None:
+        """Start every role."""
+        shape = self.shape
+        for _ in range(shape.workers):
+            self._start_worker()
+        for _ in range(shape.relays):
+            self._start_relay()
+        for _ in range(2):
+            self._start_api()
+        self.applications = Applications(self)
+        self.operators = Operators(self, eagerness=shape.eagerness)
+        self.hub.process("starter").spawn(self._starter)
+
+    # ----------------------------------------------------------------------------------------------------------- phases
+
+    def run(self) -> Verdict:
+        """Faults, then healing, then the checks."""
+        self.begin()
+        nemesis = Nemesis(self, pause_s=self.shape.pause_s, meddle=self.shape.meddle)
+        self._plan_changes()
+        self._go_on_for(self.shape.minutes * 60)
+        nemesis.rest()
+        verdict = self.heal()
+        verdict.faults = {**nemesis.counts, **getattr(self.faults, "counts", {})}
+        return verdict
+
+    def _go_on_for(self, seconds: float) -> None:
+        self.hub.run_until(self.hub.now + seconds, self._is_lost)
+
+    def heal(self) -> Verdict:
+        """Everything works again; within a bounded time everything must have come to its end."""
+        self.healing = self.operators.healing = True
+        self.faults.on = False
+        self.oldhost.faults.switch_off()
+        self.oldhost.come_up()
+        self.temporal_back()
+        self.database_back()
+        self.database_quick()
+        for role in (*self.workers, *self.relays):
+            role.process.go_on()
+        for worker in self.workers:
+            worker.link.parted_until = 0.0
+        healed_at = self.hub.now
+        longest = 1800 + 2 * self.shape.ban_s + 12 * self.shape.debounce_s + 2 * self.shape.changes
+        done = self.hub.run_until(healed_at + longest, lambda: self._is_lost() or self._has_settled())
+        violations = self.hub.failures + self.always.violations
+        if not violations and not done:
+            violations = [f"it did not heal within {longest:.0f} s: {self._what_waits()}"]
+        recovery_s = self.hub.now - healed_at
+        if not violations:
+            self.hub.run_until(self.hub.now + 2 * self.limits.settle_seconds, self._is_lost)
+            violations = self.hub.failures + self.always.violations + after_healing(self)
+        operations = len(self.oldhost.applied())
+        changes = self.database.rows("SELECT COUNT(*) FROM outbox_events")[0][0]
+        self.hub.end()
+        self.database.raw.close()
+        return Verdict(
+            self.seed, violations, dict(self.sometimes.counts), self._digest.hexdigest()[:16], self.hub.now - EPOCH,
+            operations, changes, recovery_s=recovery_s, healed=done,
+        )
+
+    def _is_lost(self) -> bool:
+        return bool(self.always.violations or self.hub.failures)
+
+    def _has_settled(self) -> bool:
+        if self.applications.waiting or self.operators.process.stopped:
+            return False
+        if self._settled_at == self.hub.now:
+            return False
+        self._settled_at = self.hub.now
+        waits = self.database.rows("SELECT 1 FROM outbox_events WHERE processed_at IS NULL LIMIT 1")
+        return not waits and not self.dead_letters() and not self.halted() and not self._holds_something()
+
+    _settled_at = 0.0
+
+    def _holds_something(self) -> bool:
+        machine = self.machine
+        return machine is not None and bool(machine.coalescer.waiting or len(machine.in_flight) or machine.paused)
+
+    def _what_waits(self) -> str:
+        waits = self.database.rows("SELECT id, priority_class, relayed_at IS NOT NULL FROM outbox_events WHERE processed_at IS NULL")
+        machine = self.machine
+        state = machine and (
+            machine.session, machine.breaker, list(machine.coalescer.waiting), list(machine.in_flight), machine.in_flight.batches,
+            machine.in_flight.bound, machine.in_flight.unsettled, machine.loaded, machine.draining, machine.paused,
+            [hold for hold in machine.coalescer.holds.values()],
+        )
+        return f"{waits}, dead {self.dead_letters()}, halted {self.halted()}, wishes {self.applications.waiting}, {state}"
+
+    # ------------------------------------------------------------------------------------------------------------- load
+
+    def _plan_changes(self) -> None:
+        random, shape = self.hub.random, self.shape
+        for number in range(shape.changes):
+            at = self.hub.now + random.random() * shape.minutes * 60 * 0.9
+            wish = self.wish(number, random)
+            self.hub.at(at, lambda wish=wish: self.applications.want(wish))  # type: ignore[misc]
+
+    def wish(self, number: int, random: Random) -> Wish:
+        event_type = random.choice(random.choices((LWW, TXN, EMERGENCY), (6, 3, 1))[0])
+        entity = f"e{random.randrange(self.shape.entities)}"
+        entity_type = "lock" if event_type == "lock_emergency" else "unit"
+        payload = {"status": random.choice(("Clean", "Dirty")), "note": MARKER}
+        if event_type not in LWW:
+            payload["number"] = str(number)
+        way = "api"
+        if random.random() < 0.15:
+            way = "apply_now" if event_type in EMERGENCY else "signal"
+        return Wish(f"key-{number}", entity_type, entity, event_type, payload, way)
+
+    # ------------------------------------------------------------------------------------------------- starting the roles
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _start_worker(self) -> None:
+        worker = Worker(self, self._number(), self.limits)
+        ledger = _Ledger(worker.sessions.engine, HOST, settle_time(self.limits))
+        ledger.world = self
+        worker.sessions.ledger = lambda host: ledger  # type: ignore[assignment,method-assign]
+        self.workers.append(worker)
+        worker.process.at_death.append(lambda: self._gone(self.workers, worker, self._start_worker))
+        worker.process.at_go_on.append(self.temporal.give_out)
+        self.hub.soon(self.temporal.give_out)
+        self.temporal.workers = self.workers
+
+    def _start_relay(self) -> None:
+        relay = RelayProcess(self, self._number())
+        self.relays.append(relay)
+        relay.process.at_death.append(lambda: self._gone(self.relays, relay, self._start_relay))
+
+    def _start_api(self) -> None:
+        api = Api(self, self._number())
+        self.apis.append(api)
+        api.process.at_death.append(lambda: self._gone(self.apis, api, self._start_api))
+
+    def _gone(self, roles: list[Any], role: Any, start: Callable[[], None]) -> None:
+        self.log("gone", role.process.name)
+        if role in roles:
+            roles.remove(role)
+        self.hub.after(self.hub.random.uniform(0.5, 15), start)
+
+    def drain(self, worker: Worker) -> None:
+        def done() -> None:
+            self.sometimes.hit("worker drained")
+            worker.process.kill()
+
+        worker.leave(done)
+
+    def _starter(self) -> None:
+        while True:
+            if not self.temporal.away:
+                self.temporal.start(self.workflow_input())
+            self.hub.sleep(STARTER_EVERY_S)
+
+    def workflow_input(self) -> messages.WriterInput:
+        shape = self.shape
+        policy = WriterPolicy(
+            debounce_ms=round(shape.debounce_s * 1000), max_wait_ms=round(shape.debounce_s * 5000),
+            ban_ms=round(shape.ban_s * 1000), sweep_ms=120_000, probe_ms=90_000,
+        )
+        return messages.WriterInput(HOST, policy)
+
+    # ----------------------------------------------------------------------------------------------- what happens to it
+
+    def temporal_back(self) -> None:
+        self.temporal.away = False
+        self.temporal.give_out()
+
+    def database_back(self) -> None:
+        self.weather.down = False
+
+    def database_quick(self) -> None:
+        self.weather.delay_s = 0.001
+
+    def ban(self) -> None:
+        """Three in a run at most: more would only make it longer."""
+        if self.bans < 3:
+            self.bans += 1
+            self.oldhost.ban_now(self.shape.ban_s)
+
+    def meddle(self, direction: str) -> None:
+        self.direction = direction
+        self.always.meddled = True
+
+    def safe_mode(self, mode: str) -> str:
+        """Adopting a host that went back gives changes up: then its state and the shadow differ by decision."""
+        if mode == "adopt" and self.direction == "back":
+            self.adopted = True
+        return mode
+
+    # ------------------------------------------------------------------------------------------- what others tell it of
+
+    def at(self) -> float:
+        return self.hub.now - EPOCH
+
+    def log(self, *fields: object) -> None:
+        line = f"{self.at():.6f} {' '.join(str(one) for one in fields)}"
+        self._digest.update(line.encode())
+        self.events += 1
+        if self.trace is not None:
+            self.trace.append(line)
+
+    def _fact(self, fact: Any) -> None:
+        kind = getattr(fact, "outcome", None) or fact.incident
+        self.log("oldhost", kind, fact.nonce, fact.expected_nonce, fact.body and fact.body.get("event_id") if hasattr(fact, "body") else "")
+        self.always.fact(fact)
+        if kind == "applied" and self.oldhost.host.count("ban"):
+            self.sometimes.hit("ban survived")
+
+    def began(self, instance: Any) -> None:
+        if self.temporal.runs > 1 and not instance.machine.loaded:
+            self.sometimes.hit("rebuilt from the database")
+        self.machine = instance.machine
+        self.always.watch(instance.machine)
+        self.log("run", self.temporal.runs)
+
+    def rebind(self, act: Any, run: Any) -> Any:
+        if isinstance(act, Signal):
+            return Signal(run, act.name, act.payload)
+        return lambda: None
+
+    def connected(self, number: int, client: Any, process: Process) -> None:
+        rows = self.database.rows("SELECT epoch FROM nonce_ledger WHERE host = ?", HOST)
+        epoch = rows[0][0] if rows else 0
+        if number:
+            self.always.epoch_of_connection[number] = epoch
+        self.log("connected", process.name, number, epoch)
+        client.before_write = lambda data: self.always.before_write(data, epoch, self.limits.send_within_seconds)
+
+    def raised(self, name: str, error: Exception) -> None:
+        self.log("raised", name, type(error).__name__)
+        if type(error).__name__ not in {"DatabaseUnavailable", "CommitUncertain", "TransactionContended", "LedgerUnavailable"}:
+            self.always.fail(f"{name} raised {type(error).__name__}: {error}")
+
+    def promised(self, wish: Wish) -> None:
+        self.log("promised", wish.key, wish.change_id)
+        found = self.database.rows("SELECT id FROM outbox_events WHERE idempotency_key = ?", wish.key)
+        if not found or found[0][0] != wish.change_id:
+            self.always.fail(f"{wish.key} was promised as {wish.change_id}; the outbox has {found}")
+
+    def check_applied_answer(self, answer: messages.ApplyNowAnswer) -> None:
+        entry = self.always.applied.get(answer.nonce or 0)
+        if not self.always.meddled and (entry is None or entry.body is None or entry.body["event_id"] != answer.change_id):
+            self.always.fail(f"apply_now said nonce {answer.nonce} for change {answer.change_id}; OldHost has {entry}")
+
+    def look_for_payload(self, where: str, payload: Any, *, submissions: bool = False) -> None:
+        if not submissions and MARKER.encode() in payload.data:
+            self.always.fail(f"I9: {where} carries a payload")
+
+    def _recorded(self) -> None:
+        waiting, self._next_record = self._next_record, []
+        for wake in waiting:
+            wake(True)
+
+    def at_next_record(self, wake: Callable[[Any], None]) -> None:
+        self._next_record.append(wake)
+
+    def has_unrelayed(self) -> bool:
+        return bool(self.database.rows("SELECT 1 FROM outbox_events WHERE processed_at IS NULL AND relayed_at IS NULL LIMIT 1"))
+
+    def dead_letters(self) -> list[Any]:
+        return self.database.rows("SELECT id, entity_type, entity_id FROM outbox_events WHERE outcome = 'DEAD' ORDER BY id")
+
+    def halted(self) -> str | None:
+        rows = self.database.rows("SELECT halted FROM nonce_ledger WHERE host = ?", HOST)
+        return rows[0][0] if rows else None
+
+
+_installed = False
+
+
+def _install() -> None:
+    global _installed  # noqa: PLW0603 - the product's two waits are given their virtual twins once
+    if not _installed:
+        _installed = True
+        network.install()
+        store.install()
+        for name in ("temporalio.workflow", "activities.session", "oldhost_sync.relay"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def play(seed: int, *, trace: list[str] | None = None) -> Verdict:
+    """One seed, from beginning to end."""
+    world = World(seed)
+    world.trace = trace
+    return world.run()
+
+
+__all__ = ["Shape", "Verdict", "World", "payload_of", "play"]
