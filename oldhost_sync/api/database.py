@@ -13,11 +13,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.problems import database_away, too_busy
+from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable
 from oldhost_sync.store.transactions import error_code, run_in_transaction
 
@@ -35,6 +37,20 @@ _NOT_SET_UP: dict[int | None, str] = {
 }
 # One statement was too slow or was stopped; others may do.
 _ONE_STATEMENT = {1317, 1969}
+
+
+def connect_for_api(database_url: str) -> Engine:
+    """An engine with a connection for each thread, which waits less than others do: people wait behind it."""
+    engine = create_engine(
+        database_url, pool_size=limits.DATABASE_THREADS, statement_seconds=limits.DATABASE_STATEMENT_SECONDS
+    )
+
+    @event.listens_for(engine, "connect")
+    def wait_less(connection: Any, _record: object) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION innodb_lock_wait_timeout = %s", (limits.DATABASE_LOCK_SECONDS,))
+
+    return engine
 
 
 class Circuit:
@@ -90,7 +106,7 @@ class Database:
             raise database_away(self.circuit.reason)
         await self._take_thread()
         loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._threads, run_in_transaction, self._engine, fn)
+        future = loop.run_in_executor(self._threads, self._transact, fn)
         # The thread is free when it has ended, which may be after a request that gave up.
         future.add_done_callback(self._give_thread_back)
         try:
@@ -110,6 +126,9 @@ class Database:
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._engine.dispose()
+
+    def _transact(self, fn: Callable[[Connection], T]) -> T:
+        return run_in_transaction(self._engine, fn, attempts=limits.DATABASE_ATTEMPTS)
 
     async def _take_thread(self) -> None:
         if not self._free.locked():

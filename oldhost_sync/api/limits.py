@@ -31,6 +31,9 @@ DATABASE_QUEUE_SECONDS_MAX = 1.0
 DATABASE_PROBE_SECONDS = 1.0
 # The API gives a statement less time than others do: a person waits for it.
 DATABASE_STATEMENT_SECONDS = 3
+# And a row that another transaction holds is waited for so often and so long: four waiting requests are all threads.
+DATABASE_LOCK_SECONDS = 1
+DATABASE_ATTEMPTS = 3
 
 # Pages of lists.
 PAGE_DEFAULT, PAGE_MAX = 50, 500

@@ -12,26 +12,20 @@ from oldhost_sync import temporal
 from oldhost_sync.api import limits
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.auth import Tokens
-from oldhost_sync.api.database import Database
+from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.parts import Parts
 from oldhost_sync.api.writer_link import TemporalWriterLink
 from oldhost_sync.settings import Settings, bind_address
-from oldhost_sync.store.engine import create_engine
 
 logger = logging.getLogger(__name__)
 
 
 def build(settings: Settings) -> Parts:
     """What the routes work with. Opens no connection: the API starts also while database and Temporal are away."""
-    engine = create_engine(
-        settings.need_database_url(),
-        pool_size=limits.DATABASE_THREADS,
-        statement_seconds=limits.DATABASE_STATEMENT_SECONDS,
-    )
     return Parts(
         host=settings.host,
         tokens=Tokens(settings.api_tokens),
-        database=Database(engine),
+        database=Database(connect_for_api(settings.need_database_url())),
         writer=TemporalWriterLink(settings.host, temporal.connect),
     )
 

@@ -1,0 +1,124 @@
+"""An API on a real MariaDB, with a writer that answers as a test tells it to."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+from oldhost_sync.api.app import create_app
+from oldhost_sync.api.auth import Tokens
+from oldhost_sync.api.database import Database, connect_for_api
+from oldhost_sync.api.parts import Parts
+from oldhost_sync.api.problems import Problem
+from oldhost_sync.api.serve import configure
+from oldhost_sync.settings import ApiToken, Settings
+from workflows.messages import OperatorRequest
+
+HOST = "oldhost"
+
+
+@dataclass
+class ScriptedWriter:
+    """A WriterLink that answers `status` and does every act, or raises `problem`."""
+
+    status: dict[str, Any] = field(default_factory=lambda: {"breaker": "CLOSED"})
+    problem: Problem | None = None
+    acts: list[tuple[str, OperatorRequest]] = field(default_factory=list)
+
+    async def query(self, name: str, *arguments: object) -> Any:
+        if self.problem is not None:
+            raise self.problem
+        return self.status
+
+    async def update(self, name: str, request: OperatorRequest) -> str:
+        if self.problem is not None:
+            raise self.problem
+        self.acts.append((name, request))
+        return f"{name}: done"
+
+
+def a_token(name: str, role: str) -> ApiToken:
+    """The token is the name itself."""
+    return ApiToken(name, role, hashlib.sha256(name.encode()).hexdigest())  # type: ignore[arg-type]
+
+
+TOKENS = Tokens([a_token("shop", "app"), a_token("vera", "viewer"), a_token("anna", "ops")])
+
+
+@pytest.fixture
+def writer() -> ScriptedWriter:
+    return ScriptedWriter()
+
+
+@pytest.fixture
+def app(database_url: str, writer: ScriptedWriter) -> FastAPI:
+    return create_app(Parts(HOST, TOKENS, Database(connect_for_api(database_url)), writer))
+
+
+@contextlib.contextmanager
+def served(app: FastAPI) -> Iterator[str]:
+    """The application behind a real socket, as `serve.run` sets it up; gives its address."""
+    settings = Settings(api_bind="127.0.0.1:0")
+    server = uvicorn.Server(configure(app, settings))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    deadline = time.monotonic() + 10
+    while not server.started:
+        assert thread.is_alive(), "the server ended before it began"
+        assert time.monotonic() < deadline
+        thread.join(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+@pytest.fixture
+def address(app: FastAPI) -> Iterator[str]:
+    with served(app) as address:
+        yield address
+
+
+def a_client(address: str, token: str | None = None) -> httpx.Client:
+    """Ask as the owner of `token`."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return httpx.Client(base_url=address, headers=headers, timeout=30, trust_env=False)
+
+
+@pytest.fixture
+def anyone(address: str) -> Iterator[httpx.Client]:
+    """A client without a token."""
+    with a_client(address) as client:
+        yield client
+
+
+@pytest.fixture
+def shop(address: str) -> Iterator[httpx.Client]:
+    """An application's client."""
+    with a_client(address, "shop") as client:
+        yield client
+
+
+@pytest.fixture
+def vera(address: str) -> Iterator[httpx.Client]:
+    """A viewer's client."""
+    with a_client(address, "vera") as client:
+        yield client
+
+
+@pytest.fixture
+def anna(address: str) -> Iterator[httpx.Client]:
+    """An operator's client."""
+    with a_client(address, "anna") as client:
+        yield client

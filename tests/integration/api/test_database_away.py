@@ -1,0 +1,95 @@
+"""Without its database the API says so at once, records nothing, and is back by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from sqlalchemy import text
+from sqlalchemy.engine import Engine
+
+from oldhost_sync.api.app import create_app
+from oldhost_sync.api.database import Database, connect_for_api
+from oldhost_sync.api.parts import Parts
+from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_client, served
+
+if TYPE_CHECKING:
+    from oldhost_sync.stack.mariadb import EmbeddedMariaDB
+
+STATUS = "/api/units/12B/status"
+CLEAN = {"status": "Clean"}
+
+
+@pytest.fixture
+def stopped(mariadb_server: EmbeddedMariaDB, database_url: str) -> Iterator[EmbeddedMariaDB]:
+    """For tests that stop the server: it runs again afterwards."""
+    yield mariadb_server
+    if not mariadb_server.child.running:
+        mariadb_server.start()
+
+
+def test_a_write_is_refused_at_once_and_works_again_afterwards(shop: httpx.Client, stopped: EmbeddedMariaDB) -> None:
+    assert shop.post(STATUS, json=CLEAN).status_code == 202
+    stopped.kill()
+    first = shop.post(STATUS, json=CLEAN)
+    assert first.status_code == 503
+    assert first.json()["type"].endswith("database-away")
+    assert first.headers["retry-after"] == "1"
+    began = time.monotonic()
+    for _ in range(20):
+        assert shop.post(STATUS, json=CLEAN).status_code == 503
+    assert time.monotonic() - began < 2
+    assert shop.get("/readyz").status_code == 503
+    assert shop.get("/healthz").status_code == 200
+    stopped.start()
+    deadline = time.monotonic() + 10
+    while shop.post(STATUS, json=CLEAN).status_code != 202:
+        assert time.monotonic() < deadline
+    assert shop.get("/readyz").status_code == 200
+
+
+def test_every_route_that_needs_the_database_says_503(anna: httpx.Client, stopped: EmbeddedMariaDB) -> None:
+    stopped.kill()
+    for path in ("/api/units", "/api/units/1", "/api/changes", "/api/changes/k", "/api/writer/status", "/api/alerts"):
+        answer = anna.get(path)
+        assert (answer.status_code, answer.headers["content-type"]) == (503, "application/problem+json")
+    stopped.start()
+
+
+def test_without_tables_it_says_to_migrate(mariadb_server: EmbeddedMariaDB, writer: ScriptedWriter) -> None:
+    engine = connect_for_api(mariadb_server.create_database("empty").app)
+    app = create_app(Parts(HOST, TOKENS, Database(engine), writer))
+    with served(app) as address, a_client(address, "shop") as client:
+        answer = client.get("/readyz")
+        assert answer.status_code == 503
+        assert "oldhost-sync migrate" in answer.json()["detail"]
+        assert client.post(STATUS, json=CLEAN).status_code == 503
+    mariadb_server.drop_database("empty")
+
+
+def test_a_row_that_stays_locked_is_a_503_that_says_to_repeat(shop: httpx.Client, engine: Engine) -> None:
+    assert shop.post(STATUS, json=CLEAN).status_code == 202
+    with engine.connect() as connection:
+        connection.execute(text("SELECT * FROM units FOR UPDATE"))
+        answer = shop.post(STATUS, json={"status": "Dirty"})
+        assert answer.status_code == 503
+        assert answer.json()["type"].endswith("contended")
+    assert shop.get("/api/units/12B").json()["status"] == "Clean"
+    assert shop.post(STATUS, json={"status": "Dirty"}).status_code == 202
+
+
+def test_an_error_nobody_expected_is_a_500_without_its_text(app: FastAPI, shop: httpx.Client) -> None:
+    async def broken() -> None:
+        raise RuntimeError("a secret")
+
+    from oldhost_sync.api.auth import READERS, access
+
+    app.add_api_route("/broken", broken, **access(READERS))
+    answer = shop.get("/broken")
+    assert answer.status_code == 500
+    assert answer.json()["incident"]
+    assert "secret" not in answer.text

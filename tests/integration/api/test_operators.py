@@ -1,0 +1,134 @@
+"""What operators see and do, and what they are told when the writer can't be reached or says no."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import text
+from sqlalchemy.engine import Engine
+
+from oldhost_sync.api.problems import Conflict
+from oldhost_sync.api.writer_link import writer_away
+from oldhost_sync.store.alerts import raise_alert
+from oldhost_sync.store.audit import record_act
+from tests.integration.api.conftest import ScriptedWriter
+from tests.integration.api.test_fates import end, make
+
+WHY = {"reason": "because"}
+
+
+def test_status_joins_the_workflow_and_the_books(anna: httpx.Client, shop: httpx.Client, engine: Engine) -> None:
+    make(shop, "a")
+    end(engine, make(shop, "b"), "APPLIED")
+    status = anna.get("/api/writer/status").json()
+    assert (status["reachable"], status["workflow"], status["note"]) == (True, {"breaker": "CLOSED"}, None)
+    books = status["books"]
+    assert (books["accepted"], books["waiting"], books["applied"]) == (2, 1, 1)
+    assert status["oldest_waiting_at"] is not None
+
+
+def test_status_without_temporal_tells_what_the_database_knows(anna: httpx.Client, writer: ScriptedWriter) -> None:
+    writer.problem = writer_away("Temporal does not answer")
+    status = anna.get("/api/writer/status").json()
+    assert (status["reachable"], status["workflow"]) == (False, None)
+    assert status["note"].startswith("Temporal does not answer.")
+    assert status["books"]["accepted"] == 0
+
+
+@pytest.mark.parametrize(
+    ("action", "more"),
+    [
+        ("pause", {}),
+        ("resume", {}),
+        ("flush", {"entity_type": "unit", "entity_id": "12B"}),
+        ("resolve", {"mode": "resend"}),
+    ],
+)
+def test_an_act_carries_the_token_s_name_and_the_reason(
+    anna: httpx.Client, writer: ScriptedWriter, action: str, more: dict[str, Any]
+) -> None:
+    answer = anna.post(f"/api/writer/{action}", json=WHY | more)
+    assert answer.json() == {"action": action, "operator": "anna", "message": f"{action}: done"}
+    ((name, request),) = writer.acts
+    assert (name, request.operator, request.reason) == (action, "anna", "because")
+    assert {field: getattr(request, field) for field in more} == more
+
+
+def test_nobody_acts_in_another_s_name_or_without_a_reason(anna: httpx.Client, writer: ScriptedWriter) -> None:
+    assert anna.post("/api/writer/pause", json=WHY | {"operator": "bob"}).status_code == 422
+    assert anna.post("/api/writer/pause", json={"reason": ""}).status_code == 422
+    assert anna.post("/api/writer/resolve", json=WHY | {"mode": "guess"}).status_code == 422
+    assert writer.acts == []
+
+
+def test_an_act_the_writer_refuses_is_a_409_with_its_reason(anna: httpx.Client, writer: ScriptedWriter) -> None:
+    writer.problem = Conflict("refused", "The writer refused to resume", "It is not paused.", "See the status.")
+    answer = anna.post("/api/writer/resume", json=WHY)
+    assert (answer.status_code, answer.json()["detail"]) == (409, "It is not paused.")
+
+
+def test_an_act_without_temporal_is_a_503(anna: httpx.Client, writer: ScriptedWriter) -> None:
+    writer.problem = writer_away("Temporal does not answer")
+    assert anna.post("/api/writer/pause", json=WHY).status_code == 503
+
+
+def test_dead_letters_say_what_they_hold_up(anna: httpx.Client, shop: httpx.Client, engine: Engine) -> None:
+    rejected = make(shop, "a", "checked_in")
+    end(engine, rejected, "DEAD", error="no such guest")
+    make(shop, "b", "checked_out")
+    make(shop, "c", "unit_status_changed")
+    (letter,) = anna.get("/api/dead-letters").json()["dead_letters"]
+    assert (letter["change_id"], letter["error"], letter["held"]) == (rejected, "no such guest", 1)
+
+
+def test_dead_letters_are_listed_page_by_page(anna: httpx.Client, shop: httpx.Client, engine: Engine) -> None:
+    ids = [make(shop, key, "checked_in") for key in "abc"]
+    for change_id in ids:
+        end(engine, change_id, "DEAD")
+    first = anna.get("/api/dead-letters", params={"limit": 2}).json()
+    second = anna.get("/api/dead-letters", params={"limit": 2, "cursor": first["next_cursor"]}).json()
+    assert [letter["change_id"] for letter in first["dead_letters"] + second["dead_letters"]] == ids
+    assert second["next_cursor"] is None
+
+
+@pytest.mark.parametrize("action", ["retry", "discard"])
+def test_a_dead_letter_is_decided_by_its_id(
+    anna: httpx.Client, shop: httpx.Client, engine: Engine, writer: ScriptedWriter, action: str
+) -> None:
+    change_id = make(shop, "a", "checked_in")
+    assert anna.post(f"/api/dead-letters/{change_id}/{action}", json=WHY).status_code == 409
+    end(engine, change_id, "DEAD")
+    assert anna.post(f"/api/dead-letters/{change_id}/{action}", json=WHY).status_code == 200
+    assert [(name, request.change_id) for name, request in writer.acts] == [(action, change_id)]
+    assert anna.post(f"/api/dead-letters/{change_id + 1}/{action}", json=WHY).status_code == 404
+
+
+def test_alerts_are_shown_while_they_are_open(vera: httpx.Client, engine: Engine) -> None:
+    with engine.begin() as connection:
+        raise_alert(connection, host="oldhost", kind="ban", severity="critical", message="banned", dedupe_key="ban")
+    (alert,) = vera.get("/api/alerts").json()["alerts"]
+    assert (alert["kind"], alert["severity"], alert["closed_at"]) == ("ban", "critical", None)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alerts SET is_open = NULL, closed_at = UTC_TIMESTAMP(6)"))
+    assert vera.get("/api/alerts").json()["alerts"] == []
+    assert len(vera.get("/api/alerts", params={"open": False}).json()["alerts"]) == 1
+
+
+def test_the_audit_says_who_and_why(anna: httpx.Client, engine: Engine) -> None:
+    with engine.begin() as connection:
+        for number in range(3):
+            record_act(
+                connection, host="oldhost", action="pause", operator="anna", reason=f"r{number}", detail={"n": 1}
+            )
+    first = anna.get("/api/audit", params={"limit": 2}).json()
+    second = anna.get("/api/audit", params={"limit": 2, "cursor": first["next_cursor"]}).json()
+    assert [entry["reason"] for entry in first["entries"] + second["entries"]] == ["r2", "r1", "r0"]
+
+
+def test_figures_name_routes_and_never_units(vera: httpx.Client, shop: httpx.Client) -> None:
+    shop.post("/api/units/secret-unit/status", json={"status": "Clean"})
+    figures = vera.get("/metrics").text
+    assert 'sync_api_requests_total{method="POST",route="/api/units/{unit_id:path}/status",status="202"} 1.0' in figures
+    assert "secret-unit" not in figures
