@@ -1,0 +1,63 @@
+"""The house rules that a program can keep: the linter of this project for itself."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.architecture.project_files import ROOT, project_files, python_files, text_of
+
+# One file says one thing; a longer one has got away (usually under 400).
+LINES_MAX = 600
+NAMELESS = {"utils", "util", "common", "helpers", "helper", "models", "manager", "misc"}
+# Folders of somebody's machine, and package indexes; assembled where this file would hold what it looks for.
+MACHINE_FOLDERS = re.compile(r"(?<![\w.:/-])/(?:" + r"home|root|Users|work|opt)/[\w.]")
+INDEX_WORDS = ("pypi" + ".org", "python" + "hosted", "index" + "-url", "trusted" + "-host", "find" + "-links")
+# Where those words are options that keep such hosts out.
+SAYS_NO_TO_INDEXES = {"Makefile"}
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_no_file_names_a_folder_of_somebodys_machine() -> None:
+    found = [
+        f"{relative(path)}:{number}: {line.strip()[:100]}"
+        for path in project_files()
+        for number, line in enumerate((text_of(path) or "").splitlines(), start=1)
+        if MACHINE_FOLDERS.search(line)
+    ]
+    assert found == []
+
+
+def test_no_file_names_a_package_index() -> None:
+    found = [
+        f"{relative(path)}: {word}"
+        for path in project_files()
+        if relative(path) not in SAYS_NO_TO_INDEXES
+        for word in INDEX_WORDS
+        if word in (text_of(path) or "")
+    ]
+    assert found == []
+
+
+def test_every_file_has_a_name_that_says_what_it_is() -> None:
+    assert [relative(path) for path in python_files() if path.stem in NAMELESS or path.parent.name in NAMELESS] == []
+
+
+def test_no_file_has_got_away() -> None:
+    long = {relative(path): len((text_of(path) or "").splitlines()) for path in python_files()}
+    assert {name: lines for name, lines in long.items() if lines > LINES_MAX} == {}
+
+
+def test_product_code_asks_the_environment_only_at_its_edge() -> None:
+    edge = ("oldhost_sync/stack/", "oldhost_sync/cli", "oldhost_sync/settings.py", "oldhost_sync/demo", "worker.py")
+    product = ("oldhost_sync/", "activities/", "workflows/", "oldhost_simulator/")
+    found = [
+        relative(path)
+        for path in python_files()
+        if relative(path).startswith(product) and not relative(path).startswith(edge)
+        if re.search(r"\bos\.(environ|getenv)\b", text_of(path) or "")
+    ]
+    assert found == []
