@@ -1,0 +1,111 @@
+"""Setting up and looking after: API tokens, the rules by which changes get their class, alerts."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from oldhost_sync.cli.changes import AsJson
+from oldhost_sync.cli.printing import console, print_json, rows
+from oldhost_sync.cli.surroundings import in_database, settings
+from oldhost_sync.cli.telling import WRONG, CliError
+from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.limits import NAME_PATTERN
+from oldhost_sync.settings import parse_api_tokens
+from oldhost_sync.store.alerts import list_alerts
+from oldhost_sync.store.rules import default_class, rules_of, set_rule
+
+# 256 bits: nobody guesses it, so its plain SHA-256 may be kept in a setting.
+TOKEN_BYTES = 32
+
+tokens = typer.Typer(no_args_is_help=True, help="Tokens for the API.")
+rules = typer.Typer(no_args_is_help=True, help="Which class the changes of an event type have.")
+
+
+class Role(StrEnum):
+    """As the API knows them."""
+
+    APP = "app"
+    VIEWER = "viewer"
+    OPS = "ops"
+
+
+def add_to(app: typer.Typer) -> None:
+    tokens.command("new")(new_token)
+    app.add_typer(tokens, name="tokens")
+    rules.command("list")(list_rules)
+    rules.command("set")(set_one_rule)
+    app.add_typer(rules, name="rules")
+    app.command("alerts")(show_alerts)
+
+
+def new_token(
+    name: Annotated[str, typer.Argument(help="Whose it is; it names the caller in the audit.")],
+    role: Annotated[Role, typer.Option(help="app: writes changes · viewer: reads · ops: everything")] = Role.APP,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token. It is shown once; the server is given only its SHA-256."""
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    entry = f"{name}:{role.value}:{hashlib.sha256(token.encode()).hexdigest()}"
+    try:
+        parse_api_tokens(entry)
+    except ValueError as error:
+        raise CliError(f"{error}.", WRONG) from None
+    if as_json:
+        print_json({"name": name, "role": role.value, "token": token, "setting": entry})
+        return
+    out = console()
+    out.print(f"Token of {name} ({role.value}), shown this once:\n\n  {token}\n", markup=False, soft_wrap=True)
+    out.print("Add this to SYNC_API_TOKENS (comma-separated), and start the API again:\n", markup=False)
+    out.print(f"  {entry}", markup=False, soft_wrap=True)
+
+
+def list_rules(as_json: AsJson = False) -> None:
+    """The rules in force; an event type without a rule is TXN."""
+    config = settings()
+    found = in_database(config, lambda connection: rules_of(connection, config.host))
+    if as_json:
+        print_json({event_type: cls.value for event_type, cls in found.items()})
+        return
+    lines = (
+        (event_type, cls.value, "" if cls is default_class(event_type) else "changed")
+        for event_type, cls in found.items()
+    )
+    console().print(rows("", ("event type", "class", ""), lines))
+
+
+def set_one_rule(
+    event_type: Annotated[str, typer.Argument(help="The event type, for example rate_changed.")],
+    priority_class: Annotated[PriorityClass, typer.Argument(help="Its class from now on.", case_sensitive=False)],
+) -> None:
+    """Decide the class of an event type, for the changes recorded from now on."""
+    if not re.fullmatch(NAME_PATTERN, event_type):
+        raise CliError("an event type is 1 to 64 of the characters A-Z a-z 0-9 _ . -", WRONG)
+    config = settings()
+    in_database(config, lambda connection: set_rule(connection, config.host, event_type, priority_class))
+    console().print(f"{event_type} is {priority_class.value} from the next change on.", markup=False)
+
+
+def show_alerts(
+    all_of_them: Annotated[bool, typer.Option("--all", help="Closed ones too.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """What people must be told, newest first."""
+    config = settings()
+    found = in_database(
+        config, lambda connection: list_alerts(connection, config.host, open_only=not all_of_them, limit=limit)
+    )
+    if as_json:
+        print_json([asdict(alert) for alert in found])
+    elif found:
+        lines = ((a.created_at, a.severity, a.kind, a.message, a.closed_at or "open") for a in found)
+        console().print(rows("", ("at", "severity", "kind", "message", "closed"), lines))
+    else:
+        console().print("No alerts." if all_of_them else "No open alerts.")

@@ -1,0 +1,138 @@
+"""Looking at changes: one change's whole fate, and everything about one entity."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from sqlalchemy import select
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.cli.printing import console, print_json, rows, shown, span
+from oldhost_sync.cli.surroundings import in_database, settings
+from oldhost_sync.cli.telling import FAILED, CliError, tell
+from oldhost_sync.cli.writer import query
+from oldhost_sync.policy.limits import NAME_PATTERN
+from oldhost_sync.settings import Settings
+from oldhost_sync.store import fates
+from oldhost_sync.store.tables import entities, outbox_events, units
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_TYPE_AND_ID = re.compile(f"({NAME_PATTERN})/(.+)")
+# Enough to see what an entity did lately.
+CHANGES_SHOWN = 20
+
+change = typer.Typer(no_args_is_help=True, help="One change.")
+
+
+def add_to(app: typer.Typer) -> None:
+    change.command("show")(show)
+    app.add_typer(change, name="change")
+    app.command()(find)
+
+
+def show(
+    key: Annotated[str, typer.Argument(help="The idempotency key that the write gave or got.")], as_json: AsJson = False
+) -> None:
+    """A change's whole fate, step by step: accepted, relayed, reserved, sent, answered; or what it waits for."""
+    config = settings()
+    fate = in_database(config, lambda connection: fates.find_fate(connection, config.host, key))
+    if fate is None:
+        raise CliError(
+            f"no change of host {config.host!r} has the key {key!r}. Check the key: a write's answer names it."
+        )
+    if as_json:
+        print_json(asdict(fate))
+        return
+    out = console()
+    named = f"{fate.entity_type}/{fate.entity_id} {fate.event_type}"
+    out.print(f"{fate.state}  {named}  change {shown(fate.change_id)}  {fate.priority_class or ''}", markup=False)
+    lines = ((step.at, step.step, step.nonce, step.detail or "") for step in fate.steps)
+    out.print(rows("", ("at", "step", "nonce", ""), lines))
+    for why in fate.waiting_for:
+        out.print(f"waits for {why}", markup=False)
+    for label, text in (("OldHost's answer", fate.answer), ("error", fate.error)):
+        if text:
+            out.print(f"{label}: {text}", markup=False)
+
+
+def find(
+    entity: Annotated[str, typer.Argument(help="A unit's id, or type/id.")],
+    entity_type: Annotated[
+        str | None, typer.Option("--type", help="The entity's type; then ENTITY is the whole id.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Where an entity's changes are: what the database keeps of it, and where the writer holds it."""
+    config = settings()
+    key = (entity_type, entity) if entity_type else entity_of(entity)
+    found = in_database(config, lambda connection: _read_entity(connection, config.host, *key))
+    try:
+        writer, why_not = query(config, "find", *key), None
+    except CliError as error:
+        writer, why_not = None, str(error)
+    if found["shadow"] is None and not found["changes"]:
+        raise CliError(f"nothing is known of {key[0]}/{key[1]} on host {config.host!r}. Check type and id.")
+    if as_json:
+        print_json({**found, "writer": writer})
+    else:
+        _print_entity(config, key, found, writer)
+    if why_not:
+        tell(why_not)
+        raise typer.Exit(FAILED)
+
+
+def entity_of(text: str) -> tuple[str, str]:
+    """`type/id`, or the id of a unit."""
+    match = _TYPE_AND_ID.fullmatch(text)
+    return (match[1], match[2]) if match else ("unit", text)
+
+
+def _read_entity(connection: Connection, host: str, entity_type: str, entity_id: str) -> dict[str, Any]:
+    if entity_type == "unit":
+        shadow = select(units).where(units.c.host == host, units.c.id == entity_id)
+    else:
+        shadow = select(entities).where(
+            entities.c.host == host, entities.c.entity_type == entity_type, entities.c.id == entity_id
+        )
+    columns = outbox_events.c
+    latest = (
+        select(
+            columns.id.label("change_id"), columns.idempotency_key, columns.event_type, columns.priority_class,
+            columns.created_at.label("accepted_at"), columns.outcome, columns.processed_at, columns.nonce, columns.error,
+        )
+        .where(columns.host == host, columns.entity_type == entity_type, columns.entity_id == entity_id)
+        .order_by(columns.id.desc())
+        .limit(CHANGES_SHOWN)
+    )  # fmt: skip
+    row = connection.execute(shadow).one_or_none()
+    return {
+        "shadow": None if row is None else dict(row._mapping),  # noqa: SLF001 - the documented way to a row by name
+        "changes": [dict(each._mapping) for each in connection.execute(latest)],  # noqa: SLF001
+    }
+
+
+def _print_entity(config: Settings, key: tuple[str, str], found: dict[str, Any], writer: dict[str, Any] | None) -> None:
+    out = console()
+    shadow = found["shadow"]
+    if shadow is not None:
+        out.print(f"{key[0]}/{key[1]} on {config.host}: {shadow['sync_status']}", markup=False)
+        for name, value in dict(shadow["state"]).items():
+            out.print(f"  {name}: {value}", markup=False)
+    lines = (
+        (each["change_id"], each["event_type"], each["priority_class"], each["accepted_at"],
+         each["outcome"] or "on its way", each["nonce"], each["idempotency_key"])
+        for each in found["changes"]
+    )  # fmt: skip
+    names = ("change", "event type", "class", "accepted at", "fate", "nonce", "key")
+    out.print(rows(f"Its latest {CHANGES_SHOWN} changes", names, lines))
+    if writer is None:
+        return
+    held = (
+        (each["change_id"], each["event_type"], each["place"], span(each["due_in_ms"])) for each in writer["changes"]
+    )
+    out.print(rows("At the writer", ("change", "event type", "where", "due in"), held))
+    if writer["dead_letters"]:
+        out.print(f"Dead letters: {', '.join(map(str, writer['dead_letters']))}", markup=False)

@@ -1,0 +1,75 @@
+"""The application and its entry point. Commands are imported here; what they need is imported when they run."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from oldhost_sync.cli import administration, changes, operating, planning, roles, status, submitting
+from oldhost_sync.cli.telling import FAILED, INTERRUPTED, WRONG, explain, tell
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Keeps OldHost in step: nothing lost, nothing replayed.",
+)
+_wants_traceback = False
+
+
+@app.callback()
+def root(
+    show_traceback: Annotated[bool, typer.Option("--traceback", help="Show where an error came from.")] = False,
+) -> None:
+    global _wants_traceback  # noqa: PLW0603 - one flag of one process, set before its one command runs
+    _wants_traceback = show_traceback
+
+
+for part in (roles, status, submitting, changes, operating, planning, administration):
+    part.add_to(app)
+
+
+def main() -> None:
+    """Entry point of the `oldhost-sync` script."""
+    sys.exit(run())
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code, having told of any error."""
+    try:
+        code = app(args=None if arguments is None else list(arguments), prog_name="oldhost-sync", standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:  # noqa: BLE001 - the one place where anything becomes one line
+        return _told(error)
+    return code if isinstance(code, int) else 0
+
+
+def _told(error: Exception) -> int:
+    if _wants_traceback:
+        traceback.print_exception(error)
+    known = explain(error)
+    if known is not None:
+        tell(str(known))
+        return known.exit_code
+    usage = getattr(error, "format_message", None)  # the command line was wrong
+    if usage is not None:
+        if message := str(usage()):
+            tell(f"{message} Try `{_command_of(error)} --help`.")
+        return WRONG
+    tell(
+        f"{type(error).__name__}: {error}. This is a fault of ours: repeat with `oldhost-sync --traceback …`, and report it."
+    )
+    return FAILED
+
+
+def _command_of(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    return str(context.command_path) if context is not None else "oldhost-sync"

@@ -1,0 +1,191 @@
+"""`status`: the writer as its workflow sees it, and the books as the database has them. Either half is shown without the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+from sqlalchemy.engine import Connection, Engine
+from temporalio.client import Client
+
+from oldhost_sync.cli.changes import AsJson
+from oldhost_sync.cli.printing import console, print_json, rows, shown, span
+from oldhost_sync.cli.surroundings import settings
+from oldhost_sync.cli.telling import FAILED, WRONG, CliError, explain, tell
+from oldhost_sync.cli.writer import ask, connect
+from oldhost_sync.settings import Settings
+from oldhost_sync.store import outbox, reading
+from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.transactions import run_in_transaction
+
+# Often enough to watch a backlog drain, seldom enough to cost nothing.
+WATCH_SECONDS = 2.0
+
+
+@dataclass
+class Seen:
+    """One look. `troubles`: why a half is missing."""
+
+    host: str
+    writer: dict[str, Any] | None = None
+    database: dict[str, Any] | None = None
+    troubles: list[str] = field(default_factory=list)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(status)
+
+
+def status(
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every two seconds, until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What the writer is doing: state, lanes, breaker, session, nonces, rates, forecast, books, alerts."""
+    if watch and as_json:
+        raise CliError("--watch and --json exclude each other: call `status --json` as often as you like.", WRONG)
+    look = Look(settings())
+    try:
+        if watch:
+            asyncio.run(_watch(look))
+            return
+        seen = asyncio.run(look.once())
+    finally:
+        look.close()
+    if as_json:
+        print_json({"host": seen.host, "writer": seen.writer, **(seen.database or {"books": None, "ledger": None})})
+    elif seen.writer or seen.database:
+        console().print(picture(seen))
+    for trouble in seen.troubles:
+        tell(trouble)
+    if seen.troubles:
+        raise typer.Exit(FAILED)
+
+
+class Look:
+    """Asks both halves; keeps its connections from one look to the next."""
+
+    def __init__(self, config: Settings) -> None:
+        self._config = config
+        self._engine: Engine | None = None
+        self._client: Client | None = None
+
+    async def once(self) -> Seen:
+        seen = Seen(self._config.host)
+        try:
+            seen.database = await asyncio.to_thread(self._read)
+        except Exception as error:  # noqa: BLE001 - told below, or raised again
+            seen.troubles.append(_foreseen(error))
+        try:
+            self._client = self._client or await connect()
+            seen.writer = await ask(self._config, "status", client=self._client)
+        except CliError as error:
+            seen.troubles.append(str(error))
+        return seen
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.dispose()
+
+    def _read(self) -> dict[str, Any]:
+        self._engine = self._engine or create_engine(self._config.need_database_url(), pool_size=1)
+        return run_in_transaction(self._engine, lambda connection: _read(connection, self._config.host))
+
+
+def _read(connection: Connection, host: str) -> dict[str, Any]:
+    books = outbox.books(connection, host)
+    return {
+        "books": {**asdict(books), "balance": books.balance},
+        "ledger": reading.read_ledger(connection, host),
+        "oldest_waiting_at": reading.oldest_waiting_at(connection, host),
+        "open_alerts": reading.count_open_alerts(connection, host),
+    }
+
+
+def _foreseen(error: Exception) -> str:
+    known = explain(error)
+    if known is None:
+        raise error
+    return str(known)
+
+
+async def _watch(look: Look) -> None:
+    with Live(Text("asking …"), console=console(), auto_refresh=False, screen=False) as live:
+        while True:
+            seen = await look.once()
+            now = datetime.now(UTC)
+            live.update(Group(Text(f"{shown(now)}   Ctrl-C ends this", style="dim"), picture(seen)), refresh=True)
+            await asyncio.sleep(WATCH_SECONDS)
+
+
+# ------------------------------------------------------------------------------------------------------------- pictures
+
+
+def picture(seen: Seen) -> Group:
+    """What is known, as tables."""
+    parts: list[Any] = []
+    if seen.writer is not None:
+        parts += [_headline(seen.writer), _lanes(seen.writer), rows("", ("writer", ""), _writer_lines(seen.writer))]
+    if seen.database is not None:
+        parts += [rows("", ("books", ""), _book_lines(seen.database))]
+    parts += [Text(trouble, style="red") for trouble in seen.troubles]
+    return Group(*[part for each in parts for part in (each, Text())][:-1])
+
+
+def _headline(writer: dict[str, Any]) -> Text:
+    good = writer["state"] == "SENDING"
+    text = Text.assemble(
+        (str(writer["host"]), "bold"), "  ", (str(writer["state"]), "bold green" if good else "bold red")
+    )
+    if writer["breaker"]["reason"]:
+        text.append(f"  {writer['breaker']['reason']}")
+    if writer["breaker"]["remaining_ms"]:
+        text.append(f", for {span(writer['breaker']['remaining_ms'])} more")
+    if writer["paused"]:
+        text.append(f"  paused by {writer['paused']['operator']}: {writer['paused']['reason']}")
+    return text
+
+
+def _lanes(writer: dict[str, Any]) -> Any:
+    lines = [
+        (name, lane["depth"], span(lane["oldest_age_ms"]) if lane["depth"] else "–")
+        for name, lane in writer["lanes"].items()
+    ]
+    lines.append(("held back by the debounce", writer["debounced"], "–"))
+    lines.append(("held behind dead letters", writer["held"], "–"))
+    return rows("", ("lane", "waiting", "oldest"), lines)
+
+
+def _writer_lines(writer: dict[str, Any]) -> Sequence[tuple[str, object]]:
+    session, rates, forecast = writer["session"], writer["rates"], writer["forecast"]
+    promises = [name for name in ("consistency", "emergency") if forecast[f"breaks_{name}"]]
+    return (
+        ("breaker", writer["breaker"]["state"]),
+        ("session", f"{session['phase']}, epoch {session['epoch']}, next nonce {session['next_nonce']}"),
+        ("in flight", f"{writer['in_flight']} ({writer['in_doubt']} in doubt)"),
+        ("dead letters", writer["dead_letters"]),
+        (
+            "rates",
+            f"{rates['arrivals_per_s']:.2f}/s come, {rates['applied_per_s']:.2f}/s go, {rates['service_ms']:.0f} ms each",
+        ),
+        ("forecast", f"empty in {span(forecast['drain_ms'])}, oldest then {span(forecast['oldest_age_ms'])}"),
+        ("promises", f"will break: {', '.join(promises)}" if promises else "kept, as far as one can see"),
+    )
+
+
+def _book_lines(database: dict[str, Any]) -> Sequence[tuple[str, object]]:
+    books, ledger = database["books"], database["ledger"]
+    lines = [(name.replace("_", " "), value) for name, value in books.items() if name != "balance"]
+    lines.append(("balance", "yes" if books["balance"] else "NO: an invariant is broken, look at once"))
+    lines.append(("oldest waiting since", database["oldest_waiting_at"]))
+    lines.append(("open alerts", database["open_alerts"]))
+    if ledger is not None:
+        lines.append(("ledger", f"next nonce {ledger['next_nonce']}, settled up to {ledger['last_applied_nonce']}"))
+        lines += [(name.replace("_", " "), ledger[name]) for name in ("banned_until", "halted") if ledger[name]]
+    return lines

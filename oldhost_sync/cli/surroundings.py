@@ -1,0 +1,53 @@
+"""Where a command finds its servers: the environment, `.env`, or the stack that `oldhost-sync up` runs in this folder.
+
+`up` writes the addresses of what it runs into `var/up.env`; they are used only when neither database nor Temporal is
+set otherwise, so nobody operates on a stack of one's own by mistake.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, MutableMapping
+from pathlib import Path
+from typing import TypeVar
+
+from dotenv import dotenv_values
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.settings import Settings, load_settings
+from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.transactions import run_in_transaction
+
+T = TypeVar("T")
+
+STACK_ENV = Path("var", "up.env")
+_ADDRESSES = ("SYNC_DATABASE_URL", "TEMPORAL_ADDRESS")
+
+
+def settings() -> Settings:
+    """The settings of a command that works on a running system; SettingsError says what is wrong."""
+    adopt(os.environ, dotenv_values(".env"), dotenv_values(STACK_ENV))
+    return load_settings()
+
+
+def adopt(
+    environment: MutableMapping[str, str], dotenv: Mapping[str, str | None], stack: Mapping[str, str | None]
+) -> None:
+    """Complete `environment`: Temporal's settings from `dotenv` (the SDK reads none), and all from a running stack."""
+    for name, value in dotenv.items():
+        if name.startswith("TEMPORAL_") and value is not None:
+            environment.setdefault(name, value)
+    if any(environment.get(name) or dotenv.get(name) for name in _ADDRESSES):
+        return
+    for name, value in stack.items():
+        if value is not None and not dotenv.get(name):
+            environment.setdefault(name, value)
+
+
+def in_database(settings: Settings, fn: Callable[[Connection], T]) -> T:
+    """Run `fn` in one transaction on a connection of its own."""
+    engine = create_engine(settings.need_database_url(), pool_size=1)
+    try:
+        return run_in_transaction(engine, fn)
+    finally:
+        engine.dispose()

@@ -1,0 +1,92 @@
+"""Asking the writer: queries and operators' updates through Temporal, with bounded waits and plain words when it is away."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import (
+    Client,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from oldhost_sync import temporal
+from oldhost_sync.cli.telling import CliError
+from oldhost_sync.settings import Settings
+from workflows.messages import OperatorRequest
+
+CONNECT_SECONDS_MAX = 5.0
+# A query needs one workflow task: milliseconds, unless no worker runs.
+QUERY_SECONDS_MAX = 5.0
+# An update also writes to the books, and tries again while the database is away.
+UPDATE_SECONDS_MAX = 15.0
+
+
+def query(settings: Settings, name: str, *arguments: object) -> Any:
+    """The writer's answer; CliError says why there is none."""
+    return asyncio.run(ask(settings, name, *arguments))
+
+
+async def ask(settings: Settings, name: str, *arguments: object, client: Client | None = None) -> Any:
+    """As `query`, inside a running loop and over a connection that may be kept."""
+    handle = temporal.writer_handle(client or await connect(), settings.host)
+    limit = timedelta(seconds=QUERY_SECONDS_MAX)
+    return await _answer(settings, lambda: handle.query(name, args=list(arguments), rpc_timeout=limit), limit)
+
+
+def update(settings: Settings, name: str, request: OperatorRequest) -> Any:
+    """Carry out an operator's act; CliError with the writer's own reason when it refuses."""
+    return asyncio.run(_update(settings, name, request))
+
+
+async def _update(settings: Settings, name: str, request: OperatorRequest) -> Any:
+    handle = temporal.writer_handle(await connect(), settings.host)
+    limit = timedelta(seconds=UPDATE_SECONDS_MAX)
+    try:
+        return await _answer(settings, lambda: handle.execute_update(name, request, rpc_timeout=limit), limit)
+    except WorkflowUpdateFailedError as error:
+        cause = error.cause
+        reason = cause.message if isinstance(cause, ApplicationError) else str(cause)
+        raise CliError(f"the writer refused to {name}: {reason}.") from None
+
+
+async def connect() -> Client:
+    """A connection to Temporal; CliError when there is none in time."""
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS_MAX):
+            return await temporal.connect()
+    except (RuntimeError, RPCError, TimeoutError):
+        raise CliError(
+            "Temporal can't be reached. Start it, or check TEMPORAL_ADDRESS; is `oldhost-sync up` running?"
+        ) from None
+
+
+async def _answer(settings: Settings, question: Callable[[], Awaitable[Any]], limit: timedelta) -> Any:
+    try:
+        async with asyncio.timeout(limit.total_seconds() + 1):
+            return await question()
+    except WorkflowQueryFailedError as error:
+        raise CliError(f"the writer can't say: {error}.") from None
+    except (RPCError, TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+        if isinstance(error, RPCError) and error.status == RPCStatusCode.NOT_FOUND:
+            raise CliError(
+                f"the writer of {settings.host!r} is not running. `python starter.py` starts it, and so does the next change."
+            ) from None
+        raise CliError("the writer does not answer. Start a worker: `oldhost-sync worker`.") from None
+
+
+def operator_name(given: str | None) -> str:
+    """Who acts: as given, or the user of this machine."""
+    if given:
+        return given
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        raise CliError("say who you are: --operator NAME.", 2) from None
