@@ -1,0 +1,100 @@
+"""Settings: checked once, told clearly, secrets never shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from oldhost_sync.settings import ApiToken, Settings, SettingsError, bind_address, load_settings, parse_api_tokens
+
+DIGEST = "ab" * 32
+
+
+def test_everything_has_a_default_but_the_addresses() -> None:
+    settings = load_settings()
+    assert (settings.database_url, settings.oldhost_url) == (None, None)
+    assert (settings.host, settings.debounce_seconds, settings.max_wait_seconds) == ("oldhost", 120, 600)
+    assert (settings.txn_per_lww, settings.ban_seconds, settings.api_bind) == (3, 900, "127.0.0.1:8000")
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SYNC_DEBOUNCE_SECONDS", "2.4")
+    monkeypatch.setenv("SYNC_API_TOKENS", f"shop:app:{DIGEST}, ana:ops:{DIGEST.upper()}")
+    settings = load_settings()
+    assert settings.debounce_seconds == 2.4
+    assert settings.api_tokens == (ApiToken("shop", "app", DIGEST), ApiToken("ana", "ops", DIGEST))
+
+
+def test_a_settle_time_that_covers_less_than_what_may_still_happen_is_refused() -> None:
+    assert load_settings(settle_seconds=8, request_timeout_seconds=5).settle_seconds == 8
+    with pytest.raises(SettingsError, match=r"SYNC_SETTLE_SECONDS is 7\.9, and must be 8 or more"):
+        load_settings(settle_seconds=7.9, request_timeout_seconds=5)
+
+
+def test_a_cap_below_the_debounce_is_refused() -> None:
+    with pytest.raises(SettingsError, match="SYNC_MAX_WAIT_SECONDS is 60, less than SYNC_DEBOUNCE_SECONDS 120"):
+        load_settings(max_wait_seconds=60)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("shop", r"token 1 must be name:role:sha256hex; it has 1 part"),
+        (f"shop:app:{DIGEST},bad:boss:{DIGEST}", r"token 2 \(bad\) has the role 'boss'; roles are app, viewer, ops"),
+        ("shop:app:secret", r"token 1 \(shop\) needs the token's SHA-256 as 64 hexadecimal digits"),
+        (f"sh op:app:{DIGEST}", r"token 1 needs a name of letters"),
+        (f"shop:app:{DIGEST},shop:ops:{DIGEST}", r"tokens 1 and 2 have the same name 'shop'"),
+    ],
+)
+def test_a_wrong_token_is_told_by_its_place(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        parse_api_tokens(text)
+
+
+def test_all_that_is_wrong_is_told_at_once_and_without_the_values() -> None:
+    with pytest.raises(SettingsError) as told:
+        load_settings(database_url="postgres://me:hunter2@db/x", txn_per_lww=0, api_tokens="shop:app:hunter2")
+    message = str(told.value)
+    assert "SYNC_DATABASE_URL: give it as mysql+pymysql://" in message
+    assert "SYNC_TXN_PER_LWW" in message
+    assert "SYNC_API_TOKENS: token 1 (shop)" in message
+    assert "hunter2" not in message
+
+
+def test_secrets_are_not_shown() -> None:
+    settings = Settings(
+        database_url="mysql+pymysql://me:hunter2@db/x",
+        api_tokens=(ApiToken("shop", "app", DIGEST),),
+        alert_webhook_url="https://hooks.example/hunter2",
+    )
+    assert "hunter2" not in repr(settings)
+    assert DIGEST not in str(settings)
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(SettingsError, match="SYNC_DATABASE_URL is not set"):
+        load_settings().need_database_url()
+    with pytest.raises(SettingsError, match="SYNC_OLDHOST_URL is not set"):
+        load_settings().need_oldhost_url()
+
+
+def test_settings_reach_other_processes_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load_settings(
+        database_url="mysql+pymysql://me:pass@db/x", ban_seconds=18.5, api_tokens=(ApiToken("shop", "app", DIGEST),)
+    )
+    for name, value in settings.to_environment().items():
+        monkeypatch.setenv(name, value)
+    assert load_settings() == settings
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("127.0.0.1:80", ("127.0.0.1", 80)), ("[::1]:0", ("::1", 0)), ("host.name:1", ("host.name", 1))],
+)
+def test_a_bind_is_address_and_port(text: str, address: tuple[str, int]) -> None:
+    assert bind_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["8000", ":8000", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:²"])
+def test_what_is_no_bind_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="address:port"):
+        bind_address(text)
