@@ -17,7 +17,7 @@ from temporalio import activity
 
 from oldhost_sync.store.decisions import Act, decide
 from oldhost_sync.store.errors import InvalidChange
-from oldhost_sync.store.outbox import held_entities, mark_relayed, outstanding_page
+from oldhost_sync.store.outbox import held_entities, mark_relayed, older_are_unrelayed, outstanding_page
 from oldhost_sync.store.recording import RecordedChange, record_change
 from oldhost_sync.store.refusing import record_refused
 from oldhost_sync.store.rules import class_of
@@ -73,7 +73,8 @@ class RecordingActivities:
 
 
 def record(connection: Connection, host: str, item: messages.Submission) -> messages.Recorded:
-    """Record one submission. It counts as relayed at once: the workflow that asks holds it already."""
+    """Record one submission. It counts as relayed at once, for the workflow that asks takes it over from here; unless
+    older changes of its entity are still with the relay: then the relay brings it after them (invariant I4)."""
     savepoint = connection.begin_nested()
     try:
         recorded = _record_change(connection, host, item)
@@ -81,7 +82,7 @@ def record(connection: Connection, host: str, item: messages.Submission) -> mess
         savepoint.rollback()
         return _refuse(connection, host, item, str(error))
     savepoint.commit()
-    return _answer(connection, recorded)
+    return _answer(connection, host, recorded)
 
 
 def _record_change(connection: Connection, host: str, item: messages.Submission) -> RecordedChange:
@@ -92,16 +93,19 @@ def _record_change(connection: Connection, host: str, item: messages.Submission)
     return record_change(connection, host=host, source=item.source, **fields)
 
 
-def _answer(connection: Connection, recorded: RecordedChange) -> messages.Recorded:
+def _answer(connection: Connection, host: str, recorded: RecordedChange) -> messages.Recorded:
     if recorded.ref is None:
         return messages.Recorded(recorded.idempotency_key, recorded.change_id or 0)
-    mark_relayed(connection, [recorded.ref.change_id])
+    by_relay = recorded.outcome is None and older_are_unrelayed(connection, host, recorded.ref)
+    if not by_relay:
+        mark_relayed(connection, [recorded.ref.change_id])
     return messages.Recorded(
         recorded.idempotency_key,
         recorded.ref.change_id,
         to_wire(recorded.ref),
         processed=recorded.outcome is not None,
         nonce=recorded.nonce,
+        by_relay=by_relay,
     )
 
 

@@ -245,6 +245,7 @@ class Recorded:
     """Result of `record_submissions`, one per item: `ref` None when it was refused; `refused` then says why.
 
     `processed`: an idempotent repetition of a change that has its fate already (`nonce` if it was applied).
+    `by_relay`: older changes of its entity are still on their way; the relay brings it after them.
     """
 
     idempotency_key: str = ""
@@ -253,6 +254,7 @@ class Recorded:
     refused: str = ""
     processed: bool = False
     nonce: int | None = None
+    by_relay: bool = False
 
 
 @dataclass

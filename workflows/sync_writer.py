@@ -115,7 +115,7 @@ class SyncWriterWorkflow:
         if recorded.processed:
             answer.status = "APPLIED" if recorded.nonce is not None else "SETTLED"
             return answer
-        fate = await self._await_fate(from_wire(recorded.ref))
+        fate = await self._await_fate(from_wire(recorded.ref), by_relay=recorded.by_relay)
         if fate is None:
             answer.message = f"accepted, not yet applied{self._why_not_now()}: ask for its fate by the idempotency key"
             return answer
@@ -414,7 +414,7 @@ class SyncWriterWorkflow:
     async def _take_submissions(self, batch: list[Submission]) -> None:
         try:
             for recorded in await self._record(batch):
-                if recorded.ref is not None and not recorded.processed:
+                if recorded.ref is not None and not recorded.processed and not recorded.by_relay:
                     self.machine.enqueue([from_wire(recorded.ref)], self._now_ms())
         finally:
             self.recording = False
@@ -430,10 +430,11 @@ class SyncWriterWorkflow:
 
     # --------------------------------------------------------------------------------------------------------- waiting
 
-    async def _await_fate(self, ref: ChangeRef) -> Fate | None:
+    async def _await_fate(self, ref: ChangeRef, *, by_relay: bool) -> Fate | None:
         machine = self.machine
         machine.watched[ref.change_id] = None
-        machine.enqueue([ref], self._now_ms())
+        if not by_relay:
+            machine.enqueue([ref], self._now_ms())
         self.stirred = True
         try:
             await workflow.wait_condition(
@@ -442,7 +443,7 @@ class SyncWriterWorkflow:
             )
         except asyncio.TimeoutError:
             pass
-        return machine.watched.pop(ref.change_id)
+        return machine.watched.pop(ref.change_id, None)
 
     def _why_not_now(self) -> str:
         if self.machine.paused:
@@ -487,7 +488,7 @@ def _read_json(raw: RawValue) -> Any:
         return "not readable as JSON"
 
 
-def _read_refs(batch: RawValue | None) -> tuple[list[ChangeRef], int]:
+def _read_refs(batch: RawValue) -> tuple[list[ChangeRef], int]:
     value = _read_json(batch)
     items = value.get("refs") if isinstance(value, dict) else None
     if not isinstance(items, list):

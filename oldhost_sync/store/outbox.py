@@ -53,6 +53,11 @@ _HELD = text(
     "WHERE host = :host AND outcome = 'DEAD' ORDER BY id LIMIT :limit"
 )
 
+_OLDER_UNRELAYED = text(
+    "SELECT EXISTS (SELECT 1 FROM outbox_events o WHERE o.host = :host AND o.entity_type = :entity_type "
+    "AND o.entity_id = :entity_id AND o.processed_at IS NULL AND o.relayed_at IS NULL AND o.id < :id)"
+)
+
 _COUNTS = text(
     "SELECT relayed_at IS NOT NULL AS relayed, priority_class, COUNT(*) AS changes, MIN(id) AS oldest_id "
     "FROM outbox_events WHERE host = :host AND processed_at IS NULL GROUP BY relayed, priority_class"
@@ -145,6 +150,12 @@ def mark_relayed(connection: Connection, change_ids: Sequence[int]) -> int:
         f"UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6) WHERE id IN ({listed}) AND relayed_at IS NULL"
     )
     return result.rowcount
+
+
+def older_are_unrelayed(connection: Connection, host: str, ref: ChangeRef) -> bool:
+    """Whether older changes of the same entity are still on their way to the writer. Call it under the entity's lock."""
+    values = {"host": host, "entity_type": ref.entity_type, "entity_id": ref.entity_id, "id": ref.change_id}
+    return bool(connection.execute(_OLDER_UNRELAYED, values).scalar_one())
 
 
 def outstanding_page(connection: Connection, host: str, after_id: int, limit: int, quiet_ms: int = 0) -> Page:
