@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from oldhost_sync.stack.mariadb import DatabaseUrls, EmbeddedMariaDB
     from oldhost_sync.stack.temporal import EmbeddedTemporal
 
+ROOT = Path(__file__).resolve().parents[1]
+
 _database_numbers = itertools.count(1)
 
 
