@@ -1,4 +1,4 @@
-"""Starts the writer of SYNC_HOST, or attaches to the one that runs; safe to run twice, prints where to look."""
+"""Starts the writer of SYNC_HOST, or attaches to the one that runs and gives it these settings; safe to run twice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from oldhost_sync.temporal import connect, start_writer, writer_policy
 async def run(settings: Settings) -> str:
     """Start or attach; returns the workflow's id and run id as one line."""
     client = await connect()
-    handle = await start_writer(client, settings.host, writer_policy(settings))
+    policy = writer_policy(settings)
+    handle = await start_writer(client, settings.host, policy)
+    await handle.signal("configure", policy)
     description = await handle.describe()
     return f"{handle.id} (run {description.run_id}) is {description.status.name if description.status else 'UNKNOWN'}"
 
