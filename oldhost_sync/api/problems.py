@@ -169,6 +169,16 @@ class Broken(Problem):
 # ----------------------------------------------------------------------------------------------------- common problems
 
 
+def method_not_allowed(method: str, allowed: str) -> MethodNotAllowed:
+    return MethodNotAllowed(
+        "method-not-allowed",
+        "This path does not take that method",
+        f"{method[:20]} is not possible here.",
+        f"Use {allowed}; see GET /openapi.json.",
+        headers={"Allow": allowed},
+    )
+
+
 def database_away(reason: str) -> Unavailable:
     return Unavailable(
         "database-away",
@@ -258,14 +268,7 @@ def of_http_exception(request: Request, error: HTTPException) -> Problem:
     if error.status_code == HTTPStatus.NOT_FOUND:
         return Unknown("unknown-path", "There is nothing here", f"No route matches {path!r}.", "See GET /openapi.json.")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = ", ".join(_methods_of(request))
-        return MethodNotAllowed(
-            "method-not-allowed",
-            "This path does not take that method",
-            f"{request.method[:20]} is not possible here.",
-            f"Use {allowed}; see GET /openapi.json.",
-            headers={"Allow": allowed},
-        )
+        return method_not_allowed(request.method, ", ".join(_methods_of(request)))
     problem = BadRequest("bad-request", "The request can't be read", str(error.detail), "See GET /openapi.json.")
     problem.status = HTTPStatus(error.status_code)
     problem.content["status"] = error.status_code

@@ -14,7 +14,7 @@ from oldhost_sync.api.auth import READERS, WRITERS, access
 from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.keys import KEY_PARAMETER, Cursor, Limit, read_text_cursor, request_key, text_cursor
 from oldhost_sync.api.parts import Parts
-from oldhost_sync.api.problems import Unknown
+from oldhost_sync.api.problems import Unknown, method_not_allowed
 from oldhost_sync.api.shapes import Accepted, Unit, UnitAccepted, UnitDetails, UnitPage, UnitStatus
 from oldhost_sync.policy.limits import ID_LENGTH_MAX
 from oldhost_sync.store import units as store
@@ -25,7 +25,9 @@ _UNIT = "/api/units/{unit_id:path}"
 UnitId = Annotated[str, Path(min_length=1, max_length=ID_LENGTH_MAX, description="The unit's id", examples=["12B"])]
 SyncStatus = Literal["PENDING_SYNC", "SYNCED", "SYNC_FAILED"]
 
-_WRITE_ERRORS = (405, 413, 415, 422)
+_STATUS = "/status"
+# 404: a path that no id can have (a line break in it).
+_WRITE_ERRORS = (404, 405, 413, 415, 422)
 
 
 class UnitRoutes:
@@ -34,7 +36,7 @@ class UnitRoutes:
 
     def mount(self, app: FastAPI) -> None:
         app.add_api_route(
-            f"{_UNIT}/status",
+            _UNIT + _STATUS,
             self.set_status,
             methods=["POST"],
             status_code=HTTPStatus.ACCEPTED,
@@ -98,6 +100,9 @@ class UnitRoutes:
 
     async def put(self, request: Request, unit_id: UnitId) -> Response:
         """Records the unit's details and, when a status is given, that too: two changes or none."""
+        if unit_id.endswith(_STATUS):
+            # Meant for the other route; it must not make a unit of that name.
+            raise method_not_allowed("PUT", "POST")
         body = await read_body(request, UnitDetails)
         key = request_key(request)
         host, source = self._parts.host, source_of(request)

@@ -167,3 +167,9 @@ def test_an_unknown_path_and_method_are_problems(shop: httpx.Client) -> None:
     answer = shop.patch("/api/changes")
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")
     assert answer.json()["action"].startswith("Use GET, POST")
+
+
+def test_a_put_to_the_status_makes_no_unit_of_that_name(shop: httpx.Client) -> None:
+    answer = shop.put("/api/units/12B/status", json={"name": "x", "status": "Clean"})
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert shop.get("/api/units").json()["units"] == []
