@@ -35,7 +35,11 @@ COMMANDS = {
     "worker": [sys.executable, str(ROOT / "worker.py")],
     "relay": [sys.executable, "-m", "oldhost_sync.cli", "relay"],
     "api": [sys.executable, "-m", "oldhost_sync.cli", "api"],
+    "plain loop": [sys.executable, "-m", "bench.rivals.plain_loop"],
+    "queue worker": [sys.executable, "-m", "bench.rivals.queue_worker"],
+    "naive workflow": [sys.executable, "-m", "bench.rivals.naive_worker"],
 }
+RIVALS = ("naive workflow", "plain loop", "queue worker")
 
 
 @dataclass
@@ -45,7 +49,6 @@ class Deployment:
     stage: Stage
     simulator: SimulatedHost
     given: dict[str, Any] = field(default_factory=dict)
-    commands: dict[str, list[str]] = field(default_factory=lambda: dict(COMMANDS))
     host: str = ""
     token: str = field(default_factory=lambda: secrets.token_urlsafe(12))
     children: dict[str, Child] = field(default_factory=dict)
@@ -87,7 +90,7 @@ class Deployment:
         environment["PYTHONPATH"] = str(ROOT)
         name = name or role
         log = self.stage.folder / f"{self.host}-{name}.log"
-        child = Child(name, self.commands[role], log, environment, folder=Path(ROOT))
+        child = Child(name, COMMANDS[role], log, environment, folder=Path(ROOT))
         child.start()
         self.children[name] = child
         return child

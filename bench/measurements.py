@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench import busy, machine_cost, session_rate
+from bench import busy, emergency, machine_cost, session_rate
 from bench.result import Result
 from bench.stage import Stage
 
@@ -12,4 +12,5 @@ MEASUREMENTS: dict[str, Callable[[Stage], Result]] = {
     "machine": machine_cost.measure,
     "session": session_rate.measure,
     "busy": busy.measure,
+    "emergency": emergency.measure,
 }

@@ -1,0 +1,115 @@
+"""How long an emergency takes to OldHost while everything else waits: accepted → OldHost's 200.
+
+A backlog that outlasts the measurement waits at 400 ms an operation. Emergencies are recorded one after the other, each
+after a pause of its own length, so that none waits for another. Accepted is the database's time of the commit's
+change, applied is OldHost's own.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from datetime import UTC
+from functools import partial
+
+from bench.deployment import RIVALS, Deployment
+from bench.result import Cell, Picture, Result, Series, spread
+from bench.stage import SimulatedHost, Stage
+from bench.workload import EVENTS, Change, backlog, put_into_outbox
+from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.store.recording import record_change
+from oldhost_sync.store.transactions import run_in_transaction
+
+LATENCY_MS = 400
+PAUSE_SECONDS = (1.2, 2.2)
+
+
+def measure(stage: Stage) -> Result:
+    count = 6 if stage.quick else 40
+    waiting = 2_000 if stage.quick else 10_000
+    result = Result(
+        "emergency",
+        "An emergency under a full backlog",
+        conditions=[
+            f"OldHost at {LATENCY_MS} ms, {waiting:,} other changes wait, one emergency every {PAUSE_SECONDS[0]:g} to "
+            f"{PAUSE_SECONDS[1]:g} s",
+            f"product: {count} emergencies through outbox, relay, Temporal and worker; rivals: {count // 4 or 2}",
+        ],
+    )
+    seconds = _product(stage, waiting, count)
+    p50, p99, most = spread(seconds)
+    rows: list[tuple[Cell, ...]] = [("product", waiting, len(seconds), p50, p99, most)]
+    for name in RIVALS:
+        found, behind = _rival(stage, name, waiting if name == "naive workflow" else 20, count // 4 or 2)
+        rows.append((name, behind, len(found), *spread(found)))
+    header = ("", "changes that waited", "emergencies", "p50", "p99", "largest")
+    result.table("Accepted → applied, s", header, rows)
+    result.notes.append(
+        "The plain loop has no lanes: an emergency waits for all that came before it. With 20 changes before it that "
+        f"is what the table shows; with {waiting:,} it would be {waiting * LATENCY_MS / 1000 / 60:,.0f} min. "
+        "The queue worker has priorities; it is shown with the same 20."
+    )
+    result.target("EMERGENCY accepted → applied under full backlog, p99", p99, "<=", 2, "s")
+    result.pictures.append(
+        Picture(
+            "emergency",
+            "Emergencies under a full backlog",
+            "share of emergencies, %",
+            "accepted → applied, s",
+            [Series("product", [(100 * (n + 1) / len(seconds), each) for n, each in enumerate(sorted(seconds))])],
+        )
+    )
+    return result
+
+
+def _product(stage: Stage, waiting: int, count: int) -> list[float]:
+    with stage.simulator(LATENCY_MS) as simulator, Deployment(stage, simulator) as deployment:
+        put_into_outbox(deployment.engine, deployment.host, _others(waiting), relayed=True)
+        deployment.start("worker")
+        deployment.start("relay")
+        deployment.start_writer()
+        simulator.wait_applied(4, 60)
+        return _emergencies(deployment, simulator, count)
+
+
+def _rival(stage: Stage, name: str, waiting: int, count: int) -> tuple[list[float], int]:
+    """Rivals that send in order get a short queue, or nothing would come out of it in the time there is."""
+    with stage.simulator(LATENCY_MS) as simulator, Deployment(stage, simulator) as deployment:
+        put_into_outbox(deployment.engine, deployment.host, _others(waiting), relayed=False)
+        deployment.start(name)
+        simulator.wait_applied(1, 60)
+        return _emergencies(deployment, simulator, count), waiting
+
+
+def _others(count: int) -> list[Change]:
+    return backlog(count, only=PriorityClass.LWW)
+
+
+def _emergencies(deployment: Deployment, simulator: SimulatedHost, count: int) -> list[float]:
+    chance = random.Random(5)
+    accepted: dict[str, float] = {}
+    for number in range(count):
+        recorded = run_in_transaction(
+            deployment.engine,
+            partial(
+                record_change,
+                host=deployment.host,
+                entity_type="unit",
+                entity_id=f"locked-out-{number}",
+                event_type=EVENTS[PriorityClass.EMERGENCY],
+                payload={"guest": f"g-{number}"},
+            ),
+        )
+        accepted[recorded.idempotency_key] = recorded.accepted_at.astimezone(UTC).timestamp()
+        time.sleep(chance.uniform(*PAUSE_SECONDS))
+    applied: dict[str, float] = {}
+    deployment.wait_for("all emergencies applied", lambda: _read_applied(simulator, applied, accepted), 90)
+    return [applied[key] - at for key, at in accepted.items()]
+
+
+def _read_applied(simulator: SimulatedHost, applied: dict[str, float], wanted: dict[str, float]) -> bool:
+    for entry in simulator.journal():
+        key = entry["body"]["idempotency_key"]
+        if key in wanted:
+            applied[key] = entry["applied_at"]
+    return len(applied) == len(wanted)

@@ -1,0 +1,61 @@
+"""What every rival needs: a session on OldHost, opened again by the one recovery path whenever it is lost."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from datetime import timedelta
+
+from sqlalchemy.engine import Engine
+
+from oldhost_sync.oldhost.connection import connect
+from oldhost_sync.oldhost.opening import Halt, Opened, Opening, Wait
+from oldhost_sync.oldhost.session import Session
+from oldhost_sync.settings import Settings
+from oldhost_sync.store.ledger import MariaLedger
+from worker import parse_address, session_limits
+
+
+class Holding:
+    """Gives an open session; whoever loses it asks again."""
+
+    def __init__(self, settings: Settings, engine: Engine) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._session: Session | None = None
+        self.bound: list[int] = []  # what recovery wants sent first
+
+    def session(self) -> Session:
+        while self._session is None or not self._session.is_open:
+            outcome = self._open()
+            if isinstance(outcome, Opened):
+                self._session = outcome.session
+                self.bound = [ref.change_id for ref in outcome.bound]
+            elif isinstance(outcome, Wait):
+                time.sleep(outcome.wait_ms / 1000)
+            else:
+                raise SystemExit(f"halted: {outcome.message}")
+        return self._session
+
+    def send(self, change_ids: list[int]) -> None:
+        """Bound ones first, then these."""
+        session = self.session()
+        if self.bound:
+            session.send(self.bound, lambda: None)
+            self.bound = []
+        session.send(change_ids, lambda: None)
+
+    def _open(self) -> Opened | Wait | Halt:
+        limits = session_limits(self._settings)
+        host = self._settings.host
+        address = parse_address(self._settings.need_oldhost_url())
+        return Opening(
+            ledger=MariaLedger(self._engine, host, timedelta(seconds=limits.settle_seconds)),
+            connect=lambda: connect(address, time.monotonic),
+            owner=f"rival-{os.getpid()}",
+            gate=threading.Condition(),
+            clock=time.monotonic,
+            limits=limits,
+            beat=lambda: None,
+        ).open()

@@ -1,0 +1,73 @@
+"""The naive workflow's worker, with a relay in it: the product's own session, so that only the workflow differs."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+from temporalio.client import Client
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.worker import Worker
+
+from bench.rivals.naive_workflow import WORKFLOW_TYPE, NaiveWriter
+from oldhost_sync.policy.changes import ChangeRef
+from oldhost_sync.relay import Relay
+from oldhost_sync.settings import Settings, load_settings
+from oldhost_sync.store.engine import create_engine
+from oldhost_sync.temporal import connect
+from worker import session_activities
+from workflows.messages import EnqueueBatch, to_wire, workflow_id
+
+TASK_QUEUE = "naive"
+
+
+async def run(settings: Settings) -> None:
+    client = await connect()
+    engine = create_engine(settings.need_database_url(), pool_size=6)
+    sessions = session_activities(settings, engine)
+    heartbeats = timedelta(seconds=1)
+    with ThreadPoolExecutor(8) as threads:
+        shared = Worker(
+            client,
+            task_queue=TASK_QUEUE,
+            workflows=[NaiveWriter],
+            activities=[sessions.open_session],
+            activity_executor=threads,
+            max_heartbeat_throttle_interval=heartbeats,
+        )
+        own = Worker(
+            client,
+            task_queue=sessions.task_queue,
+            activities=[sessions.send],
+            activity_executor=threads,
+            max_heartbeat_throttle_interval=heartbeats,
+        )
+
+        async def signal(refs: list[ChangeRef]) -> None:
+            await _signal(client, settings, refs)
+
+        async with shared, own:
+            await Relay(engine, signal, settings.host, owner="naive").run(asyncio.Event())
+
+
+async def _signal(client: Client, settings: Settings, refs: list[ChangeRef]) -> None:
+    await client.start_workflow(
+        WORKFLOW_TYPE,
+        args=[settings.host, round(settings.debounce_seconds * 1000), []],
+        id=workflow_id(settings.host),
+        task_queue=TASK_QUEUE,
+        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        start_signal="enqueue",
+        start_signal_args=[EnqueueBatch([to_wire(ref) for ref in refs])],
+    )
+
+
+def main() -> None:
+    gc.set_threshold(50_000, 20, 100)
+    asyncio.run(run(load_settings()))
+
+
+if __name__ == "__main__":
+    main()

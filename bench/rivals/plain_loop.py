@@ -1,0 +1,39 @@
+"""The plain loop: one process takes the outbox in order and sends it. No Temporal, no debounce, no lanes.
+
+The lease is the ledger's row with its epoch. It claims a page of the oldest changes and sends it as one batch, so that
+between two operations there is a single transaction: the strongest plain loop we could think of. What it lacks is a
+policy: each change is an operation, and an emergency waits behind all that came before it.
+"""
+
+from __future__ import annotations
+
+import time
+
+from bench.rivals.holding import Holding
+from oldhost_sync.settings import load_settings
+from oldhost_sync.store.engine import create_engine
+
+PAGE = 20
+POLL_SECONDS = 0.05
+_OLDEST = (
+    "SELECT id FROM outbox_events FORCE INDEX (ix_outbox_events_outstanding) "
+    "WHERE host = %s AND processed_at IS NULL ORDER BY id LIMIT %s"
+)
+
+
+def main() -> None:
+    settings = load_settings()
+    engine = create_engine(settings.need_database_url(), pool_size=2)
+    holding = Holding(settings, engine)
+    holding.session()
+    while True:
+        with engine.connect() as connection:
+            ids = list(connection.exec_driver_sql(_OLDEST, (settings.host, PAGE)).scalars())
+        if ids:
+            holding.send(ids)
+        else:
+            time.sleep(POLL_SECONDS)
+
+
+if __name__ == "__main__":
+    main()
