@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,6 +26,7 @@ _DEFAULT = Scenario()
 
 def add_to(app: typer.Typer) -> None:
     app.command()(plan)
+    app.command()(demo)
 
 
 def plan(
@@ -57,6 +59,26 @@ def plan(
         )
     if not all(kept for _, kept in promises(found)):
         raise typer.Exit(FAILED)
+
+
+def demo(
+    factor: Annotated[float, typer.Option(min=1, max=100, help="How many times time is compressed.")] = 30.0,
+    changes: Annotated[
+        int, typer.Option(min=100, max=100_000, help="Fewer come in proportionally less time.")
+    ] = 10_000,
+    units: Annotated[int, typer.Option(min=1, max=50_000, help="Units that change.")] = 2_500,
+    seed: Annotated[int, typer.Option(help="Another seed is another day.")] = 1,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave everything running until Ctrl-C, to look around.")
+    ] = False,
+    folder: Annotated[Path | None, typer.Option(help="Keep data and logs there; a temporary folder otherwise.")] = None,
+) -> None:
+    """The half-hour peak with a ban in the middle, on real servers in compressed time; exit code 1 when a promise breaks."""
+    from oldhost_sync.demo.compression import peak
+    from oldhost_sync.demo.running import Wishes, run_demo
+
+    wishes = Wishes(compressed=peak(factor, changes=changes, units=units, seed=seed), keep=keep, folder=folder)
+    raise typer.Exit(run_demo(wishes, console()))
 
 
 def promises(found: Plan) -> Iterable[tuple[str, bool]]:

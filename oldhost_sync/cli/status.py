@@ -20,6 +20,7 @@ from oldhost_sync.cli.printing import console, print_json, rows, shown, span
 from oldhost_sync.cli.surroundings import settings
 from oldhost_sync.cli.telling import FAILED, WRONG, CliError, explain, tell
 from oldhost_sync.cli.writer import ask, connect
+from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.settings import Settings
 from oldhost_sync.store import outbox, reading
 from oldhost_sync.store.engine import create_engine
@@ -27,6 +28,7 @@ from oldhost_sync.store.transactions import run_in_transaction
 
 # Often enough to watch a backlog drain, seldom enough to cost nothing.
 WATCH_SECONDS = 2.0
+CLASSES = [cls.value for cls in PriorityClass]
 
 
 @dataclass
@@ -155,7 +157,7 @@ def _headline(writer: dict[str, Any]) -> Text:
 def _lanes(writer: dict[str, Any]) -> Any:
     lines = [
         (name, lane["depth"], span(lane["oldest_age_ms"]) if lane["depth"] else "–")
-        for name, lane in writer["lanes"].items()
+        for name, lane in sorted(writer["lanes"].items(), key=lambda each: CLASSES.index(each[0]))
     ]
     lines.append(("held back by the debounce", writer["debounced"], "–"))
     lines.append(("held behind dead letters", writer["held"], "–"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ from oldhost_sync.settings import Role, Settings, bind_address
 from oldhost_sync.stack.folder import StackFolder, as_api_tokens
 from oldhost_sync.stack.mariadb import EmbeddedMariaDB
 from oldhost_sync.stack.ports import claim
-from oldhost_sync.stack.processes import Child, ChildDied, ChildSilent, Supervisor
+from oldhost_sync.stack.processes import Child, ChildDied, Supervisor, ToldToEnd
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.migrating import migrate
 
@@ -80,23 +81,40 @@ class Stack:
         self._supervisor = Supervisor(on_restart=self._tell_restart)
 
     def start(self) -> Addresses:
-        """Start what is missing; PortTaken, ProgramMissing, ChildDied or a StoreError say why it can't."""
-        self._settle_api()
-        self._start_mariadb()
-        self._start_temporal()
-        self._start_simulator()
-        self._tell("Migrating the database")
-        migrate(self.addresses.migration_url, hosts=(self.settings.host,))
-        self._start_roles()
+        """Start what is missing; PortTaken, ProgramMissing, ChildDied or a StoreError say why it can't.
+
+        ToldToEnd when `end` was called on the way; `stop` is due then as ever.
+        """
+        steps = (
+            self._settle_api,
+            self._start_mariadb,
+            self._start_temporal,
+            self._start_simulator,
+            self._migrate,
+            self._start_roles,
+            self._start_writer,
+        )
+        for step in steps:
+            if self.ended.is_set():
+                raise ToldToEnd("told to end while starting")
+            step()
         return self.addresses
+
+    @property
+    def ended(self) -> threading.Event:
+        return self._supervisor.ended
 
     def watch(self) -> None:
         """Until `end`; ChildDied when a part ends that can't be started again, or ends again and again."""
         self._supervisor.watch()
 
+    def look(self) -> None:
+        """One look at every part, for who has a loop of their own; to be called in the main thread, as `watch` is."""
+        self._supervisor.look()
+
     def end(self) -> None:
-        """Let `watch` return. Safe in a signal handler."""
-        self._supervisor.ended.set()
+        """Break `start` off, or let `watch` return. Safe in a signal handler."""
+        self.ended.set()
 
     def stop(self) -> None:
         """Stop all: the worker drains first, the servers go last."""
@@ -127,7 +145,7 @@ class Stack:
     def _start_mariadb(self) -> None:
         if self.settings.database_url is None:
             self._tell("Starting MariaDB")
-            self._mariadb = EmbeddedMariaDB(self.folder.path / "mariadb", self.plan.mariadb_port)
+            self._mariadb = EmbeddedMariaDB(self.folder.path / "mariadb", self.plan.mariadb_port, ended=self.ended)
             self._mariadb.start()
             self._adopt(self._mariadb.child)
             self.addresses.migration_url = self._mariadb.migration_url
@@ -142,7 +160,7 @@ class Stack:
             return
         self._tell("Starting Temporal")
         self._temporal = EmbeddedTemporal(
-            self.folder.path / "temporal", self.plan.temporal_port, self.plan.temporal_ui_port
+            self.folder.path / "temporal", self.plan.temporal_port, self.plan.temporal_ui_port, ended=self.ended
         )
         self._temporal.start()
         self._adopt(self._temporal.child)
@@ -168,6 +186,10 @@ class Stack:
             self.settings = self.settings.model_copy(update={"oldhost_url": told["oldhost"]})
         self.addresses.oldhost = self.settings.need_oldhost_url()
 
+    def _migrate(self) -> None:
+        self._tell("Migrating the database")
+        migrate(self.addresses.migration_url, hosts=(self.settings.host,))
+
     @staticmethod
     def _first_line(child: Child) -> str:
         child.wait_until(lambda: "\n" in child.said(), READY_SECONDS_MAX)
@@ -183,7 +205,6 @@ class Stack:
         for number in range(self.plan.workers):
             self._start_role("worker", _numbered("worker", number))
         api.wait_until(lambda: _is_healthy(self.addresses.api), READY_SECONDS_MAX)
-        self._start_writer()
 
     def _start_role(self, role: str, name: str) -> Child:
         environment = self.role_environment()
@@ -200,21 +221,20 @@ class Stack:
 
     def _start_writer(self) -> None:
         """As a user would, so that the writer can be asked before the first change."""
-        starter = Child(
-            "starter", [sys.executable, "-m", "starter"], self.folder.log("starter"), self.role_environment()
-        )
+        argv = [sys.executable, "-m", "starter"]
+        starter = Child("starter", argv, self.folder.log("starter"), self.role_environment(), ended=self.ended)
         starter.start()
-        code = starter.wait(READY_SECONDS_MAX)
-        if code is None:
+        try:
+            starter.wait_until(lambda: not starter.running, READY_SECONDS_MAX)
+        finally:
             starter.kill()
-            raise ChildSilent(f"the writer could not be started in {READY_SECONDS_MAX:g} s; see {starter.log}")
-        if code != 0:
+        if starter.wait(0) != 0:
             raise ChildDied(starter)
 
     def _start(
         self, name: str, argv: list[str], environment: Mapping[str, str] | None = None, *, restart: bool = False
     ) -> Child:
-        child = Child(name, argv, self.folder.log(name), environment or self._environment)
+        child = Child(name, argv, self.folder.log(name), environment or self._environment, ended=self.ended)
         return self._adopt(child, restart=restart)
 
     def _adopt(self, child: Child, *, restart: bool = False) -> Child:

@@ -1,0 +1,108 @@
+"""Compressed time: one factor for all that OldHost and the policy count in seconds; what can't be compressed is said.
+
+Arrivals, OldHost's latency, the debounce, its cap and the ban are divided by the factor. Bursts keep their 300 changes a second, for
+that is what the API is promised to take. Not compressed are the product's own delays (relay, Temporal, database) and the second
+within which a request must be written: in the demonstration they weigh `factor` times what they weigh in reality.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from oldhost_sync.planner import Scenario
+from oldhost_sync.policy.writer_policy import EMERGENCY_MS
+from oldhost_sync.settings import SEND_WITHIN_SECONDS, SETTLE_MARGIN_SECONDS, Settings, load_settings
+from oldhost_sync.stack.servers import StackPlan
+
+# The whole, with start and end, stays under two minutes: 1,800 s of arrivals and 900 s of ban take 90 s.
+FACTOR = 30.0
+# Generous beside 13 ms, so that a busy machine makes no ambiguous ends.
+REQUEST_TIMEOUT_SECONDS = 2.0
+HOST = "oldhost"
+
+
+@dataclass(frozen=True, slots=True)
+class Compressed:
+    """A scenario of real time and its compressed twin, which the servers play."""
+
+    real: Scenario
+    factor: float
+
+    @property
+    def played(self) -> Scenario:
+        real, factor = self.real, self.factor
+        return replace(
+            real,
+            duration_s=real.duration_s / factor,
+            ban_at_s=None if real.ban_at_s is None else real.ban_at_s / factor,
+            ban_s=real.ban_s / factor,
+            latency_ms=real.latency_ms / factor,
+            debounce_s=real.debounce_s / factor,
+            max_wait_s=real.max_wait_s / factor,
+        )
+
+    @property
+    def emergency_ms(self) -> float:
+        """The promise for emergencies, in compressed time."""
+        return EMERGENCY_MS / self.factor
+
+
+def peak(factor: float = FACTOR, *, changes: int = 10_000, units: int = 2_500, seed: int = 1) -> Compressed:
+    """The brief's peak with one ban in the middle. Fewer changes come in proportionally less time."""
+    whole = Scenario()
+    share = changes / whole.changes
+    duration_s = whole.duration_s * share
+    real = replace(
+        whole,
+        changes=changes,
+        units=units,
+        seed=seed,
+        duration_s=duration_s,
+        burst_changes=round(whole.burst_changes * share),
+        ban_at_s=duration_s / 2,
+        ban_s=whole.ban_s * share,
+    )
+    return Compressed(real, factor)
+
+
+def settings_for(compressed: Compressed) -> Settings:
+    """What the roles are told. Everything is said, so that nothing of the user's own environment gets in."""
+    played = compressed.played
+    return load_settings(
+        database_url=None,
+        oldhost_url=None,
+        host=HOST,
+        debounce_seconds=played.debounce_s,
+        max_wait_seconds=played.max_wait_s,
+        txn_per_lww=played.txn_per_lww,
+        ban_seconds=played.ban_s,
+        request_timeout_seconds=REQUEST_TIMEOUT_SECONDS,
+        settle_seconds=SEND_WITHIN_SECONDS + REQUEST_TIMEOUT_SECONDS + SETTLE_MARGIN_SECONDS,
+        sweep_seconds=60,
+        probe_seconds=60,
+        api_tokens=(),
+        api_bind="127.0.0.1:0",
+        metrics_bind=None,
+        alert_webhook_url=None,
+    )
+
+
+def plan_for(compressed: Compressed, folder: Path) -> StackPlan:
+    """The whole stack on free ports."""
+    return StackPlan(
+        folder=folder,
+        mariadb_port=0,
+        temporal_port=0,
+        temporal_ui_port=0,
+        oldhost_port=0,
+        oldhost_admin_port=0,
+        latency_ms=compressed.played.latency_ms,
+    )
+
+
+def environment() -> Mapping[str, str]:
+    """What this process was told, without the servers that it names."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("SYNC_", "TEMPORAL_"))}

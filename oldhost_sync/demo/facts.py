@@ -1,0 +1,129 @@
+"""The facts a verdict rests on, gathered from those who know: the database, OldHost's admin port, the applications' receipts."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.engine import Connection, Engine
+
+from oldhost_sync.store import outbox
+from oldhost_sync.store.outbox import Books
+from oldhost_sync.store.tables import entities, outbox_events, units
+from oldhost_sync.store.transactions import run_in_transaction
+
+Record = tuple[str, str, str]  # entity type, entity id, event type
+ADMIN_SECONDS_MAX = 10.0
+JOURNAL_PAGE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One row of the outbox. Times in seconds since the epoch, of the database's clock."""
+
+    change_id: int
+    key: str
+    priority_class: str
+    entity: tuple[str, str]
+    accepted_at: float
+    processed_at: float | None
+    outcome: str | None
+
+
+@dataclass
+class Facts:
+    """`shadow` and `records` hold the payload of each entity's event types: ours, and OldHost's."""
+
+    books: Books
+    changes: list[Change]
+    shadow: dict[Record, Any]
+    records: dict[Record, Any]
+    journal: list[dict[str, Any]]
+    stats: dict[str, Any]
+    unsynced: list[str] = field(default_factory=list)
+
+
+class Admin:
+    """OldHost's admin port (the simulator's): what it saw, and what is done to it."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def read(self, path: str) -> dict[str, Any]:
+        return self._ask(path, None)
+
+    def act(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        return self._ask(path, json.dumps(body).encode())
+
+    def journal(self) -> list[dict[str, Any]]:
+        """All entries, in the order in which OldHost made them."""
+        entries: list[dict[str, Any]] = []
+        while True:
+            page = self.read(f"/journal?since={len(entries)}&limit={JOURNAL_PAGE}")["entries"]
+            entries += page
+            if len(page) < JOURNAL_PAGE:
+                return entries
+
+    def _ask(self, path: str, body: bytes | None) -> dict[str, Any]:
+        request = urllib.request.Request(self._url + path, data=body)  # noqa: S310 - our own http address
+        with urllib.request.urlopen(request, timeout=ADMIN_SECONDS_MAX) as answer:  # noqa: S310
+            found: dict[str, Any] = json.load(answer)
+            return found
+
+
+def gather(engine: Engine, host: str, admin: Admin) -> Facts:
+    """Everything, once nothing is on its way any more."""
+    facts = run_in_transaction(engine, lambda connection: _from_database(connection, host))
+    facts.records = {
+        (each["entity_type"], each["entity_id"], each["event_type"]): each["payload"]
+        for each in admin.read("/records")["records"]
+    }
+    facts.journal = admin.journal()
+    facts.stats = admin.read("/stats")
+    return facts
+
+
+def books(engine: Engine, host: str) -> Books:
+    return run_in_transaction(engine, lambda connection: outbox.books(connection, host))
+
+
+def _from_database(connection: Connection, host: str) -> Facts:
+    shadow: dict[Record, Any] = {}
+    unsynced: list[str] = []
+    unit_rows = select(units.c.id, units.c.state, units.c.sync_status).where(units.c.host == host)
+    other_rows = select(entities.c.entity_type, entities.c.id, entities.c.state, entities.c.sync_status)
+    found = [("unit", *row) for row in connection.execute(unit_rows)]
+    found += [tuple(row) for row in connection.execute(other_rows.where(entities.c.host == host))]
+    for entity_type, entity_id, state, sync_status in found:
+        shadow.update({(entity_type, entity_id, event_type): payload for event_type, payload in state.items()})
+        if sync_status != "SYNCED":
+            unsynced.append(f"{entity_type}/{entity_id} is {sync_status}")
+    return Facts(outbox.books(connection, host), _changes(connection, host), shadow, {}, [], {}, unsynced)
+
+
+def _changes(connection: Connection, host: str) -> list[Change]:
+    columns = outbox_events.c
+    query = (
+        select(
+            columns.id, columns.idempotency_key, columns.priority_class, columns.entity_type, columns.entity_id,
+            columns.created_at, columns.processed_at, columns.outcome,
+        )
+        .where(columns.host == host)
+        .order_by(columns.id)
+    )  # fmt: skip
+    return [
+        Change(
+            row.id,
+            row.idempotency_key,
+            row.priority_class,
+            (row.entity_type, row.entity_id),
+            row.created_at.timestamp(),
+            None if row.processed_at is None else row.processed_at.timestamp(),
+            row.outcome,
+        )
+        for row in connection.execute(query)
+    ]

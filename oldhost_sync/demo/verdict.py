@@ -1,0 +1,176 @@
+"""The verdict: facts in, a table of findings out. Pure; each finding says what was measured, what was promised, and whether it holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from oldhost_sync.demo.applications import Receipts
+from oldhost_sync.demo.compression import Compressed
+from oldhost_sync.demo.facts import Change, Facts
+from oldhost_sync.planner import Plan, quantile
+from oldhost_sync.policy.writer_policy import EMERGENCY_MS
+
+# The target of design §9 for the peak scenario.
+OPERATIONS_RATIO_MAX = 1.02
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the verdict. `holds` None: it is only told."""
+
+    what: str
+    measured: str
+    promised: str = ""
+    holds: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What happened when, in seconds since the epoch, and what the planner had said. `ban`: its start and end at OldHost."""
+
+    compressed: Compressed
+    started_at: float
+    ban: tuple[float, float]
+    predicted: Plan
+    receipts: Receipts
+    facts: Facts
+
+
+def verdict(run: Run) -> list[Finding]:
+    """All findings, in the order in which people would ask."""
+    return [*_changes(run), *_oldhost(run), *_emergencies(run), *_ends(run)]
+
+
+def failed(findings: Sequence[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.holds is False]
+
+
+# ---------------------------------------------------------------------------------------------------------------- changes
+
+
+def _changes(run: Run) -> Iterator[Finding]:
+    books, receipts, wanted = run.facts.books, run.receipts, run.compressed.real.changes
+    ways = ", ".join(f"{len(keys):,} by {way}" for way, keys in receipts.accepted.items())
+    yield Finding("changes made", f"{receipts.count:,} of {wanted:,}", ways, receipts.count == wanted)
+    yield _lost(run)
+    for name in ("applied", "superseded", "no_op", "stale", "dead"):
+        value = getattr(books, name)
+        yield Finding(
+            f"  {name.replace('_', '-')}",
+            f"{value:,}",
+            "none" if name == "dead" else "",
+            value == 0 if name == "dead" else None,
+        )
+    left = books.waiting + books.in_flight
+    held = books.balance and left == 0 and books.accepted == wanted
+    yield Finding("every change has its fate", f"{left} without one", "the books balance", held)
+    latencies_ms = [1000 * seconds for seconds in receipts.seconds]
+    if latencies_ms:
+        shown = " / ".join(f"{quantile(latencies_ms, part):.0f} ms" for part in (0.5, 0.99, 1.0))
+        told = f"p50 / p99 / max, generator on the same cores; {receipts.repeated} repeated"
+        yield Finding("API: due → answered", shown, told)
+
+
+def _lost(run: Run) -> Finding:
+    """Receipts against the outbox: what an application was told is accepted must be there, once."""
+    stored = Counter(change.key for change in run.facts.changes)
+    given = [key for keys in run.receipts.accepted.values() for key in keys]
+    lost = [key for key in given if stored[key] != 1]
+    return Finding("accepted and lost", f"{len(lost)}{_some(lost)}", "none", not lost)
+
+
+# ---------------------------------------------------------------------------------------------------------------- oldhost
+
+
+def _oldhost(run: Run) -> Iterator[Finding]:
+    stats, predicted = run.facts.stats, run.predicted
+    operations, fewest = len(run.facts.journal), predicted.bounds.operations
+    ratio = operations / fewest
+    yield Finding(
+        "operations sent", f"{operations:,}", f"{ratio:.3f} × the oracle's {fewest:,} (at most {OPERATIONS_RATIO_MAX})",
+        ratio <= OPERATIONS_RATIO_MAX,
+    )  # fmt: skip
+    for name in ("gaps", "replays"):
+        yield Finding(name, str(stats[name]), "0", stats[name] == 0)
+    yield Finding("bans", str(stats["bans"]), "1, the planned one", stats["bans"] == 1)
+    drained_s = max((change.processed_at or 0.0 for change in run.facts.changes), default=0.0) - run.started_at
+    drained = (
+        f"{predicted.bounds.drained_ms / 1000:.1f} s the oracle's, {predicted.drained_ms / 1000:.1f} s the planner's"
+    )
+    yield Finding("everything applied after", f"{drained_s:.1f} s ({_real(run, drained_s)})", drained)
+    yield Finding("once each, and in order per entity", *_order(run))
+
+
+def _order(run: Run) -> tuple[str, str, bool]:
+    """I2 and I4, read from OldHost's own journal."""
+    applied = [entry["body"] for entry in run.facts.journal if entry["outcome"] == "applied"]
+    times = Counter(body["idempotency_key"] for body in applied)
+    doubled = [key for key, count in times.items() if count > 1]
+    must = [change.key for change in run.facts.changes if change.priority_class != "LWW"]
+    missing = [key for key in must if times[key] != 1]
+    last: dict[tuple[str, str], int] = {}
+    swapped = []
+    for body in applied:
+        entity, change_id = (body["entity_type"], body["entity_id"]), int(body["event_id"])
+        if change_id < last.get(entity, 0):
+            swapped.append(body["idempotency_key"])
+        last[entity] = max(change_id, last.get(entity, 0))
+    shown = f"{len(missing)} EMERGENCY/TXN missing, {len(doubled)} sent twice, {len(swapped)} out of order"
+    return shown, "0, 0, 0 in OldHost's journal", not (missing or doubled or swapped)
+
+
+# ------------------------------------------------------------------------------------------------------------ emergencies
+
+
+def _emergencies(run: Run) -> Iterator[Finding]:
+    emergencies = [change for change in run.facts.changes if change.priority_class == "EMERGENCY"]
+    outside = [change for change in emergencies if not _touched(change, run.ban)]
+    yield _emergency("EMERGENCY outside the ban", run, outside, judged=True)
+    yield _emergency("EMERGENCY, all", run, emergencies, judged=False)
+    waited = len(emergencies) - len(outside)
+    told = ", ".join(f"{count} {status}" for status, count in sorted(run.receipts.apply_now.items()))
+    yield Finding("  held up by the ban", str(waited), "none can reach OldHost during a ban; alerted at once")
+    yield Finding("  told by apply_now", told or "–", "the nonce, or that it is not applied yet")
+
+
+def _emergency(what: str, run: Run, changes: Sequence[Change], *, judged: bool) -> Finding:
+    seconds = [change.processed_at - change.accepted_at for change in changes if change.processed_at is not None]
+    p50, p99 = quantile(seconds, 0.5), quantile(seconds, 0.99)
+    if p50 is None or p99 is None:
+        return Finding(what, "none came", "")
+    shown = f"p50 {p50:.2f} s, p99 {p99:.2f} s  (real scale: {_real(run, p50)}, {_real(run, p99)})"
+    promise_s = run.compressed.emergency_ms / 1000
+    promised = f"p99 < {promise_s:.2f} s  (real scale: {EMERGENCY_MS // 1000} s)"
+    return Finding(
+        what, shown, promised if judged else "p50 and p99, the ban included", p99 < promise_s if judged else None
+    )
+
+
+def _touched(change: Change, ban: tuple[float, float]) -> bool:
+    """It was on its way at some moment of the ban."""
+    return change.accepted_at < ban[1] and (change.processed_at is None or change.processed_at > ban[0])
+
+
+# ----------------------------------------------------------------------------------------------------------------- the end
+
+
+def _ends(run: Run) -> Iterator[Finding]:
+    shadow, records = run.facts.shadow, run.facts.records
+    differing = [
+        record for record in sorted(shadow.keys() | records.keys()) if shadow.get(record) != records.get(record)
+    ]
+    shown = f"{len(differing)} of {len(shadow):,} differ{_some(['/'.join(record) for record in differing])}"
+    yield Finding("OldHost's records = shadow state", shown, "equal", not differing and bool(shadow))
+    unsynced = run.facts.unsynced
+    yield Finding("every entity is SYNCED", f"{len(unsynced)} are not{_some(unsynced)}", "all", not unsynced)
+
+
+def _real(run: Run, seconds: float) -> str:
+    real_s = seconds * run.compressed.factor
+    return f"{real_s:.0f} s" if real_s < 600 else f"{real_s / 60:.0f} min"
+
+
+def _some(names: Sequence[str]) -> str:
+    return f" ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})" if names else ""
