@@ -47,6 +47,8 @@ FEED_POLL_SECONDS_BUSY, FEED_POLL_SECONDS, FEED_POLL_SECONDS_IDLE = 1, 5, 15
 # The books are counted at most this often, however many ask.
 BOOKS_SECONDS = 2.0
 
+# As many as the writer tells at once.
+UPCOMING_MAX = 200
 # Temporal answers a query in milliseconds; an operator's update takes a workflow task or two.
 WRITER_QUERY_SECONDS_MAX = 2.0
 WRITER_UPDATE_SECONDS_MAX = 10.0

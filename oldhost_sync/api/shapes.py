@@ -210,6 +210,20 @@ class WriterStatus(BaseModel):
     open_alerts: int
 
 
+class Found(BaseModel):
+    """Where the writer holds an entity's changes."""
+
+    entity_type: str
+    entity_id: str
+    workflow: dict[str, Any]
+
+
+class Upcoming(BaseModel):
+    """The next operations, in order."""
+
+    upcoming: list[Any]
+
+
 class Done(BaseModel):
     """An operator's act was carried out."""
 

@@ -15,7 +15,20 @@ from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
 from oldhost_sync.api.parts import Parts
 from oldhost_sync.api.problems import Problem
-from oldhost_sync.api.shapes import Alert, AlertPage, AuditEntry, AuditPage, Because, Done, Flush, Resolve, WriterStatus
+from oldhost_sync.api.shapes import (
+    Alert,
+    AlertPage,
+    AuditEntry,
+    AuditPage,
+    Because,
+    Done,
+    Flush,
+    Found,
+    Resolve,
+    Upcoming,
+    WriterStatus,
+)
+from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX, ID_LENGTH_MAX
 from oldhost_sync.store import alerts, audit, outbox, reading
 from workflows.messages import OperatorRequest
 
@@ -54,6 +67,24 @@ class WriterRoutes:
                 **access(OPERATORS, errors=_ACT_ERRORS, **json_body(model, example=example)),
             )
         app.add_api_route(
+            "/api/writer/find",
+            self.find,
+            methods=["GET"],
+            response_model=Found,
+            summary="Where the writer holds the changes of one entity",
+            tags=["writer"],
+            **access(WATCHERS, errors=(405, 409, 422)),
+        )
+        app.add_api_route(
+            "/api/writer/upcoming",
+            self.upcoming,
+            methods=["GET"],
+            response_model=Upcoming,
+            summary="What the writer sends next",
+            tags=["writer"],
+            **access(WATCHERS, errors=(405, 409, 422)),
+        )
+        app.add_api_route(
             "/api/alerts",
             self.alerts,
             methods=["GET"],
@@ -78,6 +109,19 @@ class WriterRoutes:
         return WriterStatus(
             host=self._parts.host, reachable=workflow is not None, note=note, workflow=workflow, **books
         )
+
+    async def find(
+        self,
+        entity_id: Annotated[str, Query(min_length=1, max_length=ID_LENGTH_MAX)],
+        entity_type: Annotated[str, Query(min_length=1, max_length=EVENT_TYPE_LENGTH_MAX)] = "unit",
+    ) -> Found:
+        """In the debounce, in a lane, in flight, or held behind a rejected change."""
+        found = await self._parts.writer.query("find", entity_type, entity_id)
+        return Found(entity_type=entity_type, entity_id=entity_id, workflow=found)
+
+    async def upcoming(self, count: Annotated[int, Query(ge=1, le=limits.UPCOMING_MAX)] = 20) -> Upcoming:
+        """In the order in which they would go if nothing came any more."""
+        return Upcoming(upcoming=await self._parts.writer.query("upcoming", count))
 
     async def pause(self, request: Request) -> Done:
         """Nothing is sent until it is resumed; changes go on being accepted and held."""

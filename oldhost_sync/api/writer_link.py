@@ -121,6 +121,4 @@ def _refused(name: str, error: WorkflowUpdateFailedError) -> Conflict:
 def _message(name: str, answer: object) -> str:
     if isinstance(answer, str):
         return answer
-    if isinstance(answer, dict) and isinstance(answer.get("message"), str):
-        return str(answer["message"])
-    return f"{name}: done"
+    return f"{name}: {answer} waiting key(s)" if isinstance(answer, int) else f"{name}: done"

@@ -38,7 +38,7 @@ class ScriptedWriter:
     async def query(self, name: str, *arguments: object) -> Any:
         if self.problem is not None:
             raise self.problem
-        return self.status
+        return {"status": self.status, "find": {"asked": arguments}, "upcoming": [arguments]}[name]
 
     async def update(self, name: str, request: OperatorRequest) -> str:
         if self.problem is not None:

@@ -28,6 +28,8 @@ MATRIX = {
     ("GET", "/api/changes/{idempotency_key:path}"): "app viewer ops",
     ("DELETE", "/api/changes/{idempotency_key:path}"): "app ops",
     ("GET", "/api/writer/status"): "viewer ops",
+    ("GET", "/api/writer/find"): "viewer ops",
+    ("GET", "/api/writer/upcoming"): "viewer ops",
     ("POST", "/api/writer/pause"): "ops",
     ("POST", "/api/writer/resume"): "ops",
     ("POST", "/api/writer/flush"): "ops",

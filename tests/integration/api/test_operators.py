@@ -105,6 +105,12 @@ def test_a_dead_letter_is_decided_by_its_id(
     assert anna.post(f"/api/dead-letters/{change_id + 1}/{action}", json=WHY).status_code == 404
 
 
+def test_the_writer_is_asked_where_things_are(vera: httpx.Client) -> None:
+    found = vera.get("/api/writer/find", params={"entity_id": "12B"}).json()
+    assert found == {"entity_type": "unit", "entity_id": "12B", "workflow": {"asked": ["unit", "12B"]}}
+    assert vera.get("/api/writer/upcoming", params={"count": 7}).json() == {"upcoming": [[7]]}
+
+
 def test_alerts_are_shown_while_they_are_open(vera: httpx.Client, engine: Engine) -> None:
     with engine.begin() as connection:
         raise_alert(connection, host="oldhost", kind="ban", severity="critical", message="banned", dedupe_key="ban")

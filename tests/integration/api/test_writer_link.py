@@ -1,0 +1,135 @@
+"""The link to the writer over a real Temporal: answers, refusals, and every way of not being there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from temporalio import workflow
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from oldhost_sync.api.problems import Conflict, Unavailable
+from oldhost_sync.api.writer_link import TemporalWriterLink
+from workflows.messages import OperatorRequest, workflow_id
+
+if TYPE_CHECKING:
+    from oldhost_sync.stack.temporal import EmbeddedTemporal
+
+
+@workflow.defn
+class StandInWriter:
+    """Answers as the writer does, and can be resumed only after a pause."""
+
+    def __init__(self) -> None:
+        self.paused_by = ""
+
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.wait_condition(lambda: False)
+
+    @workflow.query
+    def status(self) -> dict[str, Any]:
+        return {"paused_by": self.paused_by}
+
+    @workflow.query
+    def find(self, entity_type: str, entity_id: str) -> dict[str, Any]:
+        return {"entity": [entity_type, entity_id]}
+
+    @workflow.update
+    async def pause(self, request: OperatorRequest) -> str:
+        self.paused_by = request.operator
+        return "paused"
+
+    @workflow.update
+    async def resume(self, request: OperatorRequest) -> str:
+        return "resumed"
+
+    @resume.validator
+    def check_resume(self, request: OperatorRequest) -> None:
+        if not self.paused_by:
+            raise ApplicationError("the writer is not paused")
+
+    @workflow.update
+    async def flush(self, request: OperatorRequest) -> int:
+        return 3
+
+
+def run_with_writer(
+    server: EmbeddedTemporal, host: str, scenario: Callable[[TemporalWriterLink], Awaitable[None]]
+) -> None:
+    async def run() -> None:
+        async def connect() -> Client:
+            return await Client.connect(server.address)
+
+        client = await connect()
+        worker = Worker(client, task_queue=host, workflows=[StandInWriter], workflow_runner=UnsandboxedWorkflowRunner())
+        async with worker:
+            handle = await client.start_workflow(StandInWriter.run, id=workflow_id(host), task_queue=host)
+            await scenario(TemporalWriterLink(host, connect))
+            await handle.terminate()
+
+    asyncio.run(run())
+
+
+def test_queries_and_acts_reach_the_writer(temporal_dev_server: EmbeddedTemporal) -> None:
+    async def scenario(link: TemporalWriterLink) -> None:
+        assert await link.query("find", "unit", "12B") == {"entity": ["unit", "12B"]}
+        assert await link.update("pause", OperatorRequest(operator="anna", reason="why")) == "paused"
+        assert await link.query("status") == {"paused_by": "anna"}
+        assert await link.update("flush", OperatorRequest(operator="anna")) == "flush: 3 waiting key(s)"
+
+    run_with_writer(temporal_dev_server, "link-answers", scenario)
+
+
+def test_a_refusal_comes_with_the_writer_s_reason(temporal_dev_server: EmbeddedTemporal) -> None:
+    async def scenario(link: TemporalWriterLink) -> None:
+        with pytest.raises(Conflict) as refused:
+            await link.update("resume", OperatorRequest(operator="anna"))
+        assert refused.value.content["detail"] == "the writer is not paused"
+        with pytest.raises(Conflict):
+            await link.query("nonsense")
+        assert await link.query("status") == {"paused_by": ""}
+
+    run_with_writer(temporal_dev_server, "link-refuses", scenario)
+
+
+def test_a_writer_that_was_never_started_is_told_apart(temporal_dev_server: EmbeddedTemporal) -> None:
+    async def run() -> None:
+        async def connect() -> Client:
+            return await Client.connect(temporal_dev_server.address)
+
+        link = TemporalWriterLink("link-missing", connect)
+        for _ in range(2):
+            with pytest.raises(Unavailable) as missing:
+                await link.query("status")
+            assert str(missing.value.content["type"]).endswith("writer-missing")
+
+    asyncio.run(run())
+
+
+def test_while_temporal_is_away_it_is_not_asked_again_each_time() -> None:
+    attempts = 0
+    now = 0.0
+
+    async def connect() -> Client:
+        nonlocal attempts
+        attempts += 1
+        raise RuntimeError("connection refused")
+
+    async def run() -> None:
+        nonlocal now
+        link = TemporalWriterLink("away", connect, clock=lambda: now)
+        for _ in range(5):
+            with pytest.raises(Unavailable):
+                await link.query("status")
+        assert attempts == 1
+        now = 60.0
+        with pytest.raises(Unavailable):
+            await link.update("pause", OperatorRequest(operator="anna"))
+        assert attempts == 2
+
+    asyncio.run(run())

@@ -1,0 +1,25 @@
+"""The circuit before the database: what it lets through while it is known to be away."""
+
+from __future__ import annotations
+
+from oldhost_sync.api.database import Circuit
+
+
+def test_a_closed_circuit_lets_everybody_through() -> None:
+    circuit = Circuit(1.0)
+    assert all(circuit.admits(now) for now in (0.0, 0.0, 5.0))
+    assert not circuit.is_open
+
+
+def test_an_open_circuit_lets_one_through_per_interval() -> None:
+    circuit = Circuit(1.0)
+    circuit.failed(10.0, "gone")
+    assert [circuit.admits(now) for now in (10.0, 10.9, 11.0, 11.1, 12.0)] == [False, False, True, False, True]
+    assert circuit.reason == "gone"
+
+
+def test_one_success_closes_it() -> None:
+    circuit = Circuit(1.0)
+    circuit.failed(10.0, "gone")
+    circuit.succeeded()
+    assert circuit.admits(10.0)

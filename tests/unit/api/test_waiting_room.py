@@ -1,0 +1,79 @@
+"""The waiting room before the database's threads: bounded in number and in time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+from sqlalchemy.engine import Engine
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.database import Database
+from oldhost_sync.api.problems import Unavailable
+
+
+class HangingEngine:
+    """A server that takes connections and then says nothing, until it is let go."""
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+
+    def connect(self) -> Any:
+        self.let_go.wait(10)
+        raise ValueError("let go")
+
+    def dispose(self) -> None:
+        self.let_go.set()
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingEngine]:
+    monkeypatch.setattr(limits, "DATABASE_QUEUE_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(limits, "DATABASE_QUEUE_MAX", 3)
+    engine = HangingEngine()
+    yield engine
+    engine.let_go.set()
+
+
+async def refusals(database: Database, count: int) -> list[Unavailable | None]:
+    """Ask `count` times at once; what each was told."""
+    answers = await asyncio.gather(*(database.run(lambda _: None) for _ in range(count)), return_exceptions=True)
+    return [answer if isinstance(answer, Unavailable) else None for answer in answers]
+
+
+def test_when_the_database_hangs_the_waiting_give_up_and_the_next_are_refused_at_once(hanging: HangingEngine) -> None:
+    async def scenario() -> None:
+        database = Database(cast("Engine", hanging), threads=1)
+        stuck = asyncio.create_task(database.run(lambda _: None))
+        await asyncio.sleep(0)
+        waited = await refusals(database, 2)
+        assert all(answer is not None and "too-busy" in str(answer.content["type"]) for answer in waited)
+        assert database.circuit.is_open
+        (at_once,) = await refusals(database, 1)
+        assert at_once is not None
+        assert "database-away" in str(at_once.content["type"])
+        hanging.let_go.set()
+        with pytest.raises(ValueError, match="let go"):
+            await stuck
+        database.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_full_waiting_room_refuses_at_once(hanging: HangingEngine) -> None:
+    async def scenario() -> None:
+        database = Database(cast("Engine", hanging), threads=1)
+        tasks = [asyncio.create_task(database.run(lambda _: None)) for _ in range(4)]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert database.waiting == 3
+        with pytest.raises(Unavailable, match="Too many requests"):
+            await database.run(lambda _: None)
+        hanging.let_go.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        database.close()
+
+    asyncio.run(scenario())
