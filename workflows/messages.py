@@ -12,15 +12,19 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from oldhost_sync.policy.changes import BOUND as BOUND
-from oldhost_sync.policy.changes import WAITING as WAITING
-from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from oldhost_sync.policy.changes import Fate as Fate
-from oldhost_sync.policy.writer_policy import WriterPolicy as WriterPolicy
+from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, Fate, PriorityClass
+from oldhost_sync.policy.limits import ID_LENGTH_MAX
+from oldhost_sync.policy.writer_policy import WriterPolicy
+
+__all__ = ["BOUND", "WAITING", "Fate", "WriterPolicy"]  # of the policy, and part of what crosses the boundary
 
 TASK_QUEUE = "oldhost-sync"
 WORKFLOW_TYPE = "SyncWriterWorkflow"
 WORKFLOW_ID_PREFIX = "sync-writer:"
+
+# What the database's BIGINT and DATETIME can hold.
+CHANGE_ID_MAX = 2**63 - 1
+AT_MS_MAX = 253_402_300_799_999
 
 # A ref on the wire: [change_id, class, entity_type, entity_id, event_type, accepted_at_ms].
 WireRef = list[Any]
@@ -46,7 +50,7 @@ def from_wire(item: Sequence[Any]) -> ChangeRef:
     """Read one ref; raises ValueError when it is none."""
     try:
         change_id, priority_class, entity_type, entity_id, event_type, accepted_at_ms = item
-        return ChangeRef(
+        ref = ChangeRef(
             int(change_id),
             PriorityClass(priority_class),
             str(entity_type),
@@ -54,8 +58,13 @@ def from_wire(item: Sequence[Any]) -> ChangeRef:
             str(event_type),
             int(accepted_at_ms),
         )
-    except TypeError as error:
-        raise ValueError(f"not a change ref: {item!r}") from error
+    except (TypeError, OverflowError) as error:
+        raise ValueError("not a change ref") from error
+    if not 0 < ref.change_id <= CHANGE_ID_MAX or not 0 <= ref.accepted_at_ms <= AT_MS_MAX:
+        raise ValueError("a change ref's numbers are out of range")
+    if not all(0 < len(name) <= ID_LENGTH_MAX for name in (ref.entity_type, ref.entity_id, ref.event_type)):
+        raise ValueError("a change ref's names are empty or too long")
+    return ref
 
 
 # ---------------------------------------------------------------------------------------------- starting the writer

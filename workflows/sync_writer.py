@@ -9,31 +9,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
-from temporalio.common import RawValue, RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType
+from temporalio.common import RawValue
+from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType
+from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy import actions, snapshot
     from oldhost_sync.policy.breaker import BreakerState
     from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
-    from oldhost_sync.policy.machine import Machine, Refused
-    from workflows import messages, report
+    from oldhost_sync.policy.machine import Refused, Watch
+    from workflows import calls, intake, messages, report
     from workflows.messages import OperatorRequest, Submission, WriterInput, from_wire
 
-# The machine stops at most this long before a new run; OldHost idles for one round trip.
+# An open handler must not hold up a new run; design §6 gives applications this long.
 APPLY_NOW_WAIT = timedelta(seconds=25)
 SUBMISSIONS_PER_ACTIVITY_MAX = 50
-# One attempt only: an ambiguous end goes to the recovery path, never to a blind retry (trap 1).
-ONCE = RetryPolicy(maximum_attempts=1)
-# Reading and recording are idempotent: try until the database is back.
-UNTIL_IT_WORKS = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
-# A dead worker is noticed after this; heartbeats come every second or faster.
-HEARTBEAT_TIMEOUT = timedelta(seconds=5)
+# Temporal refuses inputs above 2 MiB, of an activity and of a new run, and stops at them for ever.
+SUBMISSIONS_BYTES_MAX = 512 * 1024
+UNREADABLE_ALERT_MS = 60_000
+# A sweep's page, and how long a change must have been relayed to be missed: what is younger is on its way.
+SWEEP_REFS = 1000
+SWEEP_QUIET_MS = 30_000
 
 # A signal without an argument; `RawValue` itself as the hint is what keeps the SDK from dropping what it can't decode.
 NOTHING = RawValue(Payload())
@@ -48,16 +50,21 @@ class SyncWriterWorkflow:
         self.host = given.host
         self.policy = given.policy
         self.machine = snapshot.load(given.snapshot, given.policy, self._now_ms())
-        self.submissions: list[Submission] = list(given.submissions)
+        self.submissions: list[Submission] = []
+        self.submitted_bytes = 0
+        for submission in given.submissions:
+            self._submit(submission)
         self.stirred = True
         self.renew = False
         self.recording = False
+        self.unreadable = 0
+        self.tell_unreadable_at_ms = 0
         self.tasks: dict[asyncio.Task[None], None] = {}
         self.at_work = 0  # activities of the machine's actions
         self.at_the_host = 0  # those among them that end soon and wake us: no timer is needed beside them
 
     @workflow.run
-    async def run(self, given: WriterInput) -> None:
+    async def run(self, given: WriterInput) -> None:  # noqa: ARG002 - Temporal passes it here and to __init__  # noqa: ARG002 - `__init__` took it
         if not self.machine.loaded:
             await self._rebuild()
         while True:
@@ -79,7 +86,7 @@ class SyncWriterWorkflow:
     @workflow.signal
     def enqueue(self, batch: RawValue = NOTHING) -> None:
         """Refs of recorded changes, from the relay. What can't be read is dropped here and found by the sweep."""
-        refs, unreadable = _read_refs(batch)
+        refs, unreadable = intake.read_refs(batch)
         self.machine.enqueue(refs, self._now_ms())
         if unreadable:
             self._alert_unreadable("enqueue", unreadable)
@@ -88,7 +95,7 @@ class SyncWriterWorkflow:
     @workflow.signal
     def submit_change(self, change: RawValue = NOTHING) -> None:
         """One whole change from an application, as a plain JSON object. Recorded at once, then handled as any other."""
-        self.submissions.append(Submission(_read_json(change), str(workflow.uuid4())))
+        self._submit(Submission(intake.read_change(change), str(workflow.uuid4())))
         self.stirred = True
 
     @workflow.signal
@@ -108,9 +115,9 @@ class SyncWriterWorkflow:
     async def apply_now(self, change: dict[str, Any]) -> messages.ApplyNowAnswer:
         """Record an EMERGENCY change and wait up to 25 s for its nonce; during a ban or halt the answer comes at once."""
         submission = Submission(change, str(workflow.uuid4()), source="apply_now", only_class="EMERGENCY")
-        recorded = (await self._record([submission]))[0]
+        recorded = (await calls.record_submissions(self.host, [submission]))[0]
         if recorded.ref is None:
-            raise ApplicationError(recorded.refused, type="Refused", non_retryable=True)
+            raise _refused(recorded.refused)
         answer = messages.ApplyNowAnswer(recorded.idempotency_key, recorded.change_id, "ACCEPTED", recorded.nonce)
         if recorded.processed:
             answer.status = "APPLIED" if recorded.nonce is not None else "SETTLED"
@@ -124,11 +131,15 @@ class SyncWriterWorkflow:
 
     @apply_now.validator
     def _check_apply_now(self, change: dict[str, Any]) -> None:
-        if not isinstance(change, dict):
-            raise ValueError("apply_now takes one change as a JSON object")
-        missing = [name for name in ("entity_type", "entity_id", "event_type", "payload") if not change.get(name)]
+        missing = [name for name in ("entity_type", "entity_id", "event_type", "payload") if name not in change]
         if missing:
             raise ValueError(f"the change lacks {', '.join(missing)}")
+        if change.get("not_before") is not None:
+            raise ValueError("apply_now is for now: leave not_before out, or submit the change")
+        if unfit := intake.why_unfit(change):
+            raise ValueError(f"the change is {unfit}")
+        if len(repr(change)) > intake.CHANGE_BYTES_MAX:
+            raise ValueError(f"the change is larger than {intake.CHANGE_BYTES_MAX} bytes")
 
     @workflow.update
     async def pause(self, request: OperatorRequest) -> str:
@@ -159,7 +170,9 @@ class SyncWriterWorkflow:
     @workflow.update
     async def flush(self, request: OperatorRequest) -> int:
         """End the debounce of one entity's keys, or of all; returns how many keys."""
-        entity = EntityKey(request.entity_type, request.entity_id) if request.entity_type and request.entity_id else None
+        entity = (
+            EntityKey(request.entity_type, request.entity_id) if request.entity_type and request.entity_id else None
+        )
         flushed = self.machine.flush(entity, self._now_ms())
         self.stirred = True
         await self._decide_in_books("flush", request)
@@ -191,11 +204,18 @@ class SyncWriterWorkflow:
 
     @retry.validator
     def _check_retry(self, request: OperatorRequest) -> None:
-        _check_dead_letter(request)
+        self._check_dead_letter(request)
 
     @discard.validator
     def _check_discard(self, request: OperatorRequest) -> None:
-        _check_dead_letter(request)
+        self._check_dead_letter(request)
+
+    def _check_dead_letter(self, request: OperatorRequest) -> None:
+        _check_named(request)
+        if request.change_id is None:
+            raise ValueError("say which dead letter (change_id)")
+        if request.change_id in self.machine.in_flight:
+            raise ValueError(f"change {request.change_id} is on its way to OldHost; see what becomes of it first")
 
     @workflow.update
     async def resolve(self, request: OperatorRequest) -> str:
@@ -208,7 +228,9 @@ class SyncWriterWorkflow:
     def _check_resolve(self, request: OperatorRequest) -> None:
         _check_named(request)
         if request.mode not in tuple(messages.ResolveMode):
-            raise ValueError("mode must be 'resend' (send the ledger's operations again) or 'adopt' (take OldHost's count)")
+            raise ValueError(
+                "mode must be 'resend' (send the ledger's operations again) or 'adopt' (take OldHost's count)"
+            )
         self.machine.can_resolve()
 
     # --------------------------------------------------------------------------------------------------------- queries
@@ -240,7 +262,7 @@ class SyncWriterWorkflow:
             case actions.Sweep():
                 self._start(self._sweep(action))
             case actions.RaiseAlert():
-                self._start(self._raise_alert(action))
+                self._start(calls.raise_alert(self.host, action))
             case actions.RecordHalt():
                 self._start(self._record_halt(action.reason))
 
@@ -257,7 +279,7 @@ class SyncWriterWorkflow:
             await work
         except (ActivityError, asyncio.CancelledError):
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it halts the writer
             workflow.logger.error("an invariant is violated: %s", error)
             self.machine.violated(f"{type(error).__name__}: {error}")
         finally:
@@ -267,22 +289,19 @@ class SyncWriterWorkflow:
 
     async def _open_session(self, action: actions.OpenSession) -> None:
         try:
-            answer: messages.SessionAnswer = await workflow.execute_activity(
-                "open_session",
-                messages.OpenSession(self.host, list(action.unsettled)),
-                result_type=messages.SessionAnswer,
-                start_to_close_timeout=timedelta(seconds=90),
-                heartbeat_timeout=HEARTBEAT_TIMEOUT,
-                retry_policy=ONCE,
-                summary=f"session for {self.host}",
-            )
+            answer = await calls.open_session(self.host, action)
         except ActivityError:
             self.machine.open_failed(self._now_ms())
             return
         if answer.state == messages.SessionState.OPEN:
             bound = [from_wire(item) for item in answer.bound]
             self.machine.opened(
-                answer.epoch, answer.task_queue, answer.expected_nonce, answer.fates, bound, answer.more_bound,
+                answer.epoch,
+                answer.task_queue,
+                answer.expected_nonce,
+                answer.fates,
+                bound,
+                answer.more_bound,
                 self._now_ms(),
             )
         elif answer.state == messages.SessionState.HALT:
@@ -292,93 +311,53 @@ class SyncWriterWorkflow:
 
     async def _send(self, action: actions.Send) -> None:
         try:
-            report_: messages.SendReport = await workflow.execute_activity(
-                "send",
-                messages.SendBatch(self.host, action.epoch, list(action.change_ids), action.sequence),
-                task_queue=action.task_queue,
-                result_type=messages.SendReport,
-                schedule_to_start_timeout=timedelta(seconds=10),
-                start_to_close_timeout=timedelta(seconds=120),
-                heartbeat_timeout=HEARTBEAT_TIMEOUT,
-                retry_policy=ONCE,
-                cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-                summary=action.label,
-            )
+            sent = await calls.send(self.host, action)
         except ActivityError as error:
             self.machine.send_failed(action.batch, never_started=_never_started(error))
             return
         self.machine.reported(
-            action.batch, report_.fates, session_open=report_.session_open, service_ms=report_.service_ms,
-            banned_ms=report_.banned_ms, now_ms=self._now_ms(),
+            action.batch,
+            sent.fates,
+            session_open=sent.session_open,
+            service_ms=sent.service_ms,
+            banned_ms=sent.banned_ms,
+            now_ms=self._now_ms(),
         )
 
     async def _close_session(self, action: actions.CloseSession) -> None:
         try:
-            await self._on_session("close_session", action.epoch, action.task_queue, timedelta(seconds=20), type(None))
+            await calls.close_session(self.host, action)
         except ActivityError:
             workflow.logger.warning("closing the session failed; the next one takes over from it")
         self.machine.closed()
 
     async def _probe(self, action: actions.Probe) -> None:
         try:
-            found: messages.ProbeReport = await self._on_session(
-                "probe", action.epoch, action.task_queue, timedelta(seconds=60), messages.ProbeReport
-            )
+            found = await calls.probe(self.host, action)
         except ActivityError:
             self.machine.probed(session_open=False, now_ms=self._now_ms())
         else:
             self.machine.probed(session_open=found.session_open, now_ms=self._now_ms())
 
-    async def _on_session(self, name: str, epoch: int, task_queue: str, limit: timedelta, result_type: type) -> Any:
-        return await workflow.execute_activity(
-            name,
-            messages.SessionRef(self.host, epoch),
-            task_queue=task_queue,
-            result_type=result_type,
-            schedule_to_start_timeout=timedelta(seconds=10),
-            start_to_close_timeout=limit,
-            heartbeat_timeout=HEARTBEAT_TIMEOUT,
-            retry_policy=ONCE,
-        )
-
     async def _sweep(self, action: actions.Sweep) -> None:
-        request = messages.OutstandingPage(self.host, action.after_id, limit=1000, quiet_ms=30_000)
+        request = messages.OutstandingPage(self.host, action.after_id, limit=SWEEP_REFS, quiet_ms=SWEEP_QUIET_MS)
         try:
-            page = await self._load(request, ONCE)
+            page = await calls.load_outstanding(request, calls.ONCE)
         except ActivityError:
             self.machine.sweep_failed(self._now_ms())
             return
         self.machine.swept([from_wire(item) for item in page.refs], page.last_id, page.more, self._now_ms())
 
-    async def _raise_alert(self, action: actions.RaiseAlert) -> None:
-        alert = messages.Alert(
-            self.host, action.kind, action.severity, action.message, action.dedupe_key, action.change_id, action.close
-        )
-        await workflow.execute_activity(
-            "raise_alert", alert, start_to_close_timeout=timedelta(seconds=30), retry_policy=UNTIL_IT_WORKS
-        )
-
-    async def _record_halt(self, reason: str) -> None:
-        await self._record_decision("halt", OperatorRequest(operator="writer", reason=reason))
-
     async def _decide_in_books(self, action: str, request: OperatorRequest) -> messages.Decided:
         """Make an operator's act durable, with who and why; raises when the books say that it makes no sense."""
         self.stirred = True
-        decided = await self._record_decision(action, request)
-        if decided.refused:
-            raise ApplicationError(decided.refused, type="Refused", non_retryable=True)
-        return decided
-
-    async def _record_decision(self, action: str, request: OperatorRequest) -> messages.Decided:
-        decision = messages.Decision(self.host, action, request.operator, request.reason, request.change_id, request.mode)
-        return await workflow.execute_activity(  # type: ignore[no-any-return]
-            "record_decision",
-            decision,
-            result_type=messages.Decided,
-            start_to_close_timeout=timedelta(seconds=30),
-            retry_policy=UNTIL_IT_WORKS,
-            summary=f"{action} by {request.operator}",
+        decision = messages.Decision(
+            self.host, action, request.operator, request.reason, request.change_id, request.mode
         )
+        decided = await calls.record_decision(decision)
+        if decided.refused:
+            raise _refused(decided.refused)
+        return decided
 
     # ---------------------------------------------------------------------------------------------- loading and recording
 
@@ -386,7 +365,7 @@ class SyncWriterWorkflow:
         """A first start, or a loss: MariaDB knows what is outstanding."""
         after_id = 0
         while True:
-            page = await self._load(messages.OutstandingPage(self.host, after_id), UNTIL_IT_WORKS)
+            page = await calls.load_outstanding(messages.OutstandingPage(self.host, after_id), calls.UNTIL_IT_WORKS)
             for entity_type, entity_id, dead in page.held:
                 self.machine.load_held(EntityKey(entity_type, entity_id), dead)
             self.machine.enqueue((from_wire(item) for item in page.refs), self._now_ms(), sweep=True)
@@ -395,55 +374,56 @@ class SyncWriterWorkflow:
             after_id = page.last_id
         self.machine.finish_loading(self._now_ms())
 
-    async def _load(self, page: messages.OutstandingPage, retry_policy: RetryPolicy) -> messages.Outstanding:
-        return await workflow.execute_activity(  # type: ignore[no-any-return]
-            "load_outstanding",
-            page,
-            result_type=messages.Outstanding,
-            start_to_close_timeout=timedelta(seconds=30),
-            retry_policy=retry_policy,
-        )
-
     def _record_submissions(self) -> None:
-        if self.submissions and not self.recording and not self.machine.draining:
-            batch = self.submissions[:SUBMISSIONS_PER_ACTIVITY_MAX]
-            self.submissions = self.submissions[SUBMISSIONS_PER_ACTIVITY_MAX:]
-            self.recording = True
-            self._start(self._take_submissions(batch))
+        if not self.submissions or self.recording:
+            return
+        if self.machine.draining and self.submitted_bytes <= SUBMISSIONS_BYTES_MAX:
+            return  # few enough to be carried over
+        count, size = 0, 0
+        for submission in self.submissions[:SUBMISSIONS_PER_ACTIVITY_MAX]:
+            size += _size(submission)
+            if count and size > SUBMISSIONS_BYTES_MAX:
+                size -= _size(submission)
+                break
+            count += 1
+        batch, self.submissions = self.submissions[:count], self.submissions[count:]
+        self.submitted_bytes -= size
+        self.recording = True
+        self._start(self._take_submissions(batch))
+
+    def _submit(self, submission: Submission) -> None:
+        self.submissions.append(submission)
+        self.submitted_bytes += _size(submission)
 
     async def _take_submissions(self, batch: list[Submission]) -> None:
         try:
-            for recorded in await self._record(batch):
+            for recorded in await calls.record_submissions(self.host, batch):
                 if recorded.ref is not None and not recorded.processed and not recorded.by_relay:
                     self.machine.enqueue([from_wire(recorded.ref)], self._now_ms())
         finally:
             self.recording = False
 
-    async def _record(self, items: list[Submission]) -> list[messages.Recorded]:
-        return await workflow.execute_activity(  # type: ignore[no-any-return]
-            "record_submissions",
-            messages.Submissions(self.host, items),
-            result_type=list[messages.Recorded],
-            start_to_close_timeout=timedelta(seconds=60),
-            retry_policy=UNTIL_IT_WORKS,
-        )
+    async def _record_halt(self, reason: str) -> None:
+        await calls.record_decision(messages.Decision(self.host, "halt", "writer", reason))
 
     # --------------------------------------------------------------------------------------------------------- waiting
 
     async def _await_fate(self, ref: ChangeRef, *, by_relay: bool) -> Fate | None:
         machine = self.machine
-        machine.watched[ref.change_id] = None
+        watch = machine.watched.setdefault(ref.change_id, Watch())
+        watch.watchers += 1
         if not by_relay:
             machine.enqueue([ref], self._now_ms())
         self.stirred = True
-        try:
+        with suppress(TimeoutError):
             await workflow.wait_condition(
-                lambda: machine.watched[ref.change_id] is not None or machine.draining or bool(self._why_not_now()),
+                lambda: watch.fate is not None or machine.draining or bool(self._why_not_now()),
                 timeout=APPLY_NOW_WAIT,
             )
-        except asyncio.TimeoutError:
-            pass
-        return machine.watched.pop(ref.change_id, None)
+        watch.watchers -= 1
+        if not watch.watchers:
+            del machine.watched[ref.change_id]
+        return watch.fate
 
     def _why_not_now(self) -> str:
         if self.machine.paused:
@@ -455,64 +435,46 @@ class SyncWriterWorkflow:
     async def _wait(self) -> None:
         wake_at_ms = None if self.at_the_host else self.machine.wake_at_ms()
         timeout_s = None if wake_at_ms is None else max(wake_at_ms - self._now_ms(), 1) / 1000
-        try:
+        with suppress(TimeoutError):  # the time to wake has come: an exception, never a return value (trap 18)
             await workflow.wait_condition(lambda: self.stirred, timeout=timeout_s)
-        except asyncio.TimeoutError:
-            pass  # the time to wake has come (trap 18: the timeout is an exception, never a return value)
 
     def _is_drained(self) -> bool:
         return self.at_work == 0 and workflow.all_handlers_finished()
 
     def _alert_unreadable(self, name: str, count: int) -> None:
-        text = f"Signal {name!r} carried {count} things that can't be read; see docs/messages.md for its shape."
-        self.machine.unreadable(text, f"signal:{name}"[:100])
+        """One alert a minute at most, however many there are."""
+        self.unreadable += count
         self.stirred = True
+        if self._now_ms() >= self.tell_unreadable_at_ms:
+            text = f"{self.unreadable} things that came by signal can't be read, the last by {name[:64]!r}; see docs/messages.md."
+            self.machine.unreadable(text, "unreadable-signals")
+            self.unreadable = 0
+            self.tell_unreadable_at_ms = self._now_ms() + UNREADABLE_ALERT_MS
 
     @staticmethod
     def _try(act: Callable[[], None]) -> None:
         try:
             act()
         except Refused as refused:
-            raise ApplicationError(str(refused), type="Refused", non_retryable=True) from None
+            raise _refused(str(refused)) from None
 
     @staticmethod
     def _now_ms() -> int:
         return workflow.time_ns() // 1_000_000
 
 
-def _read_json(raw: RawValue) -> Any:
-    """The value of a signal's argument, or a marker that recording refuses with a reason."""
-    try:
-        return workflow.payload_converter().from_payload(raw.payload)
-    except Exception:
-        return "not readable as JSON"
+def _refused(why: str) -> ApplicationError:
+    return ApplicationError(why, type="Refused", non_retryable=True)
 
 
-def _read_refs(batch: RawValue) -> tuple[list[ChangeRef], int]:
-    value = _read_json(batch)
-    items = value.get("refs") if isinstance(value, dict) else None
-    if not isinstance(items, list):
-        return [], 1
-    refs: list[ChangeRef] = []
-    unreadable = 0
-    for item in items:
-        try:
-            refs.append(from_wire(item))
-        except (ValueError, TypeError):
-            unreadable += 1
-    return refs, unreadable
+def _size(submission: Submission) -> int:
+    return len(repr(submission.change))
 
 
 def _never_started(error: ActivityError) -> bool:
-    return isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START
+    return isinstance(error.cause, ActivityTimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START
 
 
 def _check_named(request: OperatorRequest) -> None:
     if not request.operator.strip() or not request.reason.strip():
         raise ValueError("say who you are (operator) and why (reason): both are recorded")
-
-
-def _check_dead_letter(request: OperatorRequest) -> None:
-    _check_named(request)
-    if request.change_id is None:
-        raise ValueError("say which dead letter (change_id)")

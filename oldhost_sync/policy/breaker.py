@@ -28,7 +28,7 @@ class BreakerEvent(StrEnum):
     RESOLVE = "resolve"  # an operator decided
 
 
-class IllegalTransition(Exception):
+class IllegalTransition(Exception):  # noqa: N818 - reads as what happened
     """Our fault, never to be retried: an event came in a state that does not know it."""
 
 

@@ -217,13 +217,17 @@ class Coalescer:
 
     def entries_of(self, entity: EntityKey) -> list[Waiting]:
         hold = self.holds.get(entity)
-        return [self.waiting[change_id] for change_id in self._by_entity.get(entity, ())] + (hold.waiting if hold else [])
+        return [self.waiting[change_id] for change_id in self._by_entity.get(entity, ())] + (
+            hold.waiting if hold else []
+        )
 
     def upcoming(self, count: int) -> list[ChangeRef]:
         """The next operations if nothing new came in: this very code on a copy of the entities concerned."""
         nearest = {entity: None for lane in self.lanes.values() for _, entity in lane.first(count)}
         rehearsal = Coalescer(
-            debounce_ms=self._debounce_ms, max_wait_ms=self._max_wait_ms, txn_per_lww=self.turns.txn_per_lww,
+            debounce_ms=self._debounce_ms,
+            max_wait_ms=self._max_wait_ms,
+            txn_per_lww=self.turns.txn_per_lww,
             txn_run=self.turns.txn_run,
         )
         rehearsal.restore(self.waiting[change_id] for entity in nearest for change_id in self._by_entity[entity])

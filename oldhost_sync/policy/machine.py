@@ -43,7 +43,7 @@ class Phase(StrEnum):
     PAUSING = "pausing"
 
 
-class Refused(Exception):
+class Refused(Exception):  # noqa: N818 - reads as what happened
     """The operator's request makes no sense now; the message says why. Nothing was changed."""
 
 
@@ -91,6 +91,14 @@ class Pause:
 
 
 @dataclass
+class Watch:
+    """Somebody waits for a change's fate; `watchers` how many (two updates may carry the same idempotency key)."""
+
+    watchers: int = 0
+    fate: Fate | None = None
+
+
+@dataclass
 class Machine:
     """The whole state. `loaded` False: still rebuilding from MariaDB, nothing is sent. `draining`: a new run is about to start."""
 
@@ -116,7 +124,8 @@ class Machine:
         )
         self.in_flight = InFlight(self.coalescer)
         self.load = LoadWatch(self.now_ms)
-        self.watched: dict[int, Fate | None] = {}
+        self.watched: dict[int, Watch] = {}
+        self.warned: list[int] = []  # emergencies that people were told can't go
         self._alerts: list[RaiseAlert | RecordHalt] = []
 
     # ------------------------------------------------------------------------------------------------- changes coming in
@@ -179,8 +188,14 @@ class Machine:
     # ------------------------------------------------------------------------------------------------------ the session
 
     def opened(
-        self, epoch: int, task_queue: str, next_nonce: int, fates: Iterable[Fate], bound: Sequence[ChangeRef],
-        more_bound: bool, now_ms: int,
+        self,
+        epoch: int,
+        task_queue: str,
+        next_nonce: int,
+        fates: Iterable[Fate],
+        bound: Sequence[ChangeRef],
+        more_bound: bool,
+        now_ms: int,
     ) -> None:
         """A session is open and OldHost agrees with the ledger: settle what was unsettled, first of all send what is bound."""
         for fate in fates:
@@ -270,6 +285,7 @@ class Machine:
         if self.paused:
             raise Refused(f"already paused by {self.paused.operator}: {self.paused.reason}")
         self.paused = Pause(operator, reason)
+        self._warn_of_blocked_emergencies()
 
     def resume(self) -> None:
         if not self.paused:
@@ -410,19 +426,22 @@ class Machine:
         if fate.outcome == WAITING:
             self._put_back(change_id)
             return
-        entry = self.in_flight.leave(change_id)
         outcome = Outcome(fate.outcome)
+        entry = self.in_flight.leave(change_id)
         self.counters.count(outcome)
+        if change_id in self.warned:
+            self.warned.remove(change_id)
+            self._close_alert(f"emergency:{change_id}")
         self._tell(change_id, fate)
         if outcome is Outcome.DEAD:
-            self._reject(entry.ref, fate)
+            self._reject(entry.ref)
         else:
             self.coalescer.unhold(entry.ref.entity, change_id)
         if outcome is Outcome.APPLIED and fate.nonce is not None:
             self.session.next_nonce = max(self.session.next_nonce, fate.nonce + 1)
             self.load.applied(now_ms)
 
-    def _reject(self, ref: ChangeRef, fate: Fate) -> None:
+    def _reject(self, ref: ChangeRef) -> None:
         self.coalescer.hold(ref.entity, ref.change_id)
         text = (
             f"OldHost rejected change {ref.change_id} ({ref.entity_type} {ref.entity_id}, {ref.event_type}). "
@@ -456,7 +475,7 @@ class Machine:
 
     def _tell(self, change_id: int, fate: Fate) -> None:
         if change_id in self.watched:
-            self.watched[change_id] = fate
+            self.watched[change_id].fate = fate
 
     # ------------------------------------------------------------------------------------------------- bans and waiting
 
@@ -465,7 +484,7 @@ class Machine:
         session.phase = Phase.PAUSING
         session.until_ms = now_ms + wait_ms
         session.waiting_for = reason
-        session.attempts += reason in ("failure", "connection")
+        session.attempts += reason not in ("ban", "settle")
         if session.attempts == REOPEN_ALERT_ATTEMPTS:
             text = f"No session with OldHost after {session.attempts} attempts ({reason}); the writer goes on trying."
             self._alert("no-session", "critical", text, "session")
@@ -481,13 +500,17 @@ class Machine:
         if again:
             self._halt("a second ban within the hour")
             self._alerts.append(RecordHalt("a second ban within the hour"))
-        for entry in self.coalescer.waiting.values():
-            if entry.ref.priority_class is PriorityClass.EMERGENCY:
-                self._warn_of_blocked_emergency(entry.ref)
+        self._warn_of_blocked_emergencies()
 
     def _halt(self, reason: str) -> None:
         self.breaker.halt(reason)
         self._alert("halted", "critical", f"Sending is halted: {reason}. Look into it, then resolve.", "halt")
+        self._warn_of_blocked_emergencies()
+
+    def _warn_of_blocked_emergencies(self) -> None:
+        for entry in [*self.coalescer.waiting.values(), *self.in_flight]:
+            if entry.ref.priority_class is PriorityClass.EMERGENCY:
+                self._warn_of_blocked_emergency(entry.ref)
 
     def _warn_of_blocked_emergency(self, ref: ChangeRef) -> None:
         if self.paused:
@@ -498,6 +521,9 @@ class Machine:
             why = f"sending is halted: {self.breaker.reason}"
         else:
             return
+        if ref.change_id in self.warned:
+            return
+        self.warned.append(ref.change_id)
         text = f"EMERGENCY change {ref.change_id} of {ref.entity_type} {ref.entity_id} can't reach OldHost now: {why}."
         self._alert("emergency-blocked", "critical", text, f"emergency:{ref.change_id}", ref.change_id)
 

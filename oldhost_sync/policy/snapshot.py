@@ -30,7 +30,7 @@ def dump(machine: Machine) -> Snapshot | None:
     coalescer, in_flight = machine.coalescer, machine.in_flight
     if len(coalescer.waiting) + coalescer.held_count > WAITING_MAX:
         return None
-    kept = [entry for entry in in_flight]
+    kept = list(in_flight)
     return {
         "version": VERSION,
         "waiting": _columns(sorted(coalescer.waiting.values(), key=lambda entry: entry.ref.change_id)),
@@ -45,6 +45,7 @@ def dump(machine: Machine) -> Snapshot | None:
         "paused": asdict(machine.paused) if machine.paused else None,
         "rates": [machine.load.service_ms, machine.load.arrivals_per_s, machine.load.applied_per_s],
         "told": list(machine.load.told),
+        "warned": list(machine.warned),
         "batch": machine.batch,
         "sweep": [machine.sweep_after_id, machine.sweep_at_ms],
         "probe_at_ms": machine.probe_at_ms,
@@ -66,6 +67,7 @@ def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int) -> Machin
     watch = machine.load
     watch.service_ms, watch.arrivals_per_s, watch.applied_per_s = snapshot["rates"]
     watch.told = list(snapshot["told"])
+    machine.warned = list(snapshot.get("warned", []))
     machine.batch = snapshot["batch"]
     machine.sweep_after_id, machine.sweep_at_ms = snapshot["sweep"]
     machine.probe_at_ms = snapshot["probe_at_ms"]

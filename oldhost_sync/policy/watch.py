@@ -44,24 +44,26 @@ class LoadWatch:
         self._measure(now_ms)
         self.latest = self.forecast(coalescer, blocked_ms, now_ms)
         yield from self._say(
-            "forecast:consistency", self.latest.breaks_consistency,
+            "forecast:consistency",
+            self.latest.breaks_consistency,
             f"The 4 h promise will break: {len(coalescer.waiting)} operations wait, drain time "
             f"{'without end' if self.latest.drain_ms is None else f'{self.latest.drain_ms / 3_600_000:.1f} h'}.",
         )
         yield from self._say(
-            "forecast:emergency", self.latest.breaks_emergency,
+            "forecast:emergency",
+            self.latest.breaks_emergency,
             f"The 30 s promise for emergencies will break: the last one waiting needs {self.latest.emergency_ms / 1000:.0f} s.",
         )
 
     def forecast(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> Forecast:
-        first = next(iter(coalescer.waiting.values()), None)
+        first_at_ms = min((entry.first_at_ms for entry in coalescer.waiting.values()), default=now_ms)
         return forecast(
             Load(
                 operations=len(coalescer.waiting),
                 emergencies=len(coalescer.lanes[PriorityClass.EMERGENCY]),
                 arrivals_per_s=self.arrivals_per_s,
                 service_ms=self.service_ms,
-                oldest_age_ms=max(0, now_ms - first.first_at_ms) if first else 0,
+                oldest_age_ms=max(0, now_ms - first_at_ms),
                 blocked_ms=blocked_ms,
             )
         )

@@ -249,11 +249,11 @@ class Books:
         states = self.applied.get(change.ref.key)
         if change.ref.priority_class is not PriorityClass.LWW or not states:
             return None
-        if states[-1].ref.change_id > change.ref.change_id:
-            self._end(change, Outcome.STALE)
-        elif states[-1].payload == change.payload:
-            self._end(change, Outcome.NO_OP)
-        return self._fate(change) if change.outcome is not None else None
+        stale = states[-1].ref.change_id > change.ref.change_id
+        if not stale and states[-1].payload != change.payload:
+            return None
+        self._end(change, Outcome.STALE if stale else Outcome.NO_OP)
+        return self._fate(change)
 
     def _answer(self, row: Bound, nonce: int, reply: Reply, now_ms: int, report: messages.SendReport) -> Fate:
         change = row.change

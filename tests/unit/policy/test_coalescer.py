@@ -1,0 +1,286 @@
+"""The coalescer: debounce with a cap, keys, order per entity, holds. Times are minutes and seconds from a start."""
+
+from __future__ import annotations
+
+import pytest
+
+from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
+from oldhost_sync.policy.coalescer import Added, Coalescer, Waiting
+
+START_MS = 1_700_000_000_000
+U = EntityKey("unit", "u")
+
+
+def at(seconds: float) -> int:
+    return START_MS + round(1000 * seconds)
+
+
+def lww(change_id: int, seconds: float = 0, unit: str = "u", event_type: str = "status") -> ChangeRef:
+    return ChangeRef(change_id, PriorityClass.LWW, "unit", unit, event_type, at(seconds))
+
+
+def txn(change_id: int, unit: str = "u") -> ChangeRef:
+    return ChangeRef(change_id, PriorityClass.TXN, "unit", unit, "booking", at(0))
+
+
+def emergency(change_id: int, unit: str = "u") -> ChangeRef:
+    return ChangeRef(change_id, PriorityClass.EMERGENCY, "unit", unit, "locked_out", at(0))
+
+
+class Room(Coalescer):
+    """A coalescer with the product's figures, and takes told as ids."""
+
+    def __init__(self) -> None:
+        super().__init__(debounce_ms=120_000, max_wait_ms=600_000, txn_per_lww=3)
+
+    def arrive(self, *refs: ChangeRef, seconds: float = 0) -> None:
+        for ref in refs:
+            self.add(ref, at(seconds))
+
+    def go(self, seconds: float = 0) -> list[int]:
+        """Take one turn, and release the entity at once."""
+        self.fall_due(at(seconds))
+        chain = self.take()
+        if chain:
+            self.release(chain[0].ref.entity)
+        return [entry.ref.change_id for entry in chain]
+
+    def all(self, seconds: float = 0) -> list[int]:
+        order: list[int] = []
+        while chain := self.go(seconds):
+            order += chain
+        return order
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room()
+
+
+# ---------------------------------------------------------------------------------------------------------- debounce
+
+
+def test_an_lww_change_waits_two_minutes(room: Room) -> None:
+    room.arrive(lww(1))
+    assert room.go(119.999) == []
+    assert room.go(120) == [1]
+
+
+def test_a_txn_and_an_emergency_wait_for_nothing(room: Room) -> None:
+    room.arrive(txn(1, "u"), emergency(2, "v"))
+    assert room.all() == [2, 1]
+
+
+def test_a_newer_change_restarts_the_debounce_and_replaces_the_older(room: Room) -> None:
+    room.arrive(lww(1))
+    assert room.add(lww(2, 100), at(100)) is Added.REPLACED_OLDER
+    assert room.go(219) == []
+    assert room.go(220) == [2]
+    assert room.all(10_000) == []
+
+
+def test_trap_06_an_older_event_leaves_the_newer_ones_timer_alone(room: Room) -> None:
+    room.arrive(lww(2))
+    assert room.add(lww(1, 60), at(60)) is Added.SUPERSEDED
+    assert room.next_due_at_ms() == at(120)
+    assert room.all(120) == [2]
+
+
+def test_trap_07_a_unit_that_changes_every_119_seconds_is_sent_after_ten_minutes(room: Room) -> None:
+    sent: list[tuple[float, int]] = []
+    for number in range(12):
+        room.arrive(lww(number + 1, 119 * number), seconds=119 * number)
+        due_at_ms = room.next_due_at_ms()
+        assert due_at_ms is not None
+        if due_at_ms <= at(119 * (number + 1)):
+            sent += [((due_at_ms - START_MS) / 1000, one) for one in room.go((due_at_ms - START_MS) / 1000)]
+    assert sent[0] == (600, 6)
+
+
+def test_the_cap_begins_anew_after_a_send(room: Room) -> None:
+    room.arrive(lww(1))
+    room.go(120)
+    room.arrive(lww(2, 200), seconds=200)
+    assert room.next_due_at_ms() == at(320)
+
+
+def test_a_late_delivery_has_waited_already(room: Room) -> None:
+    room.arrive(lww(1, 0), seconds=90)
+    assert room.next_due_at_ms() == at(120)
+
+
+def test_a_clock_that_runs_ahead_does_not_lengthen_the_debounce(room: Room) -> None:
+    room.arrive(lww(1, 500), seconds=0)
+    assert room.next_due_at_ms() == at(120)
+
+
+def test_a_key_in_its_lane_goes_on_coalescing_and_keeps_its_place(room: Room) -> None:
+    room.arrive(lww(1, unit="u"))
+    room.arrive(lww(2, 10, unit="v"), seconds=10)
+    room.fall_due(at(200))
+    room.arrive(lww(3, 200, unit="u"), seconds=200)
+    assert room.all(200) == [3, 2]
+
+
+def test_a_flush_ends_the_debounce_of_the_wanted_only(room: Room) -> None:
+    room.arrive(lww(1, unit="u"), lww(2, unit="v"))
+    assert room.flush(lambda entity: entity.entity_id == "v", at(5)) == 1
+    assert room.all(5) == [2]
+
+
+def test_trap_09_another_event_type_is_another_key(room: Room) -> None:
+    """'Clean' does not replace a waiting 'door code changed'."""
+    room.arrive(lww(1, event_type="door_code"))
+    assert room.add(lww(2, event_type="status"), at(0)) is Added.NEW
+    assert room.all(120) == [1, 2]
+
+
+# ------------------------------------------------------------------------------------------------- order of an entity
+
+
+def test_trap_11_an_emergency_takes_its_entitys_older_change_along(room: Room) -> None:
+    room.arrive(lww(1), emergency(2))
+    assert room.go() == [1, 2]
+
+
+def test_an_emergency_leaves_younger_changes_of_its_entity_behind(room: Room) -> None:
+    room.arrive(emergency(1), lww(2))
+    assert room.go() == [1]
+
+
+def test_a_chain_stops_before_a_txn_that_a_rejection_would_hold(room: Room) -> None:
+    room.arrive(lww(1), txn(2), emergency(3))
+    assert room.go() == [1]
+    assert room.go() == [2, 3]
+
+
+def test_a_txn_lets_the_older_debounced_change_of_its_entity_go_first(room: Room) -> None:
+    room.arrive(lww(1), txn(2))
+    assert room.all() == [1, 2]
+
+
+def test_an_emergency_does_not_wait_for_other_entities(room: Room) -> None:
+    room.arrive(txn(1, "v"), lww(2, unit="w"), emergency(3, "u"))
+    assert room.go() == [3]
+
+
+def test_an_entity_in_flight_is_passed_over(room: Room) -> None:
+    room.arrive(txn(1), txn(2), txn(3, "v"))
+    assert [entry.ref.change_id for entry in room.take()] == [1]
+    assert [entry.ref.change_id for entry in room.take()] == [3]
+    assert room.take() == []
+
+
+def test_trap_10_a_key_in_flight_gets_a_new_entry(room: Room) -> None:
+    """Version 1 on its way says nothing of version 2, which waits for its own turn."""
+    room.arrive(lww(1))
+    room.fall_due(at(120))
+    room.take()
+    assert room.add(lww(2, 120), at(120)) is Added.NEW
+    room.release(U)
+    assert room.knows(2)
+    assert room.all(240) == [2]
+
+
+# --------------------------------------------------------------------------------------------------------- put back
+
+
+def test_what_was_not_sent_waits_where_it_was(room: Room) -> None:
+    room.arrive(txn(1), txn(2, "v"))
+    (entry,) = room.take()
+    room.put_back(entry)
+    room.release(U)
+    assert room.all() == [1, 2]
+
+
+def test_what_was_not_sent_gives_its_place_to_a_newer_one_of_its_key(room: Room) -> None:
+    room.arrive(lww(1, 0, unit="u"), lww(2, 1, unit="v"), seconds=1)
+    room.fall_due(at(130))
+    (entry,) = room.take()
+    room.arrive(lww(3, 130, unit="u"), seconds=130)
+    assert room.put_back(entry) is Added.SUPERSEDED
+    room.release(U)
+    assert room.all(130) == [3, 2]
+
+
+def test_what_went_early_with_another_still_has_the_cap_when_put_back(room: Room) -> None:
+    room.arrive(lww(1), emergency(2))
+    first, second = room.take()
+    room.arrive(lww(3, 590), seconds=590)
+    room.put_back(first)
+    room.put_back(second)
+    assert room.next_due_at_ms() == at(600)
+
+
+# ------------------------------------------------------------------------------------------------------------- holds
+
+
+def test_a_rejection_holds_the_later_txn_changes_of_its_entity(room: Room) -> None:
+    room.arrive(txn(2))
+    room.hold(U, 1)
+    room.arrive(txn(3), txn(4, "v"))
+    assert room.all() == [4]
+    assert room.held_count == 2
+
+
+def test_emergencies_and_lww_flow_past_a_hold(room: Room) -> None:
+    room.hold(U, 1)
+    room.arrive(txn(2), lww(3), emergency(4))
+    assert room.all(120) == [3, 4]
+
+
+def test_a_discard_lets_the_held_go_in_order(room: Room) -> None:
+    room.hold(U, 1)
+    room.arrive(txn(2), txn(3))
+    room.unhold(U, 1)
+    assert room.all() == [2, 3]
+
+
+def test_a_retried_change_goes_before_those_behind_it(room: Room) -> None:
+    room.hold(U, 1)
+    room.arrive(txn(2))
+    room.put_back(Waiting(txn(1), at(0), at(0), ready=True))
+    assert room.all() == [1]
+    room.unhold(U, 1)
+    assert room.all() == [2]
+
+
+def test_the_hold_lasts_until_the_last_dead_letter_is_settled(room: Room) -> None:
+    room.hold(U, 1)
+    room.hold(U, 2)
+    room.arrive(txn(3))
+    room.unhold(U, 1)
+    assert room.all() == []
+    room.unhold(U, 2)
+    assert room.all() == [3]
+
+
+def test_a_retried_change_that_is_replaced_holds_nobody_any_more(room: Room) -> None:
+    room.hold(U, 1)
+    room.arrive(txn(2))
+    room.put_back(Waiting(lww(1), at(0), at(0), ready=True))
+    room.arrive(lww(3))
+    assert room.held_count == 0
+    assert room.all() == [2, 3]
+
+
+def test_a_retried_change_whose_key_has_moved_on_holds_nobody_any_more(room: Room) -> None:
+    room.hold(U, 1)
+    room.arrive(txn(2), lww(3))
+    assert room.put_back(Waiting(lww(1), at(0), at(0), ready=True)) is Added.SUPERSEDED
+    assert room.all() == [2, 3]
+
+
+# ---------------------------------------------------------------------------------------------------------- upcoming
+
+
+def test_upcoming_is_what_would_go_and_changes_nothing(room: Room) -> None:
+    room.arrive(lww(1), txn(2), txn(3, "v"), emergency(4, "w"))
+    told = [ref.change_id for ref in room.upcoming(10)]
+    assert told in ([4, 1, 2, 3], [4, 1, 3, 2])
+    assert room.all() == told
+
+
+def test_upcoming_gives_no_more_than_asked(room: Room) -> None:
+    room.arrive(*[txn(number, f"u{number}") for number in range(1, 30)])
+    assert [ref.change_id for ref in room.upcoming(3)] == [1, 2, 3]

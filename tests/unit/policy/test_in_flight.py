@@ -1,0 +1,64 @@
+"""In flight: what has left the waiting room blocks its entity until its end is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.policy.coalescer import Coalescer, Waiting
+from oldhost_sync.policy.in_flight import InFlight
+
+
+def entry(change_id: int, unit: str = "u", event_type: str = "e") -> Waiting:
+    return Waiting(ChangeRef(change_id, PriorityClass.LWW, "unit", unit, event_type, 0), 0, 0, ready=True)
+
+
+@pytest.fixture
+def coalescer() -> Coalescer:
+    return Coalescer(debounce_ms=120_000, max_wait_ms=600_000, txn_per_lww=3)
+
+
+@pytest.fixture
+def in_flight(coalescer: Coalescer) -> InFlight:
+    return InFlight(coalescer)
+
+
+def test_entering_blocks_the_entity(in_flight: InFlight, coalescer: Coalescer) -> None:
+    in_flight.enter(entry(1))
+    assert coalescer.is_blocked(entry(1).ref.entity)
+
+
+def test_leaving_releases_the_entity(in_flight: InFlight, coalescer: Coalescer) -> None:
+    in_flight.enter(entry(1))
+    in_flight.leave(1)
+    assert not coalescer.is_blocked(entry(1).ref.entity)
+    assert len(in_flight) == 0
+
+
+def test_an_entity_with_two_in_flight_is_blocked_until_both_have_left(
+    in_flight: InFlight, coalescer: Coalescer
+) -> None:
+    in_flight.start(1, [entry(1), entry(2)])
+    in_flight.leave(1)
+    assert coalescer.is_blocked(entry(2).ref.entity)
+    in_flight.leave(2)
+    assert not coalescer.is_blocked(entry(2).ref.entity)
+
+
+def test_leaving_forgets_that_it_was_bound_or_unsettled(in_flight: InFlight) -> None:
+    in_flight.enter(entry(1))
+    in_flight.bound, in_flight.unsettled = [1], [1]
+    in_flight.leave(1)
+    assert in_flight.bound == []
+    assert in_flight.unsettled == []
+
+
+def test_a_batch_keeps_the_order_it_was_given(in_flight: InFlight) -> None:
+    in_flight.start(1, [entry(3, "a"), entry(2, "b")])
+    assert in_flight.batches == {1: [3, 2]}
+
+
+def test_the_newest_of_a_key_is_known(in_flight: InFlight) -> None:
+    in_flight.start(1, [entry(3), entry(7, event_type="other")])
+    assert in_flight.newest(entry(1).ref.key) == 3
+    assert in_flight.newest(entry(1, "elsewhere").ref.key) == 0

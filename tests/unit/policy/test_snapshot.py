@@ -1,0 +1,123 @@
+"""The snapshot: what is carried is all there is, in few bytes."""
+
+from __future__ import annotations
+
+import json
+import zlib
+
+from oldhost_sync.policy import snapshot
+from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.policy.machine import Machine, Phase
+from oldhost_sync.policy.writer_policy import WriterPolicy
+from tests.unit.policy.play import START_MS, Play
+from tests.workflows.books import Reply
+
+
+def carried(machine: Machine, policy: WriterPolicy | None = None) -> Machine:
+    """Through JSON, as Temporal carries it."""
+    return snapshot.load(json.loads(json.dumps(snapshot.dump(machine))), policy or WriterPolicy(), START_MS)
+
+
+def busy_play() -> Play:
+    """A bit of everything: debounced, in lanes, bound, unsettled, held, dead, banned once, paused."""
+    play = Play()
+    play.end_open()
+    play.take("TXN", "dead")
+    play.end_send(1, lambda _: Reply.REJECTED)
+    play.take("TXN", "dead")
+    play.take("TXN", "banned")
+    play.end_send(2, lambda _: Reply.BAN)
+    play.advance(10_000)
+    play.take("LWW", "debounced")
+    play.take("LWW", "banned")
+    play.take("EMERGENCY", "waiting")
+    play.machine.pause("ana", "a look")
+    return play
+
+
+def test_a_snapshot_of_a_loaded_snapshot_is_the_same() -> None:
+    play = busy_play()
+    assert snapshot.dump(carried(play.machine)) == snapshot.dump(play.machine)
+
+
+def test_what_waits_waits_on_at_the_same_times() -> None:
+    play = busy_play()
+    assert carried(play.machine).coalescer.waiting == play.machine.coalescer.waiting
+
+
+def test_holds_are_carried() -> None:
+    play = busy_play()
+    loaded = carried(play.machine)
+    assert loaded.coalescer.holds == play.machine.coalescer.holds
+    assert loaded.coalescer.held_count == 1
+
+
+def test_what_is_in_doubt_stays_in_doubt_and_blocks_its_entity() -> None:
+    loaded = carried(busy_play().machine)
+    assert loaded.in_flight.unsettled == [3]
+    assert [entry.ref.entity_id for entry in loaded.in_flight] == ["banned"]
+
+
+def test_a_ban_is_carried_with_its_end() -> None:
+    play = busy_play()
+    assert carried(play.machine).breaker == play.machine.breaker
+
+
+def test_a_pause_is_carried() -> None:
+    paused = carried(busy_play().machine).paused
+    assert paused is not None
+    assert paused.operator == "ana"
+
+
+def test_an_open_session_is_carried_and_used() -> None:
+    play = Play()
+    play.end_open()
+    play.carry_over()
+    play.take("TXN", "u")
+    assert play.machine.session.phase is Phase.OPEN
+    assert [send.change_ids for send in play.under.sends.values()] == [(1,)]
+
+
+def test_sends_go_on_counting_in_a_carried_session() -> None:
+    play = Play()
+    play.end_open()
+    play.take("TXN", "u")
+    play.carry_over()
+    play.take("TXN", "u")
+    assert [send.sequence for send in play.under.sends.values()] == [2]
+
+
+def test_a_new_policy_holds_for_what_was_carried() -> None:
+    loaded = carried(Play().machine, WriterPolicy(ban_ms=5_000))
+    assert loaded.breaker.ban_ms == 5_000
+
+
+def test_an_unknown_version_is_rebuilt_from_mariadb() -> None:
+    loaded = snapshot.load({"version": 0}, WriterPolicy(), START_MS)
+    assert not loaded.loaded
+
+
+def test_no_snapshot_is_a_first_start() -> None:
+    assert not snapshot.load(None, WriterPolicy(), START_MS).loaded
+
+
+def test_what_is_too_large_is_not_carried_but_rebuilt() -> None:
+    machine = Machine(WriterPolicy(), START_MS)
+    machine.enqueue((txn(number) for number in range(snapshot.WAITING_MAX + 1)), START_MS)
+    assert snapshot.dump(machine) is None
+
+
+def test_fifty_thousand_waiting_keys_are_less_than_a_megabyte() -> None:
+    machine = Machine(WriterPolicy(), START_MS)
+    refs = (
+        ChangeRef(
+            3 * n + 7, PriorityClass.LWW, "unit", f"unit-{n * 7919 % 50_000:05}", "unit_status_changed", START_MS + n
+        )
+        for n in range(50_000)
+    )
+    assert machine.enqueue(refs, START_MS) == 50_000
+    assert len(zlib.compress(json.dumps(snapshot.dump(machine)).encode(), 6)) < 1_000_000
+
+
+def txn(number: int) -> ChangeRef:
+    return ChangeRef(number + 1, PriorityClass.TXN, "unit", f"u{number}", "booking", START_MS)

@@ -1,0 +1,123 @@
+"""The activities as the writer calls them: each with its time limits and its rule for retries, in one place.
+
+What talks to OldHost has one attempt: an ambiguous end goes to the recovery path, never to a blind retry (trap 1). What works on
+the database is idempotent and is tried until it works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+
+with workflow.unsafe.imports_passed_through():
+    from oldhost_sync.policy import actions
+    from workflows import messages
+
+ONCE = RetryPolicy(maximum_attempts=1)
+UNTIL_IT_WORKS = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
+# A dead worker is noticed after this; heartbeats come every second or faster.
+HEARTBEAT_TIMEOUT = timedelta(seconds=5)
+# The holder of a session polls its own queue all the time: not taken by then means that it is gone.
+SCHEDULE_TO_START = timedelta(seconds=10)
+# Connecting may wait for OldHost to notice that the last connection is gone.
+OPENING_LIMIT = timedelta(seconds=90)
+# Far above what a batch can take: a session that hangs is noticed by its own deadlines and by its heartbeats.
+SENDING_LIMIT = timedelta(seconds=120)
+PROBING_LIMIT = timedelta(seconds=60)
+CLOSING_LIMIT = timedelta(seconds=20)
+DATABASE_LIMIT = timedelta(seconds=30)
+
+
+async def open_session(host: str, action: actions.OpenSession) -> messages.SessionAnswer:
+    return await workflow.execute_activity(  # type: ignore[no-any-return]
+        "open_session",
+        messages.OpenSession(host, list(action.unsettled)),
+        result_type=messages.SessionAnswer,
+        start_to_close_timeout=OPENING_LIMIT,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        retry_policy=ONCE,
+        summary=f"session for {host}",
+    )
+
+
+async def send(host: str, action: actions.Send) -> messages.SendReport:
+    return await workflow.execute_activity(  # type: ignore[no-any-return]
+        "send",
+        messages.SendBatch(host, action.epoch, list(action.change_ids), action.sequence),
+        task_queue=action.task_queue,
+        result_type=messages.SendReport,
+        schedule_to_start_timeout=SCHEDULE_TO_START,
+        start_to_close_timeout=SENDING_LIMIT,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        retry_policy=ONCE,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        summary=action.label,
+    )
+
+
+async def close_session(host: str, action: actions.CloseSession) -> None:
+    await workflow.execute_activity(
+        "close_session",
+        messages.SessionRef(host, action.epoch),
+        task_queue=action.task_queue,
+        schedule_to_start_timeout=SCHEDULE_TO_START,
+        start_to_close_timeout=CLOSING_LIMIT,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        retry_policy=ONCE,
+    )
+
+
+async def probe(host: str, action: actions.Probe) -> messages.ProbeReport:
+    return await workflow.execute_activity(  # type: ignore[no-any-return]
+        "probe",
+        messages.SessionRef(host, action.epoch),
+        task_queue=action.task_queue,
+        result_type=messages.ProbeReport,
+        schedule_to_start_timeout=SCHEDULE_TO_START,
+        start_to_close_timeout=PROBING_LIMIT,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        retry_policy=ONCE,
+    )
+
+
+async def load_outstanding(page: messages.OutstandingPage, retry_policy: RetryPolicy) -> messages.Outstanding:
+    return await workflow.execute_activity(  # type: ignore[no-any-return]
+        "load_outstanding",
+        page,
+        result_type=messages.Outstanding,
+        start_to_close_timeout=DATABASE_LIMIT,
+        retry_policy=retry_policy,
+    )
+
+
+async def record_submissions(host: str, items: Sequence[messages.Submission]) -> list[messages.Recorded]:
+    return await workflow.execute_activity(  # type: ignore[no-any-return]
+        "record_submissions",
+        messages.Submissions(host, list(items)),
+        result_type=list[messages.Recorded],
+        start_to_close_timeout=DATABASE_LIMIT,
+        retry_policy=UNTIL_IT_WORKS,
+    )
+
+
+async def record_decision(decision: messages.Decision) -> messages.Decided:
+    return await workflow.execute_activity(  # type: ignore[no-any-return]
+        "record_decision",
+        decision,
+        result_type=messages.Decided,
+        start_to_close_timeout=DATABASE_LIMIT,
+        retry_policy=UNTIL_IT_WORKS,
+        summary=f"{decision.action} by {decision.operator}",
+    )
+
+
+async def raise_alert(host: str, action: actions.RaiseAlert) -> None:
+    alert = messages.Alert(
+        host, action.kind, action.severity, action.message, action.dedupe_key, action.change_id, action.close
+    )
+    await workflow.execute_activity(
+        "raise_alert", alert, start_to_close_timeout=DATABASE_LIMIT, retry_policy=UNTIL_IT_WORKS
+    )

@@ -1,0 +1,77 @@
+"""Intake: what a signal carried, made safe to keep.
+
+A signal has no answer and can't be refused, and an error in its handler would stop the writer at that task for ever. So
+nothing here raises, whatever the bytes: a change that can't be kept becomes a sentence that says why, and recording that
+refuses it where people see it; a ref that can't be read is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RawValue
+
+from oldhost_sync.policy.changes import ChangeRef
+from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX, PAYLOAD_DEPTH_MAX
+from workflows.messages import from_wire
+
+# No change that OldHost would take is larger; a few of them must fit in one activity's input.
+CHANGE_BYTES_MAX = HOST_BODY_BYTES_MAX
+# The change, its payload, and what a payload may nest; recording says exactly what is too deep.
+CHANGE_DEPTH_MAX = PAYLOAD_DEPTH_MAX + 8
+
+
+def read_change(raw: RawValue) -> Any:
+    """The JSON value that came, or a sentence in its place."""
+    size = len(raw.payload.data)
+    if size > CHANGE_BYTES_MAX:
+        return f"too large: {size} bytes, at most {CHANGE_BYTES_MAX} are taken"
+    value = _value(raw)
+    if value is None:
+        return "there was nothing in it"
+    return why_unfit(value) or value
+
+
+def why_unfit(value: Any) -> str:
+    """Why a value can't be carried as JSON; empty when it can."""
+    for part, depth in _parts(value):
+        if depth > CHANGE_DEPTH_MAX:
+            return f"nested deeper than {CHANGE_DEPTH_MAX} levels"
+        if not isinstance(part, str | int | float | bool | dict | list | None):
+            return f"not JSON: it holds a {type(part).__name__}"
+    return ""
+
+
+def read_refs(raw: RawValue) -> tuple[list[ChangeRef], int]:
+    """The refs that came, and how many things among them are none."""
+    value = _value(raw)
+    items = value.get("refs") if isinstance(value, dict) else None
+    if not isinstance(items, list):
+        return [], 1
+    refs: list[ChangeRef] = []
+    unreadable = 0
+    for item in items:
+        try:
+            refs.append(from_wire(item))
+        except ValueError:
+            unreadable += 1
+    return refs, unreadable
+
+
+def _value(raw: RawValue) -> Any:
+    try:
+        return workflow.payload_converter().from_payload(raw.payload)
+    except Exception as error:  # noqa: BLE001 - whatever a converter makes of foreign bytes
+        return f"not readable as JSON ({type(error).__name__})"
+
+
+def _parts(value: Any) -> Iterator[tuple[Any, int]]:
+    """Every value in it with its depth; no recursion, which the sender could exhaust."""
+    rest = [(value, 1)]
+    while rest:
+        part, depth = rest.pop()
+        yield part, depth
+        if isinstance(part, dict | list):
+            rest += [(inner, depth + 1) for inner in (part.values() if isinstance(part, dict) else part)]
