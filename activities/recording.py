@@ -17,7 +17,7 @@ from temporalio import activity
 
 from oldhost_sync.store.decisions import Act, decide
 from oldhost_sync.store.errors import InvalidChange
-from oldhost_sync.store.outbox import held_entities, mark_relayed, older_are_unrelayed, outstanding_page
+from oldhost_sync.store.outbox import held_entities, older_are_unrelayed, outstanding_page
 from oldhost_sync.store.recording import RecordedChange, record_change
 from oldhost_sync.store.refusing import record_refused
 from oldhost_sync.store.rules import class_of
@@ -73,8 +73,12 @@ class RecordingActivities:
 
 
 def record(connection: Connection, host: str, item: messages.Submission) -> messages.Recorded:
-    """Record one submission. It counts as relayed at once, for the workflow that asks takes it over from here; unless
-    older changes of its entity are still with the relay: then the relay brings it after them (invariant I4)."""
+    """Record one submission. The workflow takes it over from here, unless older changes of its entity are still with
+    the relay: then the relay brings it after them (invariant I4).
+
+    It is not marked as relayed: the answer of this activity may be lost, and newer changes of the entity would go first
+    until its repetition. The relay hands it over too, and the writer knows it by its id.
+    """
     savepoint = connection.begin_nested()
     try:
         recorded = _record_change(connection, host, item)
@@ -97,8 +101,6 @@ def _answer(connection: Connection, host: str, recorded: RecordedChange) -> mess
     if recorded.ref is None:
         return messages.Recorded(recorded.idempotency_key, recorded.change_id or 0)
     by_relay = recorded.outcome is None and older_are_unrelayed(connection, host, recorded.ref)
-    if not by_relay:
-        mark_relayed(connection, [recorded.ref.change_id])
     return messages.Recorded(
         recorded.idempotency_key,
         recorded.ref.change_id,
