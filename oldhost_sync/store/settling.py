@@ -40,6 +40,11 @@ _REMEMBER = (
     "change_id = GREATEST(change_id, VALUES(change_id)), payload_hash = VALUES(payload_hash), "
     "nonce = VALUES(nonce), applied_at = VALUES(applied_at)"
 )
+# A no-op says that OldHost's state is as new as itself: an older dead letter that is retried after it is stale (I3).
+_CONFIRM = (
+    "UPDATE applied_states SET change_id = %s WHERE host = %s AND entity_type = %s AND entity_id = %s "
+    "AND event_type = %s AND change_id < %s"
+)
 # Assignments run from left to right, so `synced_at` sees the new `sync_status`.
 _REFRESH = (
     "UPDATE {table} SET synced_change_id = NULLIF(GREATEST(COALESCE(synced_change_id, 0), %s), 0), "
@@ -82,6 +87,9 @@ def settle(connection: Connection, host: str, ending: Ending) -> bool:
         connection.exec_driver_sql(_SUPERSEDE, (ending.change_id, *key, ending.change_id))
     if ending.outcome is Outcome.APPLIED:
         remember_applied(connection, host, ending)
+    elif ending.outcome is Outcome.NO_OP:
+        key = (host, ending.entity_type, ending.entity_id, ending.event_type)
+        connection.exec_driver_sql(_CONFIRM, (ending.change_id, *key, ending.change_id))
     synced = ending.change_id if ending.outcome in SYNCING else 0
     refresh_shadow(connection, host, ending.entity_type, ending.entity_id, synced_change_id=synced)
     return True
