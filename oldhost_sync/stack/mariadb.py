@@ -14,6 +14,7 @@ import re
 import secrets
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,10 +54,18 @@ class EmbeddedMariaDB:
     APP_USER = "sync_app"
     MIGRATION_USER = "sync_migration"
 
-    def __init__(self, folder: Path, port: int | None = None, *, database: str = "oldhost_sync") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int | None = None,
+        *,
+        database: str = "oldhost_sync",
+        ended: threading.Event | None = None,
+    ) -> None:
         self.folder = folder.absolute()
         self.database = _checked(database)
         self._wanted_port = port
+        self._ended = ended or threading.Event()
         self.port = 0
         self._socket_folder: str | None = None
         self._socket = ""
@@ -139,7 +148,9 @@ class EmbeddedMariaDB:
         wanted = self.port or self._wanted_port
         for attempt in range(1, PORT_ATTEMPTS + 1):
             self.port = claim(wanted, "MariaDB")
-            self._child = Child("mariadb", self._command(program), self.folder / "logs" / "mariadb.log")
+            self._child = Child(
+                "mariadb", self._command(program), self.folder / "logs" / "mariadb.log", ended=self._ended
+            )
             Path(self._socket).unlink(missing_ok=True)  # left by one that was killed
             self._child.start()
             try:

@@ -38,13 +38,20 @@ class ChildDied(ProcessError):  # noqa: N818 - it says what happened
         super().__init__(f"{child.name} ended ({child.how_it_ended()}); its log {child.log} ends with:{end}")
 
 
+class ToldToEnd(ProcessError):  # noqa: N818 - it says what happened
+    """Somebody wants us to end while we wait for a child. Nobody's fault."""
+
+
 class ChildSilent(ProcessError):  # noqa: N818 - it says what happened
     """A child did not become ready in time. It may be retried when the machine is less busy."""
 
 
 @dataclass
 class Child:
-    """One process of ours. `start` may be called again after it ended, with the same arguments."""
+    """One process of ours. `start` may be called again after it ended, with the same arguments.
+
+    `ended` breaks off what waits for it. A signal handler sets it; raising from there could be lost anywhere.
+    """
 
     name: str
     argv: Sequence[str]
@@ -52,6 +59,7 @@ class Child:
     env: Mapping[str, str] | None = None
     folder: Path | None = None
     stop_signal: signal.Signals = signal.SIGTERM
+    ended: threading.Event = field(default_factory=threading.Event)
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     started_at: float = field(default=0.0, init=False)
     _log_start: int = field(default=0, init=False)
@@ -88,14 +96,16 @@ class Child:
         self.started_at = time.monotonic()
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Return once `ready()`; ChildDied if it ends before that, ChildSilent after `seconds`."""
+        """Return once `ready()`; ChildDied if it ends before that, ChildSilent after `seconds`, ToldToEnd by `ended`."""
         deadline = time.monotonic() + seconds
         while not ready():
+            if self.ended.is_set():
+                raise ToldToEnd(f"told to end while waiting for {self.name}")
             if not self.running:
                 raise ChildDied(self)
             if time.monotonic() > deadline:
                 raise ChildSilent(f"{self.name} was not ready after {seconds:g} s; see its log {self.log}")
-            time.sleep(LOOK_AGAIN_SECONDS)
+            self.ended.wait(LOOK_AGAIN_SECONDS)
 
     def wait(self, seconds: float) -> int | None:
         """Its exit code, or None when it still runs after `seconds`."""

@@ -37,13 +37,20 @@ class EmbeddedTemporal:
     """
 
     def __init__(
-        self, folder: Path | None, port: int | None = None, ui_port: int | None = None, *, options: Sequence[str] = ()
+        self,
+        folder: Path | None,
+        port: int | None = None,
+        ui_port: int | None = None,
+        *,
+        options: Sequence[str] = (),
+        ended: threading.Event | None = None,
     ) -> None:
         self._memory: tempfile.TemporaryDirectory[str] | None = None
         self._persistent = folder is not None
         self.folder = folder.absolute() if folder is not None else None
         self._wanted = (port, ui_port)
         self._options = tuple(options)
+        self._ended = ended or threading.Event()
         self.port = 0
         self.ui_port = 0
         self._child: Child | None = None
@@ -80,7 +87,7 @@ class EmbeddedTemporal:
         for attempt in range(1, PORT_ATTEMPTS + 1):
             self.port = claim(port, "Temporal")
             self.ui_port = claim(ui_port, "Temporal's UI")
-            self._child = Child("temporal", self._command(program), folder / "logs" / "temporal.log")
+            self._child = Child("temporal", self._command(program), folder / "logs" / "temporal.log", ended=self._ended)
             self._child.start()
             try:
                 self._child.wait_until(lambda: answers(self.address), READY_SECONDS_MAX)

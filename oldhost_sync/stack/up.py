@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 
 from rich.console import Console
 from rich.panel import Panel
@@ -16,7 +15,7 @@ from oldhost_sync.settings import Settings, SettingsError
 from oldhost_sync.stack.folder import FolderInUse, StackFolder
 from oldhost_sync.stack.mariadb_install import InstallFailed
 from oldhost_sync.stack.ports import PortTaken
-from oldhost_sync.stack.processes import ProcessError
+from oldhost_sync.stack.processes import ProcessError, ToldToEnd
 from oldhost_sync.stack.programs import ProgramMissing
 from oldhost_sync.stack.servers import Stack, StackPlan
 from oldhost_sync.store.errors import StoreError
@@ -24,10 +23,6 @@ from oldhost_sync.store.errors import StoreError
 # What can go wrong without being our fault; each message says what to do.
 EXPECTED = (FolderInUse, InstallFailed, PortTaken, ProcessError, ProgramMissing, SettingsError, StoreError)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Interrupted(BaseException):
-    """Told to end while starting. Not an Exception: nothing on the way may swallow it."""
 
 
 def run_up(settings: Settings, plan: StackPlan, console: Console | None = None) -> int:
@@ -45,45 +40,24 @@ def run_up(settings: Settings, plan: StackPlan, console: Console | None = None) 
 
 
 def _run(stack: Stack, console: Console) -> int:
-    with _ending(stack) as started:
+    with _ended_by_signals(stack):
         try:
             stack.start()
             console.print(overview(stack))
-            started()
             stack.watch()
-        except Interrupted:
+        except ToldToEnd:
             console.print("Told to end while starting.")
         finally:
-            with _deaf():
-                console.print("[dim]Stopping: the operation on the wire is finished first[/]")
-                stack.stop()
+            console.print("[dim]Stopping: the operation on the wire is finished first[/]")
+            stack.stop()
         console.print("Stopped. Everything is kept in", str(stack.folder.path), soft_wrap=True)
         return 0
 
 
 @contextmanager
-def _ending(stack: Stack) -> Iterator[Callable[[], None]]:
-    """While starting, a signal breaks off whatever waits; after that it only lets `watch` return."""
-    state = {"starting": True}
-
-    def handle(_signum: int, _frame: FrameType | None) -> None:
-        stack.end()
-        if state["starting"]:
-            state["starting"] = False
-            raise Interrupted
-
-    before = {signum: signal.signal(signum, handle) for signum in _SIGNALS}
-    try:
-        yield lambda: state.update(starting=False)
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
-
-
-@contextmanager
-def _deaf() -> Iterator[None]:
-    """Stopping takes bounded time and is not broken off half-way: that would leave processes behind."""
-    before = {signum: signal.signal(signum, signal.SIG_IGN) for signum in _SIGNALS}
+def _ended_by_signals(stack: Stack) -> Iterator[None]:
+    """A signal only says that we should end: stopping takes bounded time, and is not broken off by a second one."""
+    before = {signum: signal.signal(signum, lambda *_: stack.end()) for signum in _SIGNALS}
     try:
         yield
     finally:

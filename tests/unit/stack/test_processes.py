@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oldhost_sync.stack.processes import Child, ChildDied, ChildSilent, ProcessError, Supervisor
+from oldhost_sync.stack.processes import Child, ChildDied, ChildSilent, ProcessError, Supervisor, ToldToEnd
 
 ROOT = Path(__file__).resolve().parents[3]
 SECONDS_MAX = 10.0
@@ -142,4 +142,13 @@ def test_a_child_is_not_started_twice(tmp_path: Path) -> None:
     one.start()
     with pytest.raises(ProcessError, match="runs already"):
         one.start()
+    one.kill()
+
+
+def test_being_told_to_end_breaks_off_what_waits_for_a_child(tmp_path: Path) -> None:
+    one = child(tmp_path, WAITS)
+    one.start()
+    one.ended.set()
+    with pytest.raises(ToldToEnd, match="while waiting for child"):
+        one.wait_until(lambda: False, SECONDS_MAX)
     one.kill()
