@@ -2,7 +2,8 @@
 
 After any error, any stray byte or a "Connection: close" it is closed for good; a new one is a new session's business.
 `is_alive` is asked *before* a row is marked SENT, so that a connection the host closed while idle leaves nothing in
-doubt. A deadline is total: it covers writing and reading together, on a monotonic clock.
+doubt. A deadline is total: it covers writing and reading together, on a monotonic clock. Between the two, while OldHost
+works, the session does its own work; an answer that came meanwhile is read however late it got.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
-from oldhost_sync.oldhost.errors import ConnectionClosed, ExchangeCut, NoConnection, NothingWritten
+from oldhost_sync.oldhost.errors import (
+    ConnectionClosed,
+    ExchangeCut,
+    InvariantViolated,
+    NoConnection,
+    NothingWritten,
+)
 from oldhost_sync.oldhost.response import NotAResponse, Response, ResponseReader
 
 # How long a wait on the socket lasts before `while_waiting` is called: well below any heartbeat timeout.
@@ -31,7 +38,9 @@ class HostConnection(Protocol):
 
     def is_alive(self) -> bool: ...
 
-    def exchange(self, request: bytes, *, timeout_seconds: float, while_waiting: Beat) -> Response: ...
+    def begin(self, request: bytes, *, timeout_seconds: float, while_waiting: Beat) -> None: ...
+
+    def finish(self, *, while_waiting: Beat) -> Response: ...
 
     def close(self) -> None: ...
 
@@ -44,6 +53,7 @@ class OldHostConnection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket: socket.socket | None = sock
         self._clock = clock
+        self._until: float | None = None  # the deadline of what is on the wire
 
     def is_alive(self) -> bool:
         """False, and closed for good, when the host closed it or sent a byte nobody asked for."""
@@ -58,14 +68,31 @@ class OldHostConnection:
         self.close()
         return False
 
-    def exchange(self, request: bytes, *, timeout_seconds: float, while_waiting: Beat) -> Response:
-        """Write `request`, read its answer. Raises NothingWritten, ExchangeCut or ConnectionClosed; each closes it."""
+    def begin(self, request: bytes, *, timeout_seconds: float, while_waiting: Beat) -> None:
+        """Write `request`; its answer must be read by `finish`, `timeout_seconds` from now.
+
+        Raises NothingWritten, ExchangeCut or ConnectionClosed; each closes it for good.
+        """
         if self._socket is None:
             raise ConnectionClosed("this connection was closed before")
-        until = self._clock() + timeout_seconds
+        if self._until is not None:
+            raise InvariantViolated("an operation is on the wire already")
+        self._until = self._clock() + timeout_seconds
+        written = False
+        try:
+            self._write(self._socket, request, self._until, while_waiting)
+            written = True
+        finally:
+            if not written:
+                self.close()
+
+    def finish(self, *, while_waiting: Beat) -> Response:
+        """Read the answer. Raises ExchangeCut or ConnectionClosed; after both it is closed for good."""
+        if self._socket is None or self._until is None:
+            raise ConnectionClosed("nothing is on the wire")
+        until, self._until = self._until, None
         whole = False
         try:
-            self._write(self._socket, request, until, while_waiting)
             response = self._read(self._socket, until, while_waiting)
             whole = response.reusable
             return response
@@ -110,10 +137,10 @@ class OldHostConnection:
     def _wait(self, sock: socket.socket, until: float, while_waiting: Beat, *, writing: bool) -> None:
         while True:
             left = until - self._clock()
+            if _ready(sock, min(SLICE_SECONDS, max(0.0, left)), writing=writing):
+                return
             if left <= 0:
                 raise ExchangeCut("silent past the deadline")
-            if _ready(sock, min(SLICE_SECONDS, left), writing=writing):
-                return
             while_waiting()
 
 

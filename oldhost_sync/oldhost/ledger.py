@@ -104,8 +104,11 @@ class Ledger(Protocol):
     ) -> Fate | None:
         """Record an answer and mark the next operation SENT, together; gives the fate of what was answered.
 
-        `again`: OldHost has definitely refused the send before this one (busy), so it does not count.
+        `again`: OldHost has certainly not taken the send before this one (busy, or never written): it does not count.
         """
+
+    def take_back(self, epoch: int, marked: Reserved) -> None:
+        """`marked` was marked SENT by this epoch and certainly never written: that does not count as a send."""
 
     def ban(
         self,

@@ -14,7 +14,8 @@ from oldhost_sync.oldhost.connection import Beat, Clock, HostConnection
 from oldhost_sync.oldhost.errors import Fenced, HostError, InvariantViolated, LedgerHalted, LedgerUnavailable
 from oldhost_sync.oldhost.ledger import Ledger, Reconciled, TakenOver
 from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.session import Gate, Session, ask
+from oldhost_sync.oldhost.session import Session, ask
+from oldhost_sync.oldhost.turn import Gate
 from oldhost_sync.oldhost.wire import Ambiguous, Banned, Busy, ConnectionInUse, Expected
 from oldhost_sync.policy.changes import ChangeRef, Fate
 

@@ -1,38 +1,28 @@
 """The session: one host, one epoch, one connection, operations in strict order of their nonces.
 
-A batch reserves all its nonces at once, while its predecessor is still on the wire, then waits for its turn. Each
-operation: is the connection alive? → one transaction {record the answer before, mark this one SENT} → on the wire →
-read the answer. The answer to N is recorded while N+1 is on the wire, so at most two rows are ever in doubt (I6).
+A batch reserves all its nonces at once, while its predecessor is on the wire, then waits for its turn. On the wire goes
+only what was marked SENT less than a second ago; while OldHost works on N, the answer to N-1 is recorded and N+1 is
+marked, in one transaction. So the socket never waits for the database, and at most two rows are in doubt (I6).
 
 Whatever is not a definite, consumed answer ends the session: the connection is closed, what is in doubt is BOUND, the
-rest WAITING, and the one recovery path (`opening.open_session`) decides by OldHost's expected nonce. Nothing here
-retries, reconnects or guesses.
+rest WAITING, and the one recovery path (`opening.py`) decides by OldHost's expected nonce. Nothing here retries,
+reconnects or guesses.
 
 Plain blocking code; the ledger, the connection, the clock and the waiting (`Gate`) are given to it, so that the
-simulation runs this very code on its own time. Two or more threads may send; one at a time holds the wire.
-No gate is held during IO.
+simulation runs this very code on its own time. No gate is held during IO.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Protocol, TypeVar
+from itertools import zip_longest
 
 from oldhost_sync.oldhost.connection import Beat, Clock, HostConnection
-from oldhost_sync.oldhost.errors import (
-    ConnectionClosed,
-    ExchangeCut,
-    Fenced,
-    HostError,
-    InvariantViolated,
-    LedgerError,
-    LedgerUnavailable,
-    NothingWritten,
-)
+from oldhost_sync.oldhost.errors import Fenced, HostError, InvariantViolated, LedgerError, LedgerUnavailable
 from oldhost_sync.oldhost.ledger import Answered, Ledger, Reserved, consumed
 from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.turn import Gate, Step, Turn
 from oldhost_sync.oldhost.wire import (
     Ambiguous,
     Answer,
@@ -52,22 +42,6 @@ from oldhost_sync.oldhost.wire import (
     read_ask,
 )
 from oldhost_sync.policy.changes import BOUND, WAITING, Fate
-
-T = TypeVar("T")
-
-
-class Gate(Protocol):
-    """A condition to wait at, as `threading.Condition` is one."""
-
-    def __enter__(self) -> object: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> object: ...
-
-    def wait(self, timeout: float | None = None) -> object: ...
-
-    def notify_all(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +66,22 @@ class Probed:
 
 @dataclass(slots=True)
 class _Batch:
-    """A batch on its way. `pending`: answered, but not yet recorded."""
+    """A batch on its way. `marked`: SENT since `marked_at`, not one byte written; `pending`: answered, not recorded."""
 
     change_ids: Sequence[int]
     beat: Beat
+    operations: list[Reserved] = field(default_factory=list)
     fates: dict[int, Fate] = field(default_factory=dict)
+    marked: Reserved | None = None
+    marked_at: float = 0.0
     pending: Answered | None = None
     wire_seconds: float = 0.0
     exchanges: int = 0
     banned_ms: int = 0
 
-    def in_doubt(self, operation: Reserved) -> None:
-        self.fates[operation.change_id] = Fate(operation.change_id, BOUND, operation.nonce)
+    @property
+    def nonces(self) -> list[int]:
+        return [operation.nonce for operation in self.operations]
 
 
 class Session:
@@ -123,44 +101,33 @@ class Session:
         self.epoch = epoch
         self._ledger = ledger
         self._connection = connection
-        self._gate = gate
         self._clock = clock
         self._limits = limits
-        self._next = next_nonce  # the nonce that may go on the wire next
-        self._recorded = next_nonce - 1  # all up to it are recorded
-        self._wire_taken = False
-        self._claimed: set[int] = set()  # nonces of batches under way
-        self._sequence = 0  # of the last send that reserved
-        self._records_lost = False  # an answer could not be recorded: none after it can
-        self._closed_because: str | None = None
+        self._turn = Turn(gate, clock, limits, next_nonce)
 
     # --------------------------------------------------------------------------------------------- to the outside
 
     @property
     def is_open(self) -> bool:
-        return self._closed_because is None
+        return self._turn.is_open
 
     @property
     def closed_because(self) -> str:
-        return self._closed_because or ""
+        return self._turn.reason
 
     def send(self, change_ids: Sequence[int], beat: Beat, *, sequence: int = 0) -> Sent:
         """Send these changes in order, as far as the session lasts; gives one fate for each.
 
-        `sequence` k reserves after k-1 has: two sends reach the worker in any order (0: at once). Any error ends the session; what is not one of the ledger's or the host's is raised after that.
+        `sequence` k reserves after k-1 has: two sends reach the worker in any order (0: at once). Any error ends the
+        session; what is not one of the ledger's or the host's is raised after that.
         """
         batch = _Batch(change_ids, beat)
-        operations: list[Reserved] = []
         try:
-            if self._await_sequence(sequence, beat):
-                operations = self._reserve(batch)
-                self._reserved(sequence)
-            if operations and self._take_turn(operations[0].nonce, beat):
-                try:
-                    self._send_all(operations, batch)
-                finally:
-                    self._release_turn()
+            self._reserve(batch, sequence)
+            if batch.operations and self._take_turn(batch):
+                self._send_holding_the_wire(batch)
                 self._record_pending(batch)
+            self._take_back(batch)
         except InvariantViolated as error:
             self._halt(f"invariant violated: {error}")
         except LedgerError as error:
@@ -169,30 +136,27 @@ class Session:
             self.close("an error nobody foresaw")
             raise
         finally:
-            self._end_batch(operations, batch)
+            self._turn.unclaim(batch.nonces)
         return self._report(batch)
 
     def probe(self, beat: Beat) -> Probed:
         """Ask the expected nonce and compare; a difference ends the session, and recovery says what it means."""
-        if not self._take_wire(beat):
-            return Probed(False, 0, self.closed_because)
         expected = 0
-        try:
-            if self._connection.is_alive():
-                expected = self._probe(beat)
-            else:
-                self.close("OldHost closed the connection")
-        except HostError as error:
-            self.close(f"asking for the expected nonce: {error}")
-        except LedgerError as error:
-            self.close(f"{type(error).__name__}: {error}")
-        finally:
-            self._release_turn()
+        if self._turn.take_wire(beat):
+            try:
+                if self._is_alive():
+                    expected = self._probe(beat)
+            except HostError as error:
+                self.close(f"asking for the expected nonce: {error}")
+            except LedgerError as error:
+                self.close(f"{type(error).__name__}: {error}")
+            finally:
+                self._release_wire()
         return Probed(self.is_open, expected, self.closed_because)
 
     def watch(self) -> bool:
         """One look of the idle watch; False when the session is over. Lets go when fenced or when OldHost hung up."""
-        if not self.is_open:
+        if self._turn.is_closed:
             return False
         try:
             current = self._ledger.epoch()
@@ -200,205 +164,159 @@ class Session:
                 self.close(f"epoch {current} took over")
         except LedgerError:
             pass  # without the database nobody else can take over either
-        if self._try_wire():
+        if self._turn.try_wire():
             try:
-                if not self._connection.is_alive():
-                    self.close("OldHost closed the idle connection")
+                self._is_alive()
             finally:
-                self._release_turn()
-        return self.is_open
+                self._release_wire()
+        return not self._turn.is_closed
 
     def close(self, reason: str) -> None:
-        """Begin nothing more. The connection goes at once, or as soon as the operation on the wire has ended."""
-        with self._gate:
-            if self._closed_because is None:
-                self._closed_because = reason
-            hang_up = not self._wire_taken
-            self._gate.notify_all()
-        if hang_up:
+        """Write nothing more. The connection goes at once, or as soon as the operation on the wire has ended."""
+        if self._turn.close(reason):
             self._connection.close()
 
     def drain(self, reason: str, timeout_seconds: float, beat: Beat) -> bool:
-        """Close, and wait until the operation on the wire has ended and is recorded; False when that took too long."""
+        """Finish what is on the wire and what is marked for it, record that, then close; False when it took too long."""
+        self._turn.drain(reason)
+        ended = self._turn.wait_idle(timeout_seconds, beat)
         self.close(reason)
-        until = self._clock() + timeout_seconds
-        while True:
-            with self._gate:
-                if not self._wire_taken and not self._claimed:
-                    return True
-                if self._clock() >= until:
-                    return False
-                self._gate.wait(self._limits.look_up_seconds)
-            beat()
+        return ended
 
-    # ----------------------------------------------------------------------------------------------- reservation
+    # -------------------------------------------------------------------------------------- reserving, the turn
 
-    def _await_sequence(self, sequence: int, beat: Beat) -> bool:
-        """Wait for the send before this one to reserve; False when the session is over, or that one never came."""
-        until = self._clock() + self._limits.predecessor_seconds
-        while True:
-            with self._gate:
-                if not self.is_open:
-                    return False
-                if sequence in {0, self._sequence + 1}:
-                    return True
-                if sequence <= self._sequence or self._clock() >= until:
-                    break
-                self._gate.wait(self._limits.look_up_seconds)
-            beat()
-        self.close(f"send {sequence} came, {self._sequence + 1} was to come")
-        return False
-
-    def _reserved(self, sequence: int) -> None:
-        with self._gate:
-            self._sequence = max(self._sequence, sequence)
-            self._gate.notify_all()
-
-    def _reserve(self, batch: _Batch) -> list[Reserved]:
-        operations: list[Reserved] = []
+    def _reserve(self, batch: _Batch, sequence: int) -> None:
+        if not self._turn.await_sequence(sequence, batch.beat):
+            if self._turn.is_open:
+                self.close(f"send {sequence} came out of turn")
+            return
         for entry in self._ledger.reserve(self.epoch, batch.change_ids):
             if isinstance(entry, Reserved):
-                operations.append(entry)
+                batch.operations.append(entry)
             else:
                 batch.fates[entry.change_id] = entry
-        operations.sort(key=lambda operation: operation.nonce)
-        with self._gate:
-            for before, operation in zip([None, *operations], operations, strict=False):
-                _check(operation.nonce not in self._claimed, f"nonce {operation.nonce} is on its way already")
-                _check(before is None or before.nonce + 1 == operation.nonce, f"a hole before {operation.nonce}")
-            self._claimed.update(operation.nonce for operation in operations)
-        return operations
+        batch.operations.sort(key=lambda operation: operation.nonce)
+        self._turn.claim(batch.nonces, sequence)
 
-    def _end_batch(self, operations: Sequence[Reserved], batch: _Batch) -> None:
-        if batch.pending is not None:
-            batch.in_doubt(batch.pending.operation)
-        with self._gate:
-            self._claimed.difference_update(operation.nonce for operation in operations)
-            self._gate.notify_all()
+    def _take_turn(self, batch: _Batch) -> bool:
+        """Wait until the wire is free for this batch, its first operation marked meanwhile if there is time for it."""
+        first = batch.operations[0]
+        try:
+            step = self._turn.wait(first.nonce, batch.beat, marked=False)
+            if step is Step.MARK:
+                self._advance(batch, first)
+                step = self._turn.wait(first.nonce, batch.beat, marked=True)
+        except TimeoutError as error:
+            self.close(str(error))
+            return False
+        return step is Step.SEND
 
-    def _report(self, batch: _Batch) -> Sent:
-        fates = [batch.fates.get(change_id) or Fate(change_id, WAITING) for change_id in batch.change_ids]
-        mean_ms = 1000 * batch.wire_seconds / batch.exchanges if batch.exchanges else 0.0
-        return Sent(fates, self.is_open, mean_ms, batch.banned_ms, self.closed_because)
-
-    # ---------------------------------------------------------------------------------------------------- the turn
-
-    def _take_turn(self, nonce: int, beat: Beat) -> bool:
-        """Wait until the wire is free for `nonce`; False when the session ended before that."""
-        free_since: float | None = None
-        while True:
-            with self._gate:
-                if not self.is_open:
-                    return False
-                _check(self._next <= nonce, f"{nonce} was to be sent, but {self._next} is next")
-                if self._next == nonce and not self._wire_taken:
-                    self._wire_taken = True
-                    return True
-                if self._wire_taken or self._predecessors_claimed(nonce):
-                    free_since = None
-                elif free_since is None:
-                    free_since = self._clock()
-                if free_since is None or self._clock() - free_since < self._limits.predecessor_seconds:
-                    self._gate.wait(self._limits.look_up_seconds)
-                    stranded = False
-                else:
-                    stranded = True
-            if stranded:
-                self.close(f"nonce {self._next} is bound and must go before {nonce}")
-                return False
-            beat()
-
-    def _predecessors_claimed(self, nonce: int) -> bool:
-        return self._next in self._claimed and self._next != nonce
-
-    def _take_wire(self, beat: Beat) -> bool:
-        """Wait until nothing is on the wire, whatever is next."""
-        while True:
-            with self._gate:
-                if not self.is_open:
-                    return False
-                if not self._wire_taken:
-                    self._wire_taken = True
-                    return True
-                self._gate.wait(self._limits.look_up_seconds)
-            beat()
-
-    def _try_wire(self) -> bool:
-        with self._gate:
-            if self._wire_taken:
-                return False
-            self._wire_taken = True
-            return True
-
-    def _release_turn(self) -> None:
-        with self._gate:
-            hang_up = not self.is_open
-        if hang_up:
+    def _release_wire(self) -> None:
+        if self._turn.is_closed:
             self._connection.close()
-        with self._gate:
-            self._wire_taken = False
-            self._gate.notify_all()
+        self._turn.release_wire()
+        if self._turn.is_closed:
+            self._connection.close()
 
     # ------------------------------------------------------------------------------------------------- operations
 
-    def _send_all(self, operations: Sequence[Reserved], batch: _Batch) -> None:
-        """Holding the wire: one after the other, as long as each answer is definite and consumed its nonce."""
-        for operation in operations:
-            if not self._wait_recorded(operation.nonce - 2, batch.beat):
-                self.close("an earlier answer could not be recorded")
-            if not self.is_open:
-                return
-            if not self._connection.is_alive():
-                self.close("OldHost closed the connection")
-                return
-            began = self._clock()
-            self._advance(batch, operation)
-            answer = self._exchange(operation, began, batch)
-            if not isinstance(answer, Applied | Rejected | Malformed):
-                self._give_up(operation, answer, batch)
-                return
-            batch.pending = Answered(operation, answer)
-            if not consumed(answer):
-                self.close(f"operation {operation.nonce} was refused without its nonce being used: {answer}")
-                return
-            with self._gate:
-                self._next = operation.nonce + 1
+    def _send_holding_the_wire(self, batch: _Batch) -> None:
+        """One after the other, as long as each answer is definite and used its nonce up."""
+        try:
+            for operation, following in zip_longest(batch.operations, batch.operations[1:]):
+                if not self._mark_in_time(operation, batch):
+                    return
+                answer = self._exchange(operation, following, batch)
+                if not isinstance(answer, Applied | Rejected | Malformed):
+                    self._give_up(operation, answer, batch)
+                    return
+                batch.pending = Answered(operation, answer)
+                if not consumed(answer):
+                    self.close(f"operation {operation.nonce} was refused without its nonce being used: {answer}")
+                    return
+                self._turn.used(operation.nonce)
+        except BaseException as error:
+            self.close(f"{type(error).__name__}: {error}")  # before anybody else gets the wire
+            raise
+        finally:
+            self._release_wire()
 
-    def _exchange(self, operation: Reserved, began: float, batch: _Batch) -> Answer:
-        """The operation on the wire, again and again while OldHost is busy. `began`: before it was marked SENT."""
-        answer: Answer = Ambiguous("never sent")
-        for wait in range(self._limits.busy_waits_max + 1):
-            if self._clock() - began > self._limits.send_within_seconds:
-                return Ambiguous("marked SENT too long ago to be sent safely")
-            answer = self._exchange_once(operation, batch)
-            if not isinstance(answer, Busy) or wait == self._limits.busy_waits_max:
+    def _mark_in_time(self, operation: Reserved, batch: _Batch) -> bool:
+        """SENT less than a second ago, and the connection alive; False when it is not to be written.
+
+        A mark that grew too old before one byte was written is renewed: that asks the fence again (trap 2).
+        """
+        if batch.marked is None:
+            if not self._turn.is_open or not self._wait_recorded(operation.nonce - 2, batch) or not self._is_alive():
+                return False
+            self._advance(batch, operation)
+        elif self._turn.is_closed or not self._is_alive():
+            return False
+        elif self._too_old(batch):
+            self._advance(batch, operation, again=True)
+        return self._still_in_time(batch)
+
+    def _too_old(self, batch: _Batch) -> bool:
+        return self._clock() - batch.marked_at > self._limits.send_within_seconds
+
+    def _still_in_time(self, batch: _Batch) -> bool:
+        if self._too_old(batch):
+            self.close("marked SENT too long ago to be sent safely")
+        return not self._turn.is_closed
+
+    def _exchange(self, operation: Reserved, following: Reserved | None, batch: _Batch) -> Answer:
+        """The operation on the wire, again and again while OldHost is busy."""
+        for waits_left in range(self._limits.busy_waits_max, -1, -1):
+            self._turn.on_wire(operation.nonce)
+            answer = self._exchange_once(operation, following, batch)
+            if not isinstance(answer, Busy) or not waits_left:
                 break
-            if not self._pause(answer.retry_after, batch.beat) or not self._connection.is_alive():
+            self._turn.rest(self._limits.busy_pause(answer.retry_after), batch.beat)
+            if self._turn.is_closed or not self._is_alive():
                 break
-            began = self._clock()
-            self._ledger.advance(self.epoch, None, operation, again=True)
+            if not self._renew_mark(operation, batch):
+                break
         return answer
 
-    def _exchange_once(self, operation: Reserved, batch: _Batch) -> Answer:
+    def _renew_mark(self, operation: Reserved, batch: _Batch) -> bool:
+        """SENT once more, after OldHost refused the send before; what is marked already for later will be renewed too."""
+        spare = batch.marked
+        self._advance(batch, operation, again=True)
+        in_time = self._still_in_time(batch)
+        batch.marked, batch.marked_at = spare, float("-inf")
+        return in_time
+
+    def _exchange_once(self, operation: Reserved, following: Reserved | None, batch: _Batch) -> Answer:
+        """Write; while OldHost works, record the answer before and mark the next; read."""
         began = self._clock()
+        batch.marked = batch.marked if batch.marked is not operation else None
         try:
-            response = self._connection.exchange(
+            self._connection.begin(
                 encode_sync(operation.nonce, operation.body),
                 timeout_seconds=self._limits.request_timeout_seconds,
                 while_waiting=batch.beat,
             )
-        except (NothingWritten, ExchangeCut, ConnectionClosed) as error:
+            self._work_meanwhile(operation, following, batch)
+            response = self._connection.finish(while_waiting=batch.beat)
+        except HostError as error:
             return Ambiguous(str(error))
         batch.wire_seconds += self._clock() - began
         batch.exchanges += 1
-        answer = read_answer(response.status, response.body, operation.nonce)
         if not response.reusable:
             self.close("OldHost ended the connection after its answer")
-        return answer
+        return read_answer(response.status, response.body, operation.nonce)
+
+    def _work_meanwhile(self, operation: Reserved, following: Reserved | None, batch: _Batch) -> None:
+        if batch.marked is not None or not self._turn.is_open:
+            following = None
+        if batch.pending is None and following is None:
+            return
+        before = operation.nonce - (1 if batch.pending is None else 2)
+        if self._wait_recorded(before, batch):
+            self._advance(batch, following)
 
     def _give_up(self, operation: Reserved, answer: Answer, batch: _Batch) -> None:
         """No definite answer, or none that lets us go on: the operation stays bound, recovery decides."""
-        batch.in_doubt(operation)
         self.close(_why(operation, answer))
         if isinstance(answer, Banned):
             self._ban(batch, lambda: self._ledger.ban(self.epoch, self._ban_seconds(answer), refused=operation))
@@ -424,65 +342,72 @@ class Session:
     def _ban_seconds(self, answer: Banned | Replay) -> float:
         return self._limits.ban_seconds if answer.retry_after is None else answer.retry_after
 
-    def _insist(self, act: Callable[[], T], beat: Beat) -> T:
-        """What must not be forgotten is tried a few times while the database is away."""
-        for left in range(self._limits.insist_times - 1, -1, -1):
+    def _insist(self, keep: Callable[[], int], beat: Beat) -> int:
+        """A ban must not be forgotten: it is tried a few times while the database is away."""
+        for _ in range(self._limits.insist_times - 1):
             try:
-                return act()
+                return keep()
             except LedgerUnavailable:
-                if left == 0:
-                    raise
-            self._rest(self._limits.look_up_seconds, beat)
-        raise AssertionError("insist_times must be at least 1")
+                beat()
+        return keep()
 
     # ------------------------------------------------------------------------------------------------- recording
 
-    def _advance(self, batch: _Batch, sent: Reserved | None) -> None:
-        """One transaction: the pending answer recorded, `sent` marked SENT. On any error both are in doubt."""
+    def _advance(self, batch: _Batch, sent: Reserved | None, *, again: bool = False) -> None:
+        """One transaction: the pending answer recorded, `sent` marked SENT. Until it is recorded, all is in doubt."""
         answered, batch.pending = batch.pending, None
+        began = self._clock()
+        if sent is not None:
+            batch.fates[sent.change_id] = Fate(sent.change_id, BOUND, sent.nonce)
         try:
-            fate = self._ledger.advance(self.epoch, answered, sent)
+            fate = self._ledger.advance(self.epoch, answered, sent, again=again)
         except BaseException:
-            with self._gate:
-                self._records_lost = True
-                self._gate.notify_all()
-            for operation in (answered.operation if answered else None, sent):
-                if operation is not None:
-                    batch.in_doubt(operation)
+            self._turn.record_lost()
             raise
+        if sent is not None:
+            batch.marked, batch.marked_at = sent, began
+            self._turn.marked(sent.nonce)
         if answered is not None and fate is not None:
             batch.fates[fate.change_id] = fate
-            with self._gate:
-                self._recorded = answered.operation.nonce
-                self._gate.notify_all()
+            self._turn.recorded(answered.operation.nonce)
+            if batch.marked is not None and not consumed(answered.answer):  # released with the nonce before it
+                batch.fates[batch.marked.change_id] = Fate(batch.marked.change_id, WAITING)
+                batch.marked = None
 
     def _record_pending(self, batch: _Batch) -> None:
         """The batch's last answer, while the next batch's first operation is on the wire already."""
-        if batch.pending is not None and self._wait_recorded(batch.pending.operation.nonce - 1, batch.beat):
+        if batch.pending is not None and self._wait_recorded(batch.pending.operation.nonce - 1, batch):
             self._advance(batch, None)
 
-    def _wait_recorded(self, nonce: int, beat: Beat) -> bool:
-        """Wait until all up to `nonce` are recorded; False when that will never be."""
-        while True:
-            with self._gate:
-                if self._recorded >= nonce:
-                    return True
-                if self._records_lost or not self._recorder_left(nonce):
-                    return False
-                self._gate.wait(self._limits.look_up_seconds)
-            beat()
+    def _wait_recorded(self, nonce: int, batch: _Batch) -> bool:
+        if self._turn.wait_recorded(nonce, batch.beat):
+            return True
+        self.close("an earlier answer could not be recorded")
+        return False
 
-    def _recorder_left(self, nonce: int) -> bool:
-        """Whether a batch under way can still record what is missing up to `nonce`."""
-        return all(missing in self._claimed for missing in range(self._recorded + 1, nonce + 1))
+    def _take_back(self, batch: _Batch) -> None:
+        """What was marked but never written: it stays bound, and its next send counts as the first."""
+        if batch.marked is not None:
+            self._ledger.take_back(self.epoch, batch.marked)
+
+    def _report(self, batch: _Batch) -> Sent:
+        fates = [batch.fates.get(change_id) or Fate(change_id, WAITING) for change_id in batch.change_ids]
+        mean_ms = 1000 * batch.wire_seconds / batch.exchanges if batch.exchanges else 0.0
+        return Sent(fates, self.is_open, mean_ms, batch.banned_ms, self.closed_because)
 
     # ---------------------------------------------------------------------------------------------------- the rest
+
+    def _is_alive(self) -> bool:
+        alive = self._connection.is_alive()
+        if not alive:
+            self.close("OldHost closed the connection")
+        return alive
 
     def _probe(self, beat: Beat) -> int:
         answer = ask(self._connection, self._limits, beat)
         if isinstance(answer, Expected):
-            if answer.nonce != self._next:
-                self.close(f"OldHost expects nonce {answer.nonce}, we expected {self._next}")
+            if answer.nonce != self._turn.next_nonce:
+                self.close(f"OldHost expects nonce {answer.nonce}, we expected {self._turn.next_nonce}")
             return answer.nonce
         if isinstance(answer, Banned):
             self.close("OldHost bans us")
@@ -492,33 +417,18 @@ class Session:
         return 0
 
     def _halt(self, reason: str) -> None:
-        """Level L0: stop, and say so where operators look. Unrecorded means fenced or without a database: closed too."""
+        """Level L0: stop, and say so where operators look. Fenced or without a database it can't be said: closed."""
         self.close(reason)
         try:
             self._ledger.halt(self.epoch, reason)
         except (Fenced, LedgerUnavailable):
             return
 
-    def _pause(self, seconds: float, beat: Beat) -> bool:
-        """Wait as OldHost asks, within bounds; False when the session ended meanwhile."""
-        self._rest(self._limits.busy_pause(seconds), beat)
-        return self.is_open
-
-    def _rest(self, seconds: float, beat: Beat) -> None:
-        until = self._clock() + seconds
-        closed_before = not self.is_open
-        while True:
-            with self._gate:
-                left = until - self._clock()
-                if left <= 0 or (not self.is_open and not closed_before):
-                    return
-                self._gate.wait(min(left, self._limits.look_up_seconds))
-            beat()
-
 
 def ask(connection: HostConnection, limits: SessionLimits, beat: Beat) -> AskAnswer:
     """Ask for the expected nonce once; raises what the exchange raises."""
-    response = connection.exchange(encode_ask(), timeout_seconds=limits.request_timeout_seconds, while_waiting=beat)
+    connection.begin(encode_ask(), timeout_seconds=limits.request_timeout_seconds, while_waiting=beat)
+    response = connection.finish(while_waiting=beat)
     return read_ask(response.status, response.body)
 
 
@@ -538,9 +448,3 @@ def _why(operation: Reserved, answer: Answer) -> str:
         case Ambiguous(why):
             return f"nonce {nonce} is in doubt: {why}"
     return f"nonce {nonce}: {answer}"
-
-
-def _check(holds: bool, otherwise: str) -> None:
-    """An invariant of the session (level L0: it stays on in production)."""
-    if not holds:
-        raise InvariantViolated(otherwise)

@@ -182,6 +182,13 @@ class MariaLedger:
 
         return self._run(step)
 
+    def take_back(self, epoch: int, marked: Reserved) -> None:
+        def step(connection: Connection) -> None:
+            self._lock(connection, epoch)
+            connection.exec_driver_sql(sql.UNCOUNT_SEND, (self._host, marked.nonce, epoch))
+
+        self._run(step)
+
     def _mark_sent(self, connection: Connection, epoch: int, sent: Reserved, *, again: bool) -> None:
         values = (epoch, 0 if again else 1, self._host, sent.nonce, sent.change_id, epoch)
         marked = connection.exec_driver_sql(sql.MARK_SENT, values)
@@ -217,7 +224,11 @@ class MariaLedger:
         _check(connection.exec_driver_sql(sql.COMPLETE, values).rowcount == 1, f"nonce {nonce} was answered, not SENT")
 
     def _archive_unconsumed(self, connection: Connection, epoch: int, operation: Reserved, reason: str) -> None:
-        """OldHost says that it did not use the nonce up: the row gives it back and stays as evidence (trap 16)."""
+        """OldHost says that it did not use the nonce up: the row gives it back and stays as evidence (trap 16).
+
+        So it has applied nothing beyond it either: what was marked SENT for the nonces after it was never applied, and
+        would stand behind a hole. It waits again.
+        """
         values = (self._host, operation.nonce, epoch)
         connection.exec_driver_sql(sql.COMPLETE, ("FAILED", shortened(reason), *values))
         kept = connection.exec_driver_sql(
@@ -225,6 +236,10 @@ class MariaLedger:
         )
         _check(kept.rowcount == 1, f"nonce {operation.nonce} is not there to be given back")
         connection.exec_driver_sql(sql.DELETE_ONE, (self._host, operation.nonce))
+        connection.exec_driver_sql(
+            sql.ARCHIVE_SENT_BEYOND, ("the nonce before it was not consumed", self._host, operation.nonce)
+        )
+        connection.exec_driver_sql(sql.DELETE_SENT_BEYOND, (self._host, operation.nonce))
 
     # ------------------------------------------------------------------------------------------ bans and halts
 

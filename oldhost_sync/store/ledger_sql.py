@@ -98,6 +98,8 @@ ARCHIVE = (
     f"SELECT {_KEPT}, UTC_TIMESTAMP(6), %s FROM nonce_requests WHERE host = %s AND "
 )
 ARCHIVE_ONE = f"{ARCHIVE} nonce = %s AND change_id = %s"
+ARCHIVE_SENT_BEYOND = f"{ARCHIVE} nonce > %s AND status = 'SENT'"
+DELETE_SENT_BEYOND = "DELETE FROM nonce_requests WHERE host = %s AND nonce > %s AND status = 'SENT'"
 DELETE_ONE = "DELETE FROM nonce_requests WHERE host = %s AND nonce = %s"
 
 # ------------------------------------------------------------------------------------------------------- changes

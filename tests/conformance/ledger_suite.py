@@ -208,6 +208,25 @@ class LedgerConformance:
         (again,) = self.reserve(world, taken.epoch, second.change_id)
         assert again.nonce == 501
 
+    def test_what_was_marked_behind_a_nonce_that_was_not_used_waits_again(self, world: LedgerWorld, epoch: int) -> None:
+        first, second = self.reserve(world, epoch, world.record("u1"), world.record("u2"))
+        world.ledger.advance(epoch, None, first)
+        world.ledger.advance(epoch, None, second)
+        world.ledger.advance(epoch, Answered(first, Rejected("no", consumed=False)), None)
+        assert world.archived() == [501, 502]
+        assert world.ledger.fates([second.change_id]) == [Fate(second.change_id, WAITING)]
+        taken = world.ledger.take_over("next")
+        assert world.ledger.reconcile(taken.epoch, 501).halted is None
+        assert [one.nonce for one in self.send(world, taken.epoch, second.change_id)] == [501]
+
+    def test_what_was_marked_but_never_written_counts_as_never_sent(self, world: LedgerWorld, epoch: int) -> None:
+        (operation,) = self.reserve(world, epoch, world.record())
+        world.ledger.advance(epoch, None, operation)
+        world.ledger.take_back(epoch, operation)
+        taken = world.ledger.take_over("next")
+        world.ledger.reconcile(taken.epoch, 501)
+        assert self.reserve(world, taken.epoch, operation.change_id)[0].sends == 0
+
     # ------------------------------------------------------------------------------------------------ the fence
 
     def test_trap_02_an_old_epoch_can_do_nothing(self, world: LedgerWorld, epoch: int) -> None:
@@ -221,6 +240,7 @@ class LedgerConformance:
             lambda: world.ledger.advance(epoch, applied(first), second),
             lambda: world.ledger.reconcile(epoch, 501),
             lambda: world.ledger.halt(epoch, "zombie"),
+            lambda: world.ledger.take_back(epoch, first),
         ):
             with pytest.raises(Fenced):
                 act()

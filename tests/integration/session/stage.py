@@ -97,15 +97,21 @@ class WatchedConnection:
     def __init__(self, connection: OldHostConnection, process: Process) -> None:
         self._connection = connection
         self._process = process
+        self._asking = False
 
     def is_alive(self) -> bool:
         return bool(self._process.around("is_alive", self._connection.is_alive))
 
-    def exchange(self, request: bytes, *, timeout_seconds: float, while_waiting: Beat) -> Response:
-        name = "ask" if request.startswith(b"GET") else "exchange"
+    def begin(self, request: bytes, *, timeout_seconds: float, while_waiting: Beat) -> None:
+        self._asking = request.startswith(b"GET")
+        self._process.around(
+            "ask" if self._asking else "write",
+            lambda: self._connection.begin(request, timeout_seconds=timeout_seconds, while_waiting=while_waiting),
+        )
+
+    def finish(self, *, while_waiting: Beat) -> Response:
         response: Response = self._process.around(
-            name,
-            lambda: self._connection.exchange(request, timeout_seconds=timeout_seconds, while_waiting=while_waiting),
+            "hear" if self._asking else "read", lambda: self._connection.finish(while_waiting=while_waiting)
         )
         return response
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from oldhost_sync.oldhost.connection import OldHostConnection, connect
-from oldhost_sync.oldhost.errors import ConnectionClosed, ExchangeCut, NoConnection, NothingWritten
+from oldhost_sync.oldhost.errors import ConnectionClosed, ExchangeCut, InvariantViolated, NoConnection, NothingWritten
 from oldhost_sync.oldhost.response import Response
 
 REQUEST = b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"
@@ -40,7 +40,14 @@ class Peer:
         return thread
 
     def exchange(self, timeout_seconds: float = 5, beat: Callable[[], None] = lambda: None) -> Response:
-        return self.connection.exchange(REQUEST, timeout_seconds=timeout_seconds, while_waiting=beat)
+        return exchange(self.connection, REQUEST, timeout_seconds, beat)
+
+
+def exchange(
+    connection: OldHostConnection, request: bytes, timeout_seconds: float, beat: Callable[[], None]
+) -> Response:
+    connection.begin(request, timeout_seconds=timeout_seconds, while_waiting=beat)
+    return connection.finish(while_waiting=beat)
 
 
 @pytest.fixture
@@ -103,7 +110,7 @@ def test_the_deadline_covers_the_whole_exchange_and_beats_go_on_meanwhile(peer: 
         now[0] += 4.0
 
     with pytest.raises(ExchangeCut, match="deadline"):
-        connection.exchange(REQUEST, timeout_seconds=10, while_waiting=beat)
+        exchange(connection, REQUEST, 10, beat)
     assert beats == [0.0, 4.0, 8.0]
     assert not connection.is_alive()
 
@@ -118,7 +125,7 @@ def test_a_trickling_answer_does_not_stretch_the_deadline(peer: Peer) -> None:
         accepted.sendall(b"H")
 
     with pytest.raises(ExchangeCut, match="deadline"):
-        connection.exchange(REQUEST, timeout_seconds=10, while_waiting=trickle)
+        exchange(connection, REQUEST, 10, trickle)
     accepted.close()
 
 
@@ -190,6 +197,25 @@ def test_a_large_request_is_written_whole(peer: Peer) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    peer.connection.exchange(body, timeout_seconds=5, while_waiting=lambda: None)
+    exchange(peer.connection, body, 5, lambda: None)
     thread.join()
     assert bytes(received) == body
+
+
+def test_an_answer_that_came_in_time_is_read_however_late_we_are(peer: Peer) -> None:
+    now = [0.0]
+    connection = OldHostConnection(socket.create_connection(peer.listener.getsockname()), lambda: now[0])
+    accepted, _ = peer.listener.accept()
+    connection.begin(REQUEST, timeout_seconds=5, while_waiting=lambda: None)
+    accepted.recv(4096)
+    accepted.sendall(GOOD)
+    now[0] = 60.0
+    assert connection.finish(while_waiting=lambda: None).body == b"{}"
+    accepted.close()
+    connection.close()
+
+
+def test_a_second_request_before_the_answer_is_a_violation(peer: Peer) -> None:
+    peer.connection.begin(REQUEST, timeout_seconds=5, while_waiting=lambda: None)
+    with pytest.raises(InvariantViolated):
+        peer.connection.begin(REQUEST, timeout_seconds=5, while_waiting=lambda: None)
