@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from oldhost_sync.settings import Settings
-from oldhost_sync.temporal import connect, start_writer, writer_policy
+from oldhost_sync.temporal import connect, leave, start_writer, writer_policy
 
 
 async def run(settings: Settings) -> str:
@@ -20,6 +20,7 @@ async def run(settings: Settings) -> str:
 
 def main() -> None:
     print(asyncio.run(run(Settings())))
+    leave(0)
 
 
 if __name__ == "__main__":

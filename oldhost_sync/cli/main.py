@@ -35,7 +35,12 @@ for part in (roles, status, submitting, changes, operating, planning, administra
 
 def main() -> None:
     """Entry point of the `oldhost-sync` script."""
-    sys.exit(run())
+    code = run()
+    if "temporalio" in sys.modules:
+        from oldhost_sync.temporal import leave
+
+        leave(code)
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
