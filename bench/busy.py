@@ -135,7 +135,7 @@ def rival(stage: Stage, name: str, latency_ms: float) -> Window:
     with stage.simulator(latency_ms) as simulator, Deployment(stage, simulator) as deployment:
         put_into_outbox(deployment.engine, deployment.host, backlog(enough(latency_ms, seconds)), relayed=False)
         deployment.start(name)
-        simulator.wait_applied(warm_up(latency_ms), 60)
+        deployment.wait_applied(warm_up(latency_ms))
         count_events = deployment.history_events if name == "naive workflow" else None
         return observe(deployment, simulator, latency_ms, seconds, count_events)
 
@@ -148,7 +148,7 @@ def product(stage: Stage, latency_ms: float, *, waiting: int | None = None, seco
         put_into_outbox(deployment.engine, deployment.host, backlog(count), relayed=True)
         deployment.start("worker")
         deployment.start_writer()
-        simulator.wait_applied(warm_up(latency_ms), 60)
+        deployment.wait_applied(warm_up(latency_ms))
         return observe(deployment, simulator, latency_ms, seconds, deployment.history_events)
 
 

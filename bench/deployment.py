@@ -31,6 +31,7 @@ from oldhost_sync.temporal import DATA_CONVERTER, start_writer, writer_handle, w
 
 T = TypeVar("T")
 READY_SECONDS_MAX = 60.0
+KILLED = "signal SIGKILL"  # by a measurement, on purpose
 COMMANDS = {
     "worker": [sys.executable, str(ROOT / "worker.py")],
     "relay": [sys.executable, "-m", "oldhost_sync.cli", "relay"],
@@ -151,12 +152,16 @@ class Deployment:
 
     # ------------------------------------------------------------------------------------------------------ waiting
 
+    def wait_applied(self, count: int, seconds: float = READY_SECONDS_MAX) -> None:
+        """Until OldHost has applied `count` operations."""
+        self.wait_for(f"{count} operations applied", lambda: self.simulator.stats()["applied"] >= count, seconds)
+
     def wait_for(self, what: str, holds: Callable[[], bool], seconds: float = READY_SECONDS_MAX) -> None:
         """Until `holds()`; TimeoutError names `what`, and a dead role its log."""
         deadline = time.monotonic() + seconds
         while not holds():
             for child in self.children.values():
-                if not child.running and child.how_it_ended() != "signal SIGKILL":
+                if not child.running and child.how_it_ended() != KILLED:
                     raise RuntimeError(f"{child.name} ended: {child.last_lines()}")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not in {seconds:g} s: {what}")

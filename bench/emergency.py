@@ -31,8 +31,8 @@ def measure(stage: Stage) -> Result:
         "emergency",
         "An emergency under a full backlog",
         conditions=[
-            f"OldHost at {LATENCY_MS} ms, {waiting:,} other changes wait, one emergency every {PAUSE_SECONDS[0]:g} to "
-            f"{PAUSE_SECONDS[1]:g} s",
+            f"OldHost at {LATENCY_MS} ms, {waiting:,} other changes wait",
+            f"one emergency every {PAUSE_SECONDS[0]:g} to {PAUSE_SECONDS[1]:g} s",
             f"product: {count} emergencies through outbox, relay, Temporal and worker; rivals: {count // 4 or 2}",
         ],
     )
@@ -68,7 +68,7 @@ def _product(stage: Stage, waiting: int, count: int) -> list[float]:
         deployment.start("worker")
         deployment.start("relay")
         deployment.start_writer()
-        simulator.wait_applied(4, 60)
+        deployment.wait_applied(4)
         return _emergencies(deployment, simulator, count)
 
 
@@ -77,7 +77,7 @@ def _rival(stage: Stage, name: str, waiting: int, count: int) -> tuple[list[floa
     with stage.simulator(LATENCY_MS) as simulator, Deployment(stage, simulator) as deployment:
         put_into_outbox(deployment.engine, deployment.host, _others(waiting), relayed=False)
         deployment.start(name)
-        simulator.wait_applied(1, 60)
+        deployment.wait_applied(1)
         return _emergencies(deployment, simulator, count), waiting
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench import busy, emergency, machine_cost, session_rate
+from bench import burst, busy, emergency, kill, machine_cost, session_rate
 from bench.result import Result
 from bench.stage import Stage
 
@@ -13,4 +13,6 @@ MEASUREMENTS: dict[str, Callable[[Stage], Result]] = {
     "session": session_rate.measure,
     "busy": busy.measure,
     "emergency": emergency.measure,
+    "burst": burst.measure,
+    "kill": kill.measure,
 }

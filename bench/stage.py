@@ -8,7 +8,6 @@ import json
 import shutil
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,14 +46,6 @@ class SimulatedHost:
 
     def act(self, action: str, **wanted: Any) -> dict[str, Any]:
         return self._call("POST", f"/actions/{action}", wanted)
-
-    def wait_applied(self, count: int, seconds: float) -> None:
-        """Until `count` operations are applied; TimeoutError says how many were."""
-        deadline = time.monotonic() + seconds
-        while (applied := int(self.stats()["applied"])) < count:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{applied} of {count} operations applied after {seconds:g} s")
-            time.sleep(0.05)
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()

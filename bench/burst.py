@@ -1,0 +1,101 @@
+"""The burst: 300 writes a second through the API with every role at work, and how soon the writer holds them.
+
+Latency is open-loop: from when a request was due until its answer, so a stall is felt by all that fell due in it. "Held"
+is when Temporal acknowledged the signal that carries the change: from then on it is durable in the writer's history.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from bench.deployment import Deployment
+from bench.processes import CpuMeter
+from bench.result import Result, spread
+from bench.stage import ROOT, Stage
+from bench.workload import backlog, put_into_outbox
+
+RATE = 300
+LATENCY_MS = 400
+BACKLOG = 1_000
+_HELD = (
+    "SELECT priority_class, TIMESTAMPDIFF(MICROSECOND, created_at, relayed_at) / 1000000 "
+    "FROM outbox_events WHERE host = %s AND source <> 'python'"
+)
+_UNHELD = "SELECT COUNT(*) FROM outbox_events WHERE host = %s AND relayed_at IS NULL"
+
+
+def measure(stage: Stage) -> Result:
+    seconds = 8 if stage.quick else 30
+    result = Result(
+        "burst",
+        f"{RATE} writes a second through the API, all roles at work",
+        conditions=[
+            f"{RATE}/s for {seconds} s on 2,500 units in the brief's mix, open loop, 32 keep-alive connections",
+            "API, relay, worker, Temporal, MariaDB, simulator and load generator on the same two cores",
+            f"the writer sends a backlog to OldHost at {LATENCY_MS} ms meanwhile",
+        ],
+    )
+    with stage.simulator(LATENCY_MS) as simulator, Deployment(stage, simulator) as deployment:
+        put_into_outbox(deployment.engine, deployment.host, backlog(BACKLOG), relayed=True)
+        for role in ("worker", "relay", "api"):
+            deployment.start(role)
+        deployment.start_writer()
+        deployment.wait_applied(4)
+        _load(deployment, 2)  # first requests compile, connect and fill caches
+        simulator.reset()
+        meter = CpuMeter(deployment.pids())
+        answers = _load(deployment, seconds)
+        cpu, busy_share = meter.read(), simulator.stats()["busy_share"]
+        deployment.wait_for("everything held by the writer", lambda: _count_unheld(deployment) == 0)
+        held = _held_seconds(deployment)
+    result.table(
+        "API, ms from due to answered",
+        ("requests", "statuses", "p50", "p90", "p99", "p99.9", "largest"),
+        [
+            (
+                answers["answered"],
+                ", ".join(f"{status}: {count:,}" for status, count in answers["statuses"].items()),
+                *(answers[name] for name in ("p50_ms", "p90_ms", "p99_ms", "p999_ms", "max_ms")),
+            )
+        ],
+    )
+    result.table(
+        "Accepted → held by the writer, s",
+        ("class", "changes", "p50", "p99", "largest"),
+        [(name, len(values), *spread(values)) for name, values in held.items()],
+    )
+    result.table(
+        "CPU while it lasted, share of one core in %",
+        tuple(cpu),
+        [tuple(100 * value / seconds for value in cpu.values())],
+    )
+    result.notes.append(f"OldHost was busy {100 * busy_share:.1f} % of the burst.")
+    result.target(f"API write p99 at {RATE}/s with everything running", answers["p99_ms"], "<=", 50, "ms")
+    everything = [value for values in held.values() for value in values]
+    result.target("accepted → held by the writer, p99, during the burst", spread(everything)[1], "<=", 3, "s")
+    result.target("EMERGENCY accepted → held, p99, during the burst", spread(held["EMERGENCY"])[1], "<=", 1, "s")
+    return result
+
+
+def _load(deployment: Deployment, seconds: float) -> dict[str, Any]:
+    command = [sys.executable, str(ROOT / "bench" / "load.py"), deployment.api_url, "--token", deployment.token]
+    command += ["--rate", str(RATE), "--seconds", f"{seconds:g}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _count_unheld(deployment: Deployment) -> int:
+    with deployment.engine.connect() as connection:
+        return int(connection.exec_driver_sql(_UNHELD, (deployment.host,)).scalar_one())
+
+
+def _held_seconds(deployment: Deployment) -> dict[str, list[float]]:
+    held: dict[str, list[float]] = {"EMERGENCY": [], "TXN": [], "LWW": []}
+    with deployment.engine.connect() as connection:
+        for name, seconds in connection.exec_driver_sql(_HELD, (deployment.host,)):
+            held[name].append(float(seconds))
+    return held
