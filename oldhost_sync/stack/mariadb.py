@@ -23,7 +23,7 @@ from typing import Self
 import pymysql
 
 from oldhost_sync.stack.folder import write_private
-from oldhost_sync.stack.mariadb_install import install_data_folder, run_as_root
+from oldhost_sync.stack.mariadb_install import install_data_folder, own_temporary_folder, run_as_root
 from oldhost_sync.stack.ports import claim
 from oldhost_sync.stack.processes import Child, ChildDied
 from oldhost_sync.stack.programs import need_program
@@ -170,6 +170,7 @@ class EmbeddedMariaDB:
             program,
             "--no-defaults",
             f"--datadir={self.folder / 'data'}",
+            f"--tmpdir={own_temporary_folder(self.folder)}",
             f"--socket={self._socket}",
             f"--pid-file={self.folder / 'mariadb.pid'}",
             f"--port={self.port}",

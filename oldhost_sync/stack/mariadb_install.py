@@ -31,11 +31,13 @@ def install_data_folder(program: str, data: Path) -> None:
     unfinished = data.with_name(data.name + ".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True, mode=0o700)
+    temporary = own_temporary_folder(data.parent)
     command = [
         program,
         "--no-defaults",
         "--bootstrap",
         f"--datadir={unfinished}",
+        f"--tmpdir={temporary}",
         "--skip-log-bin",
         "--lc-messages=en_US",
         "--max-allowed-packet=8M",
@@ -49,6 +51,13 @@ def install_data_folder(program: str, data: Path) -> None:
     if done.returncode != 0:
         raise InstallFailed(f"{program} could not set up {unfinished}: {done.stderr.decode(errors='replace').strip()}")
     unfinished.rename(data)
+
+
+def own_temporary_folder(folder: Path) -> Path:
+    """A starting server removes every `#sql…` file in its temporary folder, so two servers must never share one."""
+    temporary = folder / "tmp"
+    temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return temporary
 
 
 def run_as_root() -> list[str]:
