@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 # Two: while one batch is on the wire the next one already waits at the socket. A third would only delay an emergency.
 BATCHES_IN_FLIGHT_MAX = 2
-# A batch fills about this long: an emergency waits for at most two of them.
-BATCH_FILL_MS = 500
+# A batch fills about this long: longer than an activity's round trip (some 100 ms), so that the socket never waits for Temporal;
+# short, because an emergency waits for at most two of them.
+BATCH_FILL_MS = 300
 # Bounds a send's input, its one reserve transaction, and what a crash leaves reserved.
 BATCH_OPERATIONS_MAX = 100
 # OldHost's pace until it is measured (oldhost-protocol.md: about 400 ms a request).
