@@ -42,6 +42,8 @@ THREADS = 24
 DATABASE_CONNECTIONS = 8
 # A worker that is killed is noticed by its heartbeats; the SDK may hold them back no longer than this.
 HEARTBEAT_INTERVAL = timedelta(seconds=1)
+# A workflow task for a worker that was killed goes to another one after this.
+STICKY = timedelta(seconds=2)
 # Workflows kept in memory: each is one host's writer.
 CACHED_WORKFLOWS = 100
 
@@ -100,6 +102,7 @@ def workers(
         ],
         activity_executor=threads,
         max_cached_workflows=CACHED_WORKFLOWS,
+        sticky_queue_schedule_to_start_timeout=STICKY,
         max_concurrent_activities=THREADS // 3,
         graceful_shutdown_timeout=grace,
         max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
