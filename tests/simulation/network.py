@@ -11,11 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 from oldhost_sync.oldhost import connection as product
-from tests.simulation.hub import Hub, Process
+from tests.simulation.hub import Hub, Process, Timer
 
 DELAY_S = 0.0005
 # After this OldHost notices that the other end of a connection is gone without a word.
 KEEP_ALIVE_S = 30.0
+# How long a kernel goes on sending what nobody acknowledges, unless the socket says otherwise (TCP_USER_TIMEOUT).
+TCP_PATIENCE_S = 900.0
 
 
 class Link:
@@ -46,7 +48,9 @@ class End:
         self.broken = False
         self.closed = False
         self.readable: Callable[[], None] = lambda: None
+        self.patience_s = TCP_PATIENCE_S
         self._last_arrival = 0.0
+        self._on_the_way: list[tuple[float, Timer]] = []
         self._reset_on_close = False
 
     # ----------------------------------------------------------------------------------------- as a socket is spoken to
@@ -57,6 +61,8 @@ class End:
     def setsockopt(self, _level: int, option: int, _value: Any) -> None:
         if option == socket.SO_LINGER:
             self._reset_on_close = True
+        elif option == socket.TCP_USER_TIMEOUT:
+            self.patience_s = _value / 1000
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         if self.closed:
@@ -86,7 +92,15 @@ class End:
     def close(self) -> None:
         if not self.closed:
             self.closed = True
+            if self._reset_on_close:
+                self._take_back()
             self._deliver(self.peer._reset if self._reset_on_close or self.inbox else self.peer._ended)
+
+    def _take_back(self) -> None:
+        """A reset throws away what the other machine has not acknowledged."""
+        for arrival, timer in self._on_the_way:
+            if arrival > self.hub.now + DELAY_S:
+                timer.cancel()
 
     def vanish(self) -> None:
         """The machine lost its power: the peer hears nothing."""
@@ -98,7 +112,10 @@ class End:
         self._last_arrival = max(self.link.arrival(), self._last_arrival)
         # A hair later each time, so that order is kept among equals.
         self._last_arrival += 1e-7
-        self.hub.at(self._last_arrival, act)
+        if self._last_arrival > self.hub.now + self.patience_s:
+            return  # the kernel gave it up; whoever still listens hears nothing
+        self._on_the_way = [(arrival, timer) for arrival, timer in self._on_the_way if arrival >= self.hub.now]
+        self._on_the_way.append((self._last_arrival, self.hub.at(self._last_arrival, act)))
 
     def _arrived(self, data: bytes) -> None:
         if self.closed:

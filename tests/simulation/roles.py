@@ -15,7 +15,6 @@ from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.recording import record_change
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.simulation.hub import Hub, Process
-from tests.simulation.store import Engine
 from tests.simulation.temporal import payload_of
 from workflows import messages
 from workflows.messages import to_wire
@@ -23,7 +22,7 @@ from workflows.messages import to_wire
 HOST = "oldhost"
 # What must never be seen in Temporal's history (I9).
 MARKER = "confidential-7f3a"
-PACE = RelayPace(poll_s=0.4, signal_interval_s=1.0, schedule_interval_s=1.0, lease_s=20.0, retention_interval_s=1e9)
+PACE = RelayPace(poll_s=0.7, signal_interval_s=1.0, schedule_interval_s=1.0, lease_s=20.0, retention_interval_s=1e9)
 
 
 class Lost(Exception):
@@ -52,7 +51,7 @@ class RelayProcess:
         self.hub: Hub = world.hub
         self.process = self.hub.process(f"relay-{number}")
         self.process.mortal = True
-        engine = Engine(self.hub, world.database, self.process, world.faults, world.weather, world.locks)
+        engine = world.engine(self.process)
         self.relay = BlockingRelay(
             engine, self._signal, HOST, owner=self.process.name, pace=PACE, monotonic=self.hub.monotonic,  # type: ignore[arg-type]
             wall=self.hub.monotonic, chance=self.hub.random.random,
@@ -112,7 +111,7 @@ class Api:
         self.hub: Hub = world.hub
         self.process = self.hub.process(f"api-{number}")
         self.process.mortal = True
-        self.engine = Engine(self.hub, world.database, self.process, world.faults, world.weather, world.locks)
+        self.engine = world.engine(self.process)
 
     def post(self, wish: Wish, reply: Callable[[Any], None]) -> None:
         self.process.spawn(lambda: self._record(wish, reply))
@@ -238,6 +237,8 @@ class Operators:
             self.ask(self.hub.random.choice(("pause", "flush")))
 
     def ask(self, action: str, *, change_id: int | None = None, mode: str | None = None) -> str:
+        if action == "retry" and change_id is not None:
+            self.world.retried[change_id] = None  # whether or not the answer comes
         request = messages.OperatorRequest("operator", "as the runbook says", change_id=change_id, mode=mode)
         answer = self.hub.park(
             60.0, lambda wake: self.world.temporal.update(action, request, lambda result, why: wake((result, why)))
@@ -246,6 +247,6 @@ class Operators:
         self.world.log("operator", action, change_id, mode, done)
         if answer is not None and answer[0] is not None:
             self.decided.append(action)
-            if action == "retry" and change_id is not None:
-                self.world.retried[change_id] = None
+            if action == "resolve":
+                self.world.sometimes.hit("halt resolved")
         return done

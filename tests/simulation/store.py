@@ -63,6 +63,8 @@ class Engine:
         self.faults = faults
         self.weather = weather
         self.locks = locks
+        self.at_deadlock: Callable[[], None] = lambda: None
+        self.at_unknown_commit: Callable[[], None] = lambda: None
         process.at_death.append(lambda: locks.forget(process))
 
     def connect(self) -> Connection:
@@ -121,6 +123,7 @@ class Connection(PlainConnection):
         self.rollback()
         engine = self._engine
         if mode == "deadlock":
+            engine.at_deadlock()
             raise database_error(DEADLOCK, "deadlock")
         if mode.startswith("die"):
             engine.process.kill()
@@ -138,6 +141,7 @@ class Connection(PlainConnection):
         if mode in {"after", "hang", "die-after"}:
             super().commit()
         if mode:
+            engine.at_unknown_commit()
             self._fail(mode)
         super().commit()
         engine.hub.sleep(engine.weather.delay_s * (0.5 + engine.hub.random.random()))

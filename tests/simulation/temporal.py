@@ -374,6 +374,7 @@ class Server:
 
     def signal_with_start(self, name: str, payload: Payload) -> None:
         run = self.start(self.world.workflow_input())
+        self.world.log("signal", name, payload.data if name == "enqueue" else "")
         signal = Signal(run, name, payload)
         run.add(signal, history=1)
 
@@ -387,12 +388,13 @@ class Server:
     # --------------------------------------------------------------------------------------------------------- activities
 
     def begin_activity(
-        self, run: Run, name: str, payload: Payload, options: dict[str, Any], future: asyncio.Future[Any], number: int = 1
+        self, run: Run, name: str, payload: Payload, options: dict[str, Any], future: asyncio.Future[Any], number: int = 1,
+        activity_id: str = "",
     ) -> None:
         self.world.look_for_payload(name, payload, submissions=name == "record_submissions")
         self._ids += 1
         queue = options.get("task_queue") or messages.TASK_QUEUE
-        attempt = Attempt(run, name, payload, queue, options, future, number, str(self._ids))
+        attempt = Attempt(run, name, payload, queue, options, future, number, activity_id or str(self._ids))
         self.world.attempts[attempt] = None
         limit = attempt.limit("schedule_to_start_timeout")
         if limit is not None:
@@ -424,8 +426,7 @@ class Server:
         return self.random.choice(awake) if awake else None
 
     def _start(self, attempt: Attempt, worker: Any) -> None:
-        if self.world.faults.at("activity", worker.process, attempt.name) == "hang":
-            return  # handed to a poller that never got it: its timeouts will tell
+        lost = self.world.faults.at("activity", worker.process, attempt.name) == "hang"
         attempt.started = True
         attempt.worker = worker
         attempt.beat_at = self.hub.now
@@ -438,7 +439,8 @@ class Server:
         beat = attempt.limit("heartbeat_timeout")
         if beat is not None:
             attempt.timers.append(self.hub.after(beat, lambda: self._check_beat(attempt, beat)))
-        worker.perform(attempt)
+        if not lost:  # else handed to a poller that never got it: its timeouts will tell
+            worker.perform(attempt)
 
     def _check_beat(self, attempt: Attempt, limit: float) -> None:
         if attempt.live:
@@ -496,7 +498,7 @@ class Server:
 
     def _try_again(self, run: Run, attempt: Attempt, number: int) -> None:
         if not run.closed:
-            self.begin_activity(run, attempt.name, attempt.argument, attempt.options, attempt.future, number)
+            self.begin_activity(run, attempt.name, attempt.argument, attempt.options, attempt.future, number, attempt.activity_id)
 
 
 class Signal:

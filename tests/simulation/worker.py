@@ -18,7 +18,6 @@ from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.opening import Opening
 from tests.simulation.hub import Gate, Hub, Process
 from tests.simulation.network import Link, connected
-from tests.simulation.store import Engine
 from tests.simulation.temporal import CONVERTER, Attempt, in_activity, payload_of
 from workflows import messages
 
@@ -104,7 +103,7 @@ class Worker:
         self.queue = f"oldhost-sync-session-{number}"
         self.link = Link(self.hub)
         self.wall_offset = 0.0
-        engine = Engine(self.hub, world.database, process, world.faults, world.weather, world.locks)
+        engine = world.engine(process)
         self.sessions = Sessions(
             engine=engine, addresses=lambda host: (host, 1), task_queue=self.queue, owner=process.name, limits=limits  # type: ignore[arg-type]
         )

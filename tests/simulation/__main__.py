@@ -1,0 +1,89 @@
+"""`python -m tests.simulation --seed N` replays one seed, event by event; `--seeds N` plays N of them and sums up."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from tests.simulation.corpus import Corpus, replay_command, simulate
+from tests.simulation.sometimes import EXPECTED
+from tests.simulation.world import Verdict, play
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code 1 when anything was violated, or (with 1,000 seeds or more) something was never met."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, help="replay this one and show its events")
+    parser.add_argument("--seeds", type=int, default=2000, help="how many to play")
+    parser.add_argument("--start", type=int, default=0, help="the first of them")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes to play them in")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar, no events")
+    given = parser.parse_args(arguments)
+    console = Console()
+    if given.seed is not None:
+        return replay(given.seed, console, quiet=given.quiet)
+    corpus = play_many(range(given.start, given.start + given.seeds), given.workers, console, quiet=given.quiet)
+    show(corpus, console)
+    never = corpus.sometimes.missing() if corpus.runs >= 1000 else []
+    for what in never:
+        console.print(f"[red]never met: {what}")
+    return 1 if corpus.failed or never else 0
+
+
+def replay(seed: int, console: Console, *, quiet: bool) -> int:
+    trace: list[str] = []
+    verdict = play(seed, trace=trace)
+    if not quiet:
+        for line in trace:
+            print(line)
+    print(f"seed {seed}: event log {verdict.digest}, {verdict.virtual_s:.0f} virtual seconds, {verdict.operations} operations")
+    for violation in verdict.violations:
+        console.print(f"VIOLATED: {violation}", style="red", markup=False)
+    return 1 if verdict.violations else 0
+
+
+def play_many(seeds: range, workers: int, console: Console, *, quiet: bool) -> Corpus:
+    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=quiet) as progress:
+        task = progress.add_task("seeds", total=len(seeds))
+
+        def each(verdict: Verdict) -> None:
+            progress.advance(task)
+            if verdict.violations:
+                progress.console.print(f"{verdict.violations[0]}\n  replay: {replay_command(verdict.seed)}", markup=False)
+
+        return simulate(seeds, workers, each)
+
+
+def show(corpus: Corpus, console: Console) -> None:
+    table = Table(title="Simulation", show_header=False)
+    rows = [
+        ("seeds", f"{corpus.runs:,}"),
+        ("virtual hours", f"{corpus.virtual_s / 3600:,.1f}"),
+        ("virtual hours per minute", f"{corpus.virtual_hours_per_minute:,.0f}"),
+        ("changes recorded", f"{corpus.changes:,}"),
+        ("operations applied", f"{corpus.operations:,}"),
+        ("faults injected", f"{corpus.faults_injected:,}"),
+        ("worst time to heal", f"{corpus.worst_recovery_s:,.0f} s"),
+        ("violations", f"{len(corpus.failed):,}"),
+    ]
+    for name, value in rows:
+        table.add_row(name, value)
+    console.print(table)
+    met = Table("sometimes", "times", title=f"{len(EXPECTED) - len(corpus.sometimes.missing())} of {len(EXPECTED)} met")
+    for what, count in sorted(corpus.sometimes.counts.items()):
+        met.add_row(what, f"{count:,}")
+    console.print(met)
+    faults = Table("fault", "times")
+    for name, count in sorted(corpus.faults.items()):
+        faults.add_row(name, f"{count:,}")
+    console.print(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
