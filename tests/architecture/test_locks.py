@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.architecture.project_files import ROOT
+from tests.architecture.project_files import ROOT, python_files
+from tests.architecture.test_imports import imported
 
 LOCKS = ("requirements.txt", "requirements-dev.txt")
 PINNED = re.compile(r"^([a-z0-9][a-z0-9._-]*)==([^\s;]+)(?: ; .+)? \\$")
@@ -55,3 +58,24 @@ def test_every_requirement_of_the_project_is_locked() -> None:
     extras = [name for group in wanted["optional-dependencies"].values() for name in names(group)]
     assert [name for name in names(wanted["dependencies"]) if name not in pinned(LOCKS[0])] == []
     assert [name for name in extras if name not in pinned(LOCKS[1])] == []
+
+
+# What comes with a requirement by its nature, and import names that differ from the package's.
+COMES_WITH = {
+    "h11": "httpx",
+    "starlette": "fastapi",
+    "pydantic_core": "pydantic",
+    "dotenv": "pydantic-settings",
+    "yaml": "pyyaml",
+}
+OURS = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()} | {"bench"}
+
+
+def test_everything_that_is_imported_is_a_requirement() -> None:
+    wanted = project()
+    declared = {name for group in wanted["optional-dependencies"].values() for name in names(group)}
+    declared |= set(names(wanted["dependencies"]))
+    trees = (ast.parse(path.read_text()) for path in python_files())
+    roots = {name.split(".")[0] for tree in trees for name, _node in imported(tree)}
+    foreign = roots - OURS - set(sys.stdlib_module_names)
+    assert sorted(name for name in foreign if COMES_WITH.get(name, name).replace("_", "-") not in declared) == []
