@@ -71,7 +71,7 @@ def overview(stack: Stack) -> Panel:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row("API", f"{where.api}  (documentation at {where.api}/docs)")
+    table.add_row("API", f"{where.api}  (its OpenAPI document: /openapi.json, with a token)")
     if where.temporal_ui is not None:
         table.add_row("Temporal's UI", where.temporal_ui)
     table.add_row("Temporal", where.temporal)
