@@ -21,9 +21,10 @@ from oldhost_sync.oldhost.connection import connect
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.opening import Halt, Opened, Opening, Wait
-from oldhost_sync.oldhost.session import Session
-from oldhost_sync.policy.changes import WAITING, Fate
+from oldhost_sync.oldhost.session import Sent, Session
+from oldhost_sync.policy.changes import BOUND, WAITING, Fate
 from oldhost_sync.store.ledger import MariaLedger
+from oldhost_sync.telemetry import WorkerMetrics
 from workflows import messages
 from workflows.messages import to_wire
 
@@ -52,6 +53,7 @@ class SessionActivities:
     task_queue: str
     owner: str
     limits: SessionLimits
+    metrics: WorkerMetrics
     _sessions: dict[str, Session] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _leaving: threading.Event = field(default_factory=threading.Event)
@@ -64,12 +66,9 @@ class SessionActivities:
         if self._leaving.is_set():
             return messages.SessionAnswer(messages.SessionState.WAIT, wait_ms=1000, reason="leaving")
         self._end_older(request.host, beat)
-        outcome = self._opening(request.host, beat).open()
-        if isinstance(outcome, Opened):
-            return self._opened(request, outcome)
-        if isinstance(outcome, Halt):
-            return messages.SessionAnswer(messages.SessionState.HALT, reason=outcome.message, message=outcome.message)
-        return _told_to_wait(outcome)
+        answer = self._answer(request, self._opening(request.host, beat).open())
+        self.metrics.sessions.labels(request.host, answer.state).inc()
+        return answer
 
     @activity.defn(no_thread_cancel_exception=True)
     def send(self, batch: messages.SendBatch) -> messages.SendReport:
@@ -79,6 +78,7 @@ class SessionActivities:
             waiting = [Fate(change_id, WAITING) for change_id in batch.change_ids]
             return messages.SendReport(waiting, session_open=False, reason=NOT_HERE)
         sent = session.send(batch.change_ids, beat, sequence=batch.sequence)
+        self._count(batch.host, sent)
         return messages.SendReport(sent.fates, sent.session_open, sent.service_ms, sent.banned_ms, sent.reason)
 
     @activity.defn(no_thread_cancel_exception=True)
@@ -131,9 +131,20 @@ class SessionActivities:
     def ledger(self, host: str) -> Ledger:
         return MariaLedger(self.engine, host, timedelta(seconds=self.limits.settle_seconds))
 
+    def _answer(self, request: messages.OpenSession, outcome: Opened | Halt | Wait) -> messages.SessionAnswer:
+        if isinstance(outcome, Opened):
+            return self._opened(request, outcome)
+        if isinstance(outcome, Halt):
+            return messages.SessionAnswer(messages.SessionState.HALT, reason=outcome.message, message=outcome.message)
+        return messages.SessionAnswer(
+            messages.SessionState.WAIT, wait_ms=outcome.wait_ms, reason=outcome.reason, message=outcome.message
+        )
+
     def _opened(self, request: messages.OpenSession, opened: Opened) -> messages.SessionAnswer:
         with self._lock:
             self._sessions[request.host] = opened.session
+        self.metrics.epoch.labels(request.host).set(opened.session.epoch)
+        self.metrics.connection_open.labels(request.host).set(1)
         fates = {fate.change_id: fate for fate in opened.fates}
         missing = [change_id for change_id in request.unsettled if change_id not in fates]
         for fate in self.ledger(request.host).fates(missing):
@@ -161,6 +172,7 @@ class SessionActivities:
         with self._lock:
             if self._sessions.get(host) is session:
                 del self._sessions[host]
+                self.metrics.connection_open.labels(host).set(0)
 
     def _end_older(self, host: str, beat: Callable[[], None]) -> None:
         """One connection per host: an older session here ends before a new one begins."""
@@ -168,16 +180,21 @@ class SessionActivities:
             older = self._sessions.pop(host, None)
         if older is not None:
             self._end(older, "a new session begins", beat)
+            self.metrics.connection_open.labels(host).set(0)
+
+    def _count(self, host: str, sent: Sent) -> None:
+        for fate in sent.fates:
+            if fate.outcome not in {BOUND, WAITING}:
+                self.metrics.operations.labels(host, fate.outcome).inc()
+        if sent.service_ms:
+            self.metrics.service_seconds.labels(host).observe(sent.service_ms / 1000)
+        if sent.refusal:
+            self.metrics.refusals.labels(host, sent.refusal).inc()
 
     def _end(self, session: Session, why: str, beat: Callable[[], None]) -> bool:
-        patience = self.limits.request_timeout_seconds + self.limits.send_within_seconds
+        """What is on the wire and what is marked behind it may take a request's time each."""
+        patience = 2 * self.limits.request_timeout_seconds + self.limits.send_within_seconds
         return session.drain(why, patience, beat)
-
-
-def _told_to_wait(wait: Wait) -> messages.SessionAnswer:
-    return messages.SessionAnswer(
-        messages.SessionState.WAIT, wait_ms=wait.wait_ms, reason=wait.reason, message=wait.message
-    )
 
 
 def beating() -> Callable[[], None]:

@@ -46,13 +46,17 @@ from oldhost_sync.policy.changes import BOUND, WAITING, Fate
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What became of a batch: one fate per change id, and how the session stands after it."""
+    """What became of a batch: one fate per change id, and how the session stands after it.
+
+    `refusal`: the kind of answer that ended the session ("banned", "ambiguous", …), if one did.
+    """
 
     fates: list[Fate]
     session_open: bool
     service_ms: float = 0.0
     banned_ms: int = 0
     reason: str = ""
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,7 @@ class _Batch:
     wire_seconds: float = 0.0
     exchanges: int = 0
     banned_ms: int = 0
+    refusal: str = ""
 
     @property
     def nonces(self) -> list[int]:
@@ -318,6 +323,7 @@ class Session:
     def _give_up(self, operation: Reserved, answer: Answer, batch: _Batch) -> None:
         """No definite answer, or none that lets us go on: the operation stays bound, recovery decides."""
         self.close(_why(operation, answer))
+        batch.refusal = type(answer).__name__.lower()
         if isinstance(answer, Banned):
             self._ban(batch, lambda: self._ledger.ban(self.epoch, self._ban_seconds(answer), refused=operation))
         elif isinstance(answer, Replay) and operation.sends:
@@ -393,7 +399,7 @@ class Session:
     def _report(self, batch: _Batch) -> Sent:
         fates = [batch.fates.get(change_id) or Fate(change_id, WAITING) for change_id in batch.change_ids]
         mean_ms = 1000 * batch.wire_seconds / batch.exchanges if batch.exchanges else 0.0
-        return Sent(fates, self.is_open, mean_ms, batch.banned_ms, self.closed_because)
+        return Sent(fates, self.is_open, mean_ms, batch.banned_ms, self.closed_because, batch.refusal)
 
     # ---------------------------------------------------------------------------------------------------- the rest
 
