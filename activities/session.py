@@ -120,7 +120,9 @@ class SessionActivities:
         address = self.addresses(host)
         return Opening(
             ledger=self.ledger(host),
-            connect=lambda: connect(address, steady_clock),
+            connect=lambda: connect(
+                address, steady_clock, unacknowledged_seconds=self.limits.request_timeout_seconds
+            ),
             owner=self.owner,
             gate=threading.Condition(),
             clock=steady_clock,
