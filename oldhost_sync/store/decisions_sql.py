@@ -48,6 +48,12 @@ SENT_AGAIN_FROM = (
 )
 ARCHIVE_FROM = f"{ARCHIVE} nonce >= %s"
 DELETE_FROM = "DELETE FROM nonce_requests WHERE host = %s AND nonce >= %s"
+# Of keys with an operation in doubt below `expected`: nobody knows which state OldHost has, so none is equal to it.
+FORGET_STATES_IN_DOUBT = (
+    "UPDATE applied_states SET payload_hash = '' WHERE host = %s AND (entity_type, entity_id, event_type) IN "
+    "(SELECT o.entity_type, o.entity_id, o.event_type FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
+    "WHERE r.host = %s AND r.status = 'SENT' AND r.nonce < %s)"
+)
 # In doubt below `expected`; `sends` 0: certainly not applied.
 ARCHIVE_DOUBTS = f"{ARCHIVE} status = 'SENT' AND nonce < %s AND sends <= %s"
 DELETE_DOUBTS = "DELETE FROM nonce_requests WHERE host = %s AND status = 'SENT' AND nonce < %s AND sends <= %s"

@@ -67,6 +67,7 @@ def _went_back(connection: Connection, host: str, ledger: LedgerRow, expected: i
 
 def _went_forward(connection: Connection, host: str, expected: int, *, resend: bool) -> str:
     sends_max = SENDS_ANY if resend else 0
+    connection.exec_driver_sql(sql.FORGET_STATES_IN_DOUBT, (host, host, expected))
     why = "sent again by an operator's decision" if resend else "each of its sends was refused"
     again = connection.exec_driver_sql(sql.ARCHIVE_DOUBTS, (why, host, expected, sends_max)).rowcount
     connection.exec_driver_sql(sql.DELETE_DOUBTS, (host, expected, sends_max))
