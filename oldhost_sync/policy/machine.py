@@ -231,6 +231,8 @@ class Machine:
     def violated(self, what: str) -> None:
         """One of our own rules was broken (level 0): stop sending, halt, tell people, and make the halt durable."""
         self.session.lost = True
+        if self.session.phase is Phase.OPENING:  # what was to end the opening may be what broke
+            self.session.phase = Phase.NONE
         self._halt(f"invariant violated: {what}")
         self._alerts.append(RecordHalt(f"invariant violated: {what}"))
 
