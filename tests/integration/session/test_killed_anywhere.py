@@ -1,4 +1,4 @@
-"""A process killed at any single IO call, before or after its effect: nothing is lost, nothing is sent twice.
+"""A process killed, or its database lost, at any single IO call, before or after its effect: nothing is lost or doubled.
 
 Complete, not sampled: the calls of the scenario are numbered by a run without a fault, then each is tried.
 """
@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from oldhost_sync.oldhost.opening import Opened
+from oldhost_sync.oldhost.errors import LedgerUnavailable
+from oldhost_sync.oldhost.opening import Opened, Wait
 from oldhost_sync.oldhost.session import Session
 from tests.conformance.maria_world import MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
@@ -105,6 +106,45 @@ def test_killed_at_any_call_nothing_is_lost_and_nothing_sent_twice(
                 with contextlib.suppress(ProcessDied):
                     scenario(stage, ids, process)
                 assert process.dead
+                finish(stage, ids)
+                check(stage, ids)
+
+
+LEDGER_CALLS = {"take_over", "adopt_first", "reconcile", "reserve", "advance", "take_back", "ban", "halt"}
+
+
+def database_lost_at(number: int, when: str, *, for_good: bool) -> Process:
+    """The ledger's call fails; "after": it was committed, and only its answer is lost."""
+    process = Process()
+
+    def hook(call: str, seen: str) -> None:
+        due = len(process.calls) >= number if for_good else len(process.calls) == number
+        if call in LEDGER_CALLS and seen == when and due:
+            raise LedgerUnavailable("CommitUncertain: a test")
+
+    process.hook = hook
+    return process
+
+
+@pytest.mark.parametrize("for_good", [False, True])
+def test_with_the_database_lost_at_any_call_nothing_is_lost_and_nothing_sent_twice(
+    server: PrivateMariaDB, calls: list[str], subtests: pytest.Subtests, *, for_good: bool
+) -> None:
+    for number, name in enumerate(calls, start=1):
+        if name not in LEDGER_CALLS:
+            continue
+        for when in WHEN:
+            with subtests.test(f"{when} call {number}, {name}"), fresh_stage(server) as stage:
+                ids = prepare(stage)
+                process = database_lost_at(number, when, for_good=for_good)
+                opened = stage.open(process)
+                if isinstance(opened, Opened):
+                    sent = [send(opened.session, batch) for batch in (ids[:3], ids[3:])]
+                    assert not opened.session.is_open
+                    assert not any(one.session_open for one in sent[1:])
+                else:
+                    assert isinstance(opened, Wait)
+                    assert opened.reason == "database"
                 finish(stage, ids)
                 check(stage, ids)
 
