@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Callable
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -51,7 +53,14 @@ def configure(app: FastAPI, settings: Settings) -> uvicorn.Config:
 
 
 def run(settings: Settings, *more: Callable[[FastAPI, Parts], None]) -> None:
-    """Serve until SIGTERM or SIGINT. `more` as in :func:`create_app`."""
+    """Serve until SIGTERM or SIGINT, then end by SystemExit(0). `more` as in :func:`create_app`."""
     if not settings.api_tokens:
         logger.warning("SYNC_API_TOKENS is not set: every request but /healthz and /readyz will be refused")
+    # The server raises the signal again once all is answered; by default that would be a death by signal.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
     uvicorn.Server(configure(create_app(build(settings), *more), settings)).run()
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(0)
