@@ -46,7 +46,9 @@ def explain(error: BaseException) -> CliError | None:
     if isinstance(error, StoreError | DBAPIError):
         told = _told_of_the_database(error)
         return CliError(told) if told else None
-    return None
+    from oldhost_sync.stack.up import EXPECTED
+
+    return CliError(str(error)) if isinstance(error, EXPECTED) else None
 
 
 def _told_of_the_database(error: StoreError | DBAPIError) -> str:
