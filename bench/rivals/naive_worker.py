@@ -7,6 +7,7 @@ import gc
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
+from prometheus_client import CollectorRegistry
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.worker import Worker
@@ -16,6 +17,7 @@ from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.relay import Relay
 from oldhost_sync.settings import Settings, load_settings
 from oldhost_sync.store.engine import create_engine
+from oldhost_sync.telemetry import WorkerMetrics
 from oldhost_sync.temporal import connect
 from worker import session_activities
 from workflows.messages import EnqueueBatch, to_wire, workflow_id
@@ -26,7 +28,7 @@ TASK_QUEUE = "naive"
 async def run(settings: Settings) -> None:
     client = await connect()
     engine = create_engine(settings.need_database_url(), pool_size=6)
-    sessions = session_activities(settings, engine)
+    sessions = session_activities(settings, engine, WorkerMetrics(CollectorRegistry()))
     heartbeats = timedelta(seconds=1)
     with ThreadPoolExecutor(8) as threads:
         shared = Worker(
