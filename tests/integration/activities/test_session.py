@@ -1,0 +1,125 @@
+"""The session's activities as a worker holds them, on a real OldHost and a real ledger."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+from temporalio.testing import ActivityEnvironment
+
+from activities.session import NOT_HERE, SessionActivities
+from oldhost_simulator.config import Config
+from oldhost_simulator.controls import Controls
+from oldhost_simulator.simulator import Simulator
+from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.telemetry import WorkerMetrics
+from tests.conformance.maria_world import HOST, MariaWorld
+from workflows import messages
+
+pytestmark = pytest.mark.mariadb
+
+
+@pytest.fixture
+def oldhost() -> Iterator[Simulator]:
+    with Simulator(Config(latency_ms=0, first_nonce=501)) as simulator:
+        yield simulator
+
+
+def worker(world: MariaWorld, oldhost: Simulator, name: str) -> SessionActivities:
+    limits = SessionLimits(connect_patience_seconds=2.0, connect_pause_seconds=0.02, look_up_seconds=0.02)
+    return SessionActivities(
+        engine=world.engine,
+        addresses=lambda host: (oldhost.config.host, oldhost.port),
+        task_queue=f"queue-{name}",
+        owner=name,
+        limits=limits,
+        metrics=WorkerMetrics(CollectorRegistry()),
+    )
+
+
+def open_session(sessions: SessionActivities, *unsettled: int) -> messages.SessionAnswer:
+    return ActivityEnvironment().run(sessions.open_session, messages.OpenSession(HOST, list(unsettled)))
+
+
+def send(sessions: SessionActivities, epoch: int, *change_ids: int) -> messages.SendReport:
+    return ActivityEnvironment().run(sessions.send, messages.SendBatch(HOST, epoch, list(change_ids)))
+
+
+def test_a_session_is_opened_spoken_to_and_closed(world: MariaWorld, oldhost: Simulator) -> None:
+    sessions = worker(world, oldhost, "a")
+    answer = open_session(sessions)
+    assert (answer.state, answer.epoch, answer.expected_nonce, answer.task_queue) == ("open", 1, 501, "queue-a")
+    report = send(sessions, 1, world.record("u1"), world.record("u2"))
+    assert [fate.outcome for fate in report.fates] == ["APPLIED", "APPLIED"]
+    ref = messages.SessionRef(HOST, 1)
+    probed = ActivityEnvironment().run(sessions.probe, ref)
+    assert (probed.session_open, probed.expected_nonce) == (True, 503)
+    ActivityEnvironment().run(sessions.close_session, ref)
+    assert not send(sessions, 1, world.record("u3")).session_open
+
+
+def test_a_stale_task_is_refused(world: MariaWorld, oldhost: Simulator) -> None:
+    sessions = worker(world, oldhost, "a")
+    open_session(sessions)
+    open_session(sessions)
+    change_id = world.record()
+    report = send(sessions, 1, change_id)
+    assert (report.session_open, report.reason) == (False, NOT_HERE)
+    assert [fate.outcome for fate in report.fates] == ["WAITING"]
+    assert [fate.outcome for fate in send(sessions, 2, change_id).fates] == ["APPLIED"]
+
+
+def test_opening_tells_the_fate_of_what_was_unsettled(world: MariaWorld, oldhost: Simulator) -> None:
+    sessions = worker(world, oldhost, "a")
+    open_session(sessions)
+    done, waiting = world.record("u1"), world.record("u2")
+    send(sessions, 1, done)
+    answer = open_session(sessions, done, waiting)
+    assert {fate.change_id: fate.outcome for fate in answer.fates} == {done: "APPLIED", waiting: "WAITING"}
+
+
+def test_a_drained_worker_gives_the_connection_up_and_opens_nothing_more(world: MariaWorld, oldhost: Simulator) -> None:
+    first, second = worker(world, oldhost, "a"), worker(world, oldhost, "b")
+    open_session(first)
+    first.drain()
+    answer = open_session(first)
+    assert (answer.state, answer.reason) == ("wait", "leaving")
+    assert open_session(second).state == "open"
+
+
+def test_the_watch_lets_a_taken_over_worker_go(world: MariaWorld, oldhost: Simulator) -> None:
+    """Like a process that was stopped, declared dead, and wakes up: it must not keep the connection."""
+    zombie, successor = worker(world, oldhost, "a"), worker(world, oldhost, "b")
+    open_session(zombie)
+    watching = threading.Thread(target=zombie.watch)
+    watching.start()
+    try:
+        answer = open_session(successor)
+        while answer.state == "wait":
+            answer = open_session(successor)
+    finally:
+        zombie.drain()
+        watching.join()
+    assert answer.state == "open"
+    assert oldhost.control(Controls.stats)["gaps"] == 0
+
+
+def test_an_unknown_host_is_an_error_that_says_so() -> None:
+    from oldhost_sync.settings import SettingsError, load_settings
+    from worker import addresses
+
+    find = addresses(load_settings(oldhost_url="http://10.0.0.7:8100", host="annex"))
+    assert find("annex") == ("10.0.0.7", 8100)
+    with pytest.raises(SettingsError, match="no address is set"):
+        find("elsewhere")
+
+
+@pytest.mark.parametrize("url", ["https://oldhost:1", "http://oldhost:1/path"])
+def test_an_address_that_the_protocol_does_not_know_is_refused(url: str) -> None:
+    from oldhost_sync.settings import SettingsError
+    from worker import parse_address
+
+    with pytest.raises(SettingsError, match="http://address:port"):
+        parse_address(url)
