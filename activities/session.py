@@ -120,9 +120,7 @@ class SessionActivities:
         address = self.addresses(host)
         return Opening(
             ledger=self.ledger(host),
-            connect=lambda: connect(
-                address, steady_clock, unacknowledged_seconds=self.limits.request_timeout_seconds
-            ),
+            connect=lambda: connect(address, steady_clock),
             owner=self.owner,
             gate=threading.Condition(),
             clock=steady_clock,

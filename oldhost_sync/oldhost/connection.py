@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
-import struct
 from collections.abc import Callable
 from typing import Protocol
 
@@ -29,11 +28,6 @@ SLICE_SECONDS = 0.5
 READ_BYTES = 16 * 1024
 # Nobody heartbeats meanwhile.
 CONNECT_SECONDS_MAX = 2.0
-# How long the kernel may go on sending what OldHost's has not acknowledged, when nobody says otherwise. By itself it
-# would go on for a quarter of an hour, even for a process that was killed, and bring a request long after the settle time.
-UNACKNOWLEDGED_SECONDS_MAX = 5.0
-_TCP_USER_TIMEOUT = getattr(socket, "TCP_USER_TIMEOUT", None)
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 Clock = Callable[[], float]
 Beat = Callable[[], None]
@@ -52,18 +46,11 @@ class HostConnection(Protocol):
 
 
 class OldHostConnection:
-    """A blocking connection over a plain socket.
+    """A blocking connection over a plain socket."""
 
-    What it writes reaches OldHost's machine within `unacknowledged_seconds`, or never: the settle time rests on that.
-    """
-
-    def __init__(
-        self, sock: socket.socket, clock: Clock, *, unacknowledged_seconds: float = UNACKNOWLEDGED_SECONDS_MAX
-    ) -> None:
+    def __init__(self, sock: socket.socket, clock: Clock) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if _TCP_USER_TIMEOUT is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, max(1, round(unacknowledged_seconds * 1000)))
         self._socket: socket.socket | None = sock
         self._clock = clock
         self._until: float | None = None  # the deadline of what is on the wire
@@ -97,7 +84,7 @@ class OldHostConnection:
             written = True
         finally:
             if not written:
-                self._abort()
+                self.close()
 
     def finish(self, *, while_waiting: Beat) -> Response:
         """Read the answer. Raises ExchangeCut or ConnectionClosed; after both it is closed for good."""
@@ -107,26 +94,17 @@ class OldHostConnection:
         whole = False
         try:
             response = self._read(self._socket, until, while_waiting)
-            whole = True
+            whole = response.reusable
+            return response
         finally:
             if not whole:
-                self._abort()
-        if not response.reusable:
-            self.close()
-        return response
+                self.close()
 
     def close(self) -> None:
         sock, self._socket = self._socket, None
         if sock is not None:
             with contextlib.suppress(OSError):
                 sock.close()
-
-    def _abort(self) -> None:
-        """Close with a reset: what OldHost's machine has not acknowledged is thrown away, not sent again."""
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        self.close()
 
     def _write(self, sock: socket.socket, request: bytes, until: float, while_waiting: Beat) -> None:
         left = memoryview(request)
@@ -167,18 +145,14 @@ class OldHostConnection:
 
 
 def connect(
-    address: tuple[str, int],
-    clock: Clock,
-    *,
-    timeout_seconds: float = CONNECT_SECONDS_MAX,
-    unacknowledged_seconds: float = UNACKNOWLEDGED_SECONDS_MAX,
+    address: tuple[str, int], clock: Clock, *, timeout_seconds: float = CONNECT_SECONDS_MAX
 ) -> OldHostConnection:
     """Open the connection; raises NoConnection."""
     try:
         sock = socket.create_connection(address, timeout=timeout_seconds)
     except OSError as error:
         raise NoConnection(f"{address[0]}:{address[1]}: {error}") from error
-    return OldHostConnection(sock, clock, unacknowledged_seconds=unacknowledged_seconds)
+    return OldHostConnection(sock, clock)
 
 
 def _ready(sock: socket.socket, seconds: float, *, writing: bool) -> bool:

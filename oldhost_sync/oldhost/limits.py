@@ -47,6 +47,11 @@ class SessionLimits:
                 f"({self.send_within_seconds} s) and the request timeout ({self.request_timeout_seconds} s) together"
             )
 
+    @property
+    def late_seconds(self) -> float:
+        """What the settle time leaves for OldHost to apply what it has read, after the way to the wire and an exchange."""
+        return self.settle_seconds - self.send_within_seconds - self.request_timeout_seconds
+
     def busy_pause(self, retry_after: float) -> float:
         """How long to wait when OldHost says busy: as it asks, within bounds."""
         return min(max(retry_after, self.busy_pause_seconds_min), self.busy_pause_seconds_max)

@@ -81,7 +81,7 @@ class Opening:
             return Wait(taken.banned_ms, "ban")
         if taken.settle_wait_ms > 0:
             return Wait(taken.settle_wait_ms, "settle", f"{len(taken.in_doubt)} in doubt")
-        reached = self._reach(taken.epoch)
+        reached = self._reach(taken.epoch, doubtful=bool(taken.in_doubt))
         if isinstance(reached, Wait):
             return reached
         connection, expected = reached
@@ -121,21 +121,25 @@ class Opening:
 
     # ------------------------------------------------------------------------------------------- reaching OldHost
 
-    def _reach(self, epoch: int) -> tuple[HostConnection, int] | Wait:
+    def _reach(self, epoch: int, *, doubtful: bool) -> tuple[HostConnection, int] | Wait:
         """A connection on which the expected nonce was read twice alike.
 
-        Tries for a while: OldHost may only just be noticing that the last connection is gone.
+        Tries for a while: OldHost may only just be noticing that the last connection is gone. Until it did, a request
+        that the network held back may have come in over it; so when a try failed and something is in doubt, what may
+        still be applied late is waited for with the new connection in hand.
         """
+        refused = False
         until = self.clock() + self.limits.connect_patience_seconds
         while True:
-            reached = self._try_to_reach(epoch)
+            reached = self._try_to_reach(epoch, rest_seconds=self.limits.late_seconds if refused and doubtful else 0.0)
+            refused = True
             if not isinstance(reached, Wait) or reached.reason not in {"connection", "busy"}:
                 return reached
             if self.clock() + self.limits.connect_pause_seconds >= until:
                 return reached
             self._rest(self.limits.connect_pause_seconds)
 
-    def _try_to_reach(self, epoch: int) -> tuple[HostConnection, int] | Wait:
+    def _try_to_reach(self, epoch: int, *, rest_seconds: float) -> tuple[HostConnection, int] | Wait:
         try:
             connection = self.connect()
         except HostError as error:
@@ -143,6 +147,9 @@ class Opening:
         kept = False
         try:
             read = self._ask_until_steady(connection, epoch)
+            if rest_seconds and not isinstance(read, Wait):
+                self._rest(rest_seconds)
+                read = self._ask_until_steady(connection, epoch)
             if isinstance(read, Wait):
                 return read
             kept = True
