@@ -13,6 +13,7 @@ import re
 import sqlite3
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -272,6 +273,10 @@ class PlainConnection:
         self.before_statement(text)
         return self.database.run(text, {**fixed, **(values or {})})
 
+    def begin_nested(self) -> Savepoint:
+        self.before_statement("")
+        return Savepoint(self.database)
+
     def before_statement(self, statement: str) -> None:  # noqa: ARG002 - those with faults look at it
         if not self._begun:
             self._begun = True
@@ -288,6 +293,19 @@ class PlainConnection:
             self.database.rollback()
 
 
+class Savepoint:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        database.raw.execute("SAVEPOINT inner_one")
+
+    def commit(self) -> None:
+        self._database.raw.execute("RELEASE inner_one")
+
+    def rollback(self) -> None:
+        self._database.raw.execute("ROLLBACK TO inner_one")
+        self._database.raw.execute("RELEASE inner_one")
+
+
 class PlainEngine:
     """As much of an Engine as `run_in_transaction` uses."""
 
@@ -296,6 +314,12 @@ class PlainEngine:
 
     def connect(self) -> PlainConnection:
         return PlainConnection(self._database)
+
+    @contextmanager
+    def begin(self) -> Iterator[PlainConnection]:
+        with self.connect() as connection:
+            yield connection
+            connection.commit()
 
 
 _texts: dict[int, tuple[ClauseElement, str]] = {}

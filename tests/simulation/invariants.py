@@ -42,6 +42,7 @@ class Always:
         self.newest_of: dict[tuple[str, str], int] = {}
         self.first_dead: dict[tuple[str, str], int] = {}
         self.mistaken: dict[int, None] = {}
+        self.foreign: dict[int, None] = {}
         self.epoch_of_connection: dict[int, int] = {}
         self.reconciled = 0
         self._rows: dict[int, tuple[int, str, bytes]] = {}
@@ -62,6 +63,8 @@ class Always:
                 self.fail(f"I1: OldHost saw a {fact.incident}: nonce {fact.nonce}, expected {fact.expected_nonce}")
         elif fact.outcome == "applied":
             self._applied(fact)
+        elif fact.outcome == "foreign":
+            self.foreign[fact.nonce] = None
         elif fact.outcome == "rejected":
             if fact.expected_nonce > fact.nonce:
                 self.rejected[fact.nonce] = fact
@@ -143,13 +146,16 @@ class Always:
             self.fail(f"nonce {nonce} went from {before} to {after}")
         if old and new and before != "RESERVED" and old[2] != new[2] and not self._archived(nonce, old):
             self.fail(f"nonce {nonce} was bound to change {old[0]} and is now bound to {new[0]}")
-        if after == "APPLIED" and before != "APPLIED" and not self.meddled:
+        if after == "APPLIED" and before != "APPLIED" and new:
             entry = self.applied.get(nonce)
-            if nonce in self.rejected:
-                # A rejection whose answer is lost can't be told from an apply: the contract has no way to ask.
-                self.mistaken[new[0]] = None  # type: ignore[index]
+            if nonce in self.rejected or nonce in self.foreign:
+                # What else used the nonce up while its answer was lost can't be told from an apply: a rejection, or
+                # somebody else's write. The contract has no way to ask.
+                self.mistaken[new[0]] = None
                 self.world.sometimes.hit("a lost rejection counted as applied")
-            elif entry is None or entry.body is None or int(entry.body["event_id"]) != new[0]:  # type: ignore[index]
+            elif self.meddled:
+                pass
+            elif entry is None or entry.body is None or int(entry.body["event_id"]) != new[0]:
                 self.fail(f"the ledger says that nonce {nonce} is applied; OldHost has not")
         if after == "FAILED" and before != "FAILED" and nonce not in self.rejected and not self.meddled:
             self.fail(f"the ledger says that nonce {nonce} was rejected; OldHost did not")

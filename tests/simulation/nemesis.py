@@ -124,7 +124,8 @@ class Nemesis:
 
     def do_apply_late(self) -> None:
         limits: SessionLimits = self.world.limits
-        longest = limits.settle_seconds - limits.send_within_seconds - 1.0
+        # What the settle time is made of: the way to the wire, the way to OldHost's machine, and this.
+        longest = limits.settle_seconds - limits.send_within_seconds - limits.request_timeout_seconds - 0.3
         self._fault(name="apply_late", delay_ms=self.random.random() * longest * 1000)
 
     def do_cut_reply(self) -> None:

@@ -11,7 +11,7 @@ from greenlet import getcurrent
 
 from oldhost_sync.policy.limits import CONNECTION_READ_SECONDS_MAX
 from oldhost_sync.store import transactions
-from tests.simulation.database import Begin, Database, PlainConnection, Result, database_error
+from tests.simulation.database import Begin, Database, PlainConnection, Result, Savepoint, database_error
 from tests.simulation.faults import Faults
 from tests.simulation.hub import Hub, Process, Task
 
@@ -166,19 +166,6 @@ class RecordingEngine:
                 engine.locks.give_back(self._entity_id)
             raise
         return Connection(engine, begin, self._entity_id)
-
-
-class Savepoint:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        database.raw.execute("SAVEPOINT inner_one")
-
-    def commit(self) -> None:
-        self._database.raw.execute("RELEASE inner_one")
-
-    def rollback(self) -> None:
-        self._database.raw.execute("ROLLBACK TO inner_one")
-        self._database.raw.execute("RELEASE inner_one")
 
 
 def _pause(seconds: float) -> None:

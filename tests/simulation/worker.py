@@ -54,6 +54,16 @@ class Flag:
         return self._set
 
 
+class Silent:
+    """Metrics that nobody reads."""
+
+    def __getattr__(self, _: str) -> Silent:
+        return self
+
+    def __call__(self, *_: object) -> Silent:
+        return self
+
+
 class Sessions(SessionActivities):
     """The real sessions with the simulation's clock, gate and connection."""
 
@@ -105,7 +115,8 @@ class Worker:
         self.wall_offset = 0.0
         engine = world.engine(process)
         self.sessions = Sessions(
-            engine=engine, addresses=lambda host: (host, 1), task_queue=self.queue, owner=process.name, limits=limits  # type: ignore[arg-type]
+            engine=engine, addresses=lambda host: (host, 1), task_queue=self.queue, owner=process.name, limits=limits,  # type: ignore[arg-type]
+            metrics=Silent(),  # type: ignore[arg-type]
         )
         self.sessions._leaving = Flag(self.hub)  # type: ignore[assignment]
         self.sessions.world, self.sessions.process, self.sessions.link = world, process, self.link
