@@ -1,0 +1,203 @@
+"""Many waiting keys in the whole product: is an operation as cheap with 50,000 as with 100, and how is a full writer carried?
+
+First the cost of an operation while the backlog is held at its size: what OldHost takes is put into the outbox again.
+Then a writer with 50,000 waiting keys: rebuilt from MariaDB, carried into a new run, replayed by another worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Sequence
+from datetime import UTC
+from itertools import pairwise
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client, WorkflowHistory
+from temporalio.worker import Replayer
+
+from bench.busy import Window
+from bench.deployment import Deployment
+from bench.processes import CpuMeter, resident_mib
+from bench.result import Picture, Result, Series, spread
+from bench.stage import SimulatedHost, Stage
+from bench.statements import served
+from bench.workload import backlog, put_into_outbox
+from oldhost_sync.temporal import DATA_CONVERTER, writer_handle, writer_policy
+from workflows.sync_writer import SyncWriterWorkflow
+
+BACKLOGS = (100, 1_000, 10_000, 50_000)
+KEYS = 50_000
+ROLES = ("worker", "relay", "temporal", "mariadb")
+LATENCY_MS = 20
+FEED_SECONDS = 0.5
+_TASK_STARTED = EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED
+_TASK_COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+
+
+def measure(stage: Stage) -> Result:
+    seconds = 5 if stage.quick else 15
+    result = Result(
+        "waiting",
+        "Many waiting keys",
+        conditions=[
+            f"worker, relay, Temporal, MariaDB and simulator ({LATENCY_MS} ms) on this machine",
+            f"the backlog is held at its size for {seconds} s: what was taken is put into the outbox again twice a second",
+            "CPU of all processes but the simulator",
+        ],
+    )
+    windows = {size: _held_at(stage, size, seconds) for size in BACKLOGS}
+    first = windows[BACKLOGS[0]].cpu_total_ms
+    result.table(
+        "An operation's cost by backlog",
+        ("waiting", "operations/s", "CPU, ms per operation", "ratio to 100", "worker", "relay", "Temporal", "MariaDB"),
+        [
+            (
+                size,
+                each.per_second,
+                each.cpu_total_ms,
+                each.cpu_total_ms / first,
+                *(each.cpu_ms[name] for name in ROLES),
+            )
+            for size, each in windows.items()
+        ],
+    )
+    worst = max(abs(each.cpu_total_ms / first - 1) for each in windows.values())
+    result.target("CPU per operation, 100 → 50,000 waiting: largest change", 100 * worst, "<=", 20, "%")
+    _full_writer(stage, result)
+    result.pictures.append(
+        Picture(
+            "waiting",
+            "CPU of an operation by backlog",
+            "waiting changes (log)",
+            "ms",
+            [Series("all processes", [(float(size), each.cpu_total_ms) for size, each in windows.items()])],
+            log_x=True,
+        )
+    )
+    return result
+
+
+def _held_at(stage: Stage, size: int, seconds: float) -> Window:
+    with stage.simulator(LATENCY_MS) as simulator, Deployment(stage, simulator) as deployment:
+        put_into_outbox(deployment.engine, deployment.host, backlog(size), relayed=True)
+        deployment.start("worker")
+        deployment.start("relay")
+        deployment.start_writer()
+        deployment.wait_applied(30)
+        done = _feed_for(deployment, simulator, size, 0, 4.0)
+        applied = simulator.stats()["applied"]
+        before, meter = served(deployment.engine), CpuMeter(deployment.pids())
+        simulator.reset()
+        _feed_for(deployment, simulator, size, done, seconds)
+        stats, cost, spent = simulator.stats(), meter.read(), served(deployment.engine).since(before)
+        operations = int(stats["applied"] - applied)
+        return Window(
+            LATENCY_MS,
+            stats["window_seconds"],
+            operations,
+            stats["busy_share"],
+            spent.statements / operations,
+            spent.commits / operations,
+            {name: 1000 * value / operations for name, value in cost.items()},
+        )
+
+
+def _feed_for(deployment: Deployment, simulator: SimulatedHost, size: int, done: int, seconds: float) -> int:
+    """Put back what was applied since `done`; gives how many are applied and put back."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        time.sleep(FEED_SECONDS)
+        applied = int(simulator.stats()["applied"])
+        again = backlog(applied - done, seed=applied)
+        changes = [dataclasses.replace(each, unit=f"again-{size}-{done + number}") for number, each in enumerate(again)]
+        if changes:
+            put_into_outbox(deployment.engine, deployment.host, changes, relayed=False)
+        done = applied
+    return done
+
+
+def _full_writer(stage: Stage, result: Result) -> None:
+    """50,000 waiting keys: rebuild, memory, carry-over, workflow tasks, replay."""
+    with stage.simulator(100) as simulator, Deployment(stage, simulator) as deployment:
+        put_into_outbox(deployment.engine, deployment.host, backlog(KEYS), relayed=True)
+        worker = deployment.start("worker")
+        deployment.wait_for("the worker", lambda: _polls(deployment))
+        idle_mib = resident_mib(worker.pid)
+        began = time.time()
+        deployment.start_writer()
+        deployment.wait_applied(1)
+        rebuilt_s = simulator.journal()[0]["received_at"] - began
+        deployment.wait_applied(40)
+        renewed_at = time.time()
+        deployment.ask(lambda client: _renew(client, deployment))
+        deployment.wait_for("a new run", lambda: len(deployment.histories()) > 1)
+        deployment.wait_applied(len(simulator.journal()) + 40)
+        full_mib = resident_mib(worker.pid)
+        new, old = deployment.histories()[:2]
+        entries = simulator.journal()
+    closed_at = _at(old.events[-1])
+    first_task = next(event for event in new.events if event.event_type == _TASK_COMPLETED)
+    carried_s = _at(first_task) - closed_at
+    pause_s = max(
+        later["received_at"] - earlier["applied_at"]
+        for earlier, later in pairwise(entries)
+        if later["received_at"] > renewed_at
+    )
+    carried_kb = len(new.events[0].workflow_execution_started_event_attributes.input.payloads[0].data) / 1000
+    result.table(
+        f"{KEYS:,} waiting keys in the running product",
+        (
+            "rebuild from MariaDB to the first operation, s",
+            "carried, KB",
+            "end of the old run → first task of the new done, s",
+            "OldHost waited at the change of runs, s",
+            "worker idle, MiB",
+            "worker full, MiB",
+        ),
+        [(rebuilt_s, carried_kb, carried_s, pause_s, idle_mib, full_mib)],
+    )
+    tasks = [each for history in (new, old) for each in _task_seconds(history.events)]
+    result.table(
+        "Workflow tasks with that backlog, s", ("tasks", "p50", "p99", "largest"), [(len(tasks), *spread(tasks))]
+    )
+    result.target("50,000 waiting keys: carried snapshot", carried_kb / 1000, "<=", 1, "MB")
+    result.target("50,000 waiting keys: carry-over into a new run", carried_s, "<=", 0.5, "s")
+    result.target("50,000 waiting keys: worker memory", full_mib, "<=", 300, "MiB")
+    _measure_replay(result, {"rebuilt run, 50,000 keys": old, "carried run, 50,000 keys": new})
+
+
+def _measure_replay(result: Result, histories: dict[str, WorkflowHistory]) -> None:
+    rows = []
+    for name, history in histories.items():
+        began = time.perf_counter()
+        asyncio.run(Replayer(workflows=[SyncWriterWorkflow], data_converter=DATA_CONVERTER).replay_workflow(history))
+        rows.append((name, len(history.events), time.perf_counter() - began))
+    result.table("Replay from the first event", ("history", "events", "s"), rows)
+
+
+async def _renew(client: Client, deployment: Deployment) -> None:
+    """A changed setting: the writer starts a new run at once, with what it holds."""
+    policy = writer_policy(deployment.settings)
+    await writer_handle(client, deployment.host).signal(
+        "configure", dataclasses.replace(policy, sweep_ms=policy.sweep_ms + 1)
+    )
+
+
+def _polls(deployment: Deployment) -> bool:
+    return "is at work" in deployment.children["worker"].said()
+
+
+def _task_seconds(events: Sequence[HistoryEvent]) -> list[float]:
+    started: dict[int, float] = {event.event_id: _at(event) for event in events if event.event_type == _TASK_STARTED}
+    return [
+        _at(event) - started[event.workflow_task_completed_event_attributes.started_event_id]
+        for event in events
+        if event.event_type == _TASK_COMPLETED
+    ]
+
+
+def _at(event: HistoryEvent) -> float:
+    return event.event_time.ToDatetime(tzinfo=UTC).timestamp()
