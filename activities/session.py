@@ -17,11 +17,12 @@ from datetime import timedelta
 from sqlalchemy.engine import Engine
 from temporalio import activity
 
+from oldhost_sync.oldhost.batch import Sent
 from oldhost_sync.oldhost.connection import connect
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.opening import Halt, Opened, Opening, Wait
-from oldhost_sync.oldhost.session import Sent, Session
+from oldhost_sync.oldhost.session import Session
 from oldhost_sync.policy.changes import BOUND, WAITING, Fate
 from oldhost_sync.store.ledger import MariaLedger
 from oldhost_sync.telemetry import WorkerMetrics

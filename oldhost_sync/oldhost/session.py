@@ -15,9 +15,9 @@ simulation runs this very code on its own time. No gate is held during IO.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
 
+from oldhost_sync.oldhost.batch import Batch, Probed, Sent, why_ended
 from oldhost_sync.oldhost.connection import Beat, Clock, HostConnection
 from oldhost_sync.oldhost.errors import Fenced, HostError, InvariantViolated, LedgerError, LedgerUnavailable
 from oldhost_sync.oldhost.ledger import Answered, Ledger, Reserved, consumed
@@ -30,9 +30,7 @@ from oldhost_sync.oldhost.wire import (
     AskAnswer,
     Banned,
     Busy,
-    ConnectionInUse,
     Expected,
-    Gap,
     Malformed,
     Rejected,
     Replay,
@@ -42,51 +40,6 @@ from oldhost_sync.oldhost.wire import (
     read_ask,
 )
 from oldhost_sync.policy.changes import BOUND, WAITING, Fate
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What became of a batch: one fate per change id, and how the session stands after it.
-
-    `refusal`: the kind of answer that ended the session ("banned", "ambiguous", …), if one did.
-    """
-
-    fates: list[Fate]
-    session_open: bool
-    service_ms: float = 0.0
-    banned_ms: int = 0
-    reason: str = ""
-    refusal: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Probed:
-    """OldHost's expected nonce, 0 when it could not be asked."""
-
-    session_open: bool
-    expected_nonce: int = 0
-    reason: str = ""
-
-
-@dataclass(slots=True)
-class _Batch:
-    """A batch on its way. `marked`: SENT since `marked_at`, not one byte written; `pending`: answered, not recorded."""
-
-    change_ids: Sequence[int]
-    beat: Beat
-    operations: list[Reserved] = field(default_factory=list)
-    fates: dict[int, Fate] = field(default_factory=dict)
-    marked: Reserved | None = None
-    marked_at: float = 0.0
-    pending: Answered | None = None
-    wire_seconds: float = 0.0
-    exchanges: int = 0
-    banned_ms: int = 0
-    refusal: str = ""
-
-    @property
-    def nonces(self) -> list[int]:
-        return [operation.nonce for operation in self.operations]
 
 
 class Session:
@@ -126,7 +79,7 @@ class Session:
         `sequence` k reserves after k-1 has: two sends reach the worker in any order (0: at once). Any error ends the
         session; what is not one of the ledger's or the host's is raised after that.
         """
-        batch = _Batch(change_ids, beat)
+        batch = Batch(change_ids, beat)
         try:
             self._reserve(batch, sequence)
             if batch.operations and self._take_turn(batch):
@@ -190,7 +143,7 @@ class Session:
 
     # -------------------------------------------------------------------------------------- reserving, the turn
 
-    def _reserve(self, batch: _Batch, sequence: int) -> None:
+    def _reserve(self, batch: Batch, sequence: int) -> None:
         if not self._turn.await_sequence(sequence, batch.beat):
             if self._turn.is_open:
                 self.close(f"send {sequence} came out of turn")
@@ -203,7 +156,7 @@ class Session:
         batch.operations.sort(key=lambda operation: operation.nonce)
         self._turn.claim(batch.nonces, sequence)
 
-    def _take_turn(self, batch: _Batch) -> bool:
+    def _take_turn(self, batch: Batch) -> bool:
         """Wait until the wire is free for this batch, its first operation marked meanwhile if there is time for it."""
         first = batch.operations[0]
         try:
@@ -225,7 +178,7 @@ class Session:
 
     # ------------------------------------------------------------------------------------------------- operations
 
-    def _send_holding_the_wire(self, batch: _Batch) -> None:
+    def _send_holding_the_wire(self, batch: Batch) -> None:
         """One after the other, as long as each answer is definite and used its nonce up."""
         try:
             for operation, following in zip_longest(batch.operations, batch.operations[1:]):
@@ -246,7 +199,7 @@ class Session:
         finally:
             self._release_wire()
 
-    def _mark_in_time(self, operation: Reserved, batch: _Batch) -> bool:
+    def _mark_in_time(self, operation: Reserved, batch: Batch) -> bool:
         """SENT less than a second ago, and the connection alive; False when it is not to be written.
 
         A mark that grew too old before one byte was written is renewed: that asks the fence again (trap 2).
@@ -261,15 +214,15 @@ class Session:
             self._advance(batch, operation, again=True)
         return self._still_in_time(batch)
 
-    def _too_old(self, batch: _Batch) -> bool:
+    def _too_old(self, batch: Batch) -> bool:
         return self._clock() - batch.marked_at > self._limits.send_within_seconds
 
-    def _still_in_time(self, batch: _Batch) -> bool:
+    def _still_in_time(self, batch: Batch) -> bool:
         if self._too_old(batch):
             self.close("marked SENT too long ago to be sent safely")
         return not self._turn.is_closed
 
-    def _exchange(self, operation: Reserved, following: Reserved | None, batch: _Batch) -> Answer:
+    def _exchange(self, operation: Reserved, following: Reserved | None, batch: Batch) -> Answer:
         """The operation on the wire, again and again while OldHost is busy."""
         for waits_left in range(self._limits.busy_waits_max, -1, -1):
             self._turn.on_wire(operation.nonce)
@@ -283,7 +236,7 @@ class Session:
                 break
         return answer
 
-    def _renew_mark(self, operation: Reserved, batch: _Batch) -> bool:
+    def _renew_mark(self, operation: Reserved, batch: Batch) -> bool:
         """SENT once more, after OldHost refused the send before; what is marked already for later will be renewed too."""
         spare = batch.marked
         self._advance(batch, operation, again=True)
@@ -291,7 +244,7 @@ class Session:
         batch.marked, batch.marked_at = spare, float("-inf")
         return in_time
 
-    def _exchange_once(self, operation: Reserved, following: Reserved | None, batch: _Batch) -> Answer:
+    def _exchange_once(self, operation: Reserved, following: Reserved | None, batch: Batch) -> Answer:
         """Write; while OldHost works, record the answer before and mark the next; read."""
         began = self._clock()
         batch.marked = batch.marked if batch.marked is not operation else None
@@ -311,7 +264,7 @@ class Session:
             self.close("OldHost ended the connection after its answer")
         return read_answer(response.status, response.body, operation.nonce)
 
-    def _work_meanwhile(self, operation: Reserved, following: Reserved | None, batch: _Batch) -> None:
+    def _work_meanwhile(self, operation: Reserved, following: Reserved | None, batch: Batch) -> None:
         if batch.marked is not None or not self._turn.is_open:
             following = None
         if batch.pending is None and following is None:
@@ -320,9 +273,9 @@ class Session:
         if self._wait_recorded(before, batch):
             self._advance(batch, following)
 
-    def _give_up(self, operation: Reserved, answer: Answer, batch: _Batch) -> None:
+    def _give_up(self, operation: Reserved, answer: Answer, batch: Batch) -> None:
         """No definite answer, or none that lets us go on: the operation stays bound, recovery decides."""
-        self.close(_why(operation, answer))
+        self.close(why_ended(operation, answer))
         batch.refusal = type(answer).__name__.lower()
         if isinstance(answer, Banned):
             self._ban(batch, lambda: self._ledger.ban(self.epoch, self._ban_seconds(answer), refused=operation))
@@ -341,7 +294,7 @@ class Session:
                 ),
             )
 
-    def _ban(self, batch: _Batch, keep: Callable[[], int]) -> None:
+    def _ban(self, batch: Batch, keep: Callable[[], int]) -> None:
         batch.banned_ms = round(self._limits.ban_seconds * 1000)
         batch.banned_ms = self._insist(keep, batch.beat)
 
@@ -359,7 +312,7 @@ class Session:
 
     # ------------------------------------------------------------------------------------------------- recording
 
-    def _advance(self, batch: _Batch, sent: Reserved | None, *, again: bool = False) -> None:
+    def _advance(self, batch: Batch, sent: Reserved | None, *, again: bool = False) -> None:
         """One transaction: the pending answer recorded, `sent` marked SENT. Until it is recorded, all is in doubt."""
         answered, batch.pending = batch.pending, None
         began = self._clock()
@@ -380,23 +333,23 @@ class Session:
                 batch.fates[batch.marked.change_id] = Fate(batch.marked.change_id, WAITING)
                 batch.marked = None
 
-    def _record_pending(self, batch: _Batch) -> None:
+    def _record_pending(self, batch: Batch) -> None:
         """The batch's last answer, while the next batch's first operation is on the wire already."""
         if batch.pending is not None and self._wait_recorded(batch.pending.operation.nonce - 1, batch):
             self._advance(batch, None)
 
-    def _wait_recorded(self, nonce: int, batch: _Batch) -> bool:
+    def _wait_recorded(self, nonce: int, batch: Batch) -> bool:
         if self._turn.wait_recorded(nonce, batch.beat):
             return True
         self.close("an earlier answer could not be recorded")
         return False
 
-    def _take_back(self, batch: _Batch) -> None:
+    def _take_back(self, batch: Batch) -> None:
         """What was marked but never written: it stays bound, and its next send counts as the first."""
         if batch.marked is not None:
             self._ledger.take_back(self.epoch, batch.marked)
 
-    def _report(self, batch: _Batch) -> Sent:
+    def _report(self, batch: Batch) -> Sent:
         fates = [batch.fates.get(change_id) or Fate(change_id, WAITING) for change_id in batch.change_ids]
         mean_ms = 1000 * batch.wire_seconds / batch.exchanges if batch.exchanges else 0.0
         return Sent(fates, self.is_open, mean_ms, batch.banned_ms, self.closed_because, batch.refusal)
@@ -436,21 +389,3 @@ def ask(connection: HostConnection, limits: SessionLimits, beat: Beat) -> AskAns
     connection.begin(encode_ask(), timeout_seconds=limits.request_timeout_seconds, while_waiting=beat)
     response = connection.finish(while_waiting=beat)
     return read_ask(response.status, response.body)
-
-
-def _why(operation: Reserved, answer: Answer) -> str:
-    nonce = operation.nonce
-    match answer:
-        case Gap(expected):
-            return f"OldHost calls nonce {nonce} a gap: it expects {expected}"
-        case Replay():
-            return f"OldHost calls nonce {nonce} a replay and bans us"
-        case Banned():
-            return "OldHost bans us"
-        case Busy():
-            return "OldHost stays busy"
-        case ConnectionInUse():
-            return "OldHost serves another connection"
-        case Ambiguous(why):
-            return f"nonce {nonce} is in doubt: {why}"
-    return f"nonce {nonce}: {answer}"

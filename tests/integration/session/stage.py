@@ -14,12 +14,13 @@ from typing import Any
 from oldhost_simulator.config import Config
 from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator
+from oldhost_sync.oldhost.batch import Sent
 from oldhost_sync.oldhost.connection import Beat, HostConnection, OldHostConnection, connect
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.opening import Halt, Opened, Opening, Wait
 from oldhost_sync.oldhost.response import Response
-from oldhost_sync.oldhost.session import Sent, Session
+from oldhost_sync.oldhost.session import Session
 from oldhost_sync.policy.changes import Fate
 from tests.conformance.maria_world import MariaWorld
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.oldhost.session import Sent, Session
+from oldhost_sync.oldhost.batch import Sent
+from oldhost_sync.oldhost.session import Session
 from tests.integration.session.stage import Stage, outcomes, send
 
 pytestmark = pytest.mark.mariadb

@@ -1,0 +1,75 @@
+"""A batch on its way through a session, what became of it, and why it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from oldhost_sync.oldhost.connection import Beat
+from oldhost_sync.oldhost.ledger import Answered, Reserved
+from oldhost_sync.oldhost.wire import Ambiguous, Answer, Banned, Busy, ConnectionInUse, Gap, Replay
+from oldhost_sync.policy.changes import Fate
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of a batch: one fate per change id, and how the session stands after it.
+
+    `refusal`: the kind of answer that ended the session ("banned", "ambiguous", …), if one did.
+    """
+
+    fates: list[Fate]
+    session_open: bool
+    service_ms: float = 0.0
+    banned_ms: int = 0
+    reason: str = ""
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """OldHost's expected nonce, 0 when it could not be asked."""
+
+    session_open: bool
+    expected_nonce: int = 0
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Batch:
+    """A batch on its way. `marked`: SENT since `marked_at`, not one byte written; `pending`: answered, not recorded."""
+
+    change_ids: Sequence[int]
+    beat: Beat
+    operations: list[Reserved] = field(default_factory=list)
+    fates: dict[int, Fate] = field(default_factory=dict)
+    marked: Reserved | None = None
+    marked_at: float = 0.0
+    pending: Answered | None = None
+    wire_seconds: float = 0.0
+    exchanges: int = 0
+    banned_ms: int = 0
+    refusal: str = ""
+
+    @property
+    def nonces(self) -> list[int]:
+        return [operation.nonce for operation in self.operations]
+
+
+def why_ended(operation: Reserved, answer: Answer) -> str:
+    """A sentence for people: what OldHost answered, or did not, that ended the session."""
+    nonce = operation.nonce
+    match answer:
+        case Gap(expected):
+            return f"OldHost calls nonce {nonce} a gap: it expects {expected}"
+        case Replay():
+            return f"OldHost calls nonce {nonce} a replay and bans us"
+        case Banned():
+            return "OldHost bans us"
+        case Busy():
+            return "OldHost stays busy"
+        case ConnectionInUse():
+            return "OldHost serves another connection"
+        case Ambiguous(why):
+            return f"nonce {nonce} is in doubt: {why}"
+    return f"nonce {nonce}: {answer}"
