@@ -1,0 +1,278 @@
+"""`python -m tests.faults.soak --minutes 10 --seed 1`: the whole product under load while everything about it fails.
+
+API, two relays, two workers, Temporal, MariaDB and OldHost are processes; applications write all three classes through
+HTTP and keep receipts; a seeded schedule kills, stops, restarts and deceives. Then everything is made well again, dead
+letters are decided by an operator, and `checker` gives the verdict. Exit code 1 when it is bad.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import dataclasses
+import http.client
+import json
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from oldhost_sync.stack.mariadb import EmbeddedMariaDB
+from oldhost_sync.stack.processes import Child
+from oldhost_sync.stack.temporal import EmbeddedTemporal
+from oldhost_sync.store.migrating import migrate
+from oldhost_sync.temporal import writer_handle, writer_policy
+from tests.faults import checker
+from tests.faults.load import MARKER, Load
+from tests.faults.product import Product
+from tests.faults.schedule import Mishap, plan
+
+RATE_PER_SECOND = 8.0
+HEALING_SECONDS_MAX = 180.0
+# A run of the writer that is renewed by its length too, not only by us.
+TEMPORAL_OPTIONS = ("--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=1000")
+ROLES = ("worker-1", "worker-2", "relay-1", "relay-2", "api")
+
+
+@dataclass
+class Soak:
+    """One run; everything it makes is in `folder`."""
+
+    folder: Path
+    seed: int
+    seconds: float
+    rate: float = RATE_PER_SECOND
+    done: list[tuple[float, Mishap]] = field(default_factory=list)
+    away: str = ""
+    verdict: checker.Verdict | None = None
+
+    def run(self) -> bool:
+        """Whether the verdict is good."""
+        mariadb = EmbeddedMariaDB(self.folder / "mariadb")
+        temporal = EmbeddedTemporal(self.folder / "temporal", options=TEMPORAL_OPTIONS)
+        with mariadb, temporal:
+            urls = mariadb.create_database("soak")
+            migrate(urls.migration)
+            with Product(self.folder, urls, temporal.address, seed=self.seed) as product:
+                self._mariadb, self._temporal, self._product = mariadb, temporal, product
+                return self._run()
+
+    def _run(self) -> bool:
+        product = self._product
+        self._start_all()
+        # Content that OldHost refuses, for as long as the trouble lasts.
+        poison = {"field": "payload.poison", "equals": True}
+        product.fault("reject", rule=poison)
+        load = Load(product.api, self.seed, self.rate)
+        load.start()
+        try:
+            self._trouble(plan(self.seed, self.seconds, product.settings.settle_seconds))
+        finally:
+            load.stop()
+        healing = self._heal(load)
+        receipts = [receipt.as_dict() for receipt in load.receipts]
+        self.verdict = self._judge(receipts, healing)
+        return self.verdict.good
+
+    # ---------------------------------------------------------------------------------------------------- the trouble
+
+    def _start_all(self) -> None:
+        product = self._product
+        product.start_simulator()
+        for number in (1, 2):
+            product.start("worker", f"worker-{number}")
+            product.start("relay", f"relay-{number}")
+        product.start_api()
+        product.start_writer()
+
+    def _trouble(self, mishaps: list[Mishap]) -> None:
+        began = time.monotonic()
+        for mishap in mishaps:
+            self._rest_until(began + mishap.at_s)
+            self._say(f"{time.monotonic() - began:6.1f} s  {mishap.told()}")
+            self.done.append((time.time(), mishap))
+            self._cause(mishap)
+        self._rest_until(began + self.seconds)
+
+    def _cause(self, mishap: Mishap) -> None:
+        # OldHost or Temporal may be away by an earlier mishap: then this one has nobody to happen to.
+        with contextlib.suppress(OSError, RPCError, RuntimeError, http.client.HTTPException):
+            match mishap.kind:
+                case "kill":
+                    self.away = mishap.target
+                    self._child(mishap.target).kill()
+                    self._rest(mishap.seconds)
+                    self._start_again(mishap.target)
+                    self.away = ""
+                case "leave":
+                    self.away = mishap.target
+                    self._child(mishap.target).stop(20)
+                    self._rest(mishap.seconds)
+                    self._start_again(mishap.target)
+                    self.away = ""
+                case "stop":
+                    self._child(mishap.target).send_signal(signal.SIGSTOP)
+                    self._rest(mishap.seconds)
+                    self._child(mishap.target).send_signal(signal.SIGCONT)
+                case "host":
+                    self._product.fault(mishap.target, **mishap.parameters)
+                case "hang-up":
+                    self._product.admin("POST", "/actions/close-connection", {})
+                case "renew":
+                    self._product.ask(self._renew)
+                case "terminate":
+                    self._product.ask(lambda client: writer_handle(client, self._product.host).terminate("a mishap"))
+
+    def _child(self, name: str) -> Child:
+        return {"mariadb": self._mariadb.child, "temporal": self._temporal.child}.get(name) or self._product.children[name]
+
+    def _start_again(self, name: str) -> None:
+        match name:
+            case "mariadb":
+                self._mariadb.start()
+            case "temporal":
+                self._temporal.start()
+            case "simulator":
+                self._product.start_simulator()
+                self._product.fault("reject", rule={"field": "payload.poison", "equals": True})
+            case _:
+                self._product.children[name].start()
+
+    async def _renew(self, client: Client) -> None:
+        """Another policy makes the writer continue as new at once."""
+        policy = writer_policy(self._product.settings)
+        policy = dataclasses.replace(policy, probe_ms=policy.probe_ms + len(self.done))
+        await writer_handle(client, self._product.host).signal("configure", policy)
+
+    def _rest_until(self, moment: float) -> None:
+        self._rest(moment - time.monotonic())
+
+    def _rest(self, seconds: float) -> None:
+        """Time passes; a role that ended by itself is started again, as in any deployment."""
+        until = time.monotonic() + max(0.0, seconds)
+        while True:
+            for name in ROLES:
+                child = self._product.children[name]
+                if not child.running and name != self.away:
+                    self._say(f"         {name} had ended ({child.how_it_ended()})")
+                    child.start()
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            threading.Event().wait(min(left, 0.2))
+
+    # ------------------------------------------------------------------------------------------------------- healing
+
+    def _heal(self, load: Load) -> float:
+        """Everything is well again; gives the seconds until everything had its fate."""
+        product = self._product
+        self._say("healing")
+        began = time.monotonic()
+        product.no_faults()
+        self._until("the API to answer", product.api.answers, began)
+        load.settle(60)
+        self._until("all to be settled", self._settled, began)
+        return time.monotonic() - began
+
+    def _settled(self) -> bool:
+        """Whether every change has its fate; meanwhile an operator decides the dead letters."""
+        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+            status, page = self._product.api.call("GET", "/api/dead-letters?limit=100")
+            letters = page.get("dead_letters", []) if status == 200 else []
+            for letter in letters:
+                # Retried, it arrives: what OldHost refused it takes now. Every third is given up.
+                action = "discard" if letter["change_id"] % 3 == 0 else "retry"
+                self._product.api.call(
+                    "POST", f"/api/dead-letters/{letter['change_id']}/{action}", {"reason": "the soak is healing"}
+                )
+        waiting = self._product.sql("SELECT COUNT(*) AS n FROM outbox_events WHERE outcome IS NULL OR outcome = 'DEAD'")
+        return bool(waiting[0]["n"] == 0)
+
+    def _until(self, what: str, holds: Any, began: float) -> None:
+        while not holds():
+            if time.monotonic() - began > HEALING_SECONDS_MAX:
+                self._say(f"waited {HEALING_SECONDS_MAX:g} s in vain for {what}")
+                return
+            self._rest(0.3)
+
+    # -------------------------------------------------------------------------------------------------------- verdict
+
+    def _judge(self, receipts: list[dict[str, Any]], healing: float) -> checker.Verdict:
+        product = self._product
+        with contextlib.closing(product.connect_database()) as connection:
+            database = checker.read_database(connection)
+        (self.folder / "receipts.json").write_text(json.dumps(receipts))
+        (self.folder / "database.json").write_text(json.dumps(database, default=str))
+        evidence = checker.gather(receipts, lambda path: product.admin("GET", path), database)
+        (self.folder / "journal.json").write_text(json.dumps(evidence.journal))
+        verdict = checker.judge(evidence)
+        verdict.violations["payloads in logs or history (I9)"] = list(self._leaks())
+        verdict.violations["alerts of a halt"] = [
+            alert["message"] for alert in database["alerts"] if "halt" in alert["kind"] or "invariant" in alert["message"]
+        ]
+        sorts = Counter(mishap.sort for _, mishap in self.done)
+        verdict.figures["mishaps"] = f"{len(self.done)}: " + ", ".join(f"{n}x {s}" for s, n in sorted(sorts.items()))
+        verdict.figures["healed within"] = f"{healing:.1f} s"
+        verdict.figures["worst wait for the next operation after a mishap"] = self._worst(evidence.journal)
+        verdict.figures["alerts"] = dict(Counter(alert["kind"] for alert in database["alerts"]))
+        return verdict
+
+    def _worst(self, journal: list[dict[str, Any]]) -> str:
+        """By kind of mishap: how long after it OldHost got its next operation."""
+        received = sorted(entry["received_at"] for entry in journal if entry.get("received_at"))
+        worst: dict[str, float] = {}
+        for at, mishap in self.done:
+            after = next((moment - at for moment in received if moment > at), None)
+            if after is not None:
+                name = f"{mishap.kind} {mishap.target.split('-')[0]}"
+                worst[name] = max(worst.get(name, 0), after)
+        ordered = sorted(worst.items(), key=lambda item: -item[1])[:4]
+        return ", ".join(f"{seconds:.1f} s ({name})" for name, seconds in ordered)
+
+    def _leaks(self) -> list[str]:
+        found = ["a role's log"] if MARKER in self._product.logs() else []
+        return found + (["Temporal's history"] if self._product.ask(self._history_has_marker) else [])
+
+    async def _history_has_marker(self, client: Client) -> bool:
+        handle = writer_handle(client, self._product.host)
+        for _ in range(20):
+            with contextlib.suppress(RPCError):
+                return MARKER in (await handle.fetch_history()).to_json()
+            await asyncio.sleep(0.5)
+        return True
+
+    def _say(self, text: str) -> None:
+        print(text, flush=True)
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__)
+    options.add_argument("--minutes", type=float, default=10)
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--rate", type=float, default=RATE_PER_SECOND, help="writes a second")
+    options.add_argument("--folder", type=Path, help="keep everything here (default: a temporary folder)")
+    given = options.parse_args()
+    with contextlib.ExitStack() as stack:
+        folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="oldhost-soak-")))
+        folder.mkdir(parents=True, exist_ok=True)
+        soak = Soak(folder, given.seed, given.minutes * 60, given.rate)
+        good = soak.run()
+        print(f"soak of {given.minutes:g} minutes, seed {given.seed}, {given.rate:g} writes/s")
+        assert soak.verdict is not None
+        print(soak.verdict.table())
+    if not good:
+        print(f"again: python -m tests.faults.soak --minutes {given.minutes:g} --seed {given.seed}", file=sys.stderr)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
