@@ -8,10 +8,14 @@ Interval = tuple[float, float]
 
 
 class HostModel:
-    """Times in ms of the scenario's clock. A request is judged when it ends, as the protocol page's OldHost does."""
+    """Times in ms of the scenario's clock. A request is judged when it ends, as the protocol page's OldHost does.
 
-    def __init__(self, scenario: Scenario) -> None:
+    `turnaround_ms`: from an answer to the next request, as far as that is our doing.
+    """
+
+    def __init__(self, scenario: Scenario, turnaround_ms: float = 0.0) -> None:
         self._latency_ms = scenario.latency_ms
+        self._turnaround_ms = turnaround_ms
         self.ban = ban_interval_ms(scenario)
         self.free_at_ms = 0.0
         self.busy_ms = 0.0
@@ -35,7 +39,7 @@ class HostModel:
         return int(self.ban[1] - now_ms) + 1 if self.ban is not None and self._is_banned(now_ms) else 0
 
     def _occupy(self, ready_ms: float) -> Interval:
-        start_ms = max(ready_ms, self.free_at_ms)
+        start_ms = max(ready_ms, self.free_at_ms + self._turnaround_ms)
         self.free_at_ms = start_ms + self._latency_ms
         return start_ms, self.free_at_ms
 

@@ -29,12 +29,16 @@ GIVE_UP_AFTER_MS_MIN = 24 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What the product adds around OldHost, in ms: from acceptance to the writer, to a worker, and back from it."""
+    """What the product adds around OldHost, in ms: from acceptance to the writer, to a worker, and back from it.
+
+    `turnaround_ms`: from OldHost's answer to our next request, when one waits already.
+    """
 
     relay_ms: int = 300
     relay_emergency_ms: int = 100
     dispatch_ms: int = 50
     report_ms: int = 50
+    turnaround_ms: float = 2.0
 
 
 @dataclass(slots=True)
@@ -62,7 +66,7 @@ def rehearse(scenario: Scenario, pace: Pace | None = None, changes: Sequence[Arr
 class _Rehearsal:
     def __init__(self, scenario: Scenario, pace: Pace, changes: Sequence[Arrival]) -> None:
         self._pace = pace
-        self._host = HostModel(scenario)
+        self._host = HostModel(scenario, pace.turnaround_ms)
         self._machine = _machine(scenario)
         opening_ms = READS_TO_OPEN * scenario.latency_ms
         self._plan = Plan(
