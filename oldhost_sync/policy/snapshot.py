@@ -7,6 +7,7 @@ carry, is no loss: the writer then rebuilds itself from MariaDB.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -33,7 +34,7 @@ def dump(machine: Machine) -> Snapshot | None:
     kept = list(in_flight)
     return {
         "version": VERSION,
-        "waiting": _columns(sorted(coalescer.waiting.values(), key=lambda entry: entry.ref.change_id)),
+        "waiting": _as_text(_columns(sorted(coalescer.waiting.values(), key=lambda entry: entry.ref.change_id))),
         "kept": _columns(kept),
         "bound": list(in_flight.bound),
         "unsettled": list(in_flight.unsettled),
@@ -79,7 +80,8 @@ def _load_changes(machine: Machine, snapshot: Snapshot) -> None:
     for entity_type, entity_id, dead, held in snapshot["holds"]:
         coalescer.holds[EntityKey(entity_type, entity_id)] = Hold(list(dead), list(_entries(held)))
     coalescer.turns.txn_run = snapshot["txn_run"]
-    coalescer.restore(_entries(snapshot["waiting"]))
+    waiting = snapshot["waiting"]
+    coalescer.restore(_entries(json.loads(waiting) if isinstance(waiting, str) else waiting))
     for entry in _entries(snapshot["kept"]):
         in_flight.enter(entry)
     in_flight.bound = list(snapshot["bound"])
@@ -88,6 +90,11 @@ def _load_changes(machine: Machine, snapshot: Snapshot) -> None:
 
 _CLASSES = {PriorityClass.EMERGENCY: "E", PriorityClass.TXN: "T", PriorityClass.LWW: "L"}
 _BY_LETTER = {letter: cls for cls, letter in _CLASSES.items()}
+
+
+def _as_text(columns: list[Any]) -> str:
+    """One value instead of 400,000: Temporal's converter copies whatever it is given piece by piece, which took 0.15 s."""
+    return json.dumps(columns, separators=(",", ":"))
 
 
 def _columns(entries: Iterable[Waiting]) -> list[Any]:
