@@ -34,7 +34,7 @@ PATIENCE_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
-    """What the user asked for. `folder` None: a temporary one, kept only when something failed or `keep` is set."""
+    """What the user asked for. `folder` None: a temporary one, kept only when something failed."""
 
     compressed: Compressed
     keep: bool = False
@@ -45,7 +45,7 @@ def run_demo(wishes: Wishes, console: Console) -> int:
     """The whole demonstration; exit code 0 when every promise was kept. Call it in the main thread: it starts processes."""
     begun = time.monotonic()
     folder = wishes.folder or Path(tempfile.mkdtemp(prefix="oldhost-sync-demo-"))
-    code = 1
+    worth_keeping = True
     try:
         with StackFolder(folder) as held:
             stack = Stack(
@@ -58,12 +58,17 @@ def run_demo(wishes: Wishes, console: Console) -> int:
             try:
                 stack.start()
                 code = _play(stack, wishes.compressed, console, begun)
+                worth_keeping = code != 0
                 if wishes.keep:
                     _stay(stack, console)
             finally:
+                console.print("[dim]Stopping[/]")
                 stack.stop()
+    except KeyboardInterrupt:
+        worth_keeping = False
+        raise
     finally:
-        _leave(folder, wishes, console, failed_=code != 0)
+        _leave(folder, console, keep=worth_keeping or wishes.folder is not None)
     return code
 
 
@@ -152,8 +157,8 @@ def _stay(stack: Stack, console: Console) -> None:
         stack.watch()
 
 
-def _leave(folder: Path, wishes: Wishes, console: Console, *, failed_: bool) -> None:
-    if wishes.folder is not None or failed_:
+def _leave(folder: Path, console: Console, *, keep: bool) -> None:
+    if keep:
         console.print(f"Data and logs are in {folder}", soft_wrap=True)
     else:
         shutil.rmtree(folder, ignore_errors=True)
