@@ -190,6 +190,9 @@ class SyncWriterWorkflow:
         decided = await self._decide_in_books("retry", request)
         if decided.ref is not None:
             self.machine.retry(from_wire(decided.ref), self._now_ms())
+        elif decided.entity is not None and request.change_id is not None:
+            # Its fate is decided already: this act was repeated after a lost answer, and a newer change came meanwhile.
+            self.machine.discard(EntityKey(*decided.entity), request.change_id)
         self.stirred = True
         return decided.message
 

@@ -147,11 +147,10 @@ class Machine:
                     self.counters.superseded += 1
                     self._tell(ref.change_id, Fate(ref.change_id, Outcome.SUPERSEDED.value))
                 return False
-            if self.watched and (older := self.coalescer.newest_waiting(ref.key)):
-                self._tell(older, Fate(older, Outcome.SUPERSEDED.value))
+        older = self.coalescer.newest_waiting(ref.key)
         self.counters.received += 1
-        if self.coalescer.add(ref, now_ms) is Added.REPLACED_OLDER:
-            self.counters.superseded += 1
+        if self.coalescer.add(ref, now_ms) is Added.REPLACED_OLDER and older is not None:
+            self._supersede(ref.entity, older)
         else:
             self.load.arrived()
         if ref.priority_class is PriorityClass.EMERGENCY:
@@ -306,7 +305,7 @@ class Machine:
         self.counters.dead -= 1
         entry = Waiting(ref, ref.accepted_at_ms, min(ref.accepted_at_ms, now_ms), ready=True)
         if self.coalescer.put_back(entry) is Added.SUPERSEDED:
-            self.counters.superseded += 1
+            self._supersede(ref.entity, ref.change_id)
 
     def discard(self, entity: EntityKey, change_id: int) -> None:
         """A dead letter will never be sent; what was held behind it may go."""
@@ -454,8 +453,13 @@ class Machine:
     def _put_back(self, change_id: int) -> None:
         entry = self.in_flight.leave(change_id)
         if self.coalescer.put_back(entry) is Added.SUPERSEDED:
-            self.counters.superseded += 1
-            self._tell(change_id, Fate(change_id, Outcome.SUPERSEDED.value))
+            self._supersede(entry.ref.entity, change_id)
+
+    def _supersede(self, entity: EntityKey, change_id: int) -> None:
+        """A newer change took its place. If it was a dead letter that an operator retried, it holds nothing any more."""
+        self.counters.superseded += 1
+        self._tell(change_id, Fate(change_id, Outcome.SUPERSEDED.value))
+        self.coalescer.unhold(entity, change_id)
 
     def _bind_all(self, refs: Sequence[ChangeRef]) -> None:
         """What the ledger says is bound, in its order, is all that is: whatever else was in doubt waits again."""
