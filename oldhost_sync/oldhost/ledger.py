@@ -49,7 +49,10 @@ class InDoubt:
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """What a takeover found. `next_nonce` None: OldHost was never asked. Both waits in milliseconds from now."""
+    """What a takeover found. `next_nonce` None: OldHost was never asked. Both waits in milliseconds from now.
+
+    `doubt_age_ms`: how long ago the youngest row in doubt was marked SENT.
+    """
 
     epoch: int
     next_nonce: int | None
@@ -58,6 +61,7 @@ class TakenOver:
     released: list[int] = field(default_factory=list)
     banned_ms: int = 0
     settle_wait_ms: int = 0
+    doubt_age_ms: int = 0
     halted: str | None = None
 
 

@@ -81,7 +81,7 @@ class Opening:
             return Wait(taken.banned_ms, "ban")
         if taken.settle_wait_ms > 0:
             return Wait(taken.settle_wait_ms, "settle", f"{len(taken.in_doubt)} in doubt")
-        reached = self._reach(taken.epoch, doubtful=bool(taken.in_doubt))
+        reached = self._reach(taken)
         if isinstance(reached, Wait):
             return reached
         connection, expected = reached
@@ -121,18 +121,20 @@ class Opening:
 
     # ------------------------------------------------------------------------------------------- reaching OldHost
 
-    def _reach(self, epoch: int, *, doubtful: bool) -> tuple[HostConnection, int] | Wait:
+    def _reach(self, taken: TakenOver) -> tuple[HostConnection, int] | Wait:
         """A connection on which the expected nonce was read twice alike.
 
         Tries for a while: OldHost may only just be noticing that the last connection is gone. Until it did, a request
-        that the network held back may have come in over it; so when a try failed and something is in doubt, what may
-        still be applied late is waited for with the new connection in hand.
+        that the network held back may have come in over it; so when something is in doubt and a try failed (here, or
+        in an earlier opening), what may still be applied late is waited for with the new connection in hand.
         """
-        refused = False
+        prompt = self.limits.settle_seconds + self.limits.come_back_seconds
+        failed_before = taken.doubt_age_ms > 1000 * prompt
         until = self.clock() + self.limits.connect_patience_seconds
         while True:
-            reached = self._try_to_reach(epoch, rest_seconds=self.limits.late_seconds if refused and doubtful else 0.0)
-            refused = True
+            rest_seconds = self.limits.late_seconds if failed_before and taken.in_doubt else 0.0
+            reached = self._try_to_reach(taken.epoch, rest_seconds=rest_seconds)
+            failed_before = True
             if not isinstance(reached, Wait) or reached.reason not in {"connection", "busy"}:
                 return reached
             if self.clock() + self.limits.connect_pause_seconds >= until:

@@ -76,6 +76,7 @@ class MariaLedger:
             released=list(released),
             banned_ms=max(0, row.banned_ms or 0),
             settle_wait_ms=0 if youngest is None else max(0, self._settle_ms - youngest),
+            doubt_age_ms=0 if youngest is None else max(0, youngest),
             halted=row.halted,
         )
 
