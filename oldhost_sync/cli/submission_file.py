@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -60,7 +61,11 @@ Track = Callable[[Sequence[tuple[int, bytes]]], Iterable[tuple[int, bytes]]]
 def check(host: str, content: bytes, track: Track = iter) -> Checked:
     """Every line of the file, valid or refused. `track` shows progress."""
     prefix = f"file:{hashlib.sha256(content).hexdigest()[:32]}"
-    numbered = [(number, raw) for number, raw in enumerate(content.splitlines(), start=1) if raw.strip()]
+    numbered = [
+        (number, raw)
+        for number, raw in enumerate(content.removeprefix(codecs.BOM_UTF8).splitlines(), start=1)
+        if raw.strip()
+    ]
     checked = Checked()
     seen: dict[str, Line] = {}
     for number, raw in track(numbered):
@@ -103,6 +108,7 @@ def check_known_keys(engine: Engine, host: str, checked: Checked) -> Checked:
 def read_json(text: str | bytes) -> Any:
     """JSON as the API reads it: no double names, no NaN; InvalidChange says where it is wrong."""
     try:
+        text = text.decode() if isinstance(text, bytes) else text  # json itself would guess at UTF-16
         return json.loads(text, object_pairs_hook=_no_doubles, parse_constant=_no_constant)
     except UnicodeDecodeError:
         raise InvalidChange("it is not UTF-8") from None
