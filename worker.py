@@ -40,8 +40,11 @@ from workflows.sync_writer import SyncWriterWorkflow
 
 logger = logging.getLogger(__name__)
 
-# Two sends, a probe and an open for each of some hosts, and the books' work beside them.
-THREADS = 24
+# For the books' work and for opening sessions, whatever the number of hosts; they share it.
+SHARED_THREADS = 8
+# For each host: two sends and a probe. They wait for OldHost nearly all the time.
+SESSION_THREADS_PER_HOST = 3
+SESSION_THREADS_MIN = 16
 DATABASE_CONNECTIONS = 8
 # A worker that is killed is noticed by its heartbeats; the SDK may hold them back no longer than this.
 HEARTBEAT_INTERVAL = timedelta(seconds=1)
@@ -75,7 +78,7 @@ async def _work(
     watch = threading.Thread(target=sessions.watch, name="session-watch", daemon=True)
     watch.start()
     grace = timedelta(seconds=2 * settings.request_timeout_seconds + SEND_WITHIN_SECONDS + 5)
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="activity") as threads:
+    with ThreadPoolExecutor(SHARED_THREADS + session_threads(settings), thread_name_prefix="activity") as threads:
         shared, own = workers(settings, client, engine, sessions, threads, grace)
         async with own, shared:
             logger.info("worker %s is at work", sessions.owner)
@@ -111,7 +114,7 @@ def workers(
         activity_executor=threads,
         max_cached_workflows=CACHED_WORKFLOWS,
         sticky_queue_schedule_to_start_timeout=STICKY,
-        max_concurrent_activities=THREADS // 3,
+        max_concurrent_activities=SHARED_THREADS,
         graceful_shutdown_timeout=grace,
         max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
         default_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
@@ -121,12 +124,17 @@ def workers(
         task_queue=sessions.task_queue,
         activities=[sessions.send, sessions.probe, sessions.close_session],
         activity_executor=threads,
-        max_concurrent_activities=THREADS - THREADS // 3,
+        max_concurrent_activities=session_threads(settings),
         graceful_shutdown_timeout=grace,
         max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
         default_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
     )
     return shared, own
+
+
+def session_threads(settings: Settings) -> int:
+    """How many activities of sessions may run here at a time."""
+    return max(SESSION_THREADS_MIN, SESSION_THREADS_PER_HOST * len(settings.urls_by_host()))
 
 
 def session_activities(settings: Settings, engine: Engine, metrics: WorkerMetrics) -> SessionActivities:
@@ -152,13 +160,13 @@ def session_limits(settings: Settings) -> SessionLimits:
 
 
 def addresses(settings: Settings) -> Callable[[str], Address]:
-    """Where each host is: SYNC_OLDHOST_URL is SYNC_HOST's address."""
-    address = parse_address(settings.need_oldhost_url())
+    """Where each host is: SYNC_OLDHOST_URL is SYNC_HOST's address, SYNC_OLDHOST_URLS the others'."""
+    by_host = {host: parse_address(url) for host, url in settings.urls_by_host().items()}
 
     def address_of(host: str) -> Address:
-        if host != settings.host:
-            raise SettingsError(f"no address is set for host {host!r}; this worker serves {settings.host!r}")
-        return address
+        if host not in by_host:
+            raise SettingsError(f"no address is set for host {host!r}; this worker serves {', '.join(by_host)}")
+        return by_host[host]
 
     return address_of
 

@@ -81,12 +81,22 @@ class Settings(BaseSettings):
         default=300.0, gt=0, le=86_400, description="How often an idle writer compares nonces with OldHost"
     )
 
+    oldhost_urls: Annotated[dict[str, str], NoDecode] = Field(
+        default_factory=dict,
+        repr=False,
+        description="More hosts that worker, relay and migrate serve: name=url, name=url",
+    )
     api_tokens: Annotated[tuple[ApiToken, ...], NoDecode] = Field(
         default=(), repr=False, description="name:role:sha256hex, comma-separated; roles app, viewer, ops"
     )
     api_bind: str = Field(default="127.0.0.1:8000", description="Where the API listens, address:port")
     metrics_bind: str | None = Field(default=None, description="Where relay and worker serve /metrics, address:port")
     alert_webhook_url: str | None = Field(default=None, repr=False, description="Alerts are posted here as JSON")
+
+    @field_validator("oldhost_urls", mode="before")
+    @classmethod
+    def parse_hosts(cls, value: Any) -> Any:
+        return parse_oldhost_urls(value) if isinstance(value, str) else value
 
     @field_validator("api_tokens", mode="before")
     @classmethod
@@ -151,10 +161,20 @@ class Settings(BaseSettings):
             raise SettingsError("SYNC_OLDHOST_URL is not set: http://address:port")
         return self.oldhost_url
 
+    def urls_by_host(self) -> dict[str, str]:
+        """Each host that this deployment serves, with its address; SettingsError when there is none."""
+        own = {self.host: self.oldhost_url} if self.oldhost_url is not None else {}
+        return {**own, **self.oldhost_urls} or {self.host: self.need_oldhost_url()}
+
+    def hosts(self) -> tuple[str, ...]:
+        """SYNC_HOST first, then the others that are served."""
+        return tuple(dict.fromkeys((self.host, *self.oldhost_urls)))
+
     def to_environment(self) -> dict[str, str]:
         """The same settings as environment variables, for the roles that `up` starts; holds secrets."""
         values = {name: getattr(self, name) for name in type(self).model_fields}
         values["api_tokens"] = ",".join(f"{each.name}:{each.role}:{each.sha256_hex}" for each in self.api_tokens)
+        values["oldhost_urls"] = ",".join(f"{host}={url}" for host, url in self.oldhost_urls.items())
         return {f"SYNC_{name.upper()}": str(value) for name, value in values.items() if value not in (None, "")}
 
 
@@ -170,6 +190,19 @@ def _told(detail: Any) -> str:
     message = str(detail["msg"]).removeprefix("Value error, ")
     name = "_".join(str(part) for part in detail["loc"]).upper()
     return f"SYNC_{name}: {message}" if name else message
+
+
+def parse_oldhost_urls(text: str) -> dict[str, str]:
+    """`name=url, …` by name; ValueError says which one is wrong."""
+    urls: dict[str, str] = {}
+    for number, entry in enumerate((each.strip() for each in text.split(",") if each.strip()), start=1):
+        name, _, url = entry.partition("=")
+        if not _TOKEN_NAME.fullmatch(name) or not re.match(r"^http://[^/\s]+", url):
+            raise ValueError(f"host {number} must be name=http://address:port")
+        if name in urls:
+            raise ValueError(f"host {name!r} is there twice")
+        urls[name] = url
+    return urls
 
 
 def parse_api_tokens(text: str) -> tuple[ApiToken, ...]:

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,7 +62,7 @@ def migrate() -> None:
     from oldhost_sync.store.migrating import migrate as upgrade
 
     config = settings()
-    revision = upgrade(config.need_database_url(), (config.host,))
+    revision = upgrade(config.need_database_url(), config.hosts())
     console().print(f"The schema is at revision {revision}.")
 
 
@@ -101,7 +102,7 @@ def up(
 
 
 async def _relay(config: Settings) -> None:
-    """Put the relay together and let it run until SIGTERM or SIGINT."""
+    """Put the relays together, one for each host, and let them run until SIGTERM or SIGINT."""
     from prometheus_client import CollectorRegistry
 
     from oldhost_sync.relay import Relay
@@ -116,8 +117,11 @@ async def _relay(config: Settings) -> None:
     engine = create_engine(config.need_database_url(), pool_size=4)
     owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
-        signalling = _Signalling(config)
-        await Relay(engine, signalling.signal, config.host, owner=owner, metrics=RelayMetrics(registry)).run(stop)
+        signalling, metrics = _Signalling(config), RelayMetrics(registry)
+        async with asyncio.TaskGroup() as relays:
+            for host in config.hosts():
+                relay = Relay(engine, partial(signalling.signal, host), host, owner=owner, metrics=metrics)
+                relays.create_task(relay.run(stop))
     finally:
         engine.dispose()
         stop_metrics()
@@ -130,11 +134,11 @@ class _Signalling:
         self._config = config
         self._client: Client | None = None
 
-    async def signal(self, refs: list[ChangeRef]) -> None:
+    async def signal(self, host: str, refs: list[ChangeRef]) -> None:
         from oldhost_sync import temporal
 
         self._client = self._client or await temporal.connect()
-        await temporal.signal_enqueue(self._client, self._config.host, temporal.writer_policy(self._config), refs)
+        await temporal.signal_enqueue(self._client, host, temporal.writer_policy(self._config), refs)
 
 
 def _log_to_stderr() -> None:

@@ -79,7 +79,10 @@ def test_what_is_missing_is_named() -> None:
 
 def test_settings_reach_other_processes_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load_settings(
-        database_url="mysql+pymysql://me:pass@db/x", ban_seconds=18.5, api_tokens=(ApiToken("shop", "app", DIGEST),)
+        database_url="mysql+pymysql://me:pass@db/x",
+        ban_seconds=18.5,
+        api_tokens=(ApiToken("shop", "app", DIGEST),),
+        oldhost_urls={"north": "http://b:2"},
     )
     for name, value in settings.to_environment().items():
         monkeypatch.setenv(name, value)
@@ -98,3 +101,15 @@ def test_a_bind_is_address_and_port(text: str, address: tuple[str, int]) -> None
 def test_what_is_no_bind_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="address:port"):
         bind_address(text)
+
+
+def test_more_hosts_are_served_beside_the_own_one() -> None:
+    settings = load_settings(oldhost_url="http://a:1", oldhost_urls="north=http://b:2, south=http://c:3")
+    assert settings.urls_by_host() == {"oldhost": "http://a:1", "north": "http://b:2", "south": "http://c:3"}
+    assert settings.hosts() == ("oldhost", "north", "south")
+
+
+@pytest.mark.parametrize("text", ["north", "north=b:2", "=http://b:2", "north=http://b:2,north=http://c:3"])
+def test_a_host_without_name_or_address_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="SYNC_OLDHOST_URLS: host"):
+        load_settings(oldhost_urls=text)
