@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench import burst, busy, emergency, kill, machine_cost, peak, session_rate, waiting
+from bench import burst, busy, emergency, hosts, kill, machine_cost, peak, session_rate, waiting
 from bench.result import Result
 from bench.stage import Stage
 
@@ -17,4 +17,5 @@ MEASUREMENTS: dict[str, Callable[[Stage], Result]] = {
     "kill": kill.measure,
     "peak": peak.measure,
     "waiting": waiting.measure,
+    "hosts": hosts.measure,
 }

@@ -1,0 +1,177 @@
+"""Many hosts on one machine: so many writers, so many OldHosts at 400 ms, one worker process, one database, one Temporal.
+
+Each host has a backlog that outlasts the window. What a host costs in CPU and memory, and from how many hosts on this
+machine no longer keeps them all busy, is what docs/scaling.md calculates from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from temporalio.client import Client
+
+from bench.deployment import COMMANDS, Deployment
+from bench.processes import CpuMeter, resident_mib
+from bench.result import Picture, Result, Series, median
+from bench.stage import ROOT, SimulatedHost, Stage
+from bench.statements import Served, served
+from bench.workload import backlog, put_into_outbox
+from oldhost_sync.stack.processes import Child
+from oldhost_sync.temporal import start_writer, writer_handle, writer_policy
+
+LATENCY_MS = 400
+COMMANDS["hosts worker"] = [sys.executable, "-m", "bench.hosts_worker"]
+_IDLE_SECONDS = 8
+
+
+@dataclass(slots=True)
+class Crowd:
+    """What a number of hosts showed in a window of `seconds`."""
+
+    hosts: int
+    seconds: float
+    busy: list[float]
+    operations: int
+    cpu: dict[str, float]
+    mib: dict[str, float]
+    spent: Served
+
+
+def measure(stage: Stage) -> Result:
+    numbers = (1, 10) if stage.quick else (1, 10, 25, 50)
+    seconds = 8 if stage.quick else 15
+    result = Result(
+        "hosts",
+        "Many hosts on one machine",
+        conditions=[
+            f"OldHosts at {LATENCY_MS} ms (all simulators in one process), a backlog for each, window of {seconds} s",
+            "one worker process for all hosts (bench/hosts_worker.py), no relay, one Temporal dev server, one MariaDB",
+        ],
+    )
+    crowds = [_crowd(stage, number, seconds) for number in numbers]
+    result.table(
+        "",
+        (
+            "hosts",
+            "busy, median %",
+            "busy, least %",
+            "operations/s",
+            "CPU worker, cores",
+            "CPU Temporal",
+            "CPU MariaDB",
+            "CPU simulators",
+            "ms CPU per operation",
+            "worker MiB",
+            "Temporal MiB",
+            "commits/s",
+        ),
+        [
+            (
+                each.hosts,
+                100 * median(each.busy),
+                100 * min(each.busy),
+                each.operations / each.seconds,
+                each.cpu["hosts worker"] / each.seconds,
+                each.cpu["temporal"] / each.seconds,
+                each.cpu["mariadb"] / each.seconds,
+                each.cpu["simulators"] / each.seconds,
+                1000 * sum(value for name, value in each.cpu.items() if name != "simulators") / max(1, each.operations),
+                each.mib["hosts worker"],
+                each.mib["temporal"],
+                each.spent.commits / each.seconds,
+            )
+            for each in crowds
+        ],
+    )
+    first, last = crowds[0], crowds[-1]
+    per_host = (last.mib["hosts worker"] - first.mib["hosts worker"]) / (last.hosts - first.hosts)
+    result.notes.append(f"A further host takes {per_host:.1f} MiB of the worker's memory.")
+    relay, database = _idle_relay(stage)
+    result.notes.append(
+        f"An idle relay takes {1000 * relay:.1f} ms of CPU a second and {1000 * database:.1f} ms of MariaDB's."
+    )
+    result.pictures.append(
+        Picture(
+            "hosts",
+            "Many hosts on one machine",
+            "hosts",
+            "OldHosts busy, %",
+            [
+                Series("median", [(float(each.hosts), 100 * median(each.busy)) for each in crowds]),
+                Series("least", [(float(each.hosts), 100 * min(each.busy)) for each in crowds]),
+            ],
+        )
+    )
+    return result
+
+
+def _crowd(stage: Stage, number: int, seconds: float) -> Crowd:
+    with ExitStack() as ends:
+        simulators, child = _simulators(stage, number)
+        ends.callback(child.stop)
+        hosts = [stage.name("many-") for _ in simulators]
+        deployment = ends.enter_context(Deployment(stage, simulators[0], host=hosts[0]))
+        for host in hosts:
+            put_into_outbox(deployment.engine, host, backlog(round(2.5 * (seconds + 40))), relayed=True)
+        os.environ["BENCH_HOSTS"] = json.dumps(dict(zip(hosts, (each.url for each in simulators), strict=True)))
+        deployment.start("hosts worker")
+        deployment.children["simulators"] = child
+        ends.callback(lambda: deployment.ask(lambda client: _end(client, hosts)))
+        deployment.ask(lambda client: _begin(client, deployment, hosts))
+        deployment.wait_for("all hosts at work", lambda: all(each.stats()["applied"] >= 2 for each in simulators), 90)
+        return _watch(deployment, simulators, seconds)
+
+
+def _watch(deployment: Deployment, simulators: list[SimulatedHost], seconds: float) -> Crowd:
+    before, meter = served(deployment.engine), CpuMeter(deployment.pids())
+    applied = sum(each.stats()["applied"] for each in simulators)
+    for each in simulators:
+        each.reset()
+    began = time.monotonic()
+    time.sleep(seconds)
+    stats = [each.stats() for each in simulators]
+    passed = time.monotonic() - began
+    return Crowd(
+        hosts=len(simulators),
+        seconds=passed,
+        busy=[each["busy_share"] for each in stats],
+        operations=int(sum(each["applied"] for each in stats) - applied),
+        cpu=meter.read(),
+        mib={name: resident_mib(pid) for name, pid in deployment.pids().items()},
+        spent=served(deployment.engine).since(before),
+    )
+
+
+def _simulators(stage: Stage, number: int) -> tuple[list[SimulatedHost], Child]:
+    name = stage.name("simulators")
+    command = [sys.executable, "-m", "bench.many_simulators", str(number), str(LATENCY_MS)]
+    child = Child(name, command, stage.folder / f"{name}.log", folder=ROOT)
+    child.start()
+    child.wait_until(lambda: child.said().endswith("\n"), 60)
+    return [SimulatedHost(child, url, admin) for url, admin in json.loads(child.said().splitlines()[0])], child
+
+
+def _idle_relay(stage: Stage) -> tuple[float, float]:
+    """CPU seconds a second of a relay with nothing to do, and of the database for it."""
+    with stage.simulator(LATENCY_MS) as simulator, Deployment(stage, simulator) as deployment:
+        deployment.start("relay")
+        time.sleep(3)
+        meter = CpuMeter(deployment.pids())
+        time.sleep(_IDLE_SECONDS)
+        cost = meter.read()
+    return cost["relay"] / _IDLE_SECONDS, cost["mariadb"] / _IDLE_SECONDS
+
+
+async def _begin(client: Client, deployment: Deployment, hosts: list[str]) -> None:
+    policy = writer_policy(deployment.settings)
+    await asyncio.gather(*(start_writer(client, host, policy) for host in hosts))
+
+
+async def _end(client: Client, hosts: list[str]) -> None:
+    await asyncio.gather(*(writer_handle(client, host).terminate("measured") for host in hosts[1:]))
