@@ -1,0 +1,289 @@
+"""Every command against the running product: what it prints, what it changes, how it ends when something is away."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oldhost_sync.demo.facts import Admin
+from oldhost_sync.stack.servers import Stack
+from tests.integration.cli.conftest import Command, Said
+
+pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes]
+
+DEADLINE_SECONDS = 20.0
+
+
+def until(look: Callable[[], Any], what: str) -> Any:
+    """Look until it is so; the commands themselves take their time, so this is no busy loop."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"never: {what}"
+        threading.Event().wait(0.05)
+    return found
+
+
+def submitted(command: Command, entity: str, event: str, payload: dict[str, Any], key: str) -> Said:
+    return command("submit", "--entity", entity, "--event", event, "--payload", json.dumps(payload), "--key", key)
+
+
+def fate(command: Command, key: str) -> dict[str, Any]:
+    found: dict[str, Any] = command("change", "show", key, "--json").json
+    return found
+
+
+def ended(command: Command, key: str, state: str) -> dict[str, Any]:
+    found: dict[str, Any] = until(
+        lambda: seen if (seen := fate(command, key))["state"] == state else None, f"{key} is {state}"
+    )
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------- looking
+
+
+def test_status_shows_the_writer_and_the_books(command: Command) -> None:
+    shown = command("status")
+    assert (shown.code, shown.err) == (0, "")
+    for word in ("EMERGENCY", "breaker", "next nonce", "accepted", "balance"):
+        assert word in shown.out
+    as_json = command("status", "--json").json
+    assert as_json["writer"]["breaker"]["state"] == "CLOSED"
+    assert as_json["books"]["balance"] is True
+
+
+def test_status_without_temporal_still_shows_the_books(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
+    shown = command("status")
+    assert shown.code == 1
+    assert "balance" in shown.out
+    assert "Temporal can't be reached" in shown.err
+
+
+def test_status_without_the_database_still_shows_the_writer(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SYNC_DATABASE_URL", "mysql+pymysql://u:p@127.0.0.1:1/d")
+    shown = command("status")
+    assert shown.code == 1
+    assert "breaker" in shown.out
+    assert "the database can't be reached" in shown.err
+
+
+def test_a_writer_that_was_never_started_is_told_with_how_to_start_it(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SYNC_HOST", "nobody")
+    shown = command("pause", "--reason", "x")
+    assert shown.code == 1
+    assert "'nobody' is not running" in shown.err
+    assert "starter.py" in shown.err
+
+
+def test_a_database_without_tables_is_told_to_be_migrated(
+    command: Command, monkeypatch: pytest.MonkeyPatch, stack: Stack
+) -> None:
+    assert stack._mariadb is not None
+    monkeypatch.setenv("SYNC_DATABASE_URL", stack._mariadb.create_database("empty").app)
+    shown = command("alerts")
+    assert shown.code == 1
+    assert "oldhost-sync migrate" in shown.err
+
+
+def test_migrate_says_the_revision(command: Command, monkeypatch: pytest.MonkeyPatch, stack: Stack) -> None:
+    monkeypatch.setenv("SYNC_DATABASE_URL", stack.addresses.migration_url)
+    shown = command("migrate")
+    assert (shown.code, shown.err) == (0, "")
+    assert "revision" in shown.out
+
+
+def test_a_stack_in_this_folder_is_found(command: Command, monkeypatch: pytest.MonkeyPatch, stack: Stack) -> None:
+    environment = stack.role_environment()
+    stack.folder.write_environment(
+        {name: value for name, value in environment.items() if name.startswith(("SYNC_", "TEMPORAL_"))}
+    )
+    for name in [name for name in environment if name.startswith(("SYNC_", "TEMPORAL_"))]:
+        monkeypatch.setenv(name, "")  # so that what is adopted is taken back after the test
+        monkeypatch.delenv(name)
+    Path("var").mkdir()
+    Path("var", "up.env").symlink_to(stack.folder.path / "up.env")
+    assert command("status").code == 0
+
+
+# ----------------------------------------------------------------------------------------------------------- one change
+
+
+def test_a_submitted_change_can_be_followed_to_its_fate(command: Command) -> None:
+    said = submitted(command, "U-1", "door_code_changed", {"code": "1"}, "one")
+    assert said.code == 0
+    assert "oldhost-sync change show one" in said.out
+    found = ended(command, "one", "APPLIED")
+    assert found["nonce"] is not None
+    shown = command("change", "show", "one").out
+    for step in ("accepted", "relayed", "sent", "answered"):
+        assert step in shown
+
+
+def test_submitting_again_under_the_same_key_gives_the_first_answer(command: Command) -> None:
+    first = submitted(command, "U-2", "door_code_changed", {"code": "1"}, "again")
+    again = submitted(command, "U-2", "door_code_changed", {"code": "1"}, "again")
+    assert again.code == 0
+    assert "as before" in again.out
+    other = submitted(command, "U-2", "door_code_changed", {"code": "2"}, "again")
+    assert other.code == 1
+    assert "used for another change" in other.err
+    assert first.out.splitlines()[0].split()[-1] in again.out
+
+
+def test_a_bad_change_is_refused_with_its_reason(command: Command) -> None:
+    said = command("submit", "--entity", "U-1", "--event", "e", "--payload", "[]")
+    assert said.code == 1
+    assert "payload must be a JSON object" in said.err
+
+
+def test_a_change_nobody_knows_is_told(command: Command) -> None:
+    said = command("change", "show", "nowhere")
+    assert said.code == 1
+    assert "no change of host 'oldhost' has the key 'nowhere'" in said.err
+
+
+def test_find_says_where_an_entitys_changes_are(command: Command) -> None:
+    submitted(command, "booking/B-1", "booking_created", {"nights": 2}, "booking")
+    submitted(command, "U-3", "unit_status_changed", {"status": "Dirty"}, "waits")
+    ended(command, "booking", "APPLIED")
+    assert command("find", "booking/B-1", "--json").json["changes"][0]["outcome"] == "APPLIED"
+    found = until(
+        lambda: seen if (seen := command("find", "U-3", "--json").json)["writer"]["changes"] else None, "at the writer"
+    )
+    assert found["writer"]["changes"][0]["place"] == "debounced"
+    assert "debounced" in command("find", "U-3").out
+    assert command("find", "B-1", "--type", "booking").code == 0
+    unknown = command("find", "U-999")
+    assert unknown.code == 1
+    assert "nothing is known of unit/U-999" in unknown.err
+
+
+# --------------------------------------------------------------------------------------------------------------- a file
+
+
+def lines(count: int, prefix: str) -> list[str]:
+    return [
+        json.dumps(
+            {"entity_type": "unit", "entity_id": f"{prefix}-{n}", "event_type": "checked_in", "payload": {"n": n}}
+        )
+        for n in range(count)
+    ]
+
+
+def test_a_file_is_submitted_and_a_repeated_run_is_harmless(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "changes.jsonl"
+    file.write_text("\n".join(lines(20, "F")))
+    first = command("submit", str(file), "--json")
+    assert first.code == 0
+    assert first.json == {"lines": 20, "recorded": 20, "recorded_before": 0, "refused": []}
+    assert command("submit", str(file), "--json").json["recorded_before"] == 20
+
+
+def test_a_file_with_a_bad_line_records_nothing_and_names_the_line(command: Command, tmp_path: Path) -> None:
+    file, refused = tmp_path / "changes.jsonl", tmp_path / "refused.jsonl"
+    file.write_text("\n".join([*lines(2, "G"), "{", *lines(1, "H")]))
+    said = command("submit", str(file), "--refused-to", str(refused))
+    assert said.code == 1
+    assert "Nothing was recorded" in said.out
+    assert any(line.split()[:1] == ["3"] for line in said.out.splitlines())
+    assert refused.read_text() == "{\n"
+    assert command("find", "G-0").code == 1
+
+
+def test_the_valid_lines_of_a_file_are_recorded_when_asked_for(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "changes.jsonl"
+    file.write_text("\n".join([*lines(2, "I"), "{"]))
+    said = command("submit", str(file), "--valid-only", "--json")
+    assert said.code == 1
+    assert said.json["recorded"] == 2
+    assert [refusal["line"] for refusal in said.json["refused"]] == [3]
+
+
+def test_a_key_that_belongs_to_another_change_is_found_before_anything_is_recorded(
+    command: Command, tmp_path: Path
+) -> None:
+    submitted(command, "U-4", "door_code_changed", {"code": "1"}, "taken")
+    taken = {"entity_type": "unit", "entity_id": "U-4", "event_type": "door_code_changed", "payload": {"code": "2"}}
+    file = tmp_path / "changes.jsonl"
+    file.write_text("\n".join([*lines(1, "J"), json.dumps(taken | {"idempotency_key": "taken"})]))
+    said = command("submit", str(file), "--json")
+    assert said.code == 1
+    assert said.json["recorded"] == 0
+    assert said.json["refused"][0]["line"] == 2
+
+
+def test_a_file_can_be_checked_without_recording(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "changes.jsonl"
+    file.write_text("\n".join(lines(1, "K")))
+    assert "Checked: 1 lines, 0 recorded" in command("submit", str(file), "--check").out
+    assert command("find", "K-0").code == 1
+
+
+# ----------------------------------------------------------------------------------------------------------- operating
+
+
+def test_a_pause_is_shown_refused_twice_and_ended(command: Command) -> None:
+    assert command("pause", "--reason", "quiet please", "--operator", "anna").code == 0
+    assert "paused by anna: quiet please" in command("status").out
+    again = command("pause", "--reason", "x")
+    assert again.code == 1
+    assert "already paused by anna" in again.err
+    assert command("resume", "--reason", "done").code == 0
+    assert command("resume", "--reason", "done").code == 1
+
+
+def test_a_flush_sends_what_the_debounce_holds(command: Command) -> None:
+    submitted(command, "U-5", "unit_status_changed", {"status": "Clean"}, "flushed")
+    until(lambda: command("find", "U-5", "--json").json["writer"]["changes"], "at the writer")
+    assert "1 keys will be sent now" in command("flush", "U-5", "--reason", "the owner waits").out
+    ended(command, "flushed", "APPLIED")
+
+
+def test_there_is_nothing_to_resolve_without_a_halt(command: Command) -> None:
+    said = command("resolve", "adopt", "--reason", "x")
+    assert said.code == 1
+    assert "nothing to resolve" in said.err
+    assert command("resolve", "guess", "--reason", "x").code == 2
+
+
+def test_a_dead_letter_is_listed_alerted_retried_and_discarded(command: Command, admin: Admin) -> None:
+    admin.act("/faults", {"name": "reject", "rule": {"field": "payload.code", "equals": "bad"}})
+    for key in ("retried", "discarded"):
+        submitted(command, f"U-{key}", "door_code_changed", {"code": "bad"}, key)
+        ended(command, key, "DEAD")
+    letters = {
+        letter["idempotency_key"]: letter["change_id"] for letter in command("dead-letters", "list", "--json").json
+    }
+    assert set(letters) == {"retried", "discarded"}
+    assert "door_code_changed" in command("dead-letters", "list").out
+    assert until(lambda: "dead-letter" in command("alerts").out, "alerted")
+    assert command("dead-letters", "discard", str(letters["discarded"]), "--reason", "gone").code == 0
+    admin.act("/faults", {"name": "reject", "next": 0})
+    assert command("dead-letters", "retry", str(letters["retried"]), "--reason", "mended").code == 0
+    ended(command, "retried", "APPLIED")
+    ended(command, "discarded", "DISCARDED")
+    assert "No dead letters" in command("dead-letters", "list").out
+    assert command("dead-letters", "retry", "999999", "--reason", "x").code == 1
+
+
+def test_a_rule_is_set_and_holds_from_the_next_change_on(command: Command) -> None:
+    assert command("rules", "list", "--json").json["rate_changed"] == "LWW"
+    assert command("rules", "set", "pool_closed", "emergency").code == 0
+    assert command("rules", "list", "--json").json["pool_closed"] == "EMERGENCY"
+    submitted(command, "U-6", "pool_closed", {}, "pool")
+    assert fate(command, "pool")["priority_class"] == "EMERGENCY"
+    assert command("rules", "set", "no good", "LWW").code == 2
+
+
+def test_alerts_are_listed_closed_ones_too(command: Command) -> None:
+    assert command("alerts").code == 0
+    assert isinstance(command("alerts", "--all", "--json").json, list)
