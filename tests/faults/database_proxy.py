@@ -18,6 +18,7 @@ from typing import Self
 
 COM_QUERY = 0x03
 WAIT_SECONDS_MAX = 60.0
+LOOK_AGAIN_SECONDS = 0.02
 
 
 class Action(Enum):
@@ -149,7 +150,7 @@ class _Carrier:
                 if trap.action is Action.CUT_BEFORE:
                     return
                 if trap.action is Action.HOLD_STATEMENT:
-                    trap.released.wait()
+                    self._hold(trap)
                 else:
                     self._answer_to = trap
             self._server.sendall(packet)
@@ -161,8 +162,15 @@ class _Carrier:
                 trap.carried_out.set()
                 if trap.action is Action.CUT_AFTER:
                     return
-                trap.released.wait()
+                self._hold(trap)
             self._client.sendall(received)
+
+    def _hold(self, trap: Trap) -> None:
+        """Until released. A client that dies meanwhile is gone for the server too, as without a proxy."""
+        while not trap.released.wait(LOOK_AGAIN_SECONDS):
+            with contextlib.suppress(BlockingIOError):
+                if not self._client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                    raise EOFError
 
     def _spring(self, packet: bytes) -> Trap | None:
         if len(packet) < 6 or packet[3] != 0 or packet[4] != COM_QUERY:
