@@ -1,12 +1,19 @@
-"""The writer under test in Temporal's time-skipping server: 15-minute bans in milliseconds."""
+"""A time-skipping server for each test: 15-minute bans in milliseconds.
+
+Each has its own, for time is shared by all that a server runs, and stands still for ever beside a workflow that was
+terminated in the middle of an activity.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,75 +21,145 @@ from temporalio.client import WorkflowHandle
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
+from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.temporal import DATA_CONVERTER
-from tests.workflows.world import SESSION_QUEUE, World
+from tests.workflows.world import World
 from workflows import messages
 from workflows.sync_writer import SyncWriterWorkflow
 
 LWW, TXN, EMERGENCY = "LWW", "TXN", "EMERGENCY"
+DEADLINE_SECONDS = 20  # of real time, for anything that a test waits for
 
 
 @dataclass
 class Writer:
-    """A running writer and its world. `at(...)` builds refs accepted now."""
+    """A running writer and its world."""
 
     env: WorkflowEnvironment
     world: World
     handle: WorkflowHandle[Any, Any]
 
-    async def enqueue(self, *changes: tuple[int, str, str]) -> None:
-        """(change id, class, unit id), accepted at the present virtual time; unit status changes."""
-        now_ms = await self.world.now_ms()
-        refs: list[Any] = [[one, cls, "unit", unit, f"{cls.lower()}_event", now_ms] for one, cls, unit in changes]
-        for ref in refs:
-            self.world.known[ref[0]] = ref
-        await self.handle.signal("enqueue", messages.EnqueueBatch(refs))
+    async def take(self, cls: str, unit: str, payload: str = "") -> int:
+        """Accept a change now and signal it; returns its id."""
+        ref = await self.world.accept(cls, unit, payload)
+        await self.deliver(ref)
+        return ref.change_id
+
+    async def deliver(self, *refs: ChangeRef) -> None:
+        batch = messages.EnqueueBatch([messages.to_wire(ref) for ref in refs])
+        await self.handle.signal("enqueue", batch)
 
     async def status(self) -> dict[str, Any]:
-        return await self.handle.query("status")
+        status: dict[str, Any] = await self.handle.query("status")
+        return status
 
     async def skip(self, seconds: float) -> None:
+        """Let virtual time pass."""
         await self.env.sleep(seconds)
 
-    async def until(self, is_so: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
-        """Wait (real time, virtual time stands still) until the writer's status says so."""
-        async with asyncio.timeout(20):
-            while True:
-                status = await self.status()
-                if is_so(status):
-                    return status
-                await asyncio.sleep(0.01)
-        raise AssertionError(what)
+    async def until(self, is_so: Callable[[], object]) -> None:
+        """Wait, while virtual time stands still, until the world looks so."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while not is_so():
+                await asyncio.sleep(0.005)
+
+    async def until_status(self, is_so: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """The same of the writer's status. Seldom asked: the server loses tasks when queries hail down on it."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while not is_so(status := await self.status()):
+                await asyncio.sleep(0.2)
+        return status
+
+    async def until_state(self, state: str) -> dict[str, Any]:
+        return await self.until_status(lambda status: status["state"] == state)
+
+    async def until_quiet(self) -> dict[str, Any]:
+        """Until every change has its fate, but for those held, and the writer knows it."""
+        books = self.world.books
+        await self.until(lambda: all(books.dead_of(change.ref.entity) for change in books.outstanding()))
+        return await self.until_status(lambda status: not status["waiting"] and not status["in_flight"])
 
     async def operate(self, update: str, **fields: Any) -> Any:
         request = messages.OperatorRequest(operator="ana", reason="test", **fields)
         return await self.handle.execute_update(update, request)
 
 
-@asynccontextmanager
-async def running_writer(
-    policy: WriterPolicy | None = None, outstanding: Sequence[list[Any]] = (), **world: Any
-) -> AsyncIterator[Writer]:
-    async with await WorkflowEnvironment.start_time_skipping(
-        data_converter=DATA_CONVERTER, test_server_existing_path=shutil.which("temporal-test-server")
-    ) as env:
-        the_world = World(env, outstanding=list(outstanding), **world)
-        shared = Worker(
-            env.client, task_queue=messages.TASK_QUEUE, workflows=[SyncWriterWorkflow], activities=the_world.activities
+class Stage:
+    """The server, and the loop that the test runs on."""
+
+    def __init__(self, runner: asyncio.Runner, env: WorkflowEnvironment) -> None:
+        self.runner = runner
+        self.env = env
+
+    @asynccontextmanager
+    async def writer(self, policy: WriterPolicy | None = None, **world: Any) -> AsyncIterator[Writer]:
+        """A writer in a new world, started, and ended at the end."""
+        async with self.idle_writer(policy, **world) as writer, self.workers(writer.world):
+            yield writer
+
+    @asynccontextmanager
+    async def idle_writer(self, policy: WriterPolicy | None = None, **world: Any) -> AsyncIterator[Writer]:
+        """A writer without a worker; the test brings `workers`."""
+        the_world = World(self.env, **world)
+        writer = Writer(self.env, the_world, await self.start(the_world, policy))
+        try:
+            yield writer
+        finally:
+            await writer.handle.terminate()
+
+    async def start(self, world: World, policy: WriterPolicy | None = None) -> WorkflowHandle[Any, Any]:
+        return await self.env.client.start_workflow(
+            messages.WORKFLOW_TYPE,
+            messages.WriterInput(world.host, policy or WriterPolicy()),
+            id=messages.workflow_id(world.host),
+            task_queue=messages.TASK_QUEUE,
         )
-        session = Worker(env.client, task_queue=SESSION_QUEUE, activities=the_world.session_activities)
+
+    @asynccontextmanager
+    async def workers(self, world: World, *, cache: int = 100) -> AsyncIterator[None]:
+        """`cache` 0: every task replays the whole history, as after a restart (and none waits for a worker that is gone)."""
+        client = self.env.client
+        shared = Worker(
+            client,
+            task_queue=messages.TASK_QUEUE,
+            workflows=[SyncWriterWorkflow],
+            activities=world.activities,
+            max_cached_workflows=cache,
+        )
+        session = Worker(client, task_queue=world.session_queue, activities=world.session_activities)
         async with shared, session:
-            handle = await env.client.start_workflow(
-                messages.WORKFLOW_TYPE,
-                messages.WriterInput("oldhost", policy or WriterPolicy()),
-                id=messages.workflow_id("oldhost"),
-                task_queue=messages.TASK_QUEUE,
-            )
-            yield Writer(env, the_world, handle)
-            await handle.terminate()
+            yield
+
+
+def server_path() -> str | None:
+    """The test server's program: on PATH, or beside this interpreter; None lets the SDK fetch its own."""
+    name = "temporal-test-server"
+    beside = Path(sys.executable).parent / name
+    return shutil.which(name) or (str(beside) if beside.exists() else None)
+
+
+async def start_server() -> WorkflowEnvironment:
+    return await WorkflowEnvironment.start_time_skipping(
+        data_converter=DATA_CONVERTER, test_server_existing_path=server_path()
+    )
 
 
 @pytest.fixture
-def writer() -> Any:
-    return running_writer
+def stage() -> Iterator[Stage]:
+    with asyncio.Runner() as runner:
+        env = runner.run(start_server())
+        yield Stage(runner, env)
+        runner.run(env.shutdown())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """An async test runs on the stage's loop."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+    stage: Stage = pyfuncitem.funcargs["stage"]
+    stage.runner.run(pyfuncitem.obj(**arguments))
+    return True

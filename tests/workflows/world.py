@@ -1,64 +1,98 @@
-"""A world for the writer in virtual time: OldHost's rules, the ledger's and the database's, all in memory behind the real
-activity names. It keeps the journal of what OldHost applied and when, so that a test can state order and counts."""
+"""The writer's world in virtual time: `Books` behind the real names of the activities, on Temporal's time-skipping server.
+
+A test says how OldHost replies to which change (`replies`), what fails, and reads what was asked of the world in which order.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 
+from oldhost_sync.policy.changes import ChangeRef, EntityKey, Outcome
+from tests.workflows.books import Books, OldHost, Reply
 from workflows import messages
 
-SESSION_QUEUE = "session-of-the-test"
-
-
-@dataclass
-class Applied:
-    """One line of OldHost's journal."""
-
-    change_id: int
-    nonce: int
-    at_ms: int
-    epoch: int
+CLASS_OF = {
+    "unit_status_changed": "LWW",
+    "rate_changed": "LWW",
+    "guest_locked_out": "EMERGENCY",
+    "lock_emergency": "EMERGENCY",
+}
+EVENT_OF = {"LWW": "unit_status_changed", "EMERGENCY": "guest_locked_out", "TXN": "booking_created"}
+_numbers = count(1)
 
 
 @dataclass
 class World:
-    """`banned_until_ms` and all times are virtual. `rejects`: change ids that OldHost answers with 422."""
+    """`replies`: how the sends of a change go, one after the other, then well. `opening_fails`: so many times.
+
+    `lost_worker_epochs`: sessions whose queue nobody polls. `sends_without_report`: changes whose send does its work and
+    then ends without a word. `books_closed`: MariaDB is away.
+    """
 
     env: WorkflowEnvironment
-    ban_ms: int = 900_000
-    expected_nonce: int = 1
-    epoch: int = 0
-    banned_until_ms: int = 0
-    journal: list[Applied] = field(default_factory=list)
-    rejects: list[int] = field(default_factory=list)
-    ban_at_change: list[int] = field(default_factory=list)
-    lose_reply_of: list[int] = field(default_factory=list)
-    halt_with: str = ""
+    books: Books = field(default_factory=Books)
+    replies: dict[int, list[Reply]] = field(default_factory=dict)
+    opening_fails: int = 0
+    lost_worker_epochs: list[int] = field(default_factory=list)
+    sends_without_report: list[int] = field(default_factory=list)
+    probe_differs: bool = False
+    books_closed: bool = False
+    page_size: int = 2000
+    pages: list[messages.OutstandingPage] = field(default_factory=list)
     asked_at_ms: list[int] = field(default_factory=list)
+    answers: list[messages.SessionAnswer] = field(default_factory=list)
     batches: list[list[int]] = field(default_factory=list)
-    outstanding: list[messages.WireRef] = field(default_factory=list)
-    dead: dict[int, messages.WireRef] = field(default_factory=dict)
-    known: dict[int, messages.WireRef] = field(default_factory=dict)
     alerts: list[messages.Alert] = field(default_factory=list)
+    alerts_at_ms: list[int] = field(default_factory=list)
     decisions: list[messages.Decision] = field(default_factory=list)
     submissions: list[messages.Submission] = field(default_factory=list)
-    bound: list[int] = field(default_factory=list)
+    refused: list[messages.Recorded] = field(default_factory=list)
     closed_sessions: int = 0
-    sends: int = 0
+    probes: int = 0
+    by_key: dict[str, ChangeRef] = field(default_factory=dict)
     turn: asyncio.Condition = field(default_factory=asyncio.Condition)
-    next_change_id: int = 1_000_000
+    number: int = field(default_factory=lambda: next(_numbers))
+
+    @property
+    def host(self) -> str:
+        return f"host-{self.number}"
+
+    @property
+    def session_queue(self) -> str:
+        return f"session-of-{self.host}"
+
+    @property
+    def oldhost(self) -> OldHost:
+        return self.books.oldhost
+
+    @property
+    def applied_ids(self) -> list[int]:
+        """OldHost's journal as change ids."""
+        return [line.change.ref.change_id for line in self.oldhost.journal if line.change]
+
+    def outcome_of(self, change_id: int) -> Outcome | None:
+        return self.books.changes[change_id].outcome
+
+    def told(self, kind: str) -> list[messages.Alert]:
+        return [alert for alert in self.alerts if alert.kind == kind]
 
     async def now_ms(self) -> int:
         return round((await self.env.get_current_time()).timestamp() * 1000)
 
-    @property
-    def applied_ids(self) -> list[int]:
-        return [line.change_id for line in self.journal]
+    async def accept(self, cls: str, unit: str, payload: str = "") -> ChangeRef:
+        """A change in the outbox, relayed or about to be; every payload is its own unless given."""
+        number = len(self.books.changes) + 1
+        entity, now_ms = EntityKey("unit", unit), await self.now_ms()
+        ref = self.books.accept(cls, entity, EVENT_OF[cls], payload or f"payload {number}", now_ms)
+        self.books.changes[ref.change_id].relayed = True
+        return ref
 
     # ------------------------------------------------------------------------------------------------------ activities
 
@@ -66,75 +100,31 @@ class World:
     async def open_session(self, request: messages.OpenSession) -> messages.SessionAnswer:
         now_ms = await self.now_ms()
         self.asked_at_ms.append(now_ms)
-        if self.halt_with:
-            return messages.SessionAnswer("halt", reason="foreign write", message=self.halt_with)
-        if now_ms < self.banned_until_ms:
-            return messages.SessionAnswer("wait", wait_ms=self.banned_until_ms - now_ms, reason="ban")
-        self.epoch += 1
-        self.sends = 0
-        applied = {line.change_id: line.nonce for line in self.journal}
-        fates = [
-            messages.Fate(one, "APPLIED", applied[one]) if one in applied else messages.Fate(one, messages.WAITING)
-            for one in request.unsettled
-            if one not in self.bound
-        ]
-        return messages.SessionAnswer(
-            "open",
-            epoch=self.epoch,
-            task_queue=SESSION_QUEUE,
-            expected_nonce=self.expected_nonce,
-            fates=fates,
-            bound=[self.known[one] for one in self.bound],
-        )
+        if self.opening_fails:
+            self.opening_fails -= 1
+            raise ApplicationError("the database is away")
+        answer = self.books.open(request.unsettled, now_ms)
+        answer.task_queue = f"nobody-{self.host}" if answer.epoch in self.lost_worker_epochs else self.session_queue
+        self.answers.append(answer)
+        return answer
 
     @activity.defn
     async def send(self, batch: messages.SendBatch) -> messages.SendReport:
         async with self.turn:
-            await self.turn.wait_for(lambda: batch.epoch != self.epoch or batch.sequence == self.sends + 1)
-            self.sends += 1
-            report = await self._send(batch)
+            await self.turn.wait_for(
+                lambda: batch.epoch != self.books.epoch or batch.sequence == self.books.sequence + 1
+            )
+            self.batches.append(list(batch.change_ids))
+            report = self.books.send(batch, await self.now_ms(), self._reply_to)
             self.turn.notify_all()
-            return report
-
-    async def _send(self, batch: messages.SendBatch) -> messages.SendReport:
-        now_ms = await self.now_ms()
-        self.batches.append(list(batch.change_ids))
-        report = messages.SendReport(service_ms=400.0)
-        for change_id in batch.change_ids:
-            if batch.epoch != self.epoch or not report.session_open:
-                report.session_open = False
-                report.fates.append(messages.Fate(change_id, messages.WAITING))
-            elif change_id in self.ban_at_change or now_ms < self.banned_until_ms:
-                self._ban(change_id, now_ms, report)
-            elif change_id in self.rejects:
-                self.dead[change_id] = self.known.get(change_id, [])
-                self.expected_nonce += 1
-                report.fates.append(messages.Fate(change_id, "DEAD", self.expected_nonce - 1, "rejected"))
-            else:
-                self._apply(change_id, now_ms, batch.epoch, report)
+        if set(batch.change_ids) & set(self.sends_without_report):
+            self.sends_without_report.clear()
+            raise ApplicationError("the result got lost")
         return report
 
-    def _apply(self, change_id: int, now_ms: int, epoch: int, report: messages.SendReport) -> None:
-        if change_id in self.bound:
-            self.bound.remove(change_id)
-        self.journal.append(Applied(change_id, self.expected_nonce, now_ms, epoch))
-        self.expected_nonce += 1
-        if change_id in self.lose_reply_of:
-            self.lose_reply_of.remove(change_id)
-            report.session_open = False
-            report.fates.append(messages.Fate(change_id, messages.BOUND, self.expected_nonce - 1))
-        else:
-            report.fates.append(messages.Fate(change_id, "APPLIED", self.expected_nonce - 1))
-
-    def _ban(self, change_id: int, now_ms: int, report: messages.SendReport) -> None:
-        if change_id in self.ban_at_change:
-            self.ban_at_change.remove(change_id)
-            self.banned_until_ms = now_ms + self.ban_ms
-        if change_id not in self.bound:
-            self.bound.append(change_id)
-        report.banned_ms = self.banned_until_ms - now_ms
-        report.session_open = False
-        report.fates.append(messages.Fate(change_id, messages.BOUND))
+    def _reply_to(self, change_id: int) -> Reply:
+        replies = self.replies.get(change_id)
+        return replies.pop(0) if replies else Reply.APPLIED
 
     @activity.defn
     async def close_session(self, session: messages.SessionRef) -> None:
@@ -142,51 +132,57 @@ class World:
 
     @activity.defn
     async def probe(self, session: messages.SessionRef) -> messages.ProbeReport:
-        return messages.ProbeReport(expected_nonce=self.expected_nonce)
+        self.probes += 1
+        agrees = self.oldhost.expected == self.books.next_nonce
+        return messages.ProbeReport(session_open=agrees, expected_nonce=self.oldhost.expected)
 
     @activity.defn
     async def load_outstanding(self, page: messages.OutstandingPage) -> messages.Outstanding:
-        done = {*self.applied_ids, *self.dead}
-        refs = [ref for ref in self.outstanding if ref[0] > page.after_id and ref[0] not in done]
-        held: list[list[Any]] = [[ref[2], ref[3], [change_id]] for change_id, ref in self.dead.items() if ref]
-        cut = refs[: page.limit]
-        return messages.Outstanding(cut, held, cut[-1][0] if cut else 0, len(refs) > page.limit)
+        if self.books_closed:
+            raise ApplicationError("the database is away")
+        page.limit = min(page.limit, self.page_size)
+        self.pages.append(page)
+        return self.books.page(page)
 
     @activity.defn
     async def record_submissions(self, request: messages.Submissions) -> list[messages.Recorded]:
+        if self.books_closed:
+            raise ApplicationError("the database is away")
         return [await self._record(item) for item in request.items]
 
     async def _record(self, item: messages.Submission) -> messages.Recorded:
         self.submissions.append(item)
+        fields = ("entity_type", "entity_id", "event_type", "payload")
         change = item.change
-        if not isinstance(change, dict) or "entity_id" not in change:
-            return messages.Recorded(item.fallback_key, refused="not a change: entity_id is missing")
-        self.next_change_id += 1
-        ref = [
-            self.next_change_id,
-            change.get("class", "EMERGENCY"),
-            change["entity_type"],
-            change["entity_id"],
-            change["event_type"],
-            await self.now_ms(),
-        ]
-        return messages.Recorded(item.fallback_key, self.next_change_id, ref)
+        missing = [name for name in fields if name not in change] if isinstance(change, dict) else list(fields)
+        if missing:
+            return self._refuse(item, f"missing fields: {', '.join(missing)}")
+        cls = CLASS_OF.get(change["event_type"], "TXN")
+        if item.only_class and cls != item.only_class:
+            return self._refuse(item, f"{change['event_type']} is not {item.only_class}")
+        key = change.get("idempotency_key") or item.fallback_key
+        if key not in self.by_key:
+            entity, now_ms = EntityKey(change["entity_type"], change["entity_id"]), await self.now_ms()
+            self.by_key[key] = self.books.accept(cls, entity, change["event_type"], str(change["payload"]), now_ms)
+        recorded = self.books.changes[self.by_key[key].change_id]
+        recorded.relayed = True
+        processed = recorded.outcome is not None
+        ref = messages.to_wire(recorded.ref)
+        return messages.Recorded(key, recorded.ref.change_id, ref, processed=processed, nonce=recorded.nonce)
+
+    def _refuse(self, item: messages.Submission, why: str) -> messages.Recorded:
+        self.refused.append(messages.Recorded(item.fallback_key, refused=why))
+        return self.refused[-1]
 
     @activity.defn
     async def raise_alert(self, alert: messages.Alert) -> None:
         self.alerts.append(alert)
+        self.alerts_at_ms.append(await self.now_ms())
 
     @activity.defn
     async def record_decision(self, decision: messages.Decision) -> messages.Decided:
         self.decisions.append(decision)
-        if decision.action in ("retry", "discard"):
-            ref = self.dead.pop(decision.change_id or 0, None)
-            if ref is None:
-                return messages.Decided(refused=f"change {decision.change_id} is no dead letter")
-            return messages.Decided(ref if decision.action == "retry" else None, [ref[2], ref[3]], "done")
-        if decision.action == "resolve":
-            self.halt_with = ""
-        return messages.Decided(message="done")
+        return self.books.decide(decision)
 
     @property
     def activities(self) -> list[Any]:

@@ -1,0 +1,94 @@
+"""Records the histories that the replay tests play again: `python -m tests.replay.record`.
+
+Record anew only when the writer's behaviour was changed on purpose and under `workflow.patched` or with a new run; otherwise a
+failing replay says that running writers would be stopped by the new code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from temporalio.client import WorkflowUpdateFailedError
+
+from oldhost_sync.policy.writer_policy import WriterPolicy
+from tests.workflows.books import Reply
+from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage, Writer, start_server
+
+HISTORIES = Path(__file__).parent / "histories"
+
+
+async def answered(writer: Writer, unit: str, reply: Reply) -> None:
+    """A TXN change that OldHost answers so."""
+    ref = await writer.world.accept(TXN, unit)
+    writer.world.replies[ref.change_id] = [reply]
+    await writer.deliver(ref)
+
+
+async def peak(writer: Writer) -> None:
+    """All classes on a few units; debounce, lanes, order inheritance, a rejection that holds, a lost reply."""
+    for number in range(60):
+        cls = EMERGENCY if number % 20 == 7 else TXN if number % 5 == 0 else LWW
+        await writer.take(cls, f"unit-{number % 9}", f"state {number}")
+    await answered(writer, "unit-rejected", Reply.REJECTED)
+    await writer.take(TXN, "unit-rejected")
+    await answered(writer, "unit-lost", Reply.LOST_AFTER)
+    await writer.skip(200)
+    await writer.until_quiet()
+
+
+async def ban(writer: Writer) -> None:
+    """A ban in the middle, changes during it, a sweep and a probe after it."""
+    await answered(writer, "unit-banned", Reply.BAN)
+    await writer.until(lambda: writer.world.told("ban"))
+    for number in range(12):
+        await writer.take((LWW, TXN, EMERGENCY)[number % 3], f"unit-{number}")
+    await writer.skip(2000)
+    await writer.until_quiet()
+
+
+async def people(writer: Writer) -> None:
+    """Operators and applications: pause, resume, flush, refused requests, submissions good and bad, `apply_now`, queries."""
+    await writer.operate("pause")
+    await writer.take(EMERGENCY, "unit-1")
+    with contextlib.suppress(WorkflowUpdateFailedError):
+        await writer.operate("pause")
+    await writer.operate("resume")
+    await writer.take(LWW, "unit-2")
+    await writer.operate("flush")
+    change = {"entity_type": "unit", "entity_id": "unit-3", "event_type": "guest_locked_out", "payload": {"door": "x"}}
+    await writer.handle.signal("submit_change", change)
+    await writer.handle.signal("submit_change", "not a change")
+    await writer.handle.signal("nobody_knows_this", 1)
+    await writer.handle.execute_update("apply_now", change)
+    await writer.skip(400)
+    await writer.until_quiet()
+
+
+SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {"peak": peak, "ban": ban, "people": people}
+
+
+async def record(runner: asyncio.Runner, name: str) -> None:
+    """Play one scenario and keep the history of its run."""
+    env = await start_server()
+    try:
+        async with Stage(runner, env).writer(WriterPolicy()) as writer:
+            await SCENARIOS[name](writer)
+            history = await writer.handle.fetch_history()
+            (HISTORIES / f"{name}.json").write_text(history.to_json() + "\n")
+    finally:
+        await env.shutdown()
+
+
+def main() -> None:
+    HISTORIES.mkdir(exist_ok=True)
+    with asyncio.Runner() as runner:
+        for name in SCENARIOS:
+            runner.run(record(runner, name))
+            print(f"recorded {name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Plays recorded histories again with today's code: `python -m tests.replay.replayer FILE…`; exit 1 when one does not fit."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer, WorkflowReplayResult
+
+from oldhost_sync.temporal import DATA_CONVERTER
+from workflows.messages import workflow_id
+from workflows.sync_writer import SyncWriterWorkflow
+
+
+async def replay(path: Path) -> WorkflowReplayResult:
+    """The result's `replay_failure` is None when every command came as it is recorded."""
+    history = WorkflowHistory.from_json(workflow_id(path.stem), path.read_text())
+    replayer = Replayer(workflows=[SyncWriterWorkflow], data_converter=DATA_CONVERTER)
+    return await replayer.replay_workflow(history, raise_on_replay_failure=False)
+
+
+async def replay_all(paths: list[Path]) -> int:
+    failures = [(path, (await replay(path)).replay_failure) for path in paths]
+    for path, failure in failures:
+        print(f"{path.stem}: {failure or 'replayed'}")
+    return 1 if any(failure for _, failure in failures) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(replay_all([Path(each) for each in sys.argv[1:]])))

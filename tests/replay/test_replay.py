@@ -1,0 +1,38 @@
+"""Recorded histories replay with today's code, whatever the hash seed: a running writer survives the next deploy."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oldhost_sync.policy import machine
+from tests.replay.record import HISTORIES, SCENARIOS
+from tests.replay.replayer import replay
+
+PATHS = sorted(HISTORIES.glob("*.json"))
+
+
+def test_every_scenario_has_its_recorded_history() -> None:
+    assert [path.stem for path in PATHS] == sorted(SCENARIOS)
+
+
+@pytest.mark.parametrize("seed", ["0", "1", "4242"])
+def test_histories_replay_under_any_hash_seed(seed: str) -> None:
+    command = [sys.executable, "-m", "tests.replay.replayer", *map(str, PATHS)]
+    root = Path(__file__).parents[2]
+    ended = subprocess.run(
+        command, cwd=root, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.count("replayed") == len(PATHS)
+
+
+def test_a_writer_that_decides_otherwise_does_not_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replay is alive: one batch in flight instead of two is noticed."""
+    monkeypatch.setattr(machine, "BATCHES_IN_FLIGHT_MAX", 1)
+    assert asyncio.run(replay(HISTORIES / "peak.json")).replay_failure is not None
