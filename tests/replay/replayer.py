@@ -14,19 +14,22 @@ from workflows.messages import workflow_id
 from workflows.sync_writer import SyncWriterWorkflow
 
 
-async def replay(path: Path) -> WorkflowReplayResult:
+def history_of(path: Path) -> WorkflowHistory:
+    return WorkflowHistory.from_json(workflow_id(path.stem), path.read_text())
+
+
+async def replay(history: WorkflowHistory) -> WorkflowReplayResult:
     """The result's `replay_failure` is None when every command came as it is recorded."""
-    history = WorkflowHistory.from_json(workflow_id(path.stem), path.read_text())
     replayer = Replayer(workflows=[SyncWriterWorkflow], data_converter=DATA_CONVERTER)
     return await replayer.replay_workflow(history, raise_on_replay_failure=False)
 
 
-async def replay_all(paths: list[Path]) -> int:
-    failures = [(path, (await replay(path)).replay_failure) for path in paths]
-    for path, failure in failures:
-        print(f"{path.stem}: {failure or 'replayed'}")
+async def replay_all(histories: list[WorkflowHistory]) -> int:
+    failures = [(history.workflow_id, (await replay(history)).replay_failure) for history in histories]
+    for name, failure in failures:
+        print(f"{name}: {failure or 'replayed'}")
     return 1 if any(failure for _, failure in failures) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(replay_all([Path(each) for each in sys.argv[1:]])))
+    sys.exit(asyncio.run(replay_all([history_of(Path(each)) for each in sys.argv[1:]])))
