@@ -225,6 +225,7 @@ class SyncWriterWorkflow:
         """End a halt: `resend` sends the ledger's operations again, `adopt` takes OldHost's count as the truth."""
         decided = await self._decide_in_books("resolve", request)
         self._try(lambda: self.machine.resolve(self._now_ms()))
+        self.stirred = True  # again: the loop has turned while the books were written
         return decided.message
 
     @resolve.validator

@@ -4,7 +4,7 @@ One random play interleaves arrivals, deliveries (late, twice, lost), time, repl
 rebuilds; `Play` checks after every step, and at the end, when the faults are over, that all converged.
 
 The plays are the same in each run (`derandomize`): a commit that passes here passes again, and a failure is nobody's bad
-luck. To look further: SYNC_PLAYS=5000 takes fresh ones.
+luck. To look further: PLAYS=5000 takes fresh ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from oldhost_sync.policy.machine import Phase
 from tests.unit.policy.play import Play
 from tests.workflows.books import OldHost, Reply
 
-PLAYS = int(os.environ.get("SYNC_PLAYS", "0"))
+PLAYS = int(os.environ.get("PLAYS", "0"))
 CLASSES = st.sampled_from(["LWW", "LWW", "TXN", "TXN", "EMERGENCY"])
 REPLIES = st.lists(
     st.sampled_from([Reply.APPLIED] * 6 + [Reply.REJECTED, Reply.LOST_BEFORE, Reply.LOST_AFTER, Reply.LATE, Reply.BAN]),
