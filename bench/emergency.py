@@ -33,14 +33,14 @@ def measure(stage: Stage) -> Result:
         conditions=[
             f"OldHost at {LATENCY_MS} ms, {waiting:,} other changes wait",
             f"one emergency every {PAUSE_SECONDS[0]:g} to {PAUSE_SECONDS[1]:g} s",
-            f"product: {count} emergencies through outbox, relay, Temporal and worker; rivals: {count // 4 or 2}",
+            f"product: {count} emergencies through outbox, relay, Temporal and worker; rivals: {max(1, count // 8)}",
         ],
     )
     seconds = _product(stage, waiting, count)
     p50, p99, most = spread(seconds)
     rows: list[tuple[Cell, ...]] = [("product", waiting, len(seconds), p50, p99, most)]
     for name in RIVALS:
-        found, behind = _rival(stage, name, waiting if name == "naive workflow" else 20, count // 4 or 2)
+        found, behind = _rival(stage, name, waiting if name == "naive workflow" else 20, max(1, count // 8))
         rows.append((name, behind, len(found), *spread(found)))
     header = ("", "changes that waited", "emergencies", "p50", "p99", "largest")
     result.table("Accepted → applied, s", header, rows)

@@ -21,7 +21,7 @@ from oldhost_sync.planner import Arrival, Bounds, Plan, Scenario, arrivals, boun
 from oldhost_sync.store.recording import record_change
 from oldhost_sync.store.transactions import run_in_transaction
 
-SIZE = 15
+SIZE = 18
 FASTER = 4
 OPENING_READS = 2
 # In the short form a ban shrinks with the time, but no further than safety allows: settle > request timeout + 3 s.
