@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import tempfile
 import time
@@ -27,7 +28,8 @@ from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.outbox import Books
 from oldhost_sync.temporal import DATA_CONVERTER
 
-LOOK_SECONDS = 0.5
+# A look costs some milliseconds on the cores that are being shown at work.
+LOOK_SECONDS = 1.0
 # Beyond what the planner predicts; then whatever is left is a failure, and is shown as one.
 PATIENCE_SECONDS = 60.0
 
@@ -121,7 +123,8 @@ class _Demonstration:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
         facts = await asyncio.to_thread(gather, self._engine, self._host, self._admin)
-        return Run(self._compressed, started_at, self._ban, predicted, receipts, facts)
+        load = (os.getloadavg()[0], os.cpu_count() or 1)
+        return Run(self._compressed, started_at, self._ban, predicted, receipts, facts, load)
 
     async def _ban_once(self) -> None:
         played = self._compressed.played
