@@ -32,6 +32,7 @@ from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.migrating import migrate
 from oldhost_sync.temporal import writer_handle, writer_policy
 from tests.faults import checker
+from tests.faults.history import holds
 from tests.faults.load import MARKER, Load
 from tests.faults.product import Product
 from tests.faults.schedule import Mishap, plan
@@ -246,7 +247,7 @@ class Soak:
         handle = writer_handle(client, self._product.host)
         for _ in range(20):
             with contextlib.suppress(RPCError):
-                return MARKER in (await handle.fetch_history()).to_json()
+                return holds(await handle.fetch_history(), MARKER)
             await asyncio.sleep(0.5)
         return True
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from google.protobuf.message import Message
-from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 
 from oldhost_sync.temporal import writer_handle
+from tests.faults.history import holds
 from tests.faults.product import Product
 from tests.integration.system.changes import MARKER, record
 from tests.integration.system.commands import signal_writer
@@ -128,18 +125,6 @@ def test_no_payload_is_in_the_writers_history_nor_in_a_log(product: Product) -> 
 
 def in_history(product: Product, text: str) -> bool:
     async def fetch(client: Client) -> bool:
-        history = await writer_handle(client, product.host).fetch_history()
-        return any(text.encode() in data for event in history.events for data in contents(event))
+        return holds(await writer_handle(client, product.host).fetch_history(), text)
 
     return product.ask(fetch)
-
-
-def contents(message: Message) -> Iterator[bytes]:
-    """The message's own bytes, and what its compressed payloads hold."""
-    yield message.SerializeToString()
-    for _, value in message.ListFields():
-        for part in value.values() if hasattr(value, "values") else value if hasattr(value, "append") else (value,):
-            if isinstance(part, Payload) and part.metadata.get("encoding") == b"binary/zlib":
-                yield zlib.decompress(part.data)
-            if isinstance(part, Message):
-                yield from contents(part)
