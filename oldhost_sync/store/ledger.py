@@ -192,8 +192,12 @@ class MariaLedger:
 
     def _mark_sent(self, connection: Connection, epoch: int, sent: Reserved, *, again: bool) -> None:
         values = (epoch, 0 if again else 1, self._host, sent.nonce, sent.change_id, epoch)
-        marked = connection.exec_driver_sql(sql.MARK_SENT, values)
-        _check(marked.rowcount == 1, f"nonce {sent.nonce} is not bound to change {sent.change_id} in this epoch")
+        if connection.exec_driver_sql(sql.MARK_SENT, values).rowcount == 1:
+            return
+        status = connection.exec_driver_sql(sql.STATUS_OF, (self._host, sent.nonce)).scalar()
+        if status is None:  # the answer to the operation before it was recorded while this one waited for the lock
+            raise Fenced(f"nonce {sent.nonce} was released: the one before it was not used up")
+        raise InvariantViolated(f"nonce {sent.nonce} is not bound to change {sent.change_id} in this epoch")
 
     def _record(self, connection: Connection, epoch: int, answered: Answered, *, sending: bool) -> Fate:
         operation, answer = answered.operation, answered.answer
@@ -228,7 +232,7 @@ class MariaLedger:
         """OldHost says that it did not use the nonce up: the row gives it back and stays as evidence (trap 16).
 
         So it has applied nothing beyond it either: what was marked SENT for the nonces after it was never applied, and
-        would stand behind a hole. It waits again.
+        would stand behind a hole. It waits again, and so does what was only reserved and is about to be marked.
         """
         values = (self._host, operation.nonce, epoch)
         connection.exec_driver_sql(sql.COMPLETE, ("FAILED", shortened(reason), *values))
@@ -241,6 +245,7 @@ class MariaLedger:
             sql.ARCHIVE_SENT_BEYOND, ("the nonce before it was not consumed", self._host, operation.nonce)
         )
         connection.exec_driver_sql(sql.DELETE_SENT_BEYOND, (self._host, operation.nonce))
+        connection.exec_driver_sql(sql.RELEASE_RESERVED_BEYOND, (self._host, operation.nonce))
 
     # ------------------------------------------------------------------------------------------ bans and halts
 

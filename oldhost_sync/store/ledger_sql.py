@@ -100,6 +100,8 @@ ARCHIVE = (
 ARCHIVE_ONE = f"{ARCHIVE} nonce = %s AND change_id = %s"
 ARCHIVE_SENT_BEYOND = f"{ARCHIVE} nonce > %s AND status = 'SENT'"
 DELETE_SENT_BEYOND = "DELETE FROM nonce_requests WHERE host = %s AND nonce > %s AND status = 'SENT'"
+RELEASE_RESERVED_BEYOND = "DELETE FROM nonce_requests WHERE host = %s AND nonce > %s AND status = 'RESERVED'"
+STATUS_OF = "SELECT status FROM nonce_requests WHERE host = %s AND nonce = %s"
 DELETE_ONE = "DELETE FROM nonce_requests WHERE host = %s AND nonce = %s"
 
 # ------------------------------------------------------------------------------------------------------- changes

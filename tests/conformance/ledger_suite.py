@@ -192,6 +192,14 @@ class LedgerConformance:
         assert world.counts() == (501, 502)
         assert world.row(501) == (operation.change_id, "FAILED", operation.body)
 
+    def test_nothing_is_marked_behind_a_nonce_that_was_given_back(self, world: LedgerWorld, epoch: int) -> None:
+        first, second = self.reserve(world, epoch, world.record("u1"), world.record("u2"))
+        world.ledger.advance(epoch, None, first)
+        world.ledger.advance(epoch, Answered(first, Rejected("no", consumed=False)), None)
+        with pytest.raises(Fenced):
+            world.ledger.advance(epoch, None, second)
+        assert world.row(502) is None
+
     @pytest.mark.parametrize("answer", [Rejected("no", consumed=False), Malformed("too long")])
     def test_trap_16_a_rejection_that_did_not_use_its_nonce_gives_it_back(
         self, world: LedgerWorld, epoch: int, answer: Rejected | Malformed
@@ -203,7 +211,8 @@ class LedgerConformance:
         assert world.row(501) is None
         assert world.archived() == [501]
         taken = world.ledger.take_over("next")
-        assert (taken.next_nonce, taken.released) == (501, [second.change_id])
+        assert (taken.next_nonce, taken.released) == (501, [])
+        assert [fate.outcome for fate in world.ledger.fates([second.change_id])] == [WAITING]
         world.ledger.reconcile(taken.epoch, 501)
         (again,) = self.reserve(world, taken.epoch, second.change_id)
         assert again.nonce == 501
