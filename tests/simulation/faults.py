@@ -15,13 +15,13 @@ from typing import Protocol
 from tests.simulation.hub import Process
 
 MODES: Mapping[str, tuple[str, ...]] = {
-    "statement": ("before", "hang", "die", "deadlock"),
+    "statement": ("before", "after", "hang", "die", "deadlock"),
     "commit": ("before", "after", "hang", "die", "die-after"),
     "connect": ("before", "after", "hang", "die"),
     "write": ("before", "after", "hang", "die", "part", "part-die", "freeze"),
     "read": ("before", "after", "hang", "die"),
     "activity": ("hang",),
-    "result": ("before", "after", "die"),
+    "result": ("before", "after", "hang", "die"),
     "signal": ("before", "after", "hang", "die"),
 }
 
@@ -60,27 +60,3 @@ class RandomFaults:
             mode = "before"
         self.counts[f"{kind}: {mode}"] = self.counts.get(f"{kind}: {mode}", 0) + 1
         return mode
-
-
-@dataclass
-class NumberedFaults:
-    """Level L2: the calls are numbered; those in `plan` fail, or all from `persistent_from` on of that kind and place."""
-
-    plan: dict[int, str]
-    persistent: bool = False
-    calls: list[tuple[str, str]] = field(default_factory=list)
-    on: bool = True
-    fired: list[int] = field(default_factory=list)
-    stuck: dict[str, str] = field(default_factory=dict)
-
-    def at(self, kind: str, process: Process, detail: str = "") -> str:
-        if not self.on:
-            return ""
-        number = len(self.calls)
-        self.calls.append((kind, f"{process.role} {detail}".strip()))
-        mode = self.plan.get(number, "")
-        if mode:
-            self.fired.append(number)
-            if self.persistent:
-                self.stuck[kind] = mode
-        return mode or self.stuck.get(kind, "")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from greenlet import getcurrent
+from sqlalchemy.sql.elements import ClauseElement
 
 from oldhost_sync.policy.limits import CONNECTION_READ_SECONDS_MAX
 from oldhost_sync.store import transactions
@@ -79,6 +80,7 @@ class Connection(PlainConnection):
         super().__init__(engine.database, begin)
         self._engine = engine
         self._entity_id = entity_id
+        self._lost_after = False
 
     def __exit__(self, *_: object) -> None:
         self.rollback()
@@ -92,8 +94,17 @@ class Connection(PlainConnection):
             self._reach()
             super().before_statement(statement)
         mode = engine.faults.at("statement", engine.process, statement[:40])
-        if mode:
+        self._lost_after = mode == "after"
+        if mode and not self._lost_after:
             self._fail(mode)
+
+    def execute(self, statement: ClauseElement, values: dict[str, Any] | None = None) -> Result:
+        return self._answered(super().execute(statement, values))
+
+    def _answered(self, result: Result) -> Result:
+        if self._lost_after:
+            self._fail("before")
+        return result
 
     def exec_driver_sql(self, statement: str, values: Sequence[Any] = ()) -> Result:
         if statement.startswith(("INSERT INTO units (", "INSERT INTO entities (")) and not self._entity_id:
@@ -102,7 +113,7 @@ class Connection(PlainConnection):
                 self.before_statement(statement)
                 self.rollback()
                 raise database_error(LOCK_WAIT, "lock wait timeout")
-        return super().exec_driver_sql(statement, values)
+        return self._answered(super().exec_driver_sql(statement, values))
 
     def begin_nested(self) -> Savepoint:
         if not self._begun:

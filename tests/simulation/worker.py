@@ -157,12 +157,17 @@ class Worker:
         if mode == "die":
             self.process.kill()
             self.process.check()
-        if mode:
+        if mode == "before":
             return
+        if mode == "hang":
+            self.hub.sleep(200.0)
         self.hub.sleep(0.002 + self.hub.random.random() * 0.01)
         while self.world.temporal.away or self.cut_off:
             self.hub.sleep(1.0)
         self.world.temporal.completed(attempt, result, error)
+        if mode == "after":
+            self.hub.sleep(10.0)
+            self.world.temporal.completed(attempt, result, error)
 
     def leave(self, done: Callable[[], None]) -> None:
         """SIGTERM, as `worker.py` does it."""

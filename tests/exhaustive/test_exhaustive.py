@@ -1,0 +1,47 @@
+"""Level L2, complete: no single fault, and no pair while an operation is in doubt, breaks a promise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.exhaustive.cases import ambiguous_calls, numbered_calls, pair_cases, run_cases, single_cases
+from tests.exhaustive.scenario import Case, play
+
+WORKERS = os.cpu_count() or 1
+
+
+def test_the_scenario_has_every_kind_of_step() -> None:
+    verdict, scenario = play(Case(()))
+    assert verdict.violations == []
+    met = [
+        "continue-as-new", "ban survived", "no-op", "superseded", "hold after a rejection", "settle wait",
+        "rejection that did not consume its nonce", "ambiguous, found applied",
+    ]  # fmt: skip
+    assert [what for what in met if not verdict.sometimes[what]] == []
+    assert {kind for kind, _ in scenario.faults.calls} == {
+        "statement", "commit", "connect", "write", "read", "activity", "result", "signal",
+    }  # fmt: skip
+
+
+def test_the_numbering_is_the_same_each_time() -> None:
+    assert numbered_calls() == numbered_calls()
+    assert ambiguous_calls()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("cases", [single_cases, pair_cases], ids=["singles", "pairs"])
+def test_every_case_keeps_every_promise(
+    cases: Callable[[], Iterator[tuple[str, Case]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = run_cases(cases(), WORKERS)
+    with capsys.disabled():
+        print()
+        for line in table.lines():
+            print(f"  {line}")
+    failed = "\n".join(f"{one.case}: {one.violations[:1]}" for one in table.failed[:10])
+    assert not table.failed, f"{len(table.failed)} failed:\n{failed}"
+    assert table.complete
