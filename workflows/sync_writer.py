@@ -56,6 +56,7 @@ class SyncWriterWorkflow:
             self._submit(submission)
         self.stirred = True
         self.renew = False
+        self.alarms: dict[int, asyncio.Task[None]] = {}  # timers under way, by when they ring
         self.recording = False
         self.unreadable = 0
         self.tell_unreadable_at_ms = 0
@@ -437,10 +438,18 @@ class SyncWriterWorkflow:
         return ""
 
     async def _wait(self) -> None:
+        """Until something happens. A timer only when none that is set rings soon enough: each costs history (trap 18),
+        and one that rings for nothing costs less than taking it back.
+        """
         wake_at_ms = None if self.at_the_host else self.machine.wake_at_ms()
-        timeout_s = None if wake_at_ms is None else max(wake_at_ms - self._now_ms(), 1) / 1000
-        with suppress(TimeoutError):  # the time to wake has come: an exception, never a return value (trap 18)
-            await workflow.wait_condition(lambda: self.stirred, timeout=timeout_s)
+        if wake_at_ms is not None and all(at_ms > wake_at_ms for at_ms in self.alarms):
+            self.alarms[wake_at_ms] = asyncio.create_task(self._ring(wake_at_ms))
+        await workflow.wait_condition(lambda: self.stirred)
+
+    async def _ring(self, at_ms: int) -> None:
+        await asyncio.sleep(max(at_ms - self._now_ms(), 1) / 1000)
+        del self.alarms[at_ms]
+        self.stirred = True
 
     def _is_drained(self) -> bool:
         return self.at_work == 0 and workflow.all_handlers_finished()
