@@ -167,9 +167,7 @@ def _expected(run: Run, changes: Sequence[Change]) -> Finding:
             seconds.append(waited_s - hosts_s + hosts_s * run.compressed.factor)
     p50, p99 = quantile(seconds, 0.5), quantile(seconds, 0.99)
     shown = "–" if p50 is None or p99 is None else f"p50 {p50:.0f} s, p99 {p99:.0f} s"
-    return Finding(
-        "  only OldHost's share × factor", shown, "what 30 s is to be compared with; batches are smaller in reality"
-    )
+    return Finding("  only OldHost's share × factor", shown, "an estimate of reality, where our own delays count once")
 
 
 def _touched(change: Change, ban: tuple[float, float]) -> bool:
