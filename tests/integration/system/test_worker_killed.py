@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -123,12 +124,46 @@ def test_trap_03_a_worker_stopped_for_longer_than_the_settle_time_is_fenced_when
     last = product.sql("SELECT MAX(epoch) AS epoch FROM nonce_requests")[0]["epoch"]
     assert last > epoch
     assert zombie.running
-    product.wait_for("the zombie to let go", lambda: "session of oldhost ended" in zombie.said() or _has_no_session(product))
+    product.wait_for("one holder", lambda: connected(product) == [holder(product)])
 
 
-def _has_no_session(product: Product) -> bool:
-    """OldHost serves one connection, and its holder is the newest epoch's."""
-    return bool(product.status()["session"]["phase"] == "open" and product.stats()["refused_connections"] == 0)
+def test_worker_that_wakes_with_the_only_connection_lets_go_of_it_when_it_is_fenced(product: Product) -> None:
+    product.start("relay")
+    zombie = product.start_worker("first")
+    record(product, 1, entity="warm")
+    product.wait_for("the first change", lambda: product.all_have_fates(1))
+    product.start_worker("second")
+    zombie.send_signal(signal.SIGSTOP)
+    record(product, 5)
+    product.wait_for("a successor that OldHost turns away", lambda: product.stats()["refused_connections"] > 0)
+    assert connected(product) == ["first"]
+    assert len(product.applied()) == 1
+    zombie.send_signal(signal.SIGCONT)
+    finish(product, 6)
+    assert zombie.running
+    product.wait_for("one holder", lambda: connected(product) == [holder(product)])
+
+
+def connected(product: Product) -> list[str]:
+    """The workers that have a connection to OldHost, as the kernel sees it."""
+    return [name for name in ("first", "second") if _has_connection(product.children[name].pid, product.oldhost_port)]
+
+
+def holder(product: Product) -> str:
+    """The worker that took the host over last, by the ledger."""
+    owner = product.sql("SELECT owner FROM nonce_ledger")[0]["owner"]
+    (name,) = [name for name in ("first", "second") if f"worker {owner} is at work" in product.children[name].said()]
+    return name
+
+
+def _has_connection(pid: int, port: int) -> bool:
+    """Whether one of the process's sockets is an established connection to `port`."""
+    own = {str(link.readlink()) for link in Path("/proc", str(pid), "fd").iterdir() if link.is_symlink()}
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, _, remote, state, *_, inode = line.split()[:10]
+        if state == "01" and int(remote.rpartition(":")[2], 16) == port and f"socket:[{inode}]" in own:
+            return True
+    return False
 
 
 def test_sigterm_drains_and_leaves_nothing_in_doubt(product: Product) -> None:
