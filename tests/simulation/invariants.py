@@ -48,6 +48,7 @@ class Always:
         self._rows: dict[int, tuple[int, str, bytes]] = {}
         self._outcomes: dict[int, str | None] = {}
         self.has_inserted = False
+        self._due: dict[int, int] = {}  # by change waiting
         self._floor = 0
         self._touched: set[str] = set()
         self._sent_again: dict[int, int] = {}
@@ -226,6 +227,8 @@ class Always:
     # ---------------------------------------------------------------------------------------------------------- machine
 
     def watch(self, machine: Machine) -> None:
+        if not machine.loaded:
+            self._due.clear()
         decide, take, add = machine.decide, machine.coalescer.take, machine.coalescer.add
         machine.decide = lambda now_ms: self._decided(machine, decide(now_ms), now_ms)  # type: ignore[method-assign]
         machine.coalescer.take = lambda: self._taken(take())  # type: ignore[method-assign]
@@ -275,6 +278,9 @@ class Always:
         if machine._may_send and can_go and not busy:
             self.fail(f"I8: the writer idles while change {can_go[0].ref.change_id} could go")
         for entry in coalescer.waiting.values():
+            due = self._due.setdefault(entry.ref.change_id, entry.due_at_ms)
+            if not entry.ready and entry.due_at_ms > due:
+                self.fail(f"trap 6: the timer of change {entry.ref.change_id} was restarted, though nothing newer came")
             latest = entry.first_at_ms + machine.policy.max_wait_ms
             if not entry.ready and entry.due_at_ms > latest:
                 self.fail(f"trap 7: change {entry.ref.change_id} is held beyond the longest wait")

@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.alerts import AlertActivities
 from activities.recording import RecordingActivities
-from activities.session import SessionActivities
+from activities.session import SessionActivities, steady_clock
 from oldhost_sync.oldhost.connection import OldHostConnection
 from oldhost_sync.oldhost.errors import NoConnection
 from oldhost_sync.oldhost.limits import SessionLimits
@@ -74,9 +74,10 @@ class Sessions(SessionActivities):
 
     def _opening(self, host: str, beat: Callable[[], None]) -> Opening:
         hub = self.world.hub
-        return replace(
-            super()._opening(host, beat), gate=Gate(hub), clock=hub.monotonic, connect=lambda: self._connect(hub.monotonic)
-        )
+        opening = super()._opening(host, beat)
+        # Whichever clock the product chose: the steady one, or the wall's, which jumps.
+        clock = hub.monotonic if opening.clock is steady_clock else self.wall
+        return replace(opening, gate=Gate(hub), clock=clock, connect=lambda: self._connect(clock))
 
     def _connect(self, clock: Callable[[], float]) -> OldHostConnection:
         world, process = self.world, self.process

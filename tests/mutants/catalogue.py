@@ -1,0 +1,259 @@
+"""The mutants: one small wrong idea each, as a patch of the product's text, and where it is expected to be found out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SIMULATION = "simulation"
+UNIT = "unit tests"
+CONFORMANCE = "ledger conformance"
+EXHAUSTIVE = "exhaustive faults"
+MARIADB = "real MariaDB"
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """In `path`, `old` (exactly once there) becomes `new`."""
+
+    path: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`levels`: tried in this order until one kills it. `seeds`: how many the simulation plays."""
+
+    name: str
+    patches: tuple[Patch, ...]
+    levels: tuple[str, ...] = (SIMULATION, UNIT, CONFORMANCE, EXHAUSTIVE)
+    seeds: int = 150
+
+
+SESSION = "oldhost_sync/oldhost/session.py"
+LEDGER = "oldhost_sync/store/ledger.py"
+LEDGER_SQL = "oldhost_sync/store/ledger_sql.py"
+COALESCER = "oldhost_sync/policy/coalescer.py"
+MACHINE = "oldhost_sync/policy/machine.py"
+
+MUTANTS = (
+    Mutant(
+        "SENT marked after the write",
+        (
+            Patch(
+                SESSION,
+                "                return False\n            self._advance(batch, operation)\n",
+                "                return False\n            batch.marked, batch.marked_at = operation, self._clock()\n",
+            ),
+            Patch(
+                SESSION,
+                "            self._work_meanwhile(operation, following, batch)\n",
+                "            self._advance(batch, operation)\n            self._work_meanwhile(operation, following, batch)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "nonce rebound on retry",
+        (Patch(LEDGER_SQL, "WHERE host = %s AND status = 'RESERVED'\"\nHIGHEST", "WHERE host = %s AND status IN ('RESERVED', 'SENT')\"\nHIGHEST"),),
+    ),
+    Mutant(
+        "timeout taken as failure",
+        (
+            Patch(SESSION, "            return Ambiguous(str(error))\n", '            return Rejected("no answer", consumed=False)\n'),
+        ),
+    ),
+    Mutant(
+        "no settle time",
+        (Patch(LEDGER, "settle_wait_ms=0 if youngest is None else max(0, self._settle_ms - youngest)", "settle_wait_ms=0"),),
+    ),
+    Mutant(
+        "settle too short",
+        (Patch(LEDGER, "round(settle_time.total_seconds() * 1000)", "round(settle_time.total_seconds() * 150)"),),
+        seeds=300,
+    ),
+    Mutant(
+        "no send deadline",
+        (Patch(SESSION, "return self._clock() - batch.marked_at > self._limits.send_within_seconds", "return False"),),
+    ),
+    Mutant(
+        "deadline read from the wall clock",
+        (Patch("activities/session.py", "            clock=steady_clock,\n", "            clock=time.time,\n"),),
+        seeds=600,
+    ),
+    Mutant(
+        "deadline checked too early",
+        (
+            Patch(
+                SESSION,
+                "batch.marked, batch.marked_at = sent, began\n",
+                "batch.marked, batch.marked_at = sent, self._clock()\n",
+            ),
+        ),
+        seeds=300,
+    ),
+    Mutant(
+        "outbox by id cursor",
+        (
+            Patch(
+                "oldhost_sync/store/outbox.py",
+                'AND o.relayed_at IS NULL"\n# Left',
+                'AND o.relayed_at IS NULL AND o.id > (SELECT COALESCE(MAX(m.id), 0) FROM outbox_events m '
+                'WHERE m.host = o.host AND m.relayed_at IS NOT NULL)"\n# Left',
+            ),
+        ),
+    ),
+    Mutant(
+        "poller inside one long snapshot",
+        (
+            Patch(
+                "oldhost_sync/relay.py",
+                "        return await asyncio.to_thread(run_in_transaction, self._engine, fn)\n",
+                '        if not hasattr(self, "_snapshot"):\n'
+                '            self._snapshot = self._engine.connect().execution_options(isolation_level="REPEATABLE READ")\n'
+                "        return await asyncio.to_thread(fn, self._snapshot)\n",
+            ),
+        ),
+        levels=(MARIADB,),
+    ),
+    Mutant(
+        "retry of one statement instead of the transaction",
+        (
+            Patch(
+                "oldhost_sync/store/transactions.py",
+                "            result = fn(connection)\n",
+                "            result = fn(_Repeating(connection))  # type: ignore[arg-type]\n",
+            ),
+            Patch(
+                "oldhost_sync/store/transactions.py",
+                "def _commit(connection: Connection) -> None:\n",
+                "class _Repeating:\n"
+                "    def __init__(self, connection):\n"
+                "        self._connection = connection\n\n"
+                "    def __getattr__(self, name):\n"
+                "        return getattr(self._connection, name)\n\n"
+                "    def exec_driver_sql(self, *arguments):\n"
+                "        try:\n"
+                "            return self._connection.exec_driver_sql(*arguments)\n"
+                "        except DBAPIError as error:\n"
+                "            if error_code(error) not in RETRIABLE_ERRORS:\n"
+                "                raise\n"
+                "            return self._connection.exec_driver_sql(*arguments)\n\n\n"
+                "def _commit(connection: Connection) -> None:\n",
+            ),
+        ),
+        seeds=300,
+    ),
+    Mutant(
+        "continue-as-new without draining",
+        (
+            Patch(
+                "workflows/sync_writer.py",
+                "if self.machine.draining and self._is_drained():",
+                "if self.machine.draining:",
+            ),
+        ),
+    ),
+    Mutant(
+        "outbox marked before the signal is acknowledged",
+        (
+            Patch(
+                "oldhost_sync/relay.py",
+                "        try:\n            await self._signal(refs)\n",
+                "        ids = [ref.change_id for ref in refs]\n"
+                "        await self._in_transaction(lambda connection: outbox.mark_relayed(connection, ids))\n"
+                "        try:\n            await self._signal(refs)\n",
+            ),
+        ),
+        levels=(SIMULATION, MARIADB),
+    ),
+    Mutant(
+        "older change restarts the timer",
+        (
+            Patch(
+                MACHINE,
+                "            if ref.change_id < newest:\n",
+                "            if ref.change_id < newest:\n"
+                "                held = self.coalescer.waiting.get(self.coalescer.newest_waiting(ref.key) or 0)\n"
+                "                if held is not None and not held.ready:\n"
+                "                    held.due_at_ms = now_ms + self.policy.debounce_ms\n"
+                "                    self.coalescer._debounced.put(held.ref.change_id, held.due_at_ms)\n",
+            ),
+        ),
+        levels=(UNIT, SIMULATION),
+    ),
+    Mutant(
+        "no max wait",
+        (Patch(COALESCER, "min(restarted_at_ms, held.first_at_ms + self._max_wait_ms)", "restarted_at_ms"),),
+    ),
+    Mutant(
+        "key without event type",
+        (
+            Patch(
+                "oldhost_sync/policy/changes.py",
+                "CoalescingKey(self.entity_type, self.entity_id, self.event_type)",
+                'CoalescingKey(self.entity_type, self.entity_id, "")',
+            ),
+        ),
+    ),
+    Mutant(
+        "SYNCED without comparing versions",
+        (Patch("oldhost_sync/store/settling.py", '"WHEN EXISTS (SELECT 1 FROM outbox_events newest', '"WHEN 1 = 1 OR EXISTS (SELECT 1 FROM outbox_events newest'),),
+    ),
+    Mutant(
+        "lane order without inheritance",
+        (
+            Patch(
+                COALESCER,
+                "        chain = [self.waiting[one] for one in self._chain(entity, last)]\n",
+                "        chain = [self.waiting[change_id]]\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "breaker closed without asking",
+        (Patch("oldhost_sync/policy/breaker.py", "            self._move(BreakerEvent.DUE)\n", "            self.state = BreakerState.CLOSED\n"),),
+        levels=(UNIT, SIMULATION),
+    ),
+    Mutant(
+        "answer of another nonce accepted",
+        (Patch("oldhost_sync/oldhost/wire.py", "    if answered != nonce:\n", "    if answered is None:\n"),
+         Patch("oldhost_sync/oldhost/wire.py", "    if expected != nonce + 1:\n", "    if expected is None:\n")),
+        levels=(SIMULATION, UNIT),
+        seeds=300,
+    ),
+    # Beyond the list: the fences themselves, and what the programme has found.
+    Mutant(
+        "no fence at the reservation",
+        (Patch(LEDGER, "        if row is None or row.epoch != epoch:\n", "        if row is None:\n"),),
+        levels=(CONFORMANCE, SIMULATION),
+    ),
+    Mutant(
+        "marked behind a nonce that was given back",
+        (
+            Patch(
+                LEDGER,
+                "        connection.exec_driver_sql(sql.RELEASE_RESERVED_BEYOND, (self._host, operation.nonce))\n",
+                "",
+            ),
+        ),
+        levels=(CONFORMANCE, EXHAUSTIVE),
+    ),
+    Mutant(
+        "a no-op does not date the applied state",
+        (Patch("oldhost_sync/store/settling.py", "    elif ending.outcome is Outcome.NO_OP:\n", "    elif False:\n"),),
+        levels=(SIMULATION, CONFORMANCE),
+        seeds=1500,
+    ),
+    Mutant(
+        "resolved by resending, states in doubt trusted",
+        (
+            Patch(
+                "oldhost_sync/store/resolving.py",
+                "    connection.exec_driver_sql(sql.FORGET_STATES_IN_DOUBT, (host, host, expected))\n",
+                "",
+            ),
+        ),
+        levels=(CONFORMANCE, SIMULATION),
+        seeds=3000,
+    ),
+)  # fmt: skip

@@ -1,0 +1,96 @@
+"""Each mutant in a copy of the project of its own, and the programme's levels let loose on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutants.catalogue import CONFORMANCE, EXHAUSTIVE, MARIADB, SIMULATION, UNIT, Mutant
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("activities", "migrations", "oldhost_simulator", "oldhost_sync", "tests", "workflows")
+LEVEL_SECONDS_MAX = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Catch:
+    """`level` None: it survived."""
+
+    mutant: Mutant
+    level: str | None
+    seconds: float
+
+
+class PatchRotted(Exception):  # noqa: N818 - says what happened
+    """The text that a patch replaces is not there, or not once: write the patch anew."""
+
+
+@contextmanager
+def mutated(mutant: Mutant) -> Iterator[Path]:
+    """A copy of the project with the mutant in it."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        root = Path(folder)
+        for name in COPIED:
+            shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+        for name in ("pyproject.toml", "alembic.ini", "worker.py", "starter.py"):
+            shutil.copy(ROOT / name, root / name)
+        apply(mutant, root)
+        yield root
+
+
+def apply(mutant: Mutant, root: Path) -> None:
+    for patch in mutant.patches:
+        path = root / patch.path
+        text = path.read_text()
+        if text.count(patch.old) != 1:
+            raise PatchRotted(f"{mutant.name}: {patch.path} has {text.count(patch.old)} times {patch.old!r}")
+        path.write_text(text.replace(patch.old, patch.new))
+
+
+def command(level: str, mutant: Mutant) -> list[str]:
+    pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header"]
+    return {
+        SIMULATION: [sys.executable, "-m", "tests.simulation", "--seeds", str(mutant.seeds), "--quiet"],
+        EXHAUSTIVE: [sys.executable, "-m", "tests.exhaustive", "--only", "singles"],
+        UNIT: [*pytest, "tests/unit/policy", "tests/unit/oldhost", "tests/unit/store"],
+        CONFORMANCE: [*pytest, "tests/conformance/test_simulated_ledger.py"],
+        MARIADB: [*pytest, "tests/integration/relay/test_rounds.py"],
+    }[level]
+
+
+def unfit(levels: Iterable[str], seeds: int) -> list[str]:
+    """Levels that fail without any mutant: what they would kill proves nothing."""
+    nobody = Mutant("nobody", (), seeds=seeds)
+    with mutated(nobody) as root:
+        environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+        return [level for level in levels if not passes(command(level, nobody), root, environment)]
+
+
+def hunt(mutant: Mutant) -> Catch:
+    """Let the levels loose on it, until one finds it."""
+    began = time.monotonic()
+    with mutated(mutant) as root:
+        environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+        for level in mutant.levels:
+            if not passes(command(level, mutant), root, environment):
+                return Catch(mutant, level, time.monotonic() - began)
+    return Catch(mutant, None, time.monotonic() - began)
+
+
+def passes(arguments: list[str], root: Path, environment: dict[str, str]) -> bool:
+    """A level that hangs has found something too."""
+    try:
+        done = subprocess.run(
+            arguments, cwd=root, env=environment, capture_output=True, timeout=LEVEL_SECONDS_MAX, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
