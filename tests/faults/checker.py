@@ -244,9 +244,10 @@ def _answers(evidence: Evidence) -> Iterator[str]:
     """A 2xx was given ⇔ the row exists, with that id and payload (an abandoned one may or may not)."""
     for receipt in evidence.receipts:
         row = evidence.by_key.get(receipt["key"])
-        if receipt["state"] == "accepted":
-            if row is None or row["id"] != receipt["change_id"] or _json(row["payload"]) != receipt["payload"]:
-                yield f"{receipt['key']} was accepted as change {receipt['change_id']}, its row says otherwise"
+        if receipt["state"] != "accepted":
+            continue
+        if row is None or row["id"] != receipt["change_id"] or _json(row["payload"]) != receipt["payload"]:
+            yield f"{receipt['key']} was accepted as change {receipt['change_id']}, its row says otherwise"
     for row in evidence.changes:
         if row["idempotency_key"] not in evidence.receipt_of:
             yield f"change {row['id']} was never asked for"
@@ -315,12 +316,12 @@ def _shadow(evidence: Evidence) -> Iterator[str]:
         newest[entity] = row
     seen = {(row["entity_type"], row["entity_id"]): row for row in evidence.shadow}
     for entity, expected in state.items():
-        row = seen.get(entity)
-        if row is None or _json(row["state"]) != expected or row["newest_change_id"] != newest[entity]["id"]:
+        shown = seen.get(entity)
+        if shown is None or _json(shown["state"]) != expected or shown["newest_change_id"] != newest[entity]["id"]:
             yield f"{entity}: the shadow is not what was accepted"
-        elif row["sync_status"] == "SYNCED" and newest[entity]["outcome"] in {None, "DEAD"}:
+        elif shown["sync_status"] == "SYNCED" and newest[entity]["outcome"] in {None, "DEAD"}:
             yield f"{entity} is SYNCED while its newest change is {newest[entity]['outcome']}"
-        elif row["sync_status"] == "PENDING_SYNC":
+        elif shown["sync_status"] == "PENDING_SYNC":
             yield f"{entity} still waits though nothing is outstanding"
 
 

@@ -98,12 +98,12 @@ class DatabaseProxy:
         while not self._closed:
             try:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._server_port))
             except OSError:
-                if self._closed:
-                    return
-                with contextlib.suppress(UnboundLocalError, OSError):
-                    client.close()
+                return
+            try:
+                server = socket.create_connection(("127.0.0.1", self._server_port))
+            except OSError:  # the server is away, and so the client is told
+                client.close()
                 continue
             for each in (client, server):
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -118,7 +118,12 @@ class Product:
             "--state-file": self.folder / "oldhost.jsonl",
             "--seed": self.seed,
         }
-        argv = [sys.executable, "-m", "oldhost_simulator", *(str(part) for option in options.items() for part in option)]
+        argv = [
+            sys.executable,
+            "-m",
+            "oldhost_simulator",
+            *(str(part) for option in options.items() for part in option),
+        ]
         child = self._start("simulator", argv, None)
         child.wait_until(lambda: "\n" in child.said(), READY_SECONDS_MAX)
         return child

@@ -72,7 +72,18 @@ def _process(chance: random.Random) -> str:
 
 def _host_fault(chance: random.Random) -> tuple[str, float, dict[str, Any]]:
     name = chance.choice(
-        ("drop_before", "drop_after", "apply_late", "cut_reply", "garbage", "hang", "busy", "refuse", "slow", "idle_close")
+        (
+            "drop_before",
+            "drop_after",
+            "apply_late",
+            "cut_reply",
+            "garbage",
+            "hang",
+            "busy",
+            "refuse",
+            "slow",
+            "idle_close",
+        )
     )
     parameters: dict[str, Any] = {"next": chance.randint(1, 3), "on": chance.choice(("sync", "sync", "any"))}
     match name:

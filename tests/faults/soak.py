@@ -134,7 +134,9 @@ class Soak:
                     self._product.ask(lambda client: writer_handle(client, self._product.host).terminate("a mishap"))
 
     def _child(self, name: str) -> Child:
-        return {"mariadb": self._mariadb.child, "temporal": self._temporal.child}.get(name) or self._product.children[name]
+        return {"mariadb": self._mariadb.child, "temporal": self._temporal.child}.get(name) or self._product.children[
+            name
+        ]
 
     def _start_again(self, name: str) -> None:
         match name:
@@ -218,7 +220,9 @@ class Soak:
         verdict = checker.judge(evidence)
         verdict.violations["payloads in logs or history (I9)"] = list(self._leaks())
         verdict.violations["alerts of a halt"] = [
-            alert["message"] for alert in database["alerts"] if "halt" in alert["kind"] or "invariant" in alert["message"]
+            alert["message"]
+            for alert in database["alerts"]
+            if "halt" in alert["kind"] or "invariant" in alert["message"]
         ]
         sorts = Counter(mishap.sort for _, mishap in self.done)
         verdict.figures["mishaps"] = f"{len(self.done)}: " + ", ".join(f"{n}x {s}" for s, n in sorted(sorts.items()))

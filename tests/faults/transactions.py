@@ -55,8 +55,12 @@ def _record(hurt: Engine, calm: Engine) -> Transaction:
         mark="INSERT INTO outbox_events",
         act=act,
         again=act,
-        done=lambda: _count(calm, "SELECT COUNT(*) FROM outbox_events WHERE idempotency_key = 'one'")
-        * _count(calm, "SELECT COUNT(*) FROM units WHERE JSON_VALUE(state, '$.unit_status_changed.status') = 'Dirty'"),
+        done=lambda: (
+            _count(calm, "SELECT COUNT(*) FROM outbox_events WHERE idempotency_key = 'one'")
+            * _count(
+                calm, "SELECT COUNT(*) FROM units WHERE JSON_VALUE(state, '$.unit_status_changed.status') = 'Dirty'"
+            )
+        ),
     )
 
 
@@ -76,8 +80,10 @@ def _reserve(hurt: Engine, calm: Engine) -> Transaction:
         mark="INSERT INTO nonce_requests",
         act=lambda: ledger.reserve(epoch, [change]),
         again=again,
-        done=lambda: _count(world.engine, "SELECT COUNT(*) FROM nonce_requests WHERE nonce = 1 AND status = 'RESERVED'")
-        * _count(world.engine, "SELECT COUNT(*) FROM nonce_ledger WHERE next_nonce = 2"),
+        done=lambda: (
+            _count(world.engine, "SELECT COUNT(*) FROM nonce_requests WHERE nonce = 1 AND status = 'RESERVED'")
+            * _count(world.engine, "SELECT COUNT(*) FROM nonce_ledger WHERE next_nonce = 2")
+        ),
     )
 
 
@@ -86,7 +92,8 @@ def _advance(hurt: Engine, calm: Engine) -> Transaction:
     world, epoch, first = _opened(calm)
     second = world.record("u2")
     one, two = world.ledger.reserve(epoch, [first, second])
-    assert isinstance(one, Reserved) and isinstance(two, Reserved)
+    assert isinstance(one, Reserved)
+    assert isinstance(two, Reserved)
     world.ledger.advance(epoch, None, one)
     ledger = MariaWorld(hurt, SETTLE_SECONDS).ledger
 
@@ -96,7 +103,9 @@ def _advance(hurt: Engine, calm: Engine) -> Transaction:
         taken = ledger.take_over("successor")
         found = ledger.reconcile(taken.epoch, 2)
         (entry,) = ledger.reserve(taken.epoch, [second])
-        assert found.halted is None and isinstance(entry, Reserved) and entry.nonce == 2
+        assert found.halted is None
+        assert isinstance(entry, Reserved)
+        assert entry.nonce == 2
         return ledger.advance(taken.epoch, None, entry)
 
     return Transaction(
@@ -132,11 +141,11 @@ def _decide(hurt: Engine, calm: Engine) -> Transaction:
         mark="^UPDATE outbox_events SET outcome",
         act=act,
         again=act,
-        done=lambda: _count(
-            world.engine, f"SELECT COUNT(*) FROM outbox_events WHERE id = {change} AND outcome IS NULL"
-        )
-        * _count(world.engine, "SELECT COUNT(*) FROM nonce_requests_archive")
-        * _count(world.engine, "SELECT COUNT(*) FROM operator_audit WHERE action = 'retry'"),
+        done=lambda: (
+            _count(world.engine, f"SELECT COUNT(*) FROM outbox_events WHERE id = {change} AND outcome IS NULL")
+            * _count(world.engine, "SELECT COUNT(*) FROM nonce_requests_archive")
+            * _count(world.engine, "SELECT COUNT(*) FROM operator_audit WHERE action = 'retry'")
+        ),
     )
 
 

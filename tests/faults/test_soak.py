@@ -1,0 +1,164 @@
+"""Level L5, short: one soak of under a minute. `make soak MINUTES=10` is the long one; a verdict must be able to be bad."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults import checker
+from tests.faults.schedule import plan
+from tests.faults.soak import Soak
+
+SEED = 4
+SECONDS = 30.0
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.mariadb
+@pytest.mark.temporal
+@pytest.mark.timeout(300)
+def test_a_short_soak_loses_nothing(tmp_path: Path) -> None:
+    soak = Soak(tmp_path, SEED, SECONDS)
+    good = soak.run()
+    assert soak.verdict is not None
+    print(soak.verdict.table())
+    assert good, soak.verdict.table()
+    assert len(soak.done) >= 5
+
+
+def test_a_seed_names_one_schedule() -> None:
+    assert plan(7, 300, 3.5) == plan(7, 300, 3.5)
+    assert plan(7, 300, 3.5) != plan(8, 300, 3.5)
+
+
+# ------------------------------------------------------------------------------- a checker that can't say no is worth nothing
+
+
+def change(
+    change_id: int, event_type: str, priority_class: str, payload: dict[str, Any], **more: Any
+) -> dict[str, Any]:
+    row = {
+        "id": change_id,
+        "idempotency_key": f"k{change_id}",
+        "entity_type": "unit",
+        "entity_id": "U1",
+        "event_type": event_type,
+        "payload": payload,
+        "priority_class": priority_class,
+        "relayed_at": "then",
+        "processed_at": "then",
+        "outcome": "APPLIED",
+        "superseded_by": None,
+        "nonce": change_id,
+        "error": None,
+    }
+    return row | more
+
+
+def evidence() -> dict[str, Any]:
+    """Two changes that went as they should."""
+    changes = [
+        change(1, "booking_created", "TXN", {"n": 1}),
+        change(2, "unit_status_changed", "LWW", {"status": "Clean"}),
+    ]
+    bodies = [
+        {name: row[name] for name in ("entity_type", "entity_id", "event_type", "payload", "idempotency_key")}
+        | {"event_id": row["id"]}
+        for row in changes
+    ]
+    journal = [
+        {"outcome": "applied", "nonce": body["event_id"], "expected_nonce": body["event_id"] + 1, "body": body}
+        for body in bodies
+    ]
+    receipts = [
+        {
+            "key": row["idempotency_key"],
+            "state": "accepted",
+            "change_id": row["id"],
+            "payload": row["payload"],
+            "priority_class": row["priority_class"],
+            "attempts": 1,
+            "answers": [202],
+        }
+        for row in changes
+    ]
+    requests = [
+        {"nonce": row["id"], "change_id": row["id"], "status": "APPLIED", "sends": 1, "answer": "applied", "body": b""}
+        for row in changes
+    ]
+    for request, body in zip(requests, bodies, strict=True):
+        request["body"] = json.dumps(body).encode()
+    shadow = {
+        "entity_type": "unit",
+        "entity_id": "U1",
+        "state": {"booking_created": {"n": 1}, "unit_status_changed": {"status": "Clean"}},
+        "sync_status": "SYNCED",
+        "newest_change_id": 2,
+        "synced_change_id": 2,
+    }
+    return {
+        "receipts": receipts,
+        "journal": journal,
+        "stats": {"replays": 0, "gaps": 0, "bans": 0, "expected_nonce": 3, "connections": 1},
+        "records": [
+            {"entity_type": "unit", "entity_id": "U1", "event_type": body["event_type"], "body": body}
+            for body in bodies
+        ],
+        "changes": changes,
+        "requests": requests,
+        "ledger": {"next_nonce": 3, "last_applied_nonce": 2, "epoch": 1, "halted": None},
+        "shadow": [shadow],
+        "audit": [],
+    }
+
+
+def judged(spoil: Any = lambda _: None) -> checker.Verdict:
+    found = copy.deepcopy(evidence())
+    spoil(found)
+    return checker.judge(checker.Evidence(**found))
+
+
+def test_the_checker_finds_nothing_wrong_where_nothing_is() -> None:
+    verdict = judged()
+    assert verdict.good, verdict.table()
+
+
+SPOILED: dict[str, Any] = {
+    "replays at OldHost": lambda e: e["stats"].update(replays=1),
+    "gaps at OldHost": lambda e: e["stats"].update(gaps=1),
+    "bans nobody ordered": lambda e: e["stats"].update(bans=1),
+    "holes in the nonces": lambda e: e["journal"][1].update(nonce=3),
+    "losses": lambda e: e["journal"].pop(0),
+    "duplicates": lambda e: e["journal"].append(e["journal"][0]),
+    "order violations": lambda e: e["journal"].reverse(),
+    "last states that differ": lambda e: e["records"].pop(1),
+    "changes without a fate": lambda e: e["changes"][0].update(outcome=None),
+    "fates that OldHost contradicts": lambda e: e["changes"][0].update(nonce=9),
+    "answers without a row, rows without an answer": lambda e: e["receipts"].pop(0),
+    "unknown ends": lambda e: e["receipts"][0].update(state="unknown"),
+    "bytes that changed": lambda e: e["requests"][0].update(body=b"{}"),
+    "books that do not balance": lambda e: e["changes"][0].update(outcome="SUPERSEDED", superseded_by=2),
+    "shadow states that are wrong": lambda e: e["shadow"][0].update(sync_status="PENDING_SYNC"),
+    "ledger": lambda e: e["requests"][0].update(status="SENT"),
+}
+
+
+@pytest.mark.parametrize("rule", SPOILED)
+def test_the_checker_notices_each_violation_by_its_rule(rule: str) -> None:
+    assert judged(SPOILED[rule]).violations[rule]
+
+
+def test_every_rule_has_a_violation_that_it_notices() -> None:
+    assert list(judged().violations) == list(SPOILED)
+
+
+def test_the_checker_imports_nothing_of_the_product() -> None:
+    text = Path(checker.__file__).read_text()
+    for name in ("oldhost_sync", "workflows", "activities", "oldhost_simulator"):
+        assert f"import {name}" not in text
+        assert f"from {name}" not in text
