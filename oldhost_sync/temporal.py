@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn
 
+from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WithStartWorkflowOperation, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from oldhost_sync.settings import Settings
 
 COMPRESS_ABOVE_BYTES = 16 * 1024
+# A snapshot of 150,000 waiting changes is some 10 MB; no signal of a few bytes may become gigabytes here.
+EXPANDED_BYTES_MAX = 64 * 1024 * 1024
 _ENCODING = b"binary/zlib"
 
 
@@ -51,7 +54,19 @@ class CompressLarge(PayloadCodec):
     def _expand(payload: Payload) -> Payload:
         if payload.metadata.get("encoding") != _ENCODING:
             return payload
-        return Payload.FromString(zlib.decompress(payload.data))
+        try:
+            return Payload.FromString(_unzip(payload.data))
+        except (zlib.error, DecodeError):
+            return payload  # somebody else's bytes under our name: an error here would stop a workflow's task for ever
+
+
+def _unzip(data: bytes) -> bytes:
+    """Raises zlib.error for what we can't have made."""
+    stream = zlib.decompressobj()
+    expanded = stream.decompress(data, EXPANDED_BYTES_MAX)
+    if not stream.eof:
+        raise zlib.error("cut, or larger than anything we send")
+    return expanded
 
 
 DATA_CONVERTER = dataclasses.replace(DataConverter.default, payload_codec=CompressLarge())

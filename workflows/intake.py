@@ -15,6 +15,7 @@ from temporalio.common import RawValue
 
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX, PAYLOAD_DEPTH_MAX
+from oldhost_sync.policy.writer_policy import WriterPolicy
 from workflows.messages import from_wire
 
 # No change that OldHost would take is larger; a few of them must fit in one activity's input.
@@ -58,6 +59,16 @@ def read_refs(raw: RawValue) -> tuple[list[ChangeRef], int]:
         except ValueError:
             unreadable += 1
     return refs, unreadable
+
+
+def read_policy(raw: RawValue) -> WriterPolicy | None:
+    """The policy that came, or None. Times and turns below one make no policy."""
+    try:
+        policy: WriterPolicy = workflow.payload_converter().from_payload(raw.payload, WriterPolicy)
+        fit = all(isinstance(figure, int) and figure > 0 for figure in vars(policy).values())
+    except Exception:  # noqa: BLE001 - whatever a converter makes of foreign bytes
+        return None
+    return policy if fit else None
 
 
 def _value(raw: RawValue) -> Any:

@@ -37,7 +37,7 @@ UNREADABLE_ALERT_MS = 60_000
 SWEEP_REFS = 1000
 SWEEP_QUIET_MS = 30_000
 
-# A signal without an argument; `RawValue` itself as the hint is what keeps the SDK from dropping what it can't decode.
+# What a signal without an argument carries.
 NOTHING = RawValue(Payload())
 
 
@@ -84,31 +84,40 @@ class SyncWriterWorkflow:
 
     # --------------------------------------------------------------------------------------------------------- signals
 
-    @workflow.signal
-    def enqueue(self, batch: RawValue = NOTHING) -> None:
+    @workflow.signal(dynamic=True)
+    def signalled(self, name: str, args: Sequence[RawValue]) -> None:
+        """`enqueue`, `submit_change`, `configure`, or nothing that we know.
+
+        All come this way because an argument too few or too many makes the SDK's own dispatch raise, and a signal that raises
+        stops the writer at its task for ever.
+        """
+        argument = args[0] if args else NOTHING
+        match name:
+            case "enqueue":
+                self._enqueue(argument)
+            case "submit_change":
+                self._submit(Submission(intake.read_change(argument), str(workflow.uuid4())))
+            case "configure":
+                self._configure(argument)
+            case _:
+                self._alert_unreadable(name, 1)
+        self.stirred = True
+
+    def _enqueue(self, batch: RawValue) -> None:
         """Refs of recorded changes, from the relay. What can't be read is dropped here and found by the sweep."""
         refs, unreadable = intake.read_refs(batch)
         self.machine.enqueue(refs, self._now_ms())
         if unreadable:
             self._alert_unreadable("enqueue", unreadable)
-        self.stirred = True
 
-    @workflow.signal
-    def submit_change(self, change: RawValue = NOTHING) -> None:
-        """One whole change from an application, as a plain JSON object. Recorded at once, then handled as any other."""
-        self._submit(Submission(intake.read_change(change), str(workflow.uuid4())))
-        self.stirred = True
-
-    @workflow.signal
-    def configure(self, policy: messages.WriterPolicy) -> None:
+    def _configure(self, policy: RawValue) -> None:
         """New settings (from `starter.py`): they hold from the next run, which starts at once when they differ."""
-        if policy != self.policy:
-            self.policy = policy
-            self.renew = self.stirred = True
-
-    @workflow.signal(dynamic=True)
-    def unknown_signal(self, name: str, args: Sequence[RawValue]) -> None:  # noqa: ARG002 - the SDK passes the arguments
-        self._alert_unreadable(name, 1)
+        read = intake.read_policy(policy)
+        if read is None:
+            self._alert_unreadable("configure", 1)
+        elif read != self.policy:
+            self.policy = read
+            self.renew = True
 
     # --------------------------------------------------------------------------------------------------------- updates
 

@@ -1,0 +1,192 @@
+"""Operators' updates and queries: what they do, and how they are refused when they make no sense."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+
+from oldhost_sync.policy.changes import Outcome
+from tests.workflows.books import Reply
+from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage, Writer
+from workflows import messages
+
+pytestmark = pytest.mark.temporal
+
+
+async def refusal(writer: Writer, update: str, argument: Any) -> str:
+    """Why the writer refuses an update."""
+    with pytest.raises(WorkflowUpdateFailedError) as caught:
+        await writer.handle.execute_update(update, argument)
+    assert isinstance(caught.value.cause, ApplicationError)
+    return caught.value.cause.message
+
+
+def request(**fields: Any) -> messages.OperatorRequest:
+    return messages.OperatorRequest(operator="ana", reason="test", **fields)
+
+
+async def test_a_paused_writer_takes_changes_and_sends_none(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await writer.until_state("SENDING")
+        await writer.operate("pause")
+        await writer.take(TXN, "a")
+        await writer.skip(3600)
+        assert writer.world.applied_ids == []
+        assert (await writer.status())["paused"] == {"operator": "ana", "reason": "test"}
+        assert writer.world.closed_sessions == 1
+        await writer.operate("resume")
+        await writer.until_quiet()
+        assert writer.world.applied_ids == [1]
+        assert [decision.action for decision in writer.world.decisions] == ["pause", "resume"]
+
+
+async def test_an_emergency_that_waits_when_the_writer_is_paused_is_told_to_people(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await writer.operate("pause")
+        emergency = await writer.take(EMERGENCY, "a")
+        await writer.until(lambda: writer.world.told("emergency-blocked"))
+        assert writer.world.told("emergency-blocked")[0].change_id == emergency
+
+
+async def test_a_flush_sends_what_is_debounced(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        one, other = await writer.take(LWW, "a"), await writer.take(LWW, "b")
+        assert await writer.operate("flush", entity_type="unit", entity_id="b") == 1
+        await writer.until(lambda: writer.world.applied_ids == [other])
+        assert await writer.operate("flush") == 1
+        await writer.until_quiet()
+        assert writer.world.applied_ids == [other, one]
+
+
+async def test_a_rejection_holds_the_txn_changes_of_its_entity_only(stage: Stage) -> None:
+    async with stage.writer(replies={1: [Reply.REJECTED]}) as writer:
+        await writer.take(TXN, "a")
+        await writer.until(lambda: writer.world.told("dead-letter"))
+        held, other, emergency = (
+            await writer.take(TXN, "a"),
+            await writer.take(TXN, "b"),
+            await writer.take(EMERGENCY, "a"),
+        )
+        await writer.until(lambda: len(writer.world.applied_ids) == 2)
+        assert sorted(writer.world.applied_ids) == [other, emergency]
+        status = await writer.status()
+        assert (status["held"], status["dead_letters"]) == (1, 1)
+        found = await writer.handle.query("find", args=["unit", "a"])
+        assert found["dead_letters"] == [1]
+        assert [(one["change_id"], one["place"]) for one in found["changes"]] == [(held, "held behind a dead letter")]
+
+
+async def test_a_retry_sends_the_dead_letter_before_those_behind_it(stage: Stage) -> None:
+    async with stage.writer(replies={1: [Reply.REJECTED]}) as writer:
+        dead = await writer.take(TXN, "a")
+        await writer.until(lambda: writer.world.told("dead-letter"))
+        held = await writer.take(TXN, "a")
+        await writer.operate("retry", change_id=dead)
+        await writer.until(lambda: len(writer.world.applied_ids) == 2)
+        assert writer.world.applied_ids == [dead, held]
+        await writer.until(lambda: f"dead:{dead}" in [alert.dedupe_key for alert in writer.world.alerts if alert.close])
+
+
+async def test_a_discard_lets_those_behind_it_go(stage: Stage) -> None:
+    async with stage.writer(replies={1: [Reply.REJECTED]}) as writer:
+        dead = await writer.take(TXN, "a")
+        await writer.until(lambda: writer.world.told("dead-letter"))
+        held = await writer.take(TXN, "a")
+        await writer.operate("discard", change_id=dead)
+        await writer.until(lambda: writer.world.applied_ids == [held])
+        assert writer.world.outcome_of(dead) is Outcome.DISCARDED
+
+
+async def test_a_halt_for_a_foreign_write_is_resolved_by_command(stage: Stage) -> None:
+    async with stage.writer(replies={1: [Reply.LOST_BEFORE]}) as writer:
+        writer.world.oldhost.foreign_write(0)
+        writer.world.oldhost.foreign_write(0)
+        change = await writer.take(TXN, "a")
+        await writer.until(lambda: writer.world.told("halted"))
+        await writer.skip(3600)
+        assert writer.world.applied_ids == []
+        await writer.operate("resolve", mode="adopt")
+        await writer.until_quiet()
+        assert writer.world.applied_ids == [change]
+        assert writer.world.oldhost.journal[-1].nonce == 3
+
+
+async def test_a_host_that_went_back_is_sent_what_it_lost_in_order(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        changes = [await writer.take(TXN, unit) for unit in "abc"]
+        await writer.until_quiet()
+        writer.world.oldhost.restore(2)
+        await writer.skip(310)
+        await writer.until(lambda: writer.world.told("halted"))
+        await writer.operate("resolve", mode="resend")
+        await writer.until(lambda: len(writer.world.applied_ids) == 3)
+        assert writer.world.applied_ids == changes
+        assert [line.nonce for line in writer.world.oldhost.journal] == [1, 2, 3]
+
+
+async def test_requests_that_make_no_sense_are_refused_and_say_why(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        anonymous = messages.OperatorRequest()
+        for update in ("pause", "resume", "flush", "retry", "discard", "resolve"):
+            assert "say who you are" in await refusal(writer, update, anonymous)
+        assert await refusal(writer, "resume", request()) == "the writer is not paused"
+        assert "not halted" in await refusal(writer, "resolve", request(mode="adopt"))
+        assert "mode must be 'resend'" in await refusal(writer, "resolve", request(mode="guess"))
+        assert "say which dead letter" in await refusal(writer, "retry", request())
+        assert "change 7 is no dead letter" in await refusal(writer, "retry", request(change_id=7))
+        assert "change 7 is no dead letter" in await refusal(writer, "discard", request(change_id=7))
+        assert "give both" in await refusal(writer, "flush", request(entity_type="unit"))
+        await writer.operate("pause")
+        assert await refusal(writer, "pause", request()) == "already paused by ana: test"
+
+
+async def test_arguments_of_another_shape_are_refused_and_harm_nothing(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        for argument in (
+            "pause!",
+            7,
+            ["ana"],
+            None,
+            {"operator": 5},
+            {"operator": "ana", "reason": "r", "change_id": "x"},
+        ):
+            with pytest.raises(WorkflowUpdateFailedError):
+                await writer.handle.execute_update("retry", argument)
+        await writer.take(TXN, "a")
+        await writer.until_quiet()
+
+
+async def test_the_status_counts_and_names_everything(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await writer.take(TXN, "a")
+        await writer.take(LWW, "b")
+        await writer.until(lambda: writer.world.applied_ids == [1])
+        status = await writer.until_status(lambda status: not status["in_flight"])
+        assert status["state"] == "SENDING"
+        assert status["breaker"]["state"] == "CLOSED"
+        assert (status["session"]["phase"], status["session"]["epoch"], status["session"]["next_nonce"]) == (
+            "open",
+            1,
+            2,
+        )
+        assert (status["waiting"], status["debounced"]) == (1, 1)
+        assert status["counters"]["received"] == 2
+        assert status["forecast"]["drain_ms"] >= 400
+
+
+async def test_find_and_upcoming_tell_where_a_change_is(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await writer.operate("pause")
+        debounced, first, urgent = (
+            await writer.take(LWW, "a"),
+            await writer.take(TXN, "b"),
+            await writer.take(EMERGENCY, "c"),
+        )
+        found = await writer.handle.query("find", args=["unit", "a"])
+        assert [(one["change_id"], one["place"]) for one in found["changes"]] == [(debounced, "debounced")]
+        assert 0 < found["changes"][0]["due_in_ms"] <= 120_000
+        assert [one["change_id"] for one in await writer.handle.query("upcoming", 5)] == [urgent, first]
+        assert (await writer.handle.query("find", args=["unit", "nobody"]))["changes"] == []
