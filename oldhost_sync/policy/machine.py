@@ -4,22 +4,22 @@ The workflow, the planner and the simulation drive this very code. Whoever drive
 `decide` what to do. Authority: MariaDB knows which changes exist and what became of them; this machine knows only when and in
 which order, and rebuilds itself from MariaDB when it starts empty.
 
-Session phases: NONE → OPENING → OPEN → CLOSING → NONE; OPENING → PAUSING (asked to wait) → NONE. One path leads back to work
-after anything unclear: let what is in flight end, then open a session, which settles what is unsettled (design §7).
+One path leads back to work after anything unclear: let what is in flight end, then open a session, which settles what is
+unsettled (design §7).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from enum import StrEnum
 
-from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, Probe, RaiseAlert, RecordHalt, Send, Sweep
+from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, Probe, Send, Sweep
+from oldhost_sync.policy.alarms import Alarms, clock
 from oldhost_sync.policy.breaker import Breaker, BreakerState
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, EntityKey, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.coalescer import Added, Coalescer, Waiting
 from oldhost_sync.policy.in_flight import InFlight
+from oldhost_sync.policy.session import Phase, Session
 from oldhost_sync.policy.watch import LoadWatch
 from oldhost_sync.policy.writer_policy import (
     BATCH_FILL_MS,
@@ -33,34 +33,8 @@ from oldhost_sync.policy.writer_policy import (
 )
 
 
-class Phase(StrEnum):
-    """Where the session is."""
-
-    NONE = "none"
-    OPENING = "opening"
-    OPEN = "open"
-    CLOSING = "closing"
-    PAUSING = "pausing"
-
-
 class Refused(Exception):  # noqa: N818 - reads as what happened
     """The operator's request makes no sense now; the message says why. Nothing was changed."""
-
-
-@dataclass
-class Session:
-    """The session as the machine knows it. `lost`: send no more, end it when nothing is in flight."""
-
-    phase: Phase = Phase.NONE
-    epoch: int = 0
-    task_queue: str = ""
-    next_nonce: int = 0
-    sends: int = 0
-    until_ms: int = 0
-    waiting_for: str = ""
-    attempts: int = 0
-    lost: bool = False
-    more_bound: bool = False
 
 
 @dataclass
@@ -125,8 +99,7 @@ class Machine:
         self.in_flight = InFlight(self.coalescer)
         self.load = LoadWatch(self.now_ms)
         self.watched: dict[int, Watch] = {}
-        self.warned: list[int] = []  # emergencies that people were told can't go
-        self._alerts: list[RaiseAlert | RecordHalt] = []
+        self.alarms = Alarms()
 
     # ------------------------------------------------------------------------------------------------- changes coming in
 
@@ -181,8 +154,7 @@ class Machine:
         self.sweep_after_id = last_id if more else 0
         self.sweep_at_ms = now_ms + (min(FIRST_SWEEP_MS, self.policy.sweep_ms) if more else self.policy.sweep_ms)
         if strays:
-            text = f"The sweep found {strays} outstanding changes that the writer did not hold; it sends them now."
-            self._alert("strays", "info", text, f"strays:{last_id}:{now_ms}")
+            self.alarms.strays(strays, last_id, now_ms)
 
     # ------------------------------------------------------------------------------------------------------ the session
 
@@ -201,13 +173,12 @@ class Machine:
             self._settle(fate, now_ms)
         self._bind_all(bound)
         if self.session.attempts >= REOPEN_ALERT_ATTEMPTS:
-            self._close_alert("session")
+            self.alarms.session_is_back()
         self.session = Session(Phase.OPEN, epoch, task_queue, next_nonce, more_bound=more_bound)
         self.counters.sessions += 1
         self.probe_at_ms = now_ms + self.policy.probe_ms
         if self.breaker.state is BreakerState.HALF_OPEN:
-            self._close_alert("ban")
-            self._close_alert("halt")
+            self.alarms.ban_or_halt_is_over()
         if self.breaker.state is not BreakerState.HALTED:  # halted meanwhile: the session is closed again
             self.breaker.agreed()
 
@@ -233,11 +204,11 @@ class Machine:
         if self.session.phase is Phase.OPENING:  # what was to end the opening may be what broke
             self.session.phase = Phase.NONE
         self._halt(f"invariant violated: {what}")
-        self._alerts.append(RecordHalt(f"invariant violated: {what}"))
+        self.alarms.record_halt(f"invariant violated: {what}")
 
     def unreadable(self, what: str, dedupe_key: str) -> None:
         """Somebody sent what can't be read."""
-        self._alert("unreadable-signal", "warning", what, dedupe_key)
+        self.alarms.unreadable(what, dedupe_key)
 
     def reported(
         self, batch: int, fates: Iterable[Fate], *, session_open: bool, service_ms: float, banned_ms: int, now_ms: int
@@ -299,7 +270,7 @@ class Machine:
 
     def retry(self, ref: ChangeRef, now_ms: int) -> None:
         """A dead letter waits again, before the changes held behind it (the books are changed already)."""
-        self._close_alert(f"dead:{ref.change_id}")
+        self.alarms.dead_letter_is_decided(ref.change_id)
         if self.coalescer.knows(ref.change_id) or ref.change_id in self.in_flight:
             return
         self.counters.dead -= 1
@@ -309,7 +280,7 @@ class Machine:
 
     def discard(self, entity: EntityKey, change_id: int) -> None:
         """A dead letter will never be sent; what was held behind it may go."""
-        self._close_alert(f"dead:{change_id}")
+        self.alarms.dead_letter_is_decided(change_id)
         self.coalescer.unhold(entity, change_id)
 
     def can_resolve(self) -> None:
@@ -332,8 +303,7 @@ class Machine:
         self._decide_session(actions, now_ms)
         self._decide_side_work(actions, now_ms)
         self._forecast(now_ms)
-        actions += self._alerts
-        self._alerts = []
+        actions += self.alarms.take()
         return actions
 
     def wake_at_ms(self) -> int | None:
@@ -430,9 +400,7 @@ class Machine:
         outcome = Outcome(fate.outcome)
         entry = self.in_flight.leave(change_id)
         self.counters.count(outcome)
-        if change_id in self.warned:
-            self.warned.remove(change_id)
-            self._close_alert(f"emergency:{change_id}")
+        self.alarms.has_its_fate(change_id)
         self._tell(change_id, fate)
         if outcome is Outcome.DEAD:
             self._reject(entry.ref)
@@ -444,11 +412,7 @@ class Machine:
 
     def _reject(self, ref: ChangeRef) -> None:
         self.coalescer.hold(ref.entity, ref.change_id)
-        text = (
-            f"OldHost rejected change {ref.change_id} ({ref.entity_type} {ref.entity_id}, {ref.event_type}). "
-            "Later TXN changes of this entity are held: retry or discard it."
-        )
-        self._alert("dead-letter", "warning", text, f"dead:{ref.change_id}", ref.change_id)
+        self.alarms.dead_letter(ref)
 
     def _put_back(self, change_id: int) -> None:
         entry = self.in_flight.leave(change_id)
@@ -492,8 +456,7 @@ class Machine:
         session.waiting_for = reason
         session.attempts += reason not in ("ban", "settle")
         if session.attempts == REOPEN_ALERT_ATTEMPTS:
-            text = f"No session with OldHost after {session.attempts} attempts ({reason}); the writer goes on trying."
-            self._alert("no-session", "critical", text, "session")
+            self.alarms.no_session(session.attempts, reason)
 
     def _banned(self, ban_ms: int, now_ms: int) -> None:
         fresh = self.breaker.state is BreakerState.CLOSED
@@ -501,16 +464,15 @@ class Machine:
         if not fresh:
             return
         self.counters.bans += 1
-        text = f"OldHost banned us until {_clock(self.breaker.until_ms)}: no change can reach it before, emergencies neither."
-        self._alert("ban", "critical", text, "ban")
+        self.alarms.banned(self.breaker.until_ms)
         if again:
             self._halt("a second ban within the hour")
-            self._alerts.append(RecordHalt("a second ban within the hour"))
+            self.alarms.record_halt("a second ban within the hour")
         self._warn_of_blocked_emergencies()
 
     def _halt(self, reason: str) -> None:
         self.breaker.halt(reason)
-        self._alert("halted", "critical", f"Sending is halted: {reason}. Look into it, then resolve.", "halt")
+        self.alarms.halted(reason)
         self._warn_of_blocked_emergencies()
 
     def _warn_of_blocked_emergencies(self) -> None:
@@ -522,40 +484,25 @@ class Machine:
         if self.paused:
             why = f"the writer is paused by {self.paused.operator}"
         elif self.breaker.state is BreakerState.OPEN:
-            why = f"OldHost has banned us until {_clock(self.breaker.until_ms)}"
+            why = f"OldHost has banned us until {clock(self.breaker.until_ms)}"
         elif self.breaker.state is BreakerState.HALTED:
             why = f"sending is halted: {self.breaker.reason}"
         else:
             return
-        if ref.change_id in self.warned:
-            return
-        self.warned.append(ref.change_id)
-        text = f"EMERGENCY change {ref.change_id} of {ref.entity_type} {ref.entity_id} can't reach OldHost now: {why}."
-        self._alert("emergency-blocked", "critical", text, f"emergency:{ref.change_id}", ref.change_id)
+        self.alarms.emergency_is_blocked(ref, why)
 
     # --------------------------------------------------------------------------------------------------------- telling
 
     def _forecast(self, now_ms: int) -> None:
         if now_ms >= self.load.next_at_ms:
-            for alert in self.load.look(self.coalescer, self.blocked_ms(now_ms), now_ms):
-                self._alerts.append(alert)
+            self.alarms.add(*self.load.look(self.coalescer, self.blocked_ms(now_ms), now_ms))
 
     def blocked_ms(self, now_ms: int) -> int:
         """How long nothing can be sent, as far as that is known."""
         return max(0, self.breaker.until_ms - now_ms) if self.breaker.state is not BreakerState.CLOSED else 0
-
-    def _alert(self, kind: str, severity: str, message: str, dedupe_key: str, change_id: int | None = None) -> None:
-        self._alerts.append(RaiseAlert(kind, severity, message, dedupe_key, change_id))
-
-    def _close_alert(self, dedupe_key: str) -> None:
-        self._alerts.append(RaiseAlert("", "info", "", dedupe_key, close=True))
 
 
 def _label(entries: Sequence[Waiting]) -> str:
     first = entries[0].ref
     text = f"{first.priority_class.value} {first.entity_type} {first.entity_id} {first.event_type} #{first.change_id}"
     return text if len(entries) == 1 else f"{text} and {len(entries) - 1} more"
-
-
-def _clock(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S UTC")

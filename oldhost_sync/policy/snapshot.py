@@ -15,7 +15,8 @@ from typing import Any
 from oldhost_sync.policy.breaker import Breaker, BreakerState
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.coalescer import Hold, Waiting
-from oldhost_sync.policy.machine import Counters, Machine, Pause, Phase, Session
+from oldhost_sync.policy.machine import Counters, Machine, Pause
+from oldhost_sync.policy.session import Phase, Session
 from oldhost_sync.policy.writer_policy import WriterPolicy
 
 VERSION = 1
@@ -46,7 +47,7 @@ def dump(machine: Machine) -> Snapshot | None:
         "paused": asdict(machine.paused) if machine.paused else None,
         "rates": [machine.load.service_ms, machine.load.arrivals_per_s, machine.load.applied_per_s],
         "told": list(machine.load.told),
-        "warned": list(machine.warned),
+        "warned": list(machine.alarms.blocked),
         "batch": machine.batch,
         "sweep": [machine.sweep_after_id, machine.sweep_at_ms],
         "probe_at_ms": machine.probe_at_ms,
@@ -68,7 +69,7 @@ def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int) -> Machin
     watch = machine.load
     watch.service_ms, watch.arrivals_per_s, watch.applied_per_s = snapshot["rates"]
     watch.told = list(snapshot["told"])
-    machine.warned = list(snapshot.get("warned", []))
+    machine.alarms.blocked = list(snapshot.get("warned", []))
     machine.batch = snapshot["batch"]
     machine.sweep_after_id, machine.sweep_at_ms = snapshot["sweep"]
     machine.probe_at_ms = snapshot["probe_at_ms"]

@@ -11,7 +11,8 @@ from oldhost_sync.policy import snapshot
 from oldhost_sync.policy.actions import CloseSession, OpenSession, Probe, RaiseAlert, RecordHalt, Send, Sweep
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, CoalescingKey, EntityKey, Outcome, PriorityClass
-from oldhost_sync.policy.machine import Machine, Phase
+from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.session import Phase
 from oldhost_sync.policy.writer_policy import BATCHES_IN_FLIGHT_MAX, WriterPolicy
 from tests.workflows.books import Books, Reply
 from workflows import messages

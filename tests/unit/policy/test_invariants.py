@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import Outcome
-from oldhost_sync.policy.machine import Phase
+from oldhost_sync.policy.session import Phase
 from tests.unit.policy.play import Play
 from tests.workflows.books import OldHost, Reply
 

@@ -1,0 +1,92 @@
+"""Alarms: what people are told, in which words, and when it is over. Each cause has one open alert at a time (its dedupe key)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from oldhost_sync.policy.actions import RaiseAlert, RecordHalt
+from oldhost_sync.policy.changes import ChangeRef
+
+
+class Alarms:
+    """Collects what is to be told until it is taken. `blocked`: emergencies of which people were told that they can't go."""
+
+    def __init__(self) -> None:
+        self.blocked: list[int] = []
+        self._pending: list[RaiseAlert | RecordHalt] = []
+
+    def take(self) -> list[RaiseAlert | RecordHalt]:
+        """What came together since the last time."""
+        taken, self._pending = self._pending, []
+        return taken
+
+    def add(self, *alerts: RaiseAlert) -> None:
+        self._pending += alerts
+
+    def record_halt(self, reason: str) -> None:
+        """Make a halt durable in the ledger: it was not the ledger that found it."""
+        self._pending.append(RecordHalt(reason))
+
+    # --------------------------------------------------------------------------------------------- OldHost and the session
+
+    def banned(self, until_ms: int) -> None:
+        text = f"OldHost banned us until {clock(until_ms)}: no change can reach it before, emergencies neither."
+        self._raise("ban", "critical", text, "ban")
+
+    def halted(self, reason: str) -> None:
+        text = f"Sending is halted: {reason}. Look into it, then resolve."
+        self._raise("halted", "critical", text, "halt")
+
+    def no_session(self, attempts: int, reason: str) -> None:
+        text = f"No session with OldHost after {attempts} attempts ({reason}); the writer goes on trying."
+        self._raise("no-session", "critical", text, "session")
+
+    def session_is_back(self) -> None:
+        self._close("session")
+
+    def ban_or_halt_is_over(self) -> None:
+        self._close("ban")
+        self._close("halt")
+
+    # ------------------------------------------------------------------------------------------------------------- changes
+
+    def dead_letter(self, ref: ChangeRef) -> None:
+        text = (
+            f"OldHost rejected change {ref.change_id} ({ref.entity_type} {ref.entity_id}, {ref.event_type}). "
+            "Later TXN changes of this entity are held: retry or discard it."
+        )
+        self._raise("dead-letter", "warning", text, f"dead:{ref.change_id}", ref.change_id)
+
+    def dead_letter_is_decided(self, change_id: int) -> None:
+        self._close(f"dead:{change_id}")
+
+    def emergency_is_blocked(self, ref: ChangeRef, why: str) -> None:
+        """Told once for each emergency."""
+        if ref.change_id in self.blocked:
+            return
+        self.blocked.append(ref.change_id)
+        text = f"EMERGENCY change {ref.change_id} of {ref.entity_type} {ref.entity_id} can't reach OldHost now: {why}."
+        self._raise("emergency-blocked", "critical", text, f"emergency:{ref.change_id}", ref.change_id)
+
+    def has_its_fate(self, change_id: int) -> None:
+        if change_id in self.blocked:
+            self.blocked.remove(change_id)
+            self._close(f"emergency:{change_id}")
+
+    def strays(self, count: int, last_id: int, now_ms: int) -> None:
+        text = f"The sweep found {count} outstanding changes that the writer did not hold; it sends them now."
+        self._raise("strays", "info", text, f"strays:{last_id}:{now_ms}")
+
+    def unreadable(self, what: str, dedupe_key: str) -> None:
+        self._raise("unreadable-signal", "warning", what, dedupe_key)
+
+    def _raise(self, kind: str, severity: str, message: str, dedupe_key: str, change_id: int | None = None) -> None:
+        self._pending.append(RaiseAlert(kind, severity, message, dedupe_key, change_id))
+
+    def _close(self, dedupe_key: str) -> None:
+        self._pending.append(RaiseAlert("", "info", "", dedupe_key, close=True))
+
+
+def clock(at_ms: int) -> str:
+    """A time of day for people."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S UTC")
