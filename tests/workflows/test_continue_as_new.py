@@ -1,0 +1,147 @@
+"""A new run takes everything over: what waits, what is open, and every signal that races it (trap 17)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+
+import pytest
+
+from oldhost_sync.policy.writer_policy import WriterPolicy
+from tests.workflows.books import Reply
+from tests.workflows.conftest import LWW, TXN, Stage, Writer
+from workflows import messages
+from workflows.sync_writer import SyncWriterWorkflow
+
+pytestmark = pytest.mark.temporal
+
+
+async def renew(writer: Writer, policy: WriterPolicy) -> None:
+    """Force a new run, as `starter.py` does with changed settings."""
+    before = (await writer.handle.describe()).run_id
+    await writer.handle.signal("configure", policy)
+    async with asyncio.timeout(20):
+        while (await writer.handle.describe()).run_id == before:
+            await asyncio.sleep(0.02)
+
+
+async def test_the_same_policy_begins_no_new_run(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        before = (await writer.handle.describe()).run_id
+        await writer.handle.signal("configure", WriterPolicy())
+        await writer.take(TXN, "a")
+        await writer.until_quiet()
+        assert (await writer.handle.describe()).run_id == before
+
+
+async def test_what_waits_is_carried_and_the_open_session_used_on(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await writer.until_state("SENDING")
+        change = await writer.take(LWW, "a")
+        await writer.skip(60)
+        await renew(writer, WriterPolicy(sweep_ms=200_000))
+        status = await writer.status()
+        assert (status["debounced"], status["session"]["phase"], status["session"]["epoch"]) == (1, "open", 1)
+        await writer.skip(61)
+        await writer.until_quiet()
+        assert writer.world.applied_ids == [change]
+        assert len(writer.world.answers) == 1
+
+
+async def test_a_new_policy_holds_in_the_new_run(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await renew(writer, WriterPolicy(debounce_ms=10_000))
+        change = await writer.take(LWW, "a")
+        await writer.skip(12)
+        await writer.until_quiet()
+        assert writer.world.applied_ids == [change]
+
+
+async def test_a_ban_a_pause_and_a_hold_are_carried(stage: Stage) -> None:
+    async with stage.writer(replies={1: [Reply.REJECTED], 3: [Reply.BAN]}) as writer:
+        await writer.take(TXN, "dead")
+        await writer.until(lambda: writer.world.told("dead-letter"))
+        await writer.take(TXN, "dead")
+        await writer.take(TXN, "a")
+        await writer.until(lambda: writer.world.told("ban"))
+        await writer.operate("pause")
+        await renew(writer, WriterPolicy(sweep_ms=200_000))
+        status = await writer.status()
+        assert status["paused"]["operator"] == "ana"
+        assert status["breaker"]["state"] == "OPEN"
+        assert (status["held"], status["dead_letters"], status["in_doubt"]) == (1, 1, 1)
+        await writer.operate("resume")
+        await writer.skip(905)
+        await writer.until_quiet()
+        assert writer.world.applied_ids == [3]
+        assert writer.world.oldhost.refused_in_ban == 0
+
+
+async def test_trap_17_no_signal_is_lost_between_two_runs(stage: Stage) -> None:
+    """Signals hail down while run after run begins anew; each change arrives and is applied once."""
+    async with stage.writer() as writer:
+
+        async def hail(part: int) -> None:
+            for number in range(25):
+                await writer.take(TXN, f"unit-{part}-{number % 5}")
+
+        async def again() -> None:
+            for number in range(6):
+                await renew(writer, WriterPolicy(sweep_ms=86_400_000 + number))  # and no sweep to find what was lost
+
+        await asyncio.gather(again(), *(hail(part) for part in range(4)))
+        await writer.until_quiet()
+        assert sorted(writer.world.applied_ids) == list(range(1, 101))
+        assert [line.nonce for line in writer.world.oldhost.journal] == list(range(1, 101))
+
+
+async def test_trap_17_submissions_are_carried_over(stage: Stage) -> None:
+    async with stage.writer() as writer:
+
+        async def submit() -> None:
+            for number in range(40):
+                change = {"entity_type": "unit", "entity_id": str(number), "event_type": "booking_created", "payload": {}}
+                await writer.handle.signal("submit_change", change)
+
+        async def again() -> None:
+            for number in range(4):
+                await renew(writer, WriterPolicy(sweep_ms=86_400_000 + number))
+
+        await asyncio.gather(again(), submit())
+        await writer.until(lambda: len(writer.world.submissions) == 40)
+        await writer.until(lambda: len(writer.world.applied_ids) == 40)
+
+
+def test_trap_17_signal_handlers_never_wait() -> None:
+    """An unfinished asynchronous handler would lose its signal at continue-as-new."""
+    from temporalio.workflow import _Definition
+
+    definition = _Definition.must_from_class(SyncWriterWorkflow)
+    assert [name for name in definition.signals if inspect.iscoroutinefunction(definition.signals[name].fn)] == []
+
+
+def test_trap_17_a_relays_batch_stays_far_below_the_payload_limit() -> None:
+    import json
+
+    from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX, ID_LENGTH_MAX, RELAY_BATCH_REFS_MAX
+
+    ref = [messages.CHANGE_ID_MAX, "EMERGENCY", "x" * 64, "x" * ID_LENGTH_MAX, "x" * EVENT_TYPE_LENGTH_MAX, 10**13]
+    assert len(json.dumps({"refs": [ref] * RELAY_BATCH_REFS_MAX})) < 512 * 1024
+
+
+async def test_trap_18_waiting_costs_a_timer_only_while_nothing_is_on_its_way(stage: Stage) -> None:
+    """A hundred sends in a row, and hardly a timer in their history; a time that has come is no failure."""
+    async with stage.writer() as writer:
+        await writer.until_state("SENDING")
+        for number in range(100):
+            await writer.take(TXN, f"unit-{number % 7}")
+        await writer.until_quiet()
+        await writer.skip(700)
+        events = [event async for event in writer.handle.fetch_history_events()]
+        timers = [event for event in events if event.HasField("timer_started_event_attributes")]
+        fired = [event for event in events if event.HasField("timer_fired_event_attributes")]
+        failed = [event for event in events if event.HasField("workflow_task_failed_event_attributes")]
+        assert fired
+        assert failed == []
+        assert len(timers) < 100
+        assert len(writer.world.applied_ids) == 100

@@ -1,0 +1,150 @@
+"""What fails around the writer, and how it goes on: lost replies, lost workers, a database that is away, lost signals."""
+
+from __future__ import annotations
+
+import pytest
+
+from oldhost_sync.policy.changes import Outcome
+from tests.workflows.books import Reply
+from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage
+
+pytestmark = pytest.mark.temporal
+
+
+@pytest.mark.parametrize("reply", [Reply.LOST_AFTER, Reply.LATE, Reply.LOST_BEFORE])
+async def test_a_lost_reply_is_settled_by_asking_and_the_change_applied_once(stage: Stage, reply: Reply) -> None:
+    async with stage.writer(replies={1: [reply]}) as writer:
+        change, next_one = await writer.take(TXN, "a"), await writer.take(TXN, "a")
+        await writer.skip(60)
+        await writer.until_quiet()
+        assert writer.world.applied_ids == [change, next_one]
+        assert [line.nonce for line in writer.world.oldhost.journal] == [1, 2]
+        assert (writer.world.oldhost.gaps, writer.world.oldhost.replays) == (0, 0)
+
+
+async def test_the_settle_time_is_waited_out_before_oldhost_is_believed(stage: Stage) -> None:
+    async with stage.writer(replies={1: [Reply.LATE]}) as writer:
+        await writer.take(TXN, "a")
+        await writer.skip(60)
+        await writer.until_quiet()
+        assert [answer.reason or answer.state for answer in writer.world.answers][:3] == ["open", "settle", "open"]
+
+
+async def test_a_send_that_ends_without_a_word_is_settled_by_the_next_session(stage: Stage) -> None:
+    async with stage.writer(sends_without_report=[1]) as writer:
+        await writer.take(TXN, "a")
+        await writer.skip(60)
+        await writer.until_quiet()
+        assert writer.world.applied_ids == [1]
+        assert len(writer.world.answers) >= 2
+
+
+async def test_a_session_that_does_not_open_is_tried_again_ever_more_slowly(stage: Stage) -> None:
+    async with stage.writer(opening_fails=7) as writer:
+        await writer.take(EMERGENCY, "a")
+        await writer.skip(180)
+        await writer.until_quiet()
+        asked = writer.world.asked_at_ms
+        pauses = [round((later - earlier) / 1000) for earlier, later in zip(asked, asked[1:], strict=False)]
+        assert pauses[:7] == [1, 2, 4, 8, 16, 30, 30]
+        assert [alert.severity for alert in writer.world.told("no-session")] == ["critical"]
+
+
+async def test_a_session_whose_worker_is_gone_is_opened_again(stage: Stage) -> None:
+    """Nobody polls its queue: the send never started, so nothing is in doubt."""
+    async with stage.writer(lost_worker_epochs=[1]) as writer:
+        change = await writer.take(TXN, "a")
+        await writer.skip(30)
+        await writer.until_quiet()
+        assert writer.world.applied_ids == [change]
+        assert len(writer.world.answers) == 2
+
+
+async def test_a_probe_that_finds_a_difference_ends_the_session_and_halts(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await writer.until_state("SENDING")
+        writer.world.oldhost.foreign_write(0)
+        await writer.skip(301)
+        await writer.until(lambda: writer.world.told("halted"))
+        assert "foreign write" in writer.world.told("halted")[0].message
+        assert writer.world.oldhost.replays == 0
+
+
+async def test_an_idle_writer_probes_every_five_minutes(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await writer.skip(3610)
+        assert writer.world.probes in (11, 12)
+
+
+async def test_the_sweep_finds_what_a_lost_signal_carried(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await writer.until_state("SENDING")
+        stray = await writer.world.accept(TXN, "a")
+        await writer.skip(400)
+        await writer.until_quiet()
+        assert writer.world.applied_ids == [stray.change_id]
+        await writer.until(lambda: writer.world.told("strays"))
+
+
+async def test_a_first_start_rebuilds_from_mariadb_page_by_page(stage: Stage) -> None:
+    async with stage.idle_writer(page_size=3) as writer:
+        changes = [await writer.world.accept(TXN, f"unit-{number}") for number in range(10)]
+        async with stage.workers(writer.world):
+            await writer.until_quiet()
+            assert [page.after_id for page in writer.world.pages[:4]] == [0, 3, 6, 9]
+            assert writer.world.applied_ids == [ref.change_id for ref in changes]
+
+
+async def test_a_rebuilt_writer_knows_the_holds(stage: Stage) -> None:
+    async with stage.writer(replies={1: [Reply.REJECTED]}) as writer:
+        dead = await writer.take(TXN, "a")
+        await writer.until(lambda: writer.world.told("dead-letter"))
+        held = await writer.take(TXN, "a")
+        await writer.handle.terminate()
+        writer.handle = await stage.start(writer.world)
+        status = await writer.until_status(lambda status: status["state"] == "SENDING")
+        assert (status["held"], status["dead_letters"]) == (1, 1)
+        await writer.operate("discard", change_id=dead)
+        await writer.until(lambda: writer.world.applied_ids == [held])
+
+
+async def test_a_rebuild_waits_for_the_database(stage: Stage) -> None:
+    async with stage.writer(books_closed=True) as writer:
+        change = await writer.take(TXN, "a")
+        assert (await writer.status())["state"] == "REBUILDING"
+        await writer.skip(20)
+        writer.world.books_closed = False
+        await writer.skip(60)
+        await writer.until_quiet()
+        assert writer.world.applied_ids == [change]
+
+
+async def test_a_simulated_day(stage: Stage) -> None:
+    """24 hours of all classes: a ban, rejections, lost replies, a restore that is resolved; every fate is recorded."""
+    async with stage.writer() as writer:
+        world = writer.world
+        for hour in range(24):
+            for turn in range(4):
+                cls = (LWW, LWW, LWW, TXN, LWW, LWW, EMERGENCY, LWW)[(4 * hour + turn) % 8]
+                ref = await world.accept(cls, f"unit-{(7 * hour + turn) % 5}", f"payload {turn % 3}")
+                if hour == 7 and turn == 0:
+                    world.replies[ref.change_id] = [Reply.BAN]
+                elif hour % 5 == 2 and turn == 1:
+                    world.replies[ref.change_id] = [Reply.LOST_AFTER]
+                elif hour % 5 == 3 and turn == 3:
+                    world.replies[ref.change_id] = [Reply.REJECTED]
+                await writer.deliver(ref)
+                await writer.skip(900)
+        for change_id in world.books.dead_letters():
+            await writer.operate("retry", change_id=change_id)
+        await writer.skip(1200)
+        await writer.until_quiet()
+        outcomes = [change.outcome for change in world.books.changes.values()]
+        assert None not in outcomes
+        assert outcomes.count(Outcome.APPLIED) > 50
+        assert world.told("ban")
+        assert (world.oldhost.gaps, world.oldhost.replays, world.oldhost.refused_in_ban) == (0, 0, 0)
+        nonces = [line.nonce for line in world.oldhost.journal]
+        assert nonces == sorted(nonces)
+        events = [event async for event in writer.handle.fetch_history_events()]
+        assert len(events) < 12_000
