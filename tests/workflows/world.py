@@ -176,8 +176,9 @@ class World:
 
     @activity.defn
     async def raise_alert(self, alert: messages.Alert) -> None:
+        now_ms = await self.now_ms()
         self.alerts.append(alert)
-        self.alerts_at_ms.append(await self.now_ms())
+        self.alerts_at_ms.append(now_ms)
 
     @activity.defn
     async def record_decision(self, decision: messages.Decision) -> messages.Decided:
