@@ -67,7 +67,39 @@ async def people(writer: Writer) -> None:
     await writer.until_quiet()
 
 
-SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {"peak": peak, "ban": ban, "people": people}
+async def faults(writer: Writer) -> None:
+    """Lost and late replies, sessions that do not open, one rejection that is retried and one that is discarded."""
+    writer.world.opening_fails = 3
+    for unit, reply in (("a", Reply.LOST_AFTER), ("b", Reply.LATE), ("c", Reply.REJECTED), ("d", Reply.REJECTED)):
+        await answered(writer, unit, reply)
+    await writer.take(TXN, "c")
+    await writer.skip(60)
+    await writer.until(lambda: len(writer.world.told("dead-letter")) == 2)
+    for action, change_id in zip(("retry", "discard"), writer.world.books.dead_letters(), strict=True):
+        await writer.operate(action, change_id=change_id)
+    await writer.until_quiet()
+
+
+async def renewed(writer: Writer) -> None:
+    """A new run that takes everything over in the middle of a ban (recorded: the last run, which begins with a snapshot)."""
+    await answered(writer, "a", Reply.REJECTED)
+    await writer.until(lambda: writer.world.told("dead-letter"))
+    await writer.take(TXN, "a")
+    await writer.take(LWW, "b")
+    await answered(writer, "c", Reply.BAN)
+    await writer.until(lambda: writer.world.told("ban"))
+    await writer.handle.signal("configure", WriterPolicy(sweep_ms=200_000))
+    await writer.skip(2000)
+    await writer.until_quiet()
+
+
+SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
+    "peak": peak,
+    "ban": ban,
+    "people": people,
+    "faults": faults,
+    "renewed": renewed,
+}
 
 
 async def record(runner: asyncio.Runner, name: str) -> None:

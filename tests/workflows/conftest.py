@@ -160,6 +160,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
-    stage: Stage = pyfuncitem.funcargs["stage"]
+    stage = pyfuncitem.funcargs["stage"]
+    assert isinstance(stage, Stage)
     stage.runner.run(pyfuncitem.obj(**arguments))
     return True

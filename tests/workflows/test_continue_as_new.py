@@ -100,7 +100,12 @@ async def test_trap_17_submissions_are_carried_over(stage: Stage) -> None:
 
         async def submit() -> None:
             for number in range(40):
-                change = {"entity_type": "unit", "entity_id": str(number), "event_type": "booking_created", "payload": {}}
+                change = {
+                    "entity_type": "unit",
+                    "entity_id": str(number),
+                    "event_type": "booking_created",
+                    "payload": {},
+                }
                 await writer.handle.signal("submit_change", change)
 
         async def again() -> None:
