@@ -41,7 +41,9 @@ def replay(seed: int, console: Console, *, quiet: bool) -> int:
     if not quiet:
         for line in trace:
             print(line)
-    print(f"seed {seed}: event log {verdict.digest}, {verdict.virtual_s:.0f} virtual seconds, {verdict.operations} operations")
+    print(
+        f"seed {seed}: event log {verdict.digest}, {verdict.virtual_s:.0f} virtual seconds, {verdict.operations} operations"
+    )
     for violation in verdict.violations:
         console.print(f"VIOLATED: {violation}", style="red", markup=False)
     return 1 if verdict.violations else 0
@@ -55,7 +57,9 @@ def play_many(seeds: range, workers: int, console: Console, *, quiet: bool) -> C
         def each(verdict: Verdict) -> None:
             progress.advance(task)
             if verdict.violations:
-                progress.console.print(f"{verdict.violations[0]}\n  replay: {replay_command(verdict.seed)}", markup=False)
+                progress.console.print(
+                    f"{verdict.violations[0]}\n  replay: {replay_command(verdict.seed)}", markup=False
+                )
 
         return simulate(seeds, workers, each)
 

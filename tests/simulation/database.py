@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Any
+from functools import cache
+from typing import Any, Self
 
 import pymysql.err
 from sqlalchemy import Table
@@ -29,7 +29,9 @@ from oldhost_sync.store.tables import UtcDateTime, metadata
 
 DUPLICATE_KEY, CHECK_VIOLATED = 1062, 4025
 _DIALECT = MySQLDialect_pymysql(paramstyle="pyformat")  # type: ignore[no-untyped-call]
-_TIMES = {column.name for table in metadata.sorted_tables for column in table.columns if isinstance(column.type, UtcDateTime)}
+_TIMES = {
+    column.name for table in metadata.sorted_tables for column in table.columns if isinstance(column.type, UtcDateTime)
+}
 
 _RULES: list[tuple[str, str]] = [
     (r"TIMESTAMPDIFF\(MICROSECOND, (MAX\(\w+\)|[\w().]+?), (MAX\(\w+\)|[\w().]+?)\) DIV 1000", r"((\2) - (\1)) / 1000"),
@@ -53,7 +55,7 @@ _RULES: list[tuple[str, str]] = [
 ]
 
 
-@lru_cache(maxsize=None)
+@cache
 def translated(statement: str) -> str:
     """MariaDB's text as SQLite's. `%s` and `%(name)s` become `?` and `:name`."""
     given = statement
@@ -193,9 +195,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
-@lru_cache(maxsize=None)
+@cache
 def _row_type(names: tuple[str, ...]) -> tuple[Any, tuple[int, ...]]:
-    kind = namedtuple("Row", names, rename=True)  # type: ignore[misc]
+    kind = namedtuple("Row", names, rename=True)  # type: ignore[misc]  # noqa: PYI024 - its fields are known when it runs
     kind._mapping = property(lambda row: dict(zip(names, row, strict=True)))  # type: ignore[attr-defined]
     return kind, tuple(index for index, name in enumerate(names) if name in _TIMES)
 
@@ -258,7 +260,7 @@ class PlainConnection:
         self._begin = begin
         self._begun = False
 
-    def __enter__(self) -> PlainConnection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -277,7 +279,7 @@ class PlainConnection:
         self.before_statement("")
         return Savepoint(self.database)
 
-    def before_statement(self, statement: str) -> None:  # noqa: ARG002 - those with faults look at it
+    def before_statement(self, statement: str) -> None:
         if not self._begun:
             self._begun = True
             self.database.begin(self._begin)

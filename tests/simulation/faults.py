@@ -31,7 +31,7 @@ class Faults(Protocol):
 
 
 class NoFaults:
-    def at(self, kind: str, process: Process, detail: str = "") -> str:  # noqa: ARG002 - nothing ever fails
+    def at(self, kind: str, process: Process, detail: str = "") -> str:
         return ""
 
 
@@ -51,7 +51,7 @@ class RandomFaults:
             if self.random.random() < 0.5:
                 self.rates[kind] = rates[kind] * self.random.choice((0.3, 1, 1, 3))
 
-    def at(self, kind: str, process: Process, detail: str = "") -> str:  # noqa: ARG002 - chance does not look
+    def at(self, kind: str, process: Process, detail: str = "") -> str:
         rate = self.rates.get(kind)
         if rate is None or not self.on or self.random.random() >= rate:
             return ""

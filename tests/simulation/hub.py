@@ -53,7 +53,7 @@ class Process:
         self.alive = True
         self.stopped = False
         self.mortal = False  # faults may kill it; somebody starts it again
-        self.role = name.split("-")[0]
+        self.role = name.split("-", maxsplit=1)[0]
         self.powerless = False  # it dies with its machine: no connection of it says goodbye
         self.tasks: dict[Task, None] = {}
         self.at_death: list[Callable[[], None]] = []
@@ -137,7 +137,7 @@ class Hub:
     def at(self, when: float, act: Callable[[], None]) -> Timer:
         timer = Timer(act)
         self._count += 1
-        heapq.heappush(self._due, (when if when > self.now else self.now, self.random.random(), self._count, timer))
+        heapq.heappush(self._due, (max(self.now, when), self.random.random(), self._count, timer))
         return timer
 
     def after(self, seconds: float, act: Callable[[], None]) -> Timer:

@@ -78,14 +78,20 @@ class Always:
         self.applied[entry.nonce] = entry
         if entry.late:
             self.world.sometimes.hit("late apply")
-        row = self.world.database.rows("SELECT change_id, status, body FROM nonce_requests WHERE nonce = ?", entry.nonce)
+        row = self.world.database.rows(
+            "SELECT change_id, status, body FROM nonce_requests WHERE nonce = ?", entry.nonce
+        )
         if not row or row[0][1] != "SENT" or row[0][0] != change_id:
-            self.fail(f"OldHost applied change {change_id} with nonce {entry.nonce}; the ledger has {row and row[0][:2]}")
+            self.fail(
+                f"OldHost applied change {change_id} with nonce {entry.nonce}; the ledger has {row and row[0][:2]}"
+            )
         elif hashlib.sha256(row[0][2]).hexdigest() != entry.raw_sha256:
             self.fail(f"nonce {entry.nonce} was sent with other bytes than it is bound to")
         epoch = self.epoch_of_connection.get(entry.connection or 0, 0)
         if epoch < self.reconciled:
-            self.fail(f"OldHost applied nonce {entry.nonce} of epoch {epoch} after epoch {self.reconciled} had compared")
+            self.fail(
+                f"OldHost applied nonce {entry.nonce} of epoch {epoch} after epoch {self.reconciled} had compared"
+            )
         self._count(change_id, entry)
 
     def _count(self, change_id: int, entry: Entry) -> None:
@@ -210,7 +216,9 @@ class Always:
         if not data.startswith(b"POST /oldhost/sync"):
             return
         nonce = int(data.split(b"X-Nonce: ", 1)[1].split(b"\r\n", 1)[0])
-        rows = self.world.database.rows("SELECT status, sent_at, body, epoch, sends FROM nonce_requests WHERE nonce = ?", nonce)
+        rows = self.world.database.rows(
+            "SELECT status, sent_at, body, epoch, sends FROM nonce_requests WHERE nonce = ?", nonce
+        )
         if not rows or rows[0][0] != "SENT":
             self.fail(f"nonce {nonce} goes on the wire while the ledger has it {rows[0][0] if rows else 'not at all'}")
             return
@@ -247,7 +255,11 @@ class Always:
         due = held.due_at_ms if held else 0
         ready = bool(held and held.ready)
         added: Added = add(ref, now_ms)
-        if held and ref.change_id < held.ref.change_id and (coalescer.waiting.get(held.ref.change_id) is not held or held.due_at_ms != due):
+        if (
+            held
+            and ref.change_id < held.ref.change_id
+            and (coalescer.waiting.get(held.ref.change_id) is not held or held.due_at_ms != due)
+        ):
             self.fail(f"trap 6: the older change {ref.change_id} moved the timer of {held.ref.change_id}")
         if added is Added.REPLACED_OLDER and ready:
             self.world.sometimes.hit("superseded in the lane")
@@ -271,7 +283,8 @@ class Always:
                     if entry.ref.priority_class is PriorityClass.EMERGENCY
                 }  # fmt: skip
                 if not bound and not any(
-                    entry.ref.priority_class is PriorityClass.EMERGENCY or entry.ref.entity in way_made_for for entry in sent
+                    entry.ref.priority_class is PriorityClass.EMERGENCY or entry.ref.entity in way_made_for
+                    for entry in sent
                 ):
                     self.fail(f"I8: {action.label} goes while emergency {urgent[0].ref.change_id} could")
         busy = len(machine.in_flight.batches) >= 2 or machine.session.more_bound
@@ -296,9 +309,11 @@ def after_healing(world: Any) -> list[str]:
     )
     always: Always = world.always
     by_key = {row[1]: row for row in rows}
-    for wish in world.applications.wishes:
-        if wish.change_id is not None and by_key.get(wish.key, (None,))[0] != wish.change_id:
-            wrong.append(f"change {wish.change_id} was promised and is not there")
+    wrong += [
+        f"change {wish.change_id} was promised and is not there"
+        for wish in world.applications.wishes
+        if wish.change_id is not None and by_key.get(wish.key, (None,))[0] != wish.change_id
+    ]
     for change_id, _, entity_type, entity_id, event_type, _, priority_class, outcome, nonce in rows:
         what = f"change {change_id} ({priority_class} {entity_type} {entity_id} {event_type})"
         if outcome is None:
@@ -344,7 +359,9 @@ def _states(world: Any, rows: list[Any]) -> list[str]:
             wrong.append(f"I3: {key} ends as {payload}, OldHost has {at_host and at_host.body['payload']}")
     for table in ("units", "entities"):
         for entity_id, status in world.database.rows(f"SELECT id, sync_status FROM {table} ORDER BY id"):
-            dead = world.database.rows("SELECT 1 FROM outbox_events WHERE entity_id = ? AND outcome = 'DEAD'", entity_id)
+            dead = world.database.rows(
+                "SELECT 1 FROM outbox_events WHERE entity_id = ? AND outcome = 'DEAD'", entity_id
+            )
             if status != ("SYNC_FAILED" if dead else "SYNCED"):
                 wrong.append(f"I7: {table[:-1]} {entity_id} ends as {status}")
     return wrong

@@ -20,7 +20,9 @@ class Nemesis:
         self.pause_s = pause_s
         self.resting = False
         self.counts: dict[str, int] = {}
-        strikes = {name.removeprefix("do_"): getattr(self, name) for name in sorted(dir(type(self))) if name.startswith("do_")}
+        strikes = {
+            name.removeprefix("do_"): getattr(self, name) for name in sorted(dir(type(self))) if name.startswith("do_")
+        }
         if not meddle:
             strikes.pop("foreign_write")
             strikes.pop("restore")
@@ -114,7 +116,9 @@ class Nemesis:
     # ---------------------------------------------------------------------------------------------------------- OldHost
 
     def _fault(self, **wanted: Any) -> None:
-        self.world.oldhost.faults.switch_on({"next": self.random.choice((1, 1, 2)), "skip": self.random.choice((0, 0, 1, 3)), **wanted})
+        self.world.oldhost.faults.switch_on(
+            {"next": self.random.choice((1, 1, 2)), "skip": self.random.choice((0, 0, 1, 3)), **wanted}
+        )
 
     def do_lose_reply(self) -> None:
         self._fault(name="drop_after", reset=self.random.random() < 0.5)
@@ -141,7 +145,9 @@ class Nemesis:
         self._fault(name="slow", extra_ms=self.random.choice((500, 3000, 9000, 25000)), on="any")
 
     def do_be_busy(self) -> None:
-        self._fault(name="busy", retry_after=self.random.choice((0.1, 1.0, 7.0)), on="any", next=self.random.choice((1, 3, 25)))
+        self._fault(
+            name="busy", retry_after=self.random.choice((0.1, 1.0, 7.0)), on="any", next=self.random.choice((1, 3, 25))
+        )
 
     def do_reject(self) -> None:
         self._fault(name="reject", consume=self.random.random() < 0.5, reason="refused by a rule")

@@ -53,8 +53,14 @@ class RelayProcess:
         self.process.mortal = True
         engine = world.engine(self.process)
         self.relay = BlockingRelay(
-            engine, self._signal, HOST, owner=self.process.name, pace=PACE, monotonic=self.hub.monotonic,  # type: ignore[arg-type]
-            wall=self.hub.monotonic, chance=self.hub.random.random,
+            engine,
+            self._signal,
+            HOST,
+            owner=self.process.name,
+            pace=PACE,
+            monotonic=self.hub.monotonic,  # type: ignore[arg-type]
+            wall=self.hub.monotonic,
+            chance=self.hub.random.random,
         )
         self.process.spawn(self._run)
 
@@ -119,8 +125,14 @@ class Api:
     def _record(self, wish: Wish, reply: Callable[[Any], None]) -> None:
         open_s = self.hub.random.choice((0.0, 0.0, 0.01, 0.3, 1.5))
         record = partial(
-            record_change, host=HOST, entity_type=wish.entity_type, entity_id=wish.entity_id,
-            event_type=wish.event_type, payload=wish.payload, idempotency_key=wish.key, source="http",
+            record_change,
+            host=HOST,
+            entity_type=wish.entity_type,
+            entity_id=wish.entity_id,
+            event_type=wish.event_type,
+            payload=wish.payload,
+            idempotency_key=wish.key,
+            source="http",
         )
         try:
             recorded = run_in_transaction(self.engine.recording(wish.entity_id, open_s), record)  # type: ignore[arg-type]
@@ -174,8 +186,11 @@ class Applications:
         """`submit_change`, and then a look whether it was recorded (a signal itself has no answer)."""
         if not self.world.temporal.away:
             change = {
-                "entity_type": wish.entity_type, "entity_id": wish.entity_id, "event_type": wish.event_type,
-                "payload": wish.payload, "idempotency_key": wish.key,
+                "entity_type": wish.entity_type,
+                "entity_id": wish.entity_id,
+                "event_type": wish.event_type,
+                "payload": wish.payload,
+                "idempotency_key": wish.key,
             }
             self.world.temporal.signal_with_start("submit_change", payload_of(change))
         for _ in range(20):
@@ -187,8 +202,11 @@ class Applications:
 
     def _apply_now(self, wish: Wish) -> None:
         change = {
-            "entity_type": wish.entity_type, "entity_id": wish.entity_id, "event_type": wish.event_type,
-            "payload": wish.payload, "idempotency_key": wish.key,
+            "entity_type": wish.entity_type,
+            "entity_id": wish.entity_id,
+            "event_type": wish.event_type,
+            "payload": wish.payload,
+            "idempotency_key": wish.key,
         }
         answer = self.hub.park(
             60.0, lambda wake: self.world.temporal.update("apply_now", change, lambda result, why: wake((result, why)))

@@ -57,7 +57,9 @@ class Weather:
 class Engine:
     """One process's engine. `slow_commit_s`: how long a recording stays open after its INSERT."""
 
-    def __init__(self, hub: Hub, database: Database, process: Process, faults: Faults, weather: Weather, locks: Locks) -> None:
+    def __init__(
+        self, hub: Hub, database: Database, process: Process, faults: Faults, weather: Weather, locks: Locks
+    ) -> None:
         self.hub = hub
         self.database = database
         self.process = process

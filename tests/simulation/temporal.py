@@ -14,16 +14,17 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import temporalio.activity
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.converter import DataConverter
-from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TimeoutError, TimeoutType
+from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TimeoutType
+from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
-from tests.simulation.hub import Hub, Process, Timer
+from tests.simulation.hub import Hub, Timer
 from workflows import messages
 from workflows.sync_writer import SyncWriterWorkflow
 
@@ -180,7 +181,9 @@ class Run(asyncio.AbstractEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 
-    def create_task(self, coro: Coroutine[Any, Any, Any], *, name: Any = None, context: Any = None) -> asyncio.Task[Any]:
+    def create_task(
+        self, coro: Coroutine[Any, Any, Any], *, name: Any = None, context: Any = None
+    ) -> asyncio.Task[Any]:
         return asyncio.Task(coro, loop=self, name="task", context=context)
 
     def get_debug(self) -> bool:
@@ -196,7 +199,7 @@ class Run(asyncio.AbstractEventLoop):
 
     # ------------------------------------------------------------------------------------------------ the SDK's runtime
 
-    logger_details: dict[str, Any] = {}
+    logger_details: ClassVar[dict[str, Any]] = {}
 
     def workflow_is_replaying(self) -> bool:
         return False
@@ -212,7 +215,8 @@ class Run(asyncio.AbstractEventLoop):
             is_continue_as_new_suggested=self.workflow_is_continue_as_new_suggested,
             get_current_history_length=lambda: self.events,
             get_current_history_size=lambda: self.events * 200,
-            workflow_id="sync-writer:oldhost", run_id=self.run_id,
+            workflow_id="sync-writer:oldhost",
+            run_id=self.run_id,
             _logger_details=dict,
         )
 
@@ -237,7 +241,7 @@ class Run(asyncio.AbstractEventLoop):
     def workflow_random(self) -> Any:
         return self.server.random
 
-    def workflow_patch(self, _id: str, *, deprecated: bool = False) -> bool:  # noqa: ARG002 - the SDK's signature
+    def workflow_patch(self, _id: str, *, deprecated: bool = False) -> bool:
         return True
 
     def workflow_metric_meter(self) -> Any:
@@ -388,7 +392,13 @@ class Server:
     # --------------------------------------------------------------------------------------------------------- activities
 
     def begin_activity(
-        self, run: Run, name: str, payload: Payload, options: dict[str, Any], future: asyncio.Future[Any], number: int = 1,
+        self,
+        run: Run,
+        name: str,
+        payload: Payload,
+        options: dict[str, Any],
+        future: asyncio.Future[Any],
+        number: int = 1,
         activity_id: str = "",
     ) -> None:
         self.world.look_for_payload(name, payload, submissions=name == "record_submissions")
@@ -460,7 +470,7 @@ class Server:
     def _timed_out(self, attempt: Attempt, kind: TimeoutType) -> None:
         if attempt.live:
             self.world.log("timeout", attempt.name, kind.name)
-            cause = TimeoutError(kind.name, type=kind, last_heartbeat_details=[])
+            cause = ActivityTimeoutError(kind.name, type=kind, last_heartbeat_details=[])
             self._ended(attempt, None, cause, again=kind is not TimeoutType.SCHEDULE_TO_START)
 
     def completed(self, attempt: Attempt, result: Payload | None, error: Exception | None) -> None:
@@ -490,15 +500,22 @@ class Server:
             attempt.run.add(lambda: _set(attempt.future, value), history=0)
         else:
             failure = ActivityError(
-                "activity error", scheduled_event_id=1, started_event_id=2, identity="", activity_type=attempt.name,
-                activity_id="1", retry_state=RetryState.MAXIMUM_ATTEMPTS_REACHED,
+                "activity error",
+                scheduled_event_id=1,
+                started_event_id=2,
+                identity="",
+                activity_type=attempt.name,
+                activity_id="1",
+                retry_state=RetryState.MAXIMUM_ATTEMPTS_REACHED,
             )
             failure.__cause__ = error
             attempt.run.add(lambda: _fail(attempt.future, failure), history=0)
 
     def _try_again(self, run: Run, attempt: Attempt, number: int) -> None:
         if not run.closed:
-            self.begin_activity(run, attempt.name, attempt.argument, attempt.options, attempt.future, number, attempt.activity_id)
+            self.begin_activity(
+                run, attempt.name, attempt.argument, attempt.options, attempt.future, number, attempt.activity_id
+            )
 
 
 class Signal:

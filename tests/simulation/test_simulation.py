@@ -32,7 +32,12 @@ def test_a_seed_is_the_same_run_in_every_process(hash_seed: str) -> None:
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     told = subprocess.run(
         [sys.executable, "-m", "tests.simulation", "--seed", "11", "--quiet"],
-        cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True, check=True, timeout=60,
+        cwd=Path(__file__).parents[2],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert f"event log {play(11).digest}" in told.stdout
 

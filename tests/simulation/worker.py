@@ -116,7 +116,11 @@ class Worker:
         self.wall_offset = 0.0
         engine = world.engine(process)
         self.sessions = Sessions(
-            engine=engine, addresses=lambda host: (host, 1), task_queue=self.queue, owner=process.name, limits=limits,  # type: ignore[arg-type]
+            engine=engine,
+            addresses=lambda host: (host, 1),
+            task_queue=self.queue,
+            owner=process.name,
+            limits=limits,  # type: ignore[arg-type]
             metrics=Silent(),  # type: ignore[arg-type]
         )
         self.sessions._leaving = Flag(self.hub)  # type: ignore[assignment]

@@ -218,8 +218,15 @@ class World:
         self.hub.end()
         self.database.raw.close()
         return Verdict(
-            self.seed, violations, dict(self.sometimes.counts), self._digest.hexdigest()[:16], self.hub.now - EPOCH,
-            operations, changes, recovery_s=recovery_s, healed=done,
+            self.seed,
+            violations,
+            dict(self.sometimes.counts),
+            self._digest.hexdigest()[:16],
+            self.hub.now - EPOCH,
+            operations,
+            changes,
+            recovery_s=recovery_s,
+            healed=done,
         )
 
     def _is_lost(self) -> bool:
@@ -248,14 +255,26 @@ class World:
         return machine is not None and bool(machine.coalescer.waiting or len(machine.in_flight) or machine.paused)
 
     def _what_waits(self) -> str:
-        waits = self.database.rows("SELECT id, priority_class, relayed_at IS NOT NULL FROM outbox_events WHERE processed_at IS NULL")
+        waits = self.database.rows(
+            "SELECT id, priority_class, relayed_at IS NOT NULL FROM outbox_events WHERE processed_at IS NULL"
+        )
         machine = self.machine
         state = machine and (
-            machine.session, machine.breaker, list(machine.coalescer.waiting), list(machine.in_flight), machine.in_flight.batches,
-            machine.in_flight.bound, machine.in_flight.unsettled, machine.loaded, machine.draining, machine.paused,
-            [hold for hold in machine.coalescer.holds.values()],
+            machine.session,
+            machine.breaker,
+            list(machine.coalescer.waiting),
+            list(machine.in_flight),
+            machine.in_flight.batches,
+            machine.in_flight.bound,
+            machine.in_flight.unsettled,
+            machine.loaded,
+            machine.draining,
+            machine.paused,
+            list(machine.coalescer.holds.values()),
         )
-        return f"{waits}, dead {self.dead_letters()}, halted {self.halted()}, wishes {self.applications.waiting}, {state}"
+        return (
+            f"{waits}, dead {self.dead_letters()}, halted {self.halted()}, wishes {self.applications.waiting}, {state}"
+        )
 
     # ------------------------------------------------------------------------------------------------------------- load
 
@@ -334,8 +353,11 @@ class World:
     def workflow_input(self) -> messages.WriterInput:
         shape = self.shape
         policy = WriterPolicy(
-            debounce_ms=round(shape.debounce_s * 1000), max_wait_ms=round(shape.debounce_s * 5000),
-            ban_ms=round(shape.ban_s * 1000), sweep_ms=120_000, probe_ms=90_000,
+            debounce_ms=round(shape.debounce_s * 1000),
+            max_wait_ms=round(shape.debounce_s * 5000),
+            ban_ms=round(shape.ban_s * 1000),
+            sweep_ms=120_000,
+            probe_ms=90_000,
         )
         return messages.WriterInput(HOST, policy)
 
@@ -381,7 +403,13 @@ class World:
 
     def _fact(self, fact: Any) -> None:
         kind = getattr(fact, "outcome", None) or fact.incident
-        self.log("oldhost", kind, fact.nonce, fact.expected_nonce, fact.body and fact.body.get("event_id") if hasattr(fact, "body") else "")
+        self.log(
+            "oldhost",
+            kind,
+            fact.nonce,
+            fact.expected_nonce,
+            fact.body and fact.body.get("event_id") if hasattr(fact, "body") else "",
+        )
         self.always.fact(fact)
         if kind == "applied" and self.oldhost.host.count("ban"):
             self.sometimes.hit("ban survived")
@@ -408,7 +436,12 @@ class World:
 
     def raised(self, name: str, error: Exception) -> None:
         self.log("raised", name, type(error).__name__)
-        if type(error).__name__ not in {"DatabaseUnavailable", "CommitUncertain", "TransactionContended", "LedgerUnavailable"}:
+        if type(error).__name__ not in {
+            "DatabaseUnavailable",
+            "CommitUncertain",
+            "TransactionContended",
+            "LedgerUnavailable",
+        }:
             self.always.fail(f"{name} raised {type(error).__name__}: {error}")
 
     def promised(self, wish: Wish) -> None:
@@ -442,10 +475,14 @@ class World:
         self._next_record.append(wake)
 
     def has_unrelayed(self) -> bool:
-        return bool(self.database.rows("SELECT 1 FROM outbox_events WHERE processed_at IS NULL AND relayed_at IS NULL LIMIT 1"))
+        return bool(
+            self.database.rows("SELECT 1 FROM outbox_events WHERE processed_at IS NULL AND relayed_at IS NULL LIMIT 1")
+        )
 
     def dead_letters(self) -> list[Any]:
-        return self.database.rows("SELECT id, entity_type, entity_id FROM outbox_events WHERE outcome = 'DEAD' ORDER BY id")
+        return self.database.rows(
+            "SELECT id, entity_type, entity_id FROM outbox_events WHERE outcome = 'DEAD' ORDER BY id"
+        )
 
     def halted(self) -> str | None:
         rows = self.database.rows("SELECT halted FROM nonce_ledger WHERE host = ?", HOST)
