@@ -227,21 +227,27 @@ class Soak:
         sorts = Counter(mishap.sort for _, mishap in self.done)
         verdict.figures["mishaps"] = f"{len(self.done)}: " + ", ".join(f"{n}x {s}" for s, n in sorted(sorts.items()))
         verdict.figures["healed within"] = f"{healing:.1f} s"
-        verdict.figures["worst wait for the next operation after a mishap"] = self._worst(evidence.journal)
+        verdict.figures |= self._waits(evidence.journal)
         verdict.figures["alerts"] = dict(Counter(alert["kind"] for alert in database["alerts"]))
         return verdict
 
-    def _worst(self, journal: list[dict[str, Any]]) -> str:
-        """By kind of mishap: how long after it OldHost got its next operation."""
+    def _waits(self, journal: list[dict[str, Any]]) -> dict[str, str]:
+        """How long after a mishap OldHost got its next operation: where nothing else went wrong meanwhile, and where it did."""
         received = sorted(entry["received_at"] for entry in journal if entry.get("received_at"))
-        worst: dict[str, float] = {}
+        worst: dict[str, dict[str, float]] = {"alone": {}, "with others": {}}
         for at, mishap in self.done:
-            after = next((moment - at for moment in received if moment > at), None)
+            after = next((moment for moment in received if moment > at), None)
             if after is not None:
+                others = any(at < moment < after for moment, _ in self.done)
+                found = worst["with others" if others else "alone"]
                 name = f"{mishap.kind} {mishap.target.split('-')[0]}"
-                worst[name] = max(worst.get(name, 0), after)
-        ordered = sorted(worst.items(), key=lambda item: -item[1])[:4]
-        return ", ".join(f"{seconds:.1f} s ({name})" for name, seconds in ordered)
+                found[name] = max(found.get(name, 0), after - at)
+        return {
+            f"worst wait for the next operation, mishaps {how}": ", ".join(
+                f"{seconds:.1f} s ({name})" for name, seconds in sorted(found.items(), key=lambda item: -item[1])[:4]
+            )
+            for how, found in worst.items()
+        }
 
     def _leaks(self) -> list[str]:
         found = ["a role's log"] if MARKER in self._product.logs() else []
