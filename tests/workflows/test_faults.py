@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from oldhost_sync.policy.changes import Outcome
@@ -45,7 +47,7 @@ async def test_a_session_that_does_not_open_is_tried_again_ever_more_slowly(stag
         await writer.skip(180)
         await writer.until_quiet()
         asked = writer.world.asked_at_ms
-        pauses = [round((later - earlier) / 1000) for earlier, later in zip(asked, asked[1:], strict=False)]
+        pauses = [round((later - earlier) / 1000) for earlier, later in pairwise(asked)]
         assert pauses[:7] == [1, 2, 4, 8, 16, 30, 30]
         assert [alert.severity for alert in writer.world.told("no-session")] == ["critical"]
 

@@ -1,0 +1,304 @@
+"""The machine: session, bans, settling, operators, alerts; one fact each, by playing it against the books."""
+
+from __future__ import annotations
+
+import pytest
+
+from oldhost_sync.policy.breaker import BreakerState
+from oldhost_sync.policy.changes import BOUND, ChangeRef, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.machine import Refused
+from oldhost_sync.policy.session import Phase
+from oldhost_sync.policy.writer_policy import BATCH_FILL_MS, REOPEN_MS_MAX
+from tests.unit.policy.play import Play
+from tests.workflows.books import Reply
+
+BAN_MS = 900_000
+
+
+@pytest.fixture
+def play() -> Play:
+    """A machine with an open session."""
+    play = Play()
+    play.end_open()
+    return play
+
+
+def sent(play: Play) -> list[tuple[int, ...]]:
+    return [send.change_ids for send in play.under.sends.values()]
+
+
+def journal(play: Play) -> list[int]:
+    return [line.change.ref.change_id for line in play.books.oldhost.journal if line.change]
+
+
+def told(play: Play, kind: str) -> list[str]:
+    return [alert.message for alert in play.alerts if alert.kind == kind]
+
+
+def closed(play: Play) -> list[str]:
+    return [alert.dedupe_key for alert in play.alerts if alert.close]
+
+
+# ------------------------------------------------------------------------------------------------------------ sending
+
+
+def test_nothing_is_sent_before_a_session_is_open() -> None:
+    play = Play()
+    play.take("EMERGENCY", "u")
+    assert sent(play) == []
+    play.end_open()
+    assert sent(play) == [(1,)]
+
+
+def test_two_batches_are_in_flight_and_no_third(play: Play) -> None:
+    for unit in "abc":
+        play.take("TXN", unit)
+    assert sent(play) == [(1,), (2,)]
+
+
+def test_at_400_ms_a_batch_is_one_operation(play: Play) -> None:
+    play.machine.pause("ana", "to fill up")
+    for number in range(4):
+        play.take("TXN", f"u{number}")
+    play.machine.resume()
+    play.end_close()
+    play.end_open()
+    assert sent(play) == [(1,), (2,)]
+
+
+def test_at_a_fast_host_a_batch_holds_what_fills_its_time(play: Play) -> None:
+    play.machine.load.service_ms = BATCH_FILL_MS / 5
+    play.machine.pause("ana", "to fill up")
+    for number in range(12):
+        play.take("TXN", f"u{number}")
+    play.machine.resume()
+    play.end_close()
+    play.end_open()
+    assert sent(play) == [(1, 2, 3, 4, 5), (6, 7, 8, 9, 10)]
+
+
+def test_a_label_says_what_goes_and_names_no_payload(play: Play) -> None:
+    play.take("TXN", "u7", payload="secret")
+    assert [send.label for send in play.under.sends.values()] == ["TXN unit u7 txn_a #1"]
+
+
+def test_reports_may_come_in_any_order(play: Play) -> None:
+    play.take("TXN", "a")
+    play.take("TXN", "b")
+    play.end_send(2)
+    play.end_send(1)
+    assert journal(play) == [1, 2]
+    assert len(play.machine.in_flight) == 0
+
+
+def test_trap_10_the_end_of_version_1_says_nothing_of_version_2(play: Play) -> None:
+    play.take("LWW", "u", payload="one")
+    play.advance(120_000)
+    play.take("LWW", "u", payload="two")
+    play.end_send(1)
+    assert play.books.changes[1].outcome is Outcome.APPLIED
+    assert play.books.changes[2].outcome is None
+    assert play.machine.coalescer.knows(2)
+
+
+# ---------------------------------------------------------------------------------------------------------- recovery
+
+
+def test_a_lost_reply_is_settled_before_anything_new_is_sent(play: Play) -> None:
+    play.take("TXN", "a")
+    play.end_send(1, lambda _: Reply.LOST_AFTER)
+    play.take("EMERGENCY", "b")
+    assert sent(play) == []
+    assert play.under.opening is not None
+    assert play.under.opening.unsettled == (1,)
+
+
+def test_what_is_bound_goes_first_and_before_an_emergency(play: Play) -> None:
+    play.take("TXN", "a")
+    play.end_send(1, lambda _: Reply.LOST_BEFORE)
+    play.take("EMERGENCY", "b")
+    play.end_open()
+    play.advance(5_000)
+    play.end_open()
+    assert sent(play) == [(1,), (2,)]
+
+
+def test_a_send_that_never_started_leaves_nothing_in_doubt(play: Play) -> None:
+    play.take("TXN", "a")
+    play.fail_send(1, never_started=True)
+    assert play.under.opening is not None
+    assert play.under.opening.unsettled == ()
+
+
+def test_the_ledgers_order_of_bound_operations_is_kept(play: Play) -> None:
+    """Even when one of them was bound before, and earlier ones are bound again after the host went back."""
+    for unit in "ab":
+        play.take("TXN", unit)
+    play.end_send(1)
+    play.end_send(2, lambda _: Reply.LOST_BEFORE)
+    play.advance(5_000)
+    play.end_open()
+    play.end_send(3, lambda _: Reply.LOST_BEFORE)
+    play.books.oldhost.restore(1)
+    play.advance(5_000)
+    play.end_open()
+    play.resolve("resend")
+    play.end_open()
+    assert sent(play) == [(1,), (2,)]
+
+
+def test_a_report_that_leaves_a_change_out_ends_the_session(play: Play) -> None:
+    play.take("TXN", "a")
+    del play.under.sends[1]
+    play.in_flight.clear()
+    play.machine.reported(1, [Fate(1, BOUND)], session_open=True, service_ms=400, banned_ms=0, now_ms=play.now_ms)
+    play.step()
+    assert play.under.opening is not None
+    assert play.under.opening.unsettled == (1,)
+
+
+def test_opening_is_tried_ever_more_slowly_up_to_half_a_minute() -> None:
+    play = Play()
+    waits = []
+    for _ in range(8):
+        play.fail_open()
+        waits.append(play.machine.session.until_ms - play.now_ms)
+        play.advance(waits[-1])
+    assert waits == [1_000, 2_000, 4_000, 8_000, 16_000, REOPEN_MS_MAX, REOPEN_MS_MAX, REOPEN_MS_MAX]
+    assert len(told(play, "no-session")) == 1
+
+
+def test_a_session_that_opens_when_all_is_halted_is_closed_again() -> None:
+    play = Play()
+    play.machine.violated("a rule of ours")
+    play.step()
+    assert play.under.opening is not None
+    play.books.halted = ""  # the halt is not in the books yet
+    play.end_open()
+    assert play.machine.breaker.state is BreakerState.HALTED
+    assert play.under.closing is not None
+
+
+def test_a_broken_invariant_halts_and_is_made_durable(play: Play) -> None:
+    play.machine.violated("a rule of ours")
+    play.step()
+    assert play.machine.breaker.state is BreakerState.HALTED
+    assert play.books.halted == "invariant violated: a rule of ours"
+    assert told(play, "halted")
+
+
+def test_a_paused_machine_lets_the_connection_go(play: Play) -> None:
+    play.machine.pause("ana", "maintenance")
+    play.step()
+    assert play.under.closing is not None
+
+
+def test_nothing_is_opened_while_paused() -> None:
+    play = Play()
+    play.machine.pause("ana", "maintenance")
+    play.fail_open()
+    play.advance(60_000)
+    assert play.under.opening is None
+
+
+# --------------------------------------------------------------------------------------------------------------- bans
+
+
+def test_a_ban_stops_sending_until_oldhost_was_asked(play: Play) -> None:
+    play.take("TXN", "a")
+    play.end_send(1, lambda _: Reply.BAN)
+    play.take("EMERGENCY", "b")
+    asking = []
+    for wait_ms in (BAN_MS - 1, 1):
+        play.advance(wait_ms)
+        asking.append(play.under.opening is not None)
+    assert asking == [False, True]
+    assert sent(play) == []
+
+
+def test_every_emergency_that_can_not_go_is_told_once(play: Play) -> None:
+    """The one that was banned itself, and one that came in the ban."""
+    play.take("EMERGENCY", "a")
+    play.end_send(1, lambda _: Reply.BAN)
+    play.take("EMERGENCY", "b")
+    play.machine.pause("ana", "a look")
+    play.step()
+    assert [alert.change_id for alert in play.alerts if alert.kind == "emergency-blocked"] == [1, 2]
+
+
+def test_the_alarm_over_an_emergency_ends_with_its_fate(play: Play) -> None:
+    play.take("EMERGENCY", "a")
+    play.end_send(1, lambda _: Reply.BAN)
+    assert told(play, "emergency-blocked")
+    play.advance(BAN_MS)
+    play.end_open()
+    play.end_send(2)
+    assert "emergency:1" in closed(play)
+
+
+def test_a_second_ban_within_the_hour_halts_durably(play: Play) -> None:
+    for number, unit in enumerate("ab", start=1):
+        play.take("TXN", unit)
+        play.end_send(2 * number - 1, lambda _: Reply.BAN)
+        if number == 1:
+            play.advance(BAN_MS)
+            play.end_open()
+            play.end_send(2)
+    assert play.machine.breaker.state is BreakerState.HALTED
+    assert play.books.halted == "a second ban within the hour"
+
+
+# ---------------------------------------------------------------------------------------------------------- operators
+
+
+def test_operators_are_refused_what_makes_no_sense(play: Play) -> None:
+    with pytest.raises(Refused, match="not paused"):
+        play.machine.resume()
+    play.machine.pause("ana", "lunch")
+    with pytest.raises(Refused, match="already paused by ana: lunch"):
+        play.machine.pause("ben", "too")
+    with pytest.raises(Refused, match="not halted"):
+        play.machine.resolve(play.now_ms)
+
+
+def test_a_rejection_is_told_and_its_alert_ends_with_the_decision(play: Play) -> None:
+    play.take("TXN", "a")
+    play.end_send(1, lambda _: Reply.REJECTED)
+    assert told(play, "dead-letter")
+    play.decide_on(1, "discard")
+    assert "dead:1" in closed(play)
+
+
+# ------------------------------------------------------------------------------------------------------------ counting
+
+
+def test_the_counters_tell_every_fate(play: Play) -> None:
+    play.take("LWW", "a", payload="x")
+    play.take("LWW", "a", payload="y")
+    play.take("TXN", "b")
+    play.drain_unless_halted()
+    play.take("LWW", "a", payload="y")
+    play.drain_unless_halted()
+    counters = play.machine.counters
+    assert (counters.received, counters.applied, counters.superseded, counters.no_op) == (4, 2, 1, 1)
+
+
+def test_a_change_held_already_is_no_new_one(play: Play) -> None:
+    ref = ChangeRef(1, PriorityClass.LWW, "unit", "u", "status", play.now_ms)
+    assert play.machine.enqueue([ref, ref], play.now_ms) == 1
+
+
+def test_strays_are_taken_and_told(play: Play) -> None:
+    play.accept("TXN", "a")
+    play.lose()
+    play.advance(60_000)
+    play.end_sweep()
+    assert sent(play) == [(1,)]
+    assert told(play, "strays") == [
+        "The sweep found 1 outstanding changes that the writer did not hold; it sends them now."
+    ]
+
+
+def test_an_idle_machine_wakes_for_its_probe_and_its_sweep_only(play: Play) -> None:
+    assert play.machine.session.phase is Phase.OPEN
+    assert play.machine.wake_at_ms() == min(play.machine.probe_at_ms, play.machine.sweep_at_ms)
