@@ -1,4 +1,8 @@
-"""Level L2: every call of the scenario fails in every mode, once and for good; on the ambiguous path, every pair."""
+"""Level L2: every call of the scenario fails in every mode, once and for good; on the ambiguous path, every pair.
+
+A pair is two calls of the workers: the API and the relays have no part in finding out what became of an operation. Its
+second is no single statement: one that fails rolls its transaction back, as a COMMIT that fails before its effect does.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +90,9 @@ def pair_cases() -> Iterator[tuple[str, Case]]:
         for mode in MODES[calls[first][0]]:
             _, scenario = play(Case(((first, mode),)))
             for second in range(first + 1, _end_of_doubt(scenario.settled_at_call, scenario.faults.calls, first)):
-                kind = scenario.faults.calls[second][0]
+                kind, who = scenario.faults.calls[second]
+                if not who.startswith("worker") or kind == "statement":
+                    continue
                 for then in PAIR_MODES:
                     if then in MODES[kind]:
                         yield "pairs while in doubt", Case(((first, mode), (second, then)))

@@ -82,13 +82,21 @@ class Scenario(World):
             wish = Wish(f"key-{number}", entity_type, entity_id, event_type, {**payload, "note": MARKER}, way)
             self.hub.after(at, lambda wish=wish: self.applications.want(wish))  # type: ignore[misc]
         self.oldhost.faults.switch_on(
-            {"name": "reject", "label": "consuming", "next": 1, "rule": {"field": "payload.number", "equals": "refused"}}
+            {
+                "name": "reject",
+                "label": "consuming",
+                "next": 1,
+                "rule": {"field": "payload.number", "equals": "refused"},
+            }
         )
         self.oldhost.faults.switch_on(
             {
-                "name": "reject", "label": "giving back", "next": 1, "consume": False,
+                "name": "reject",
+                "label": "giving back",
+                "next": 1,
+                "consume": False,
                 "rule": {"field": "payload.number", "equals": "refused at once"},
-            }  # fmt: skip
+            }
         )
         self.hub.after(BAN_AT_S, self.ban)
         self._go_on_for(FAULTY_S)
