@@ -23,6 +23,8 @@ CHANGE_BYTES_MAX = HOST_BODY_BYTES_MAX
 # The change, its payload, and what a payload may nest; recording says exactly what is too deep.
 CHANGE_DEPTH_MAX = PAYLOAD_DEPTH_MAX + 8
 
+MAY_BE_ZERO = ("debounce_ms", "max_wait_ms")
+
 
 def read_change(raw: RawValue) -> Any:
     """The JSON value that came, or a sentence in its place."""
@@ -62,10 +64,11 @@ def read_refs(raw: RawValue) -> tuple[list[ChangeRef], int]:
 
 
 def read_policy(raw: RawValue) -> WriterPolicy | None:
-    """The policy that came, or None. Times and turns below one make no policy."""
+    """The policy that came, or None: only the two waits may be nothing at all."""
     try:
         policy: WriterPolicy = workflow.payload_converter().from_payload(raw.payload, WriterPolicy)
-        fit = all(isinstance(figure, int) and figure > 0 for figure in vars(policy).values())
+        figures = vars(policy)
+        fit = all(isinstance(figure, int) and figure >= (name not in MAY_BE_ZERO) for name, figure in figures.items())
     except Exception:  # noqa: BLE001 - whatever a converter makes of foreign bytes
         return None
     return policy if fit else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -32,4 +33,6 @@ async def replay_all(histories: list[WorkflowHistory]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(replay_all([history_of(Path(each)) for each in sys.argv[1:]])))
+    status = asyncio.run(replay_all([history_of(Path(each)) for each in sys.argv[1:]]))
+    sys.stdout.flush()
+    os._exit(status)  # the SDK's threads may still run, and now and then abort an interpreter that takes itself apart

@@ -57,6 +57,13 @@ async def test_a_new_policy_holds_in_the_new_run(stage: Stage) -> None:
         assert writer.world.applied_ids == [change]
 
 
+async def test_a_debounce_of_nothing_is_a_policy_too(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await renew(writer, WriterPolicy(debounce_ms=0, max_wait_ms=0))
+        change = await writer.take(LWW, "a")
+        await writer.until(lambda: writer.world.applied_ids == [change])
+
+
 async def test_a_ban_a_pause_and_a_hold_are_carried(stage: Stage) -> None:
     async with stage.writer(replies={1: [Reply.REJECTED], 3: [Reply.BAN]}) as writer:
         await writer.take(TXN, "dead")

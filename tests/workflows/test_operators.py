@@ -105,8 +105,8 @@ async def test_a_halt_for_a_foreign_write_is_resolved_by_command(stage: Stage) -
         writer.world.oldhost.foreign_write(0)
         writer.world.oldhost.foreign_write(0)
         change = await writer.take(TXN, "a")
-        await writer.until(lambda: writer.world.told("halted"))
         await writer.skip(3600)
+        await writer.until(lambda: writer.world.told("halted"))
         assert writer.world.applied_ids == []
         await writer.operate("resolve", mode="adopt")
         await writer.until_quiet()
