@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SIMULATION = "simulation"
+STALLED = "simulation, stalled after SENT"
 UNIT = "unit tests"
 CONFORMANCE = "ledger conformance"
 EXHAUSTIVE = "exhaustive faults"
@@ -74,11 +75,12 @@ MUTANTS = (
     Mutant(
         "no send deadline",
         (Patch(SESSION, "return self._clock() - batch.marked_at > self._limits.send_within_seconds", "return False"),),
+        levels=(STALLED, SIMULATION),
     ),
     Mutant(
         "deadline read from the wall clock",
         (Patch("activities/session.py", "            clock=steady_clock,\n", "            clock=time.time,\n"),),
-        seeds=600,
+        levels=(STALLED, SIMULATION),
     ),
     Mutant(
         "deadline checked too early",
@@ -89,7 +91,7 @@ MUTANTS = (
                 "batch.marked, batch.marked_at = sent, self._clock()\n",
             ),
         ),
-        seeds=300,
+        levels=(STALLED, SIMULATION),
     ),
     Mutant(
         "outbox by id cursor",

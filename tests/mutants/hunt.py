@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.mutants.catalogue import CONFORMANCE, EXHAUSTIVE, MARIADB, SIMULATION, UNIT, Mutant
+from tests.mutants.catalogue import CONFORMANCE, EXHAUSTIVE, MARIADB, SIMULATION, STALLED, UNIT, Mutant
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("activities", "migrations", "oldhost_simulator", "oldhost_sync", "tests", "workflows")
@@ -62,6 +62,7 @@ def command(level: str, mutant: Mutant) -> list[str]:
         SIMULATION: [sys.executable, "-m", "tests.simulation", "--seeds", str(mutant.seeds), "--quiet"],
         EXHAUSTIVE: [sys.executable, "-m", "tests.exhaustive", "--only", "singles"],
         UNIT: [*pytest, "tests/unit/policy"],
+        STALLED: [*pytest, "tests/simulation/test_deadline.py"],
         CONFORMANCE: [*pytest, "tests/conformance/test_simulated_ledger.py"],
         MARIADB: [*pytest, "tests/integration/relay/test_rounds.py"],
     }[level]

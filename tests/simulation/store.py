@@ -16,6 +16,7 @@ from tests.simulation.database import Begin, Database, PlainConnection, Result, 
 from tests.simulation.faults import Faults
 from tests.simulation.hub import Hub, Process, Task
 
+STALL_S = 3.0
 CONNECTION_LOST, CANT_CONNECT, LOCK_WAIT, DEADLOCK = 2013, 2003, 1205, 1213
 
 
@@ -151,6 +152,10 @@ class Connection(PlainConnection):
         engine = self._engine
         engine.process.check()
         mode = engine.faults.at("commit", engine.process)
+        if mode == "stall":  # all is well, but the process is not run for a while
+            super().commit()
+            engine.hub.sleep(STALL_S)
+            return
         if mode in {"after", "hang", "die-after"}:
             super().commit()
         if mode:
