@@ -65,7 +65,7 @@ class SyncWriterWorkflow:
         self.at_the_host = 0  # those among them that end soon and wake us: no timer is needed beside them
 
     @workflow.run
-    async def run(self, given: WriterInput) -> None:  # noqa: ARG002 - Temporal passes it here and to __init__  # noqa: ARG002 - `__init__` took it
+    async def run(self, given: WriterInput) -> None:  # noqa: ARG002 - `__init__` took it
         if not self.machine.loaded:
             await self._rebuild()
         while True:
