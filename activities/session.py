@@ -80,7 +80,9 @@ class SessionActivities:
             return messages.SendReport(waiting, session_open=False, reason=NOT_HERE)
         sent = session.send(batch.change_ids, beat, sequence=batch.sequence)
         self._count(batch.host, sent)
-        return messages.SendReport(sent.fates, sent.session_open, sent.service_ms, sent.banned_ms, sent.reason)
+        return messages.SendReport(
+            sent.fates, sent.session_open, sent.service_ms, sent.banned_ms, sent.reason, sent.halted
+        )
 
     @activity.defn(no_thread_cancel_exception=True)
     def probe(self, ref: messages.SessionRef) -> messages.ProbeReport:

@@ -191,7 +191,8 @@ class SendReport:
     """Result of `send`: one fate per change id (WAITING: not sent; BOUND: its end is in doubt), and the session's state.
 
     `service_ms`: mean time OldHost took per operation on the wire. `session_open` False: open the next one.
-    `banned_ms`: > 0 when OldHost answered with a ban that lasts so long from now.
+    `banned_ms`: > 0 when OldHost answered with a ban that lasts so long from now. `halted`: why the ledger was halted, if it
+    was: an operator decides, and may do so before the ban is over.
     """
 
     fates: list[Fate] = field(default_factory=list)
@@ -199,6 +200,7 @@ class SendReport:
     service_ms: float = 0.0
     banned_ms: int = 0
     reason: str = ""
+    halted: str = ""
 
 
 @dataclass

@@ -60,7 +60,7 @@ def state(machine: Machine) -> str:
         return "HALTED"
     if machine.paused:
         return "PAUSED"
-    if machine.breaker.state.value != "CLOSED":
+    if machine.breaker.state.value == "OPEN":
         return "BANNED"
     return "SENDING" if machine.session.phase.value == "open" else "CONNECTING"
 

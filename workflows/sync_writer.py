@@ -335,6 +335,7 @@ class SyncWriterWorkflow:
             session_open=sent.session_open,
             service_ms=sent.service_ms,
             banned_ms=sent.banned_ms,
+            halted=sent.halted,
             now_ms=self._now_ms(),
         )
 

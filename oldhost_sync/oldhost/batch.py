@@ -15,7 +15,8 @@ from oldhost_sync.policy.changes import Fate
 class Sent:
     """What became of a batch: one fate per change id, and how the session stands after it.
 
-    `refusal`: the kind of answer that ended the session ("banned", "ambiguous", …), if one did.
+    `refusal`: the kind of answer that ended the session ("banned", "ambiguous", …), if one did. `halted`: why the ledger
+    was halted, if this batch found a reason to.
     """
 
     fates: list[Fate]
@@ -24,6 +25,7 @@ class Sent:
     banned_ms: int = 0
     reason: str = ""
     refusal: str = ""
+    halted: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Batch:
     exchanges: int = 0
     banned_ms: int = 0
     refusal: str = ""
+    halted: str = ""
 
     @property
     def nonces(self) -> list[int]:

@@ -282,14 +282,17 @@ class Session:
         elif isinstance(answer, Replay) and operation.sends:
             self._ban(batch, lambda: self._ledger.ban(self.epoch, self._ban_seconds(answer)))
         elif isinstance(answer, Replay):
+            batch.halted = (
+                f"OldHost calls nonce {operation.nonce} a replay, though we never sent it before: "
+                "somebody else wrote to OldHost. Decide by `resolve`."
+            )
             self._ban(
                 batch,
                 lambda: self._ledger.ban(
                     self.epoch,
                     self._ban_seconds(answer),
                     refused=operation,
-                    halt=f"OldHost calls nonce {operation.nonce} a replay, though we never sent it before: "
-                    "somebody else wrote to OldHost. Decide by `resolve`.",
+                    halt=batch.halted,
                     expected=answer.expected,
                 ),
             )
@@ -352,7 +355,7 @@ class Session:
     def _report(self, batch: Batch) -> Sent:
         fates = [batch.fates.get(change_id) or Fate(change_id, WAITING) for change_id in batch.change_ids]
         mean_ms = 1000 * batch.wire_seconds / batch.exchanges if batch.exchanges else 0.0
-        return Sent(fates, self.is_open, mean_ms, batch.banned_ms, self.closed_because, batch.refusal)
+        return Sent(fates, self.is_open, mean_ms, batch.banned_ms, self.closed_because, batch.refusal, batch.halted)
 
     # ---------------------------------------------------------------------------------------------------- the rest
 

@@ -34,7 +34,7 @@ class Alarms:
         self._raise("ban", "critical", text, "ban")
 
     def halted(self, reason: str) -> None:
-        text = f"Sending is halted: {reason}. Look into it, then resolve."
+        text = f"Sending is halted: {reason.rstrip('.')}. Look into it, then resolve."
         self._raise("halted", "critical", text, "halt")
 
     def no_session(self, attempts: int, reason: str) -> None:

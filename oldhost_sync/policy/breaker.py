@@ -86,8 +86,10 @@ class Breaker:
         """An operator decided: ask OldHost again, after what is left of a ban."""
         self._move(BreakerEvent.RESOLVE)
         self.banned_at_ms = None
+        self.reason = ""
         if self.until_ms > now_ms:
             self._move(BreakerEvent.BAN)
+            self.reason = "banned by OldHost"
 
     @property
     def lets_ask(self) -> bool:

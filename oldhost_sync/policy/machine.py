@@ -211,9 +211,17 @@ class Machine:
         self.alarms.unreadable(what, dedupe_key)
 
     def reported(
-        self, batch: int, fates: Iterable[Fate], *, session_open: bool, service_ms: float, banned_ms: int, now_ms: int
+        self,
+        batch: int,
+        fates: Iterable[Fate],
+        *,
+        session_open: bool,
+        service_ms: float,
+        banned_ms: int,
+        now_ms: int,
+        halted: str = "",
     ) -> None:
-        """A send ended and said how."""
+        """A send ended and said how. `halted`: the ledger was halted, and why."""
         ids = self.in_flight.batches.pop(batch)
         try:
             for fate in fates:
@@ -226,6 +234,8 @@ class Machine:
             self.session.lost = True
         if banned_ms > 0:
             self._banned(banned_ms, now_ms)
+        if halted:
+            self._halt(halted)
 
     def send_failed(self, batch: int, *, never_started: bool) -> None:
         """A send ended without a word: in doubt, unless it never started."""

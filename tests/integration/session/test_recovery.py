@@ -176,6 +176,7 @@ def test_a_foreign_write_before_our_first_send_halts(stage: Stage) -> None:
     sent = send(session, [change_id])
     assert (outcomes(sent), sent.session_open) == (["BOUND"], False)
     assert sent.banned_ms > 890_000
+    assert "somebody else wrote" in sent.halted
     halted = stage.open()
     assert isinstance(halted, Halt)
     assert "somebody else wrote" in halted.message

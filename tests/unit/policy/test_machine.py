@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from oldhost_sync.policy.actions import RaiseAlert
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import BOUND, ChangeRef, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.machine import Refused
@@ -246,6 +247,19 @@ def test_a_second_ban_within_the_hour_halts_durably(play: Play) -> None:
             play.end_send(2)
     assert play.machine.breaker.state is BreakerState.HALTED
     assert play.books.halted == "a second ban within the hour"
+
+
+def test_a_halt_that_a_send_found_is_resolved_before_its_ban_is_over(play: Play) -> None:
+    play.take("TXN", "a")
+    machine = play.machine
+    machine.reported(
+        1, [Fate(1, BOUND)], session_open=False, service_ms=0, banned_ms=BAN_MS, now_ms=play.now_ms, halted="foreign"
+    )
+    assert (machine.breaker.state, machine.breaker.reason) == (BreakerState.HALTED, "foreign")
+    alerts = [action.kind for action in machine.alarms.take() if isinstance(action, RaiseAlert)]
+    assert alerts == ["ban", "halted"]
+    machine.resolve(play.now_ms)
+    assert (machine.breaker.state, machine.breaker.reason) == (BreakerState.OPEN, "banned by OldHost")
 
 
 # ---------------------------------------------------------------------------------------------------------- operators
