@@ -59,7 +59,15 @@ def apply(mutant: Mutant, root: Path) -> None:
 def command(level: str, mutant: Mutant) -> list[str]:
     pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header"]
     return {
-        SIMULATION: [sys.executable, "-m", "tests.simulation", "--seeds", str(mutant.seeds), "--quiet"],
+        SIMULATION: [
+            sys.executable,
+            "-m",
+            "tests.simulation",
+            "--seeds",
+            str(mutant.seeds),
+            "--quiet",
+            "--stop-at-first",
+        ],
         EXHAUSTIVE: [sys.executable, "-m", "tests.exhaustive", "--only", "singles"],
         UNIT: [*pytest, "tests/unit/policy"],
         STALLED: [*pytest, "tests/simulation/test_deadline.py"],

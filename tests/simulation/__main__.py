@@ -22,12 +22,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=2000, help="how many to play")
     parser.add_argument("--start", type=int, default=0, help="the first of them")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes to play them in")
+    parser.add_argument("--stop-at-first", action="store_true", help="one failing seed is enough")
     parser.add_argument("--quiet", action="store_true", help="no progress bar, no events")
     given = parser.parse_args(arguments)
     console = Console()
     if given.seed is not None:
         return replay(given.seed, console, quiet=given.quiet)
-    corpus = play_many(range(given.start, given.start + given.seeds), given.workers, console, quiet=given.quiet)
+    seeds = range(given.start, given.start + given.seeds)
+    corpus = play_many(seeds, given.workers, console, quiet=given.quiet, stop_at_first=given.stop_at_first)
     show(corpus, console)
     never = corpus.sometimes.missing() if corpus.runs >= 1000 else []
     for what in never:
@@ -49,7 +51,7 @@ def replay(seed: int, console: Console, *, quiet: bool) -> int:
     return 1 if verdict.violations else 0
 
 
-def play_many(seeds: range, workers: int, console: Console, *, quiet: bool) -> Corpus:
+def play_many(seeds: range, workers: int, console: Console, *, quiet: bool, stop_at_first: bool = False) -> Corpus:
     columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=quiet) as progress:
         task = progress.add_task("seeds", total=len(seeds))
@@ -61,7 +63,7 @@ def play_many(seeds: range, workers: int, console: Console, *, quiet: bool) -> C
                     f"{verdict.violations[0]}\n  replay: {replay_command(verdict.seed)}", markup=False
                 )
 
-        return simulate(seeds, workers, each)
+        return simulate(seeds, workers, each, stop_at_first=stop_at_first)
 
 
 def show(corpus: Corpus, console: Console) -> None:

@@ -55,13 +55,21 @@ def safely(seed: int) -> Verdict:
         return Verdict(seed, [f"the simulation itself broke:\n{traceback.format_exc()}"], {}, "", 0.0, 0, 0)
 
 
-def simulate(seeds: Iterable[int], workers: int, each: Callable[[Verdict], None] = lambda verdict: None) -> Corpus:
-    """Play all seeds; `each` is told of every verdict as it comes."""
+def simulate(
+    seeds: Iterable[int],
+    workers: int,
+    each: Callable[[Verdict], None] = lambda verdict: None,
+    *,
+    stop_at_first: bool = False,
+) -> Corpus:
+    """Play all seeds; `each` is told of every verdict as it comes. `stop_at_first`: one failure is enough."""
     corpus = Corpus()
     began = time.monotonic()
     for verdict in _verdicts(list(seeds), workers):
         corpus.add(verdict)
         each(verdict)
+        if stop_at_first and corpus.failed:
+            break
     corpus.wall_s = time.monotonic() - began
     return corpus
 
