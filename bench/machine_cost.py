@@ -135,29 +135,29 @@ def _measure_snapshot(result: Result) -> None:
     machine, _ = machine_with(50_000)
     gc.collect()
     held_mib = resident_mib() - before
-    began = time.perf_counter()
+    began = time.process_time()
     carried = snapshot.dump(machine)
     text = json.dumps(carried, separators=(",", ":")).encode()
     packed = zlib.compress(text, 6)
-    dumped_s = time.perf_counter() - began
-    began = time.perf_counter()
+    dumped_s = time.process_time() - began
+    began = time.process_time()
     snapshot.load(json.loads(zlib.decompress(packed)), WriterPolicy(), START_MS)
-    loaded_s = time.perf_counter() - began
+    loaded_s = time.process_time() - began
     with worker_collector():
-        began = time.perf_counter()
+        began = time.process_time()
         snapshot.load(json.loads(zlib.decompress(packed)), WriterPolicy(), START_MS)
-        tuned_s = time.perf_counter() - began
+        tuned_s = time.process_time() - began
     result.table(
         "50,000 waiting keys",
         (
             "snapshot as JSON, KB",
             "compressed, KB",
-            "dump, s",
-            "load, s",
-            "load with the worker's collector settings, s",
+            "dump, CPU s",
+            "load, CPU s",
+            "load with the worker's collector settings, CPU s",
             "machine in memory, MiB",
         ),
         [(len(text) / 1000, len(packed) / 1000, dumped_s, loaded_s, tuned_s, held_mib)],
     )
     result.target("snapshot of 50,000 waiting keys, compressed", len(packed) / 1_000_000, "<=", 1.0, "MB")
-    result.target("dump and load of 50,000 waiting keys (policy alone)", dumped_s + tuned_s, "<=", 0.5, "s")
+    result.target("dump and load of 50,000 waiting keys (policy alone, CPU)", dumped_s + tuned_s, "<=", 0.5, "s")
