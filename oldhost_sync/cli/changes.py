@@ -127,12 +127,16 @@ def _print_entity(config: Settings, key: tuple[str, str], found: dict[str, Any],
         for each in found["changes"]
     )  # fmt: skip
     names = ("change", "event type", "class", "accepted at", "fate", "nonce", "key")
-    out.print(rows(f"Its latest {CHANGES_SHOWN} changes", names, lines))
+    out.print(rows("Its latest changes", names, lines))
     if writer is None:
         return
-    held = (
-        (each["change_id"], each["event_type"], each["place"], span(each["due_in_ms"])) for each in writer["changes"]
-    )
-    out.print(rows("At the writer", ("change", "event type", "where", "due in"), held))
+    held = [
+        (each["change_id"], each["event_type"], each["place"], span(each["due_in_ms"]))
+        for each in writer["changes"] or ()
+    ]
+    if held:
+        out.print(rows("At the writer", ("change", "event type", "where", "due in"), held))
+    else:
+        out.print("Nothing of it waits at the writer.")
     if writer["dead_letters"]:
         out.print(f"Dead letters: {', '.join(map(str, writer['dead_letters']))}", markup=False)

@@ -105,7 +105,9 @@ def _decide(action: str, change_id: int, reason: str, operator: str | None, *, a
 def _act(action: str, request: OperatorRequest, as_json: bool) -> None:
     config = settings()
     answer = update(config, action, request)
-    message = f"{answer} keys will be sent now" if action == "flush" else str(answer)
+    message = str(answer)
+    if action == "flush":
+        message = f"{answer or 'no'} {'key' if answer == 1 else 'keys'} will be sent now"
     if as_json:
         print_json({"action": action, "host": config.host, "operator": request.operator, "answer": answer})
     else:

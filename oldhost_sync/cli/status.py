@@ -169,16 +169,29 @@ def _writer_lines(writer: dict[str, Any]) -> Sequence[tuple[str, object]]:
     promises = [name for name in ("consistency", "emergency") if forecast[f"breaks_{name}"]]
     return (
         ("breaker", writer["breaker"]["state"]),
-        ("session", f"{session['phase']}, epoch {session['epoch']}, next nonce {session['next_nonce']}"),
+        ("session", _session(session)),
         ("in flight", f"{writer['in_flight']} ({writer['in_doubt']} in doubt)"),
         ("dead letters", writer["dead_letters"]),
         (
             "rates",
             f"{rates['arrivals_per_s']:.2f}/s come, {rates['applied_per_s']:.2f}/s go, {rates['service_ms']:.0f} ms each",
         ),
-        ("forecast", f"empty in {span(forecast['drain_ms'])}, oldest then {span(forecast['oldest_age_ms'])}"),
+        ("forecast", _forecast(forecast)),
         ("promises", f"will break: {', '.join(promises)}" if promises else "kept, as far as one can see"),
     )
+
+
+def _session(session: dict[str, Any]) -> str:
+    if session["phase"] == "open":
+        return f"open, epoch {session['epoch']}, next nonce {session['next_nonce']}"
+    waiting_for = f", waiting for: {session['waiting_for']}" if session["waiting_for"] else ""
+    return f"{session['phase']}{waiting_for} (the last had epoch {session['epoch']})"
+
+
+def _forecast(forecast: dict[str, Any]) -> str:
+    if not forecast["drain_ms"] and not forecast["oldest_age_ms"]:
+        return "nothing waits"
+    return f"empty in {span(forecast['drain_ms'])}, oldest then {span(forecast['oldest_age_ms'])}"
 
 
 def _book_lines(database: dict[str, Any]) -> Sequence[tuple[str, object]]:

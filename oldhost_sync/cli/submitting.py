@@ -108,7 +108,9 @@ def _submit_one(
         return
     again = ", as before" if recorded.duplicate else ""
     console().print(f"{recorded.sync_status}{again}: change {recorded.change_id}", markup=False)
-    console().print(f"oldhost-sync change show {recorded.idempotency_key}", markup=False, style="dim", soft_wrap=True)
+    console().print(
+        f"Follow it: oldhost-sync change show {recorded.idempotency_key}", markup=False, style="dim", soft_wrap=True
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- a file
@@ -189,4 +191,5 @@ def _report(checked: Checked, done: list[RecordedChange], wanted: Wanted) -> Non
 
 def _progress() -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=error_console(), transient=True)
+    out = error_console()
+    return Progress(*columns, console=out, transient=True, disable=not out.is_terminal)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 from rich.panel import Panel
@@ -44,11 +47,13 @@ def _run(stack: Stack, console: Console) -> int:
         try:
             stack.start()
             console.print(overview(stack))
+            console.print(for_another_shell(stack), soft_wrap=True)
             stack.watch()
         except ToldToEnd:
             console.print("Told to end while starting.")
         finally:
-            console.print("[dim]Stopping: the operation on the wire is finished first[/]")
+            if stack.children:
+                console.print("[dim]Stopping: the operation on the wire is finished first[/]")
             stack.stop()
         console.print("Stopped. Everything is kept in", str(stack.folder.path), soft_wrap=True)
         return 0
@@ -66,7 +71,7 @@ def _ended_by_signals(stack: Stack) -> Iterator[None]:
 
 
 def overview(stack: Stack) -> Panel:
-    """Where everything is. Writes the file that other shells read, too."""
+    """Where everything is."""
     where, folder = stack.addresses, stack.folder
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
@@ -84,14 +89,23 @@ def overview(stack: Stack) -> Panel:
     for role, token in stack.tokens.items():
         table.add_row(f"Token for {role}", token)
     table.add_row("Data and logs", str(folder.path))
+    return Panel(table, title="OldHost Sync is up", subtitle="Ctrl-C stops everything", expand=False)
+
+
+def for_another_shell(stack: Stack) -> Text:
+    """What to type there, to be copied as it stands. Writes the file that it names: addresses, and tokens by role."""
     environment = {
         name: value
         for name, value in stack.role_environment().items()
         if name.startswith("SYNC_") or name == "TEMPORAL_ADDRESS"
     }
-    path = folder.write_environment(environment)
-    table.add_row("In another shell", f"set -a; . {path}; set +a   then `oldhost-sync status`")
-    return Panel(table, title="OldHost Sync is up", subtitle="Ctrl-C stops everything", expand=False)
+    environment |= {f"{role.upper()}_TOKEN": token for role, token in stack.tokens.items()}
+    path = shlex.quote(str(stack.folder.write_environment(environment)))
+    activate = Path(sys.prefix, "bin", "activate")
+    commands = [f"set -a; . {path}; set +a", "oldhost-sync status"]
+    if activate.exists():
+        commands.insert(0, f". {shlex.quote(str(activate))}")
+    return Text("In another shell:\n" + "".join(f"  {command}\n" for command in commands))
 
 
 def _with_advice(error: Exception) -> str:
