@@ -8,6 +8,7 @@ import httpx
 from sqlalchemy import text
 from sqlalchemy.engine import Connection, Engine
 
+from oldhost_sync.store.decisions import Act, decide
 from tests.integration.api.test_fates import make
 
 _END = text(
@@ -131,3 +132,16 @@ def test_another_host_s_fates_are_not_shown(shop: httpx.Client, engine: Engine) 
         end(connection, change_id, 60)
         connection.execute(text("UPDATE outbox_events SET host = 'other'"))
     assert ids(poll(shop, None)) == []
+
+
+def test_a_dead_letter_that_is_given_up_comes_again_with_that_fate(shop: httpx.Client, engine: Engine) -> None:
+    change_id = make(shop, "k")
+    with engine.begin() as connection:
+        end(connection, change_id, 60, "DEAD")
+    page = poll(shop, None)
+    assert [change["outcome"] for change in page["changes"]] == ["DEAD"]
+    with engine.begin() as connection:
+        assert not decide(connection, Act("oldhost", "discard", "anna", "the guest left", change_id)).refused
+        connection.execute(text("UPDATE outbox_events SET processed_at = processed_at - INTERVAL 30 SECOND"))
+    page = poll(shop, page["next_cursor"])
+    assert [(change["change_id"], change["outcome"]) for change in page["changes"]] == [(change_id, "DISCARDED")]
