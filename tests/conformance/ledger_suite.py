@@ -527,3 +527,29 @@ class LedgerConformance:
         taken = world.ledger.take_over("next")
         assert world.ledger.reconcile(taken.epoch, expected).halted is not None
         return taken.epoch
+
+    def test_a_dead_letter_that_is_retried_after_a_newer_no_op_is_stale(self, world: LedgerWorld, epoch: int) -> None:
+        clean, dirty = {"status": "Clean"}, {"status": "Dirty"}
+        self.send(world, epoch, world.record("u1", "unit_status_changed", clean))
+        (refused,) = self.reserve(world, epoch, world.record("u1", "unit_status_changed", dirty))
+        world.ledger.advance(epoch, None, refused)
+        world.ledger.advance(epoch, Answered(refused, Rejected("no", consumed=True)), None)
+        newer = world.record("u1", "unit_status_changed", clean)
+        assert [entry.outcome for entry in world.ledger.reserve(epoch, [newer]) if isinstance(entry, Fate)] == ["NO_OP"]
+        assert world.decide("retry", change_id=refused.change_id) == ""
+        (entry,) = world.ledger.reserve(epoch, [refused.change_id])
+        assert isinstance(entry, Fate)
+        assert entry.outcome == "STALE"
+
+    def test_after_a_resolve_by_resending_no_state_in_doubt_makes_a_no_op(self, world: LedgerWorld, epoch: int) -> None:
+        clean, dirty = {"status": "Clean"}, {"status": "Dirty"}
+        self.send(world, epoch, world.record("u1", "unit_status_changed", clean))
+        (doubtful,) = self.reserve(world, epoch, world.record("u1", "unit_status_changed", dirty))
+        world.ledger.advance(epoch, None, doubtful)
+        taken = world.ledger.take_over("next")
+        assert world.ledger.reconcile(taken.epoch, doubtful.nonce + 2).halted
+        assert world.decide("resolve", mode="resend") == ""
+        taken = world.ledger.take_over("next")
+        newest = world.record("u1", "unit_status_changed", clean)
+        (entry,) = world.ledger.reserve(taken.epoch, [newest])
+        assert isinstance(entry, Reserved)
