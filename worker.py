@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -208,8 +209,11 @@ async def _stopped_by_signals(stopping: asyncio.Event) -> AsyncIterator[asyncio.
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(run(load_settings()))
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(run(load_settings()))
+    except SettingsError as error:
+        sys.exit(f"{error}. Set it in the environment or in .env.")
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ async def close_session(host: str, action: actions.CloseSession) -> None:
         start_to_close_timeout=CLOSING_LIMIT,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=ONCE,
+        summary=f"session {action.epoch} ends",
     )
 
 
@@ -80,6 +81,7 @@ async def probe(host: str, action: actions.Probe) -> messages.ProbeReport:
         start_to_close_timeout=PROBING_LIMIT,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=ONCE,
+        summary="is the nonce still the one we expect?",
     )
 
 
@@ -90,6 +92,7 @@ async def load_outstanding(page: messages.OutstandingPage, retry_policy: RetryPo
         result_type=messages.Outstanding,
         start_to_close_timeout=DATABASE_LIMIT,
         retry_policy=retry_policy,
+        summary="sweep: what was missed?" if page.quiet_ms else "rebuild: what is outstanding?",
     )
 
 
@@ -100,6 +103,7 @@ async def record_submissions(host: str, items: Sequence[messages.Submission]) ->
         result_type=list[messages.Recorded],
         start_to_close_timeout=DATABASE_LIMIT,
         retry_policy=UNTIL_IT_WORKS,
+        summary=f"{len(items)} submitted",
     )
 
 
@@ -119,5 +123,9 @@ async def raise_alert(host: str, action: actions.RaiseAlert) -> None:
         host, action.kind, action.severity, action.message, action.dedupe_key, action.change_id, action.close
     )
     await workflow.execute_activity(
-        "raise_alert", alert, start_to_close_timeout=DATABASE_LIMIT, retry_policy=UNTIL_IT_WORKS
+        "raise_alert",
+        alert,
+        start_to_close_timeout=DATABASE_LIMIT,
+        retry_policy=UNTIL_IT_WORKS,
+        summary=f"{action.dedupe_key} is over" if action.close else f"{action.severity}: {action.kind}",
     )

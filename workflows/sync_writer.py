@@ -457,7 +457,7 @@ class SyncWriterWorkflow:
         await workflow.wait_condition(lambda: self.stirred)
 
     async def _ring(self, at_ms: int) -> None:
-        await asyncio.sleep(max(at_ms - self._now_ms(), 1) / 1000)
+        await workflow.sleep(max(at_ms - self._now_ms(), 1) / 1000, summary="until something is due")
         del self.alarms[at_ms]
         self.stirred = True
 

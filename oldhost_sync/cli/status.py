@@ -148,7 +148,7 @@ def _headline(writer: dict[str, Any]) -> Text:
     if writer["breaker"]["reason"]:
         text.append(f"  {writer['breaker']['reason']}")
     if writer["breaker"]["remaining_ms"]:
-        text.append(f", for {span(writer['breaker']['remaining_ms'])} more")
+        text.append(f" (the ban lasts {span(writer['breaker']['remaining_ms'])} more)")
     if writer["paused"]:
         text.append(f"  paused by {writer['paused']['operator']}: {writer['paused']['reason']}")
     return text
@@ -202,5 +202,8 @@ def _book_lines(database: dict[str, Any]) -> Sequence[tuple[str, object]]:
     lines.append(("open alerts", database["open_alerts"]))
     if ledger is not None:
         lines.append(("ledger", f"next nonce {ledger['next_nonce']}, settled up to {ledger['last_applied_nonce']}"))
-        lines += [(name.replace("_", " "), ledger[name]) for name in ("banned_until", "halted") if ledger[name]]
+        if ledger["banned_until"] is not None and ledger["banned_until"] > datetime.now(UTC):
+            lines.append(("banned until", ledger["banned_until"]))
+        if ledger["halted"]:
+            lines.append(("halted", ledger["halted"]))
     return lines

@@ -174,7 +174,8 @@ def _add_requests(connection: Connection, host: str, change: Row[Any], fate: Fat
 def _request_steps(row: Row[Any]) -> list[StepView]:
     steps = [StepView("reserved", row.created_at, f"nonce {row.nonce}, epoch {row.epoch}", row.nonce)]
     if row.sent_at is not None:
-        steps.append(StepView("sent", row.sent_at, f"sent {row.sends} time(s)", row.nonce))
+        times = {0: "not taken by OldHost", 1: "once"}.get(row.sends, f"{row.sends} times by now")
+        steps.append(StepView("sent", row.sent_at, times, row.nonce))
     if row.completed_at is not None:
         steps.append(StepView("answered", row.completed_at, row.answer, row.nonce))
     return steps

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 import typer.main
 
@@ -27,20 +27,21 @@ def text(path: Path) -> str:
 
 def typed_commands(document: str) -> list[str]:
     """Every `oldhost-sync …` that stands in a block or between backticks, from the command's name on."""
-    typed = [line for line in document.splitlines() if line.startswith("    ")] + _SPAN.findall(document)
+    blocks = [line.split(" # ")[0] for line in document.splitlines() if line.startswith("    ")]
+    typed = blocks + _SPAN.findall(document)
     return [match["rest"].strip() for each in typed for match in _COMMAND.finditer(each)]
 
 
 def why_unknown(typed: str) -> str | None:
     """What of `find ID --json` the program does not know; `api|relay` stands for one of them."""
     words = re.sub(r'"[^"]*"|\'[^\']*\'', "TEXT", typed).split()
-    at: list[click.Command] = [typer.main.get_command(app)]  # type: ignore[list-item]  # typer's own make of click
+    at: list[Any] = [typer.main.get_command(app)]
     while words and all(hasattr(command, "commands") for command in at):
         names = words.pop(0).split("|")
-        unknown = [name for name in names if any(name not in command.commands for command in at)]  # type: ignore[attr-defined]
+        unknown = [name for name in names if any(name not in command.commands for command in at)]
         if unknown:
             return f"no command {', '.join(unknown)}"
-        at = [command.commands[name] for command in at for name in names]  # type: ignore[attr-defined]
+        at = [command.commands[name] for command in at for name in names]
     known = {name for command in at for option in command.params for name in (*option.opts, *option.secondary_opts)}
     passed_on = any(command.context_settings.get("ignore_unknown_options") for command in at)
     options = [word.split("=")[0] for word in words if word.startswith("-") and word not in {"-", "--help"}]
