@@ -252,6 +252,9 @@ class Run(asyncio.AbstractEventLoop):
     def workflow_continue_as_new(self, *args: Any, **_: Any) -> None:
         raise _Renewed(args[0])
 
+    async def workflow_sleep(self, duration: float, **_: Any) -> None:
+        await asyncio.sleep(duration)
+
     async def workflow_wait_condition(self, fn: Callable[[], bool], *, timeout: float | None = None, **_: Any) -> None:
         future = self.create_future()
         self._conditions.append((fn, future))
