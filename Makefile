@@ -14,7 +14,7 @@ FAST    := $(wildcard tests/unit tests/architecture tests/simulator tests/workfl
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/usr/local/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup mariadb demo up test check lint format bench simulate soak mutants lock clean
+.PHONY: help setup mariadb demo up test check lint format bench simulate exhaustive soak mutants lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -28,10 +28,13 @@ up: setup  ## the whole product on this machine, until Ctrl-C
 	$(BIN)/oldhost-sync up
 
 test: setup  ## all tests, the quick ones first
-	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest -m "not exhaustive" $(PYTEST_OPTIONS)
+
+exhaustive: setup  ## every single fault, and every pair while an operation is in doubt
+	$(BIN)/python -m pytest -m exhaustive tests/exhaustive
 
 check: lint  ## linters, types, import contracts and the fast tests
-	$(BIN)/python -m pytest -q -m "not slow" $(FAST) $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest -q -m "not slow and not exhaustive" $(FAST) $(PYTEST_OPTIONS)
 
 lint: $(VENV)/.installed  ## linters, types and import contracts
 	$(BIN)/ruff check .

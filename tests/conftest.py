@@ -14,6 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# The machines are shared: how long an example takes says nothing about it.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine

@@ -31,7 +31,7 @@ def test_the_numbering_is_the_same_each_time() -> None:
     assert ambiguous_calls()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("cases", [single_cases, pair_cases], ids=["singles", "pairs"])
 def test_every_case_keeps_every_promise(
