@@ -161,8 +161,9 @@ class World:
         if item.only_class and cls != item.only_class:
             return self._refuse(item, f"{change['event_type']} is not {item.only_class}")
         key = change.get("idempotency_key") or item.fallback_key
+        now_ms = await self.now_ms()  # before the look: nothing else may run between it and the entry
         if key not in self.by_key:
-            entity, now_ms = EntityKey(change["entity_type"], change["entity_id"]), await self.now_ms()
+            entity = EntityKey(change["entity_type"], change["entity_id"])
             self.by_key[key] = self.books.accept(cls, entity, change["event_type"], str(change["payload"]), now_ms)
         recorded = self.books.changes[self.by_key[key].change_id]
         recorded.relayed = True
