@@ -12,7 +12,8 @@ from typing import Any
 
 from tests.simulation.hub import Process
 from tests.simulation.roles import MARKER, Wish
-from tests.simulation.world import Shape, Verdict, World
+from tests.simulation.shape import Shape, Verdict
+from tests.simulation.world import World
 
 SEED = 1
 SHAPE = Shape(

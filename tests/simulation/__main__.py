@@ -11,8 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tests.simulation.corpus import Corpus, replay_command, simulate
+from tests.simulation.shape import Verdict
 from tests.simulation.sometimes import EXPECTED
-from tests.simulation.world import Verdict, play
+from tests.simulation.world import play
 
 
 def main(arguments: list[str] | None = None) -> int:

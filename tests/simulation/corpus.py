@@ -8,8 +8,9 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from tests.simulation.shape import Verdict
 from tests.simulation.sometimes import Sometimes
-from tests.simulation.world import Verdict, play
+from tests.simulation.world import play
 
 
 @dataclass

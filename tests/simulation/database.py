@@ -28,7 +28,7 @@ from sqlalchemy.sql.elements import ClauseElement
 from oldhost_sync.store.tables import UtcDateTime, metadata
 
 DUPLICATE_KEY, CHECK_VIOLATED = 1062, 4025
-_DIALECT = MySQLDialect_pymysql(paramstyle="pyformat")  # type: ignore[no-untyped-call]
+_DIALECT = MySQLDialect_pymysql(paramstyle="pyformat")
 _TIMES = {
     column.name for table in metadata.sorted_tables for column in table.columns if isinstance(column.type, UtcDateTime)
 }

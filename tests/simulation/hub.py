@@ -37,7 +37,7 @@ class Timer:
         self.act = None
 
 
-class Task(greenlet):
+class Task(greenlet):  # type: ignore[misc] # greenlet has no types
     """One thread of a process."""
 
     process: Process
@@ -62,7 +62,7 @@ class Process:
 
     def spawn(self, act: Callable[[], Any]) -> None:
         """Begin a thread."""
-        task = Task(lambda: self._run(task, act), self.hub.greenlet)
+        task: Task = Task(lambda: self._run(task, act), self.hub.greenlet)
         task.process = self
         self.tasks[task] = None
         self.hub.soon(lambda: self.do(task.switch))

@@ -99,12 +99,12 @@ class OldHost:
         self.loop = Loop(self.hub)
         self.desk = Desk(self.host, self.faults, self.counters, None)
         self.server = Server(
-            self.loop,
+            self.loop,  # type: ignore[arg-type]
             self.desk,
             self.faults,
             self.pace,
             self.counters,
-            check_operations=True,  # type: ignore[arg-type]
+            check_operations=True,
         )
         self._listener = _Listener()
         self.server._listener = self._listener  # type: ignore[assignment]

@@ -15,7 +15,7 @@ from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.recording import record_change
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.simulation.hub import Hub, Process
-from tests.simulation.temporal import payload_of
+from tests.simulation.workflow_run import payload_of
 from workflows import messages
 from workflows.messages import to_wire
 
@@ -58,7 +58,7 @@ class RelayProcess:
             HOST,
             owner=self.process.name,
             pace=PACE,
-            monotonic=self.hub.monotonic,  # type: ignore[arg-type]
+            monotonic=self.hub.monotonic,
             wall=self.hub.monotonic,
             chance=self.hub.random.random,
         )
@@ -135,7 +135,7 @@ class Api:
             source="http",
         )
         try:
-            recorded = run_in_transaction(self.engine.recording(wish.entity_id, open_s), record)  # type: ignore[arg-type]
+            recorded = run_in_transaction(self.engine.recording(wish.entity_id, open_s), record)
         except (StoreError, DBAPIError) as error:
             reply(error)
             return

@@ -201,4 +201,6 @@ def _chance() -> float:
 
 def install() -> None:
     """Let the product's `run_in_transaction` pause in virtual time where it runs in it."""
-    transactions.run_in_transaction.__kwdefaults__.update(pause=_pause, chance=_chance)
+    defaults = transactions.run_in_transaction.__kwdefaults__
+    assert defaults is not None
+    defaults.update(pause=_pause, chance=_chance)

@@ -9,37 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import types
-from asyncio import events
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any
 
 import temporalio.activity
-from temporalio import workflow
 from temporalio.api.common.v1 import Payload
-from temporalio.common import RawValue, RetryPolicy
-from temporalio.converter import DataConverter
+from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TimeoutType
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 from tests.simulation.hub import Hub, Timer
+from tests.simulation.workflow_run import CONVERTER, Run, payload_of
 from workflows import messages
 from workflows.sync_writer import SyncWriterWorkflow
 
-CONVERTER = DataConverter.default.payload_converter
-_DEFINITION = workflow._Definition.must_from_class(SyncWriterWorkflow)
 _AGAIN = RetryPolicy()
-
-
-def payload_of(value: Any) -> Payload:
-    return CONVERTER.to_payload(value)
-
-
-class _Renewed(BaseException):
-    def __init__(self, argument: Any) -> None:
-        self.argument = argument
 
 
 @dataclass(eq=False)
@@ -70,241 +56,6 @@ class Attempt:
             timer.cancel()
 
 
-class Run(asyncio.AbstractEventLoop):
-    """One run of the workflow: its loop and what the SDK's functions ask of a runtime."""
-
-    def __init__(self, server: Server, given: Any) -> None:
-        self.server = server
-        self.hub = server.hub
-        self.run_id = f"run-{server.runs}"
-        self.closed = False
-        self.events = 3
-        self.details = ""
-        self._ready: deque[asyncio.Handle] = deque()
-        self._conditions: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
-        self._now = self.hub.now
-        self.handlers = 0
-        self._uuids = 0
-        workflow._Runtime.set_on_loop(self, self)  # type: ignore[arg-type]
-        self._pending: list[Callable[[], None]] = [lambda: self._begin(given)]
-        self._task_due = False
-        self.schedule_task()
-
-    # ------------------------------------------------------------------------------------------------ workflow tasks
-
-    def _begin(self, given: Any) -> None:
-        self.instance = SyncWriterWorkflow(given)
-        self.server.began(self.instance)
-        self.main = self.create_task(self.instance.run(given))
-
-    def add(self, act: Callable[[], None], *, history: int) -> None:
-        """A durable event for the workflow."""
-        if not self.closed:
-            self.events += history
-            self._pending.append(act)
-            self.schedule_task()
-
-    def schedule_task(self) -> None:
-        if not self._task_due:
-            self._task_due = True
-            self.server.hand_out(self)
-
-    def process(self) -> None:
-        """One workflow task: all that came, then the loop until nothing moves."""
-        self._task_due = False
-        if self.closed:
-            return
-        self._now = self.hub.now
-        self.events += 3
-        self.server.tasks_done += 1
-        pending, self._pending = self._pending, []
-        events._set_running_loop(self)
-        try:
-            for act in pending:
-                act()
-            self._turn()
-        finally:
-            events._set_running_loop(None)
-        if self.main.done():
-            self._close()
-
-    def _turn(self) -> None:
-        while self._ready:
-            while self._ready:
-                self._ready.popleft()._run()
-            still = []
-            for fn, future in self._conditions:
-                if future.done():
-                    continue
-                if fn():
-                    future.set_result(None)
-                else:
-                    still.append((fn, future))
-            self._conditions = still
-
-    def _close(self) -> None:
-        self.closed = True
-        error = self.main.exception() if not self.main.cancelled() else None
-        if isinstance(error, _Renewed):
-            self.server.renewed(self, error.argument)
-        else:
-            self.server.hub.failures.append(f"the workflow ended: {error!r}")
-
-    # ------------------------------------------------------------------------------------------------ asyncio's loop
-
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
-        self._ready.append(handle)
-        return handle
-
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(self._now + delay, callback, args, self, context)
-        self.events += 1
-        self.server.timers += 1
-
-        def due() -> None:
-            if not handle.cancelled():
-                self.add(lambda: self._ready.append(handle), history=1)
-
-        self.hub.after(delay, due)
-        return handle
-
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
-        return self.call_later(when - self._now, callback, *args, context=context)
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        return None
-
-    def time(self) -> float:
-        return self._now
-
-    def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
-
-    def create_task(
-        self, coro: Coroutine[Any, Any, Any], *, name: Any = None, context: Any = None
-    ) -> asyncio.Task[Any]:
-        return asyncio.Task(coro, loop=self, name="task", context=context)
-
-    def get_debug(self) -> bool:
-        return False
-
-    def is_running(self) -> bool:
-        return True
-
-    def call_exception_handler(self, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        if not isinstance(error, ActivityError | asyncio.CancelledError | None):
-            self.hub.failures.append(f"in the workflow: {error!r}")
-
-    # ------------------------------------------------------------------------------------------------ the SDK's runtime
-
-    logger_details: ClassVar[dict[str, Any]] = {}
-
-    def workflow_is_replaying(self) -> bool:
-        return False
-
-    def workflow_is_replaying_history_events(self) -> bool:
-        return False
-
-    def workflow_time_ns(self) -> int:
-        return int(self._now * 1_000_000_000)
-
-    def workflow_info(self) -> Any:
-        return types.SimpleNamespace(
-            is_continue_as_new_suggested=self.workflow_is_continue_as_new_suggested,
-            get_current_history_length=lambda: self.events,
-            get_current_history_size=lambda: self.events * 200,
-            workflow_id="sync-writer:oldhost",
-            run_id=self.run_id,
-            _logger_details=dict,
-        )
-
-    def workflow_is_continue_as_new_suggested(self) -> bool:
-        return self.events >= self.server.events_suggested
-
-    def workflow_all_handlers_finished(self) -> bool:
-        return self.handlers == 0
-
-    def workflow_get_current_history_length(self) -> int:
-        return self.events
-
-    def workflow_get_current_history_size(self) -> int:
-        return self.events * 200
-
-    def workflow_set_current_details(self, details: str) -> None:
-        self.details = details
-
-    def workflow_payload_converter(self) -> Any:
-        return CONVERTER
-
-    def workflow_random(self) -> Any:
-        return self.server.random
-
-    def workflow_patch(self, _id: str, *, deprecated: bool = False) -> bool:
-        return True
-
-    def workflow_metric_meter(self) -> Any:
-        from temporalio.common import MetricMeter
-
-        return MetricMeter.noop
-
-    def workflow_continue_as_new(self, *args: Any, **_: Any) -> None:
-        raise _Renewed(args[0])
-
-    async def workflow_sleep(self, duration: float, **_: Any) -> None:
-        await asyncio.sleep(duration)
-
-    async def workflow_wait_condition(self, fn: Callable[[], bool], *, timeout: float | None = None, **_: Any) -> None:
-        future = self.create_future()
-        self._conditions.append((fn, future))
-        await asyncio.wait_for(future, timeout)
-
-    def workflow_start_activity(self, activity: Any, *args: Any, **options: Any) -> asyncio.Future[Any]:
-        self.events += 3
-        future = self.create_future()
-        payload = payload_of(args[0])
-        self.server.begin_activity(self, str(activity), payload, options, future)
-        return future
-
-    # ------------------------------------------------------------------------------------------------- from outside
-
-    def signal(self, name: str, payload: Payload) -> None:
-        signals = _DEFINITION.signals
-        definition = signals.get(name) or signals[None]
-        if definition.name is None:
-            definition.fn(self.instance, name, [RawValue(payload)])
-        elif name == "configure":
-            policy = CONVERTER.from_payload(payload, messages.WriterPolicy)
-            definition.fn(self.instance, policy)
-        else:
-            definition.fn(self.instance, RawValue(payload))
-        self._ready.append(asyncio.Handle(lambda: None, (), self, None))
-
-    def update(self, name: str, argument: Any, answered: Callable[[Any, str], None]) -> None:
-        """Run an update; `answered(result, refusal)` once it is done."""
-        definition = _DEFINITION.updates[name]
-        try:
-            if definition.validator is not None:
-                definition.validator(self.instance, argument)
-        except Exception as error:
-            answered(None, str(error))
-            return
-        self.handlers += 1
-
-        async def handle() -> None:
-            try:
-                answered(await definition.fn(self.instance, argument), "")
-            except ApplicationError as error:
-                answered(None, str(error))
-            except ActivityError as error:
-                answered(None, f"failed: {error.cause}")
-            finally:
-                self.handlers -= 1
-
-        self.create_task(handle())
-
-
 class Server:
     """The service: one workflow id, queues and what is on them. `workers`: live pollers (see `worker.Worker`)."""
 
@@ -331,7 +82,7 @@ class Server:
         """USE_EXISTING: the running one, or a new one."""
         if self.run is None or self.run.closed:
             self.runs += 1
-            self.run = Run(self, given)
+            self.run = Run(self, given)  # type: ignore[abstract] # a workflow has no sockets
         return self.run
 
     def terminate(self) -> None:
@@ -349,7 +100,7 @@ class Server:
         self.world.look_for_payload("continue-as-new", payload, submissions=True)
         self._abandon(run)
         self.runs += 1
-        self.run = new = Run(self, CONVERTER.from_payload(payload, messages.WriterInput))
+        self.run = new = Run(self, CONVERTER.from_payload(payload, messages.WriterInput))  # type: ignore[abstract]
         for act in run._pending:
             new._pending.append(self.world.rebind(act, new))
         self.events_max = max(self.events_max, run.events)

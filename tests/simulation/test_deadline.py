@@ -6,7 +6,8 @@ from typing import Any
 
 from tests.simulation.hub import Process
 from tests.simulation.roles import MARKER, Wish
-from tests.simulation.world import Shape, World
+from tests.simulation.shape import Shape
+from tests.simulation.world import World
 
 
 class StalledAfterSent:

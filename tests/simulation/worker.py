@@ -18,7 +18,8 @@ from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.opening import Opening
 from tests.simulation.hub import Gate, Hub, Process
 from tests.simulation.network import Link, connected
-from tests.simulation.temporal import CONVERTER, Attempt, in_activity, payload_of
+from tests.simulation.temporal import Attempt, in_activity
+from tests.simulation.workflow_run import CONVERTER, payload_of
 from workflows import messages
 
 ARGUMENTS: dict[str, type] = {
@@ -120,13 +121,13 @@ class Worker:
             addresses=lambda host: (host, 1),
             task_queue=self.queue,
             owner=process.name,
-            limits=limits,  # type: ignore[arg-type]
+            limits=limits,
             metrics=Silent(),  # type: ignore[arg-type]
         )
         self.sessions._leaving = Flag(self.hub)  # type: ignore[assignment]
         self.sessions.world, self.sessions.process, self.sessions.link = world, process, self.link
         self.sessions.wall = lambda: self.hub.now + self.wall_offset
-        recording, alerts = RecordingActivities(engine), AlertActivities(engine)  # type: ignore[arg-type]
+        recording, alerts = RecordingActivities(engine), AlertActivities(engine)
         self._activities: dict[str, Callable[[Any], Any]] = {
             name: getattr(owner, name)
             for owner, names in (
@@ -151,7 +152,7 @@ class Worker:
                 attempt.beat_at = self.hub.now
 
         in_activity(beat, attempt.run.run_id, attempt.activity_id)
-        argument = CONVERTER.from_payload(attempt.argument, ARGUMENTS[attempt.name])
+        argument: Any = CONVERTER.from_payload(attempt.argument, ARGUMENTS[attempt.name])
         result, error = None, None
         try:
             result = payload_of(self._activities[attempt.name](argument))

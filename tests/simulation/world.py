@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import lru_cache
 from random import Random
 from typing import Any, get_type_hints
@@ -26,8 +25,9 @@ from tests.simulation.invariants import Always, after_healing
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.oldhost import OldHost
 from tests.simulation.roles import HOST, MARKER, Api, Applications, Operators, RelayProcess, Wish
+from tests.simulation.shape import Shape, Verdict
 from tests.simulation.sometimes import Sometimes
-from tests.simulation.temporal import Server, Signal, payload_of
+from tests.simulation.temporal import Server, Signal
 from tests.simulation.worker import Worker, settle_time
 from workflows import messages
 
@@ -36,57 +36,6 @@ TXN = ("booking_created", "door_code_changed", "checked_in")
 EMERGENCY = ("guest_locked_out", "lock_emergency")
 LIMITS = SessionLimits(request_timeout_seconds=5.0, settle_seconds=10.0)
 STARTER_EVERY_S = 30.0
-
-
-@dataclass
-class Shape:
-    """How one run is: drawn from the seed, or laid down by a test."""
-
-    changes: int = 40
-    minutes: float = 5.0
-    entities: int = 4
-    debounce_s: float = 5.0
-    ban_s: float = 60.0
-    latency_ms: float = 200.0
-    events_suggested: int = 400
-    pause_s: float = 15.0
-    meddle: bool = False
-    eagerness: float = 0.4
-    first_nonce: int = 1
-    workers: int = 2
-    relays: int = 2
-
-    @staticmethod
-    def drawn(random: Random) -> Shape:
-        return Shape(
-            changes=random.choice((15, 25, 40, 60)),
-            minutes=random.choice((1, 3, 6, 12)),
-            entities=random.choice((1, 2, 4, 8)),
-            debounce_s=random.choice((2.0, 5.0, 20.0, 120.0)),
-            ban_s=random.choice((20.0, 60.0, 900.0)),
-            latency_ms=random.choice((50, 200, 400)),
-            events_suggested=random.choice((100, 250, 1000)),
-            pause_s=random.choice((5, 12, 30)),
-            meddle=random.random() < 0.06,
-            eagerness=random.choice((0.0, 0.3, 0.8)),
-            first_nonce=random.choice((1, 1, 501)),
-        )
-
-
-@dataclass
-class Verdict:
-    """What one run came to."""
-
-    seed: int
-    violations: list[str]
-    sometimes: dict[str, int]
-    digest: str
-    virtual_s: float
-    operations: int
-    changes: int
-    faults: dict[str, int] = field(default_factory=dict)
-    recovery_s: float = 0.0
-    healed: bool = True
 
 
 class _Ledger(MariaLedger):
@@ -199,8 +148,8 @@ class World:
         self.temporal_back()
         self.database_back()
         self.database_quick()
-        for role in (*self.workers, *self.relays):
-            role.process.go_on()
+        for process in [role.process for role in self.workers] + [role.process for role in self.relays]:
+            process.go_on()
         for worker in self.workers:
             worker.link.parted_until = 0.0
         healed_at = self.hub.now
@@ -314,7 +263,7 @@ class World:
         worker = Worker(self, self._number(), self.limits)
         ledger = _Ledger(worker.sessions.engine, HOST, settle_time(self.limits))
         ledger.world = self
-        worker.sessions.ledger = lambda host: ledger  # type: ignore[assignment,method-assign]
+        worker.sessions.ledger = lambda host: ledger  # type: ignore[method-assign]
         self.workers.append(worker)
         worker.process.at_death.append(lambda: self._gone(self.workers, worker, self._start_worker))
         worker.process.at_go_on.append(self.temporal.give_out)
@@ -500,7 +449,7 @@ def _install() -> None:
         store.install()
         session_activities.WATCH_SECONDS = 7.0
         # Only quicker: the SDK looks up the same few classes' hints for every payload.
-        payload_converter.get_type_hints = lru_cache(maxsize=None)(get_type_hints)  # type: ignore[attr-defined]
+        payload_converter.get_type_hints = lru_cache(maxsize=None)(get_type_hints)  # type: ignore[assignment,attr-defined]
         for name in ("temporalio.workflow", "activities.session", "oldhost_sync.relay"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -510,6 +459,3 @@ def play(seed: int, *, trace: list[str] | None = None) -> Verdict:
     world = World(seed)
     world.trace = trace
     return world.run()
-
-
-__all__ = ["Shape", "Verdict", "World", "payload_of", "play"]
