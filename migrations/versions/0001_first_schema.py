@@ -168,7 +168,9 @@ def upgrade() -> None:
         mysql_charset="utf8mb4",
         mysql_engine="InnoDB",
     )
-    op.create_index("ix_nonce_requests_archive_nonce", "nonce_requests_archive", ["host", "nonce"], if_not_exists=True)
+    op.create_index(
+        "ix_nonce_requests_archive_change", "nonce_requests_archive", ["host", "change_id"], if_not_exists=True
+    )
     op.create_table(
         "applied_states",
         sa.Column("host", _id(64), nullable=False),
@@ -245,7 +247,7 @@ def upgrade() -> None:
         mysql_charset="utf8mb4",
         mysql_engine="InnoDB",
     )
-    op.create_index("ix_alerts_created", "alerts", ["host", "created_at"], if_not_exists=True)
+    op.create_index("ix_alerts_closed", "alerts", ["host", "closed_at", "id"], if_not_exists=True)
     op.create_index("ix_alerts_undelivered", "alerts", ["host", "delivered_at", "id"], if_not_exists=True)
     op.create_table(
         "operator_audit",
@@ -263,6 +265,7 @@ def upgrade() -> None:
         mysql_engine="InnoDB",
     )
     op.create_index("ix_operator_audit_created", "operator_audit", ["host", "created_at"], if_not_exists=True)
+    op.create_index("ix_operator_audit_change", "operator_audit", ["host", "change_id"], if_not_exists=True)
     op.create_table(
         "relay_lease",
         sa.Column("host", _id(64), nullable=False),

@@ -85,7 +85,7 @@ def list_alerts(
     """Newest first; ask for the next page with the last id as `before_id`."""
     statement = select(alerts).where(alerts.c.host == host).order_by(alerts.c.id.desc()).limit(limit)
     if open_only:
-        statement = statement.where(alerts.c.is_open.is_not(None))
+        statement = statement.where(alerts.c.closed_at.is_(None))
     if before_id is not None:
         statement = statement.where(alerts.c.id < before_id)
     return [_as_alert(row) for row in connection.execute(statement)]

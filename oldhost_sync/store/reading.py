@@ -31,7 +31,7 @@ def oldest_waiting_at(connection: Connection, host: str) -> datetime | None:
 
 
 def count_open_alerts(connection: Connection, host: str) -> int:
-    query = select(func.count()).where(alerts.c.host == host, alerts.c.is_open.is_(True))
+    query = select(func.count()).where(alerts.c.host == host, alerts.c.closed_at.is_(None))
     return connection.execute(query).scalar_one()
 
 

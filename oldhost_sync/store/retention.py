@@ -24,11 +24,13 @@ _PRUNE = (
         f"DELETE FROM scheduled_changes WHERE host = :host AND recorded_at IS NULL AND cancelled_at < {_BEFORE} "
         "LIMIT :rows"
     ),
-    text(f"DELETE FROM alerts WHERE host = :host AND is_open IS NULL AND closed_at < {_BEFORE} LIMIT :rows"),
+    text(f"DELETE FROM alerts WHERE host = :host AND closed_at < {_BEFORE} LIMIT :rows"),
 )
+# Nonces end in their order, so only the lowest can be old: a look at them alone, not at all there are.
 _PRUNE_NONCES = text(
-    f"DELETE FROM nonce_requests WHERE host = :host AND nonce < :below AND completed_at < {_BEFORE} "
-    "ORDER BY nonce LIMIT :rows"
+    "DELETE r FROM nonce_requests r JOIN (SELECT host, nonce FROM nonce_requests "
+    "WHERE host = :host AND nonce < :below ORDER BY nonce LIMIT :rows) lowest USING (host, nonce) "
+    f"WHERE r.completed_at < {_BEFORE}"
 )
 _SETTLED = text("SELECT last_applied_nonce FROM nonce_ledger WHERE host = :host")
 

@@ -213,7 +213,7 @@ nonce_requests_archive = Table(
     *_request_columns(),
     Column("archived_at", UtcDateTime, nullable=False, server_default=NOW),
     Column("reason", String(TEXT_LENGTH_MAX), nullable=False),
-    Index("ix_nonce_requests_archive_nonce", "host", "nonce"),
+    Index("ix_nonce_requests_archive_change", "host", "change_id"),
     mysql_engine="InnoDB",
     mysql_charset="utf8mb4",
 )
@@ -287,7 +287,8 @@ alerts = Table(
     Column("is_open", Boolean, server_default=text("1")),
     UniqueConstraint("host", "dedupe_key", "is_open", name="uq_alerts_dedupe_key"),
     _one_of("ck_alerts_severity", "severity", "info", "warning", "critical"),
-    Index("ix_alerts_created", "host", "created_at"),
+    # What is open (no end yet), in id order; what ended before a day (retention).
+    Index("ix_alerts_closed", "host", "closed_at", "id"),
     Index("ix_alerts_undelivered", "host", "delivered_at", "id"),
     mysql_engine="InnoDB",
     mysql_charset="utf8mb4",
@@ -305,6 +306,7 @@ operator_audit = Table(
     Column("detail", JSON),
     Column("created_at", UtcDateTime, nullable=False, server_default=NOW),
     Index("ix_operator_audit_created", "host", "created_at"),
+    Index("ix_operator_audit_change", "host", "change_id"),
     mysql_engine="InnoDB",
     mysql_charset="utf8mb4",
 )

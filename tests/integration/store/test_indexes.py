@@ -1,0 +1,103 @@
+"""What people and the relay ask stays cheap however much history is kept: each question reads rows by an index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy.engine import Connection, Engine
+
+from oldhost_sync.store import alerts, audit, fates, outbox, reading, retention, schedule, units
+from tests.conformance.private_mariadb import PrivateMariaDB
+from tests.integration.store.writing import HOST, change_sql, rows
+
+pytestmark = pytest.mark.mariadb
+
+KEPT = 20_000
+_BOUND = "host, nonce, idempotency_key, change_id, epoch, body, status"
+_HISTORY = (
+    "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+    "priority_class, relayed_at, processed_at, outcome, nonce) SELECT 'oldhost', CONCAT('k', seq), '', 'unit', "
+    "seq MOD 2500, 'e', '{{}}', 'TXN', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) - INTERVAL 60 SECOND, "
+    "IF(seq = 77, 'DEAD', 'APPLIED'), seq FROM {sequence}",
+    f"INSERT INTO nonce_requests ({_BOUND}, completed_at) SELECT 'oldhost', seq, CONCAT('k', seq), seq, 1, '{{{{}}}}', "
+    "'APPLIED', UTC_TIMESTAMP(6) FROM {sequence}",
+    f"INSERT INTO nonce_requests_archive ({_BOUND}, reason) SELECT 'oldhost', seq, CONCAT('k', seq), seq, 1, "
+    "'{{}}', 'SENT', 'resolved' FROM {sequence}",
+    "INSERT INTO operator_audit (host, action, operator, reason, change_id) "
+    "SELECT 'oldhost', 'retry', 'anna', 'corrected', seq FROM {sequence}",
+    "INSERT INTO alerts (host, kind, severity, message, dedupe_key, delivered_at, closed_at, is_open) "
+    "SELECT 'oldhost', 'ban', 'info', 'm', CONCAT('d', seq), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), NULL FROM {sequence}",
+    "INSERT INTO scheduled_changes (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+    "source, not_before, recorded_at) SELECT 'oldhost', CONCAT('k', seq), '', 'unit', seq, 'e', '{{}}', 's', "
+    "UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) FROM {sequence}",
+    "INSERT INTO units (host, id, state, sync_status) SELECT 'oldhost', seq, '{{}}', 'SYNCED' FROM {sequence}",
+    "INSERT INTO nonce_ledger (host, next_nonce, last_applied_nonce) VALUES ('oldhost', 20001, 20000)",
+)
+
+
+@pytest.fixture(scope="module")
+def long_kept(server: PrivateMariaDB) -> Iterator[Engine]:
+    engine, _ = server.fresh_database()
+    for statement in _HISTORY:
+        change_sql(engine, statement.format(sequence=f"seq_1_to_{KEPT}"))
+    change_sql(engine, f"ANALYZE TABLE {', '.join(statement.split()[2] for statement in _HISTORY)}")
+    yield engine
+    engine.dispose()
+
+
+QUESTIONS: dict[str, Callable[[Connection], Any]] = {
+    "a change's fate": lambda connection: fates.find_fate(connection, HOST, "k77"),
+    "the feed": lambda connection: fates.read_feed(connection, HOST, fates.FeedCursor(0, 0), limit=50, lag_seconds=9),
+    "open alerts": lambda connection: alerts.list_alerts(connection, HOST),
+    "all alerts": lambda connection: alerts.list_alerts(connection, HOST, open_only=False),
+    "how many alerts are open": lambda connection: reading.count_open_alerts(connection, HOST),
+    "undelivered alerts": lambda connection: alerts.undelivered(connection, HOST),
+    "the end of an alert": lambda connection: alerts.close_alert(connection, HOST, "d5"),
+    "operators' acts": lambda connection: audit.list_acts(connection, HOST),
+    "what is due": lambda connection: schedule.due(connection, HOST, 100),
+    "what is planned": lambda connection: schedule.upcoming(connection, HOST, 100),
+    "a cancellation": lambda connection: schedule.cancel(connection, HOST, "k5"),
+    "units": lambda connection: units.list_units(connection, HOST, sync_status=None, after_id="5", limit=50),
+    "pending units": lambda connection: units.list_units(
+        connection, HOST, sync_status="PENDING_SYNC", after_id=None, limit=50
+    ),
+    "the oldest waiting change": lambda connection: reading.oldest_waiting_at(connection, HOST),
+    "dead letters": lambda connection: reading.list_dead_letters(connection, HOST, after_id=0, limit=50),
+    "held entities": lambda connection: outbox.held_entities(connection, HOST),
+    "counts by class": lambda connection: outbox.counts(connection, HOST),
+    "forgetting": lambda connection: retention.prune(connection, HOST, days=90, rows=100),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_reads_what_it_answers_and_not_all_that_is_kept(long_kept: Engine, question: str) -> None:
+    with long_kept.connect() as connection:
+        connection.exec_driver_sql("FLUSH STATUS")
+        QUESTIONS[question](connection)
+        read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
+    assert sum(int(value) for _, value in read) < 500
+
+
+def test_old_nonces_are_forgotten_from_the_lowest_on_and_the_last_ones_stay(engine: Engine) -> None:
+    change_sql(
+        engine,
+        f"INSERT INTO nonce_requests ({_BOUND}, completed_at) SELECT 'oldhost', seq, CONCAT('k', seq), seq, 1, '{{}}', "
+        f"'APPLIED', UTC_TIMESTAMP(6) - INTERVAL IF(seq <= 5, 100, 1) DAY FROM seq_1_to_{retention.NONCES_KEPT + 10}",
+    )
+    last = retention.NONCES_KEPT + 10
+    change_sql(
+        engine,
+        f"INSERT INTO nonce_ledger (host, next_nonce, last_applied_nonce) VALUES ('oldhost', {last + 1}, {last})",
+    )
+    gone = []
+    for _ in range(4):
+        with engine.begin() as connection:
+            gone.append(retention.prune(connection, HOST, days=90, rows=2))
+    assert gone == [2, 2, 1, 0]
+    assert rows(engine, "SELECT MIN(nonce) AS lowest FROM nonce_requests") == [{"lowest": 6}]
+    change_sql(engine, "UPDATE nonce_requests SET completed_at = UTC_TIMESTAMP(6) - INTERVAL 100 DAY")
+    with engine.begin() as connection:
+        assert retention.prune(connection, HOST, days=90, rows=1000) == 4
+    assert rows(engine, "SELECT MIN(nonce) AS lowest FROM nonce_requests") == [{"lowest": 10}]
