@@ -11,6 +11,7 @@ from oldhost_simulator.counters import Counters
 from oldhost_simulator.desk import Desk
 from oldhost_simulator.facts import Entry, fact_to_json
 from oldhost_simulator.faults import Switchboard
+from oldhost_simulator.limits import FOREIGN_WRITES_MAX
 from oldhost_simulator.pace import Pace
 from oldhost_simulator.parameters import InvalidParameterError, read_number, read_object, read_only, read_whole_number
 from oldhost_simulator.server import Server
@@ -117,7 +118,7 @@ class Controls:
     def foreign_write(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         read_only(wanted, ("count", "body"), "foreign-write")
         body = read_object("body", wanted["body"]) if "body" in wanted else None
-        for _ in range(read_whole_number("count", wanted.get("count", 1))):
+        for _ in range(read_whole_number("count", wanted.get("count", 1), up_to=FOREIGN_WRITES_MAX)):
             self._desk.record([self._host.foreign_write(self._clock.now(), body)])
         return {"expected_nonce": self._host.expected_nonce}
 

@@ -23,6 +23,9 @@ class Desk:
         self._waiting: list[tuple[int, Future[None]]] = []
 
     def settle(self, call: Call, now: float, *, late: bool = False) -> Answer:
+        if self.host.banned_until(now) is None:  # a banned host is left alone: asking must not extend a ban
+            for misfortune in self._whims.misfortunes(call):
+                self.record(self.host.befall(misfortune, now))
         decision = self.host.decide(call, now, self._whims, late=late)
         self.record(decision.facts)
         self._counters.count_answer(decision.answer.status, decision.answer.body.get("error"))

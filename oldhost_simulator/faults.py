@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from oldhost_simulator.host import Rejection
+from oldhost_simulator.host import Misfortune, MisfortuneName, Rejection
+from oldhost_simulator.limits import FOREIGN_WRITES_MAX
 from oldhost_simulator.operation import Call
 from oldhost_simulator.parameters import (
     InvalidParameterError,
@@ -25,6 +26,7 @@ from oldhost_simulator.parameters import (
 )
 
 ENDINGS: Final = ("drop_before", "apply_late", "drop_after", "cut_reply", "garbage", "hang")
+MISFORTUNES: Final[tuple[MisfortuneName, ...]] = ("restore", "foreign_write", "ban")
 GARBAGE: Final = ("bytes", "not_json", "status", "other_nonce")
 
 PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -39,8 +41,11 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "refuse": {},
     "hang": {"seconds": 60.0, "applied": False},
     "idle_close": {"after_ms": 1000.0},
+    "ban": {"seconds": None},
+    "restore": {"back": 1},
+    "foreign_write": {"count": 1},
 }
-"""Each fault's own parameters with their defaults."""
+"""Each fault's own parameters with their defaults. A ban's None is the host's usual length."""
 
 _COMMON: Final = ("name", "label", "on", "probability", "next", "skip", "rule")
 _RULE_FIELDS: Final = ("entity_type", "entity_id", "event_type", "nonce", "field", "equals")
@@ -132,6 +137,10 @@ class Switchboard:
         fault = self._fire(("reject",), call)
         return None if fault is None else Rejection(fault.parameters["reason"], fault.parameters["consume"])
 
+    def misfortunes(self, call: Call) -> list[Misfortune]:
+        fired = [(name, self._fire((name,), call)) for name in MISFORTUNES]
+        return [Misfortune(name=name, **fault.parameters) for name, fault in fired if fault is not None]
+
     def refuses_connection(self) -> bool:
         return self._fire(("refuse",), None) is not None
 
@@ -196,6 +205,10 @@ def _rule(value: Any) -> Mapping[str, Any]:
 def _parameter(key: str, value: Any, default: Any) -> Any:
     if key == "reply":
         return read_choice(key, value, GARBAGE)
+    if key == "seconds" and value is default:
+        return value
+    if key in {"back", "count"}:
+        return read_whole_number(key, value, up_to=FOREIGN_WRITES_MAX if key == "count" else None)
     if isinstance(default, bool):
         return read_flag(key, value)
     if isinstance(default, str):

@@ -7,8 +7,9 @@ A call is judged in this order: ban · malformed · busy · replay · gap · rej
 """
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, assert_never
+from typing import Any, Literal, Protocol, TypeAlias, assert_never
 
 from oldhost_simulator.facts import Entry, Fact, Incident
 from oldhost_simulator.operation import Call
@@ -29,8 +30,23 @@ class Decision:
     facts: tuple[Fact, ...] = ()
 
 
+MisfortuneName: TypeAlias = Literal["ban", "restore", "foreign_write"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misfortune:
+    """What befalls the host just before it judges a call. `seconds` None: a ban of the usual length."""
+
+    name: MisfortuneName
+    seconds: float | None = None
+    back: int = 1
+    count: int = 1
+
+
 class Whims(Protocol):
     """Where a host may behave badly while keeping the contract."""
+
+    def misfortunes(self, call: Call) -> Sequence[Misfortune]: ...
 
     def busy_seconds(self, call: Call) -> float | None: ...
 
@@ -126,6 +142,19 @@ class Host:
             span = f"{self.first_nonce} to {self.expected_nonce}"
             raise ValueError(f"a backup can have expected a nonce from {span}, not {expected_nonce}")
         return Entry(outcome="restored", nonce=expected_nonce, expected_nonce=expected_nonce, at=now)
+
+    def befall(self, misfortune: Misfortune, now: float) -> Iterator[Fact]:
+        """The facts of it, one after the other: each is to be applied before the next is asked for."""
+        match misfortune.name:
+            case "ban":
+                yield self.ban(now, self.ban_seconds if misfortune.seconds is None else misfortune.seconds)
+            case "restore":
+                yield self.restore(now, max(self.first_nonce, self.expected_nonce - misfortune.back))
+            case "foreign_write":
+                for _ in range(misfortune.count):
+                    yield self.foreign_write(now)
+            case _:
+                assert_never(misfortune.name)
 
     # ------------------------------------------------------------------------------------------------- applying
 

@@ -41,5 +41,11 @@ JOURNAL_WAIT_SECONDS_MAX: Final = 60.0
 TIMER_RESOLUTION_SECONDS: Final = 0.001
 """epoll waits in whole milliseconds; the rest of a wait is slept, so that 8.4 ms means 8.4 ms."""
 
+WAIT_SECONDS_MAX: Final = 3600.0
+"""The longest single wait of the loop, however far the next due time is: epoll refuses more than 24 days at once."""
+
+FOREIGN_WRITES_MAX: Final = 10_000
+"""At once: each is a line of the journal, written by the one thread that also serves the client."""
+
 assert DISCARDED_BODY_BYTES_MAX > BODY_BYTES_MAX
 assert READ_BYTES >= HEAD_BYTES_MAX

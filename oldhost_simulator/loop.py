@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from oldhost_simulator.clock import Clock
-from oldhost_simulator.limits import TIMER_RESOLUTION_SECONDS
+from oldhost_simulator.limits import TIMER_RESOLUTION_SECONDS, WAIT_SECONDS_MAX
 from oldhost_simulator.timers import Timers
 
 T = TypeVar("T")
@@ -78,6 +78,7 @@ class Loop:
         if left < TIMER_RESOLUTION_SECONDS:
             time.sleep(left)
             return 0
+        left = min(left, WAIT_SECONDS_MAX)
         return left - left % TIMER_RESOLUTION_SECONDS - TIMER_RESOLUTION_SECONDS / 2
 
     def _drain_wakes(self) -> None:

@@ -26,9 +26,10 @@ def read_number(key: str, value: Any, *, up_to: float = float("inf")) -> float:
     return value
 
 
-def read_whole_number(key: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidParameterError(f"{key} is a whole number from 0 on, not {value!r}")
+def read_whole_number(key: str, value: Any, *, up_to: int | None = None) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0 or (up_to is not None and value > up_to):
+        limit = "on" if up_to is None else f"to {up_to}"
+        raise InvalidParameterError(f"{key} is a whole number from 0 {limit}, not {value!r}")
     return value
 
 

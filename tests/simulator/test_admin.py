@@ -105,6 +105,11 @@ def test_a_foreign_write_takes_nonces(line: Line, admin: AdminClient) -> None:
     assert [entry["outcome"] for entry in admin.journal()] == ["applied", "foreign", "foreign"]
 
 
+def test_more_foreign_writes_than_the_one_thread_can_bear_are_refused(admin: AdminClient) -> None:
+    assert admin.request("POST", "/actions/foreign-write", {"count": 10**9})[0] == 400
+    assert admin.stats()["expected_nonce"] == 1
+
+
 def test_a_foreign_write_may_change_a_record(line: Line, admin: AdminClient) -> None:
     line.sync(1)
     admin.post("/actions/foreign-write", {"body": operation(status="Foreign")})

@@ -215,6 +215,18 @@ def test_a_hanging_host_has_its_one_connection_in_use(simulator: Simulator, line
     assert ask_again(simulator) == 1
 
 
+@pytest.mark.parametrize("fault", [{"name": "hang", "seconds": 1e9}, {"name": "slow", "extra_ms": 1e15}])
+def test_a_fault_that_never_ends_leaves_the_host_answering_people(
+    line: Line, admin: AdminClient, fault: dict[str, Any]
+) -> None:
+    admin.post("/faults", fault)
+    line.send(sync_bytes(1, operation()))
+    while admin.stats()["requests"] == 0:
+        pass
+    assert admin.get("/healthz") == {"status": "ok"}
+    assert admin.post("/actions/close-connection") == {"closed": True}
+
+
 # ------------------------------------------------------------------------------------------------ garbage
 
 
@@ -233,6 +245,59 @@ def test_a_garbage_reply_says_nothing_about_the_operation(
         assert (answer.status, answer.body.get("nonce")) != (200, 1)
     line.close()
     assert ask_again(simulator) == expected
+
+
+# ----------------------------------------------------------------- what befalls OldHost before it judges a call
+
+
+def test_a_ban_may_come_with_a_request(line: Line, admin: AdminClient) -> None:
+    admin.fault("ban", next=1, skip=1, seconds=600)
+    assert line.sync(1).status == 200
+    assert line.sync(2).headers["Retry-After"] == "600"
+    assert line.sync(2).status == 403
+    admin.post("/actions/unban")
+    assert line.sync(2).status == 200
+    stats = admin.stats()
+    assert (stats["bans"], stats["replays"]) == (1, 0)
+
+
+def test_a_ban_that_comes_with_every_request_is_not_extended_by_asking(line: Line, admin: AdminClient) -> None:
+    admin.fault("ban", on="any", seconds=600)
+    assert [line.ask().status for _ in range(3)] == [403] * 3
+    assert admin.stats()["bans"] == 1
+
+
+def test_a_backup_may_be_restored_just_before_a_request(line: Line, admin: AdminClient) -> None:
+    for nonce in (1, 2, 3):
+        line.sync(nonce)
+    admin.fault("restore", on="ask", next=1, back=2)
+    assert line.expected_nonce() == 2
+    assert line.sync(2).status == 200
+    assert [entry["outcome"] for entry in admin.journal()] == ["applied"] * 3 + ["restored", "applied"]
+
+
+def test_a_backup_reaches_back_no_farther_than_the_first_nonce(line: Line, admin: AdminClient) -> None:
+    line.sync(1)
+    admin.fault("restore", on="ask", next=1, back=100)
+    assert line.expected_nonce() == 1
+
+
+def test_somebody_else_may_write_just_before_a_request_and_make_it_a_replay(line: Line, admin: AdminClient) -> None:
+    admin.fault("foreign_write", next=1, rule={"nonce": 2})
+    assert line.sync(1).status == 200
+    assert line.sync(2).body["error"] == "nonce_replay"
+    assert [entry["outcome"] for entry in admin.journal()] == ["applied", "foreign"]
+
+
+def test_foreign_writes_by_probability_are_of_the_seed(start: Callable[..., Simulator]) -> None:
+    def nonces(seed: int) -> list[int]:
+        simulator = start(seed=seed, latency_ms=0)
+        AdminClient(simulator.admin_url).fault("foreign_write", probability=0.3, on="ask", count=2)
+        with Line(simulator.url) as line:
+            return [line.expected_nonce() for _ in range(30)]
+
+    assert nonces(1) == nonces(1) != nonces(2)
+    assert 1 < nonces(1)[-1] < 61
 
 
 # ------------------------------------------------------------------------------------------- when they fire
@@ -293,6 +358,9 @@ def test_a_fault_switched_on_again_takes_the_place_of_itself(line: Line, admin: 
         {"name": "busy", "on": "monday"},
         {"name": "busy", "extra_ms": 1},
         {"name": "slow", "extra_ms": "long"},
+        {"name": "ban", "seconds": -1},
+        {"name": "restore", "back": 0.5},
+        {"name": "foreign_write", "count": 10**9},
         {"name": "garbage", "applied": 1},
         {"name": "garbage", "reply": "poem"},
         {"name": "reject", "rule": {"field": "status"}},

@@ -17,21 +17,33 @@ pytestmark = pytest.mark.mariadb
 KEPT = 20_000
 _BOUND = "host, nonce, idempotency_key, change_id, epoch, body, status"
 _HISTORY = (
-    "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
-    "priority_class, relayed_at, processed_at, outcome, nonce) SELECT 'oldhost', CONCAT('k', seq), '', 'unit', "
-    "seq MOD 2500, 'e', '{{}}', 'TXN', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) - INTERVAL 60 SECOND, "
-    "IF(seq = 77, 'DEAD', 'APPLIED'), seq FROM {sequence}",
-    f"INSERT INTO nonce_requests ({_BOUND}, completed_at) SELECT 'oldhost', seq, CONCAT('k', seq), seq, 1, '{{{{}}}}', "
-    "'APPLIED', UTC_TIMESTAMP(6) FROM {sequence}",
-    f"INSERT INTO nonce_requests_archive ({_BOUND}, reason) SELECT 'oldhost', seq, CONCAT('k', seq), seq, 1, "
-    "'{{}}', 'SENT', 'resolved' FROM {sequence}",
-    "INSERT INTO operator_audit (host, action, operator, reason, change_id) "
-    "SELECT 'oldhost', 'retry', 'anna', 'corrected', seq FROM {sequence}",
-    "INSERT INTO alerts (host, kind, severity, message, dedupe_key, delivered_at, closed_at, is_open) "
-    "SELECT 'oldhost', 'ban', 'info', 'm', CONCAT('d', seq), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), NULL FROM {sequence}",
-    "INSERT INTO scheduled_changes (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
-    "source, not_before, recorded_at) SELECT 'oldhost', CONCAT('k', seq), '', 'unit', seq, 'e', '{{}}', 's', "
-    "UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) FROM {sequence}",
+    (
+        "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+        "priority_class, relayed_at, processed_at, outcome, nonce) SELECT 'oldhost', CONCAT('k', seq), '', 'unit', "
+        "seq MOD 2500, 'e', '{{}}', 'TXN', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) - INTERVAL 60 SECOND, "
+        "IF(seq = 77, 'DEAD', 'APPLIED'), seq FROM {sequence}"
+    ),
+    (
+        f"INSERT INTO nonce_requests ({_BOUND}, completed_at) SELECT 'oldhost', seq, CONCAT('k', seq), seq, 1, '{{{{}}}}', "
+        "'APPLIED', UTC_TIMESTAMP(6) FROM {sequence}"
+    ),
+    (
+        f"INSERT INTO nonce_requests_archive ({_BOUND}, reason) SELECT 'oldhost', seq, CONCAT('k', seq), seq, 1, "
+        "'{{}}', 'SENT', 'resolved' FROM {sequence}"
+    ),
+    (
+        "INSERT INTO operator_audit (host, action, operator, reason, change_id) "
+        "SELECT 'oldhost', 'retry', 'anna', 'corrected', seq FROM {sequence}"
+    ),
+    (
+        "INSERT INTO alerts (host, kind, severity, message, dedupe_key, delivered_at, closed_at, is_open) "
+        "SELECT 'oldhost', 'ban', 'info', 'm', CONCAT('d', seq), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), NULL FROM {sequence}"
+    ),
+    (
+        "INSERT INTO scheduled_changes (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+        "source, not_before, recorded_at) SELECT 'oldhost', CONCAT('k', seq), '', 'unit', seq, 'e', '{{}}', 's', "
+        "UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) FROM {sequence}"
+    ),
     "INSERT INTO units (host, id, state, sync_status) SELECT 'oldhost', seq, '{{}}', 'SYNCED' FROM {sequence}",
     "INSERT INTO nonce_ledger (host, next_nonce, last_applied_nonce) VALUES ('oldhost', 20001, 20000)",
 )
