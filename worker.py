@@ -46,7 +46,9 @@ SHARED_THREADS = 8
 # For each host: two sends and a probe. They wait for OldHost nearly all the time.
 SESSION_THREADS_PER_HOST = 3
 SESSION_THREADS_MIN = 16
-DATABASE_CONNECTIONS = 8
+# One for each host up to these: with the SDK's five polls, some of fifty hosts were served half as often as the others.
+POLLS_MIN, POLLS_MAX = 5, 20
+DATABASE_CONNECTIONS_MIN, DATABASE_CONNECTIONS_MAX = 8, 16
 # A worker that is killed is noticed by its heartbeats; the SDK may hold them back no longer than this.
 HEARTBEAT_INTERVAL = timedelta(seconds=1)
 # A workflow task for a worker that was killed goes to another one after this.
@@ -60,7 +62,7 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
     # A writer with 50,000 waiting keys is a million small objects that live on: the collector would go through them again
     # and again, and took two thirds of the time to load a snapshot (0.75 s, 0.2 s with these thresholds).
     gc.set_threshold(50_000, 20, 100)
-    engine = create_engine(settings.need_database_url(), pool_size=DATABASE_CONNECTIONS)
+    engine = create_engine(settings.need_database_url(), pool_size=database_connections(settings))
     try:
         await asyncio.to_thread(check_server, engine)
         registry = CollectorRegistry()
@@ -116,6 +118,7 @@ def workers(
         max_cached_workflows=CACHED_WORKFLOWS,
         sticky_queue_schedule_to_start_timeout=STICKY,
         max_concurrent_activities=SHARED_THREADS,
+        max_concurrent_workflow_task_polls=polls(settings),
         graceful_shutdown_timeout=grace,
         max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
         default_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
@@ -126,6 +129,7 @@ def workers(
         activities=[sessions.send, sessions.probe, sessions.close_session],
         activity_executor=threads,
         max_concurrent_activities=session_threads(settings),
+        max_concurrent_activity_task_polls=polls(settings),
         graceful_shutdown_timeout=grace,
         max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
         default_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
@@ -136,6 +140,16 @@ def workers(
 def session_threads(settings: Settings) -> int:
     """How many activities of sessions may run here at a time."""
     return max(SESSION_THREADS_MIN, SESSION_THREADS_PER_HOST * len(settings.urls_by_host()))
+
+
+def polls(settings: Settings) -> int:
+    """How many requests for tasks wait at Temporal at a time, for each kind of task."""
+    return max(POLLS_MIN, min(len(settings.urls_by_host()), POLLS_MAX))
+
+
+def database_connections(settings: Settings) -> int:
+    """How many of this worker's transactions may run at a time."""
+    return max(DATABASE_CONNECTIONS_MIN, min(len(settings.urls_by_host()), DATABASE_CONNECTIONS_MAX))
 
 
 def session_activities(settings: Settings, engine: Engine, metrics: WorkerMetrics) -> SessionActivities:

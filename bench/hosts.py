@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import time
 from contextlib import ExitStack
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 
 from temporalio.client import Client
 
-from bench.deployment import COMMANDS, Deployment
+from bench.deployment import Deployment
 from bench.processes import CpuMeter, resident_mib
 from bench.result import Picture, Result, Series, median
 from bench.stage import ROOT, SimulatedHost, Stage
@@ -26,7 +25,6 @@ from oldhost_sync.stack.processes import Child
 from oldhost_sync.temporal import start_writer, writer_handle, writer_policy
 
 LATENCY_MS = 400
-COMMANDS["hosts worker"] = [sys.executable, "-m", "bench.hosts_worker"]
 _IDLE_SECONDS = 8
 
 
@@ -51,7 +49,7 @@ def measure(stage: Stage) -> Result:
         "Many hosts on one machine",
         conditions=[
             f"OldHosts at {LATENCY_MS} ms (all simulators in one process), a backlog for each, window of {seconds} s",
-            "one worker process for all hosts (bench/hosts_worker.py), no relay, one Temporal dev server, one MariaDB",
+            "one worker process for all hosts (SYNC_OLDHOST_URLS), no relay, one Temporal dev server, one MariaDB",
         ],
     )
     crowds = [_crowd(stage, number, seconds) for number in numbers]
@@ -77,12 +75,12 @@ def measure(stage: Stage) -> Result:
                 100 * median(each.busy),
                 100 * min(each.busy),
                 each.operations / each.seconds,
-                each.cpu["hosts worker"] / each.seconds,
+                each.cpu["worker"] / each.seconds,
                 each.cpu["temporal"] / each.seconds,
                 each.cpu["mariadb"] / each.seconds,
                 each.cpu["simulators"] / each.seconds,
                 1000 * sum(value for name, value in each.cpu.items() if name != "simulators") / max(1, each.operations),
-                each.mib["hosts worker"],
+                each.mib["worker"],
                 each.mib["temporal"],
                 each.spent.commits / each.seconds,
             )
@@ -90,7 +88,7 @@ def measure(stage: Stage) -> Result:
         ],
     )
     first, last = crowds[0], crowds[-1]
-    per_host = (last.mib["hosts worker"] - first.mib["hosts worker"]) / (last.hosts - first.hosts)
+    per_host = (last.mib["worker"] - first.mib["worker"]) / (last.hosts - first.hosts)
     result.notes.append(f"A further host takes {per_host:.1f} MiB of the worker's memory.")
     relay, database = _idle_relay(stage)
     result.notes.append(
@@ -116,11 +114,11 @@ def _crowd(stage: Stage, number: int, seconds: float) -> Crowd:
         simulators, child = _simulators(stage, number)
         ends.callback(child.stop)
         hosts = [stage.name("many-") for _ in simulators]
-        deployment = ends.enter_context(Deployment(stage, simulators[0], host=hosts[0]))
+        urls = dict(zip(hosts, (each.url for each in simulators), strict=True))
+        deployment = ends.enter_context(Deployment(stage, simulators[0], {"oldhost_urls": urls}, host=hosts[0]))
         for host in hosts:
             put_into_outbox(deployment.engine, host, backlog(round(2.5 * (seconds + 40))), relayed=True)
-        os.environ["BENCH_HOSTS"] = json.dumps(dict(zip(hosts, (each.url for each in simulators), strict=True)))
-        deployment.start("hosts worker")
+        deployment.start("worker")
         deployment.children["simulators"] = child
         ends.callback(lambda: deployment.ask(lambda client: _end(client, hosts)))
         deployment.ask(lambda client: _begin(client, deployment, hosts))
