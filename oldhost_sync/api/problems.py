@@ -188,6 +188,15 @@ def database_away(reason: str) -> Unavailable:
     )
 
 
+def database_unsuitable(reason: str) -> Unavailable:
+    return Unavailable(
+        "database-unsuitable",
+        "The database is not set up as it must be",
+        f"Nothing was recorded: {reason}.",
+        "Tell who runs the database; then repeat the request, with the same Idempotency-Key.",
+    )
+
+
 def commit_uncertain(idempotency_key: str | None = None) -> Unavailable:
     return Unavailable(
         "commit-uncertain",
@@ -259,7 +268,7 @@ def of_store_error(error: StoreError, idempotency_key: str | None = None) -> Pro
         )
     if isinstance(error, DatabaseUnavailable):
         return database_away(str(error))
-    return database_away("the database is not set up as it must be; the server's log says how")
+    return database_unsuitable(str(error))
 
 
 def of_http_exception(request: Request, error: HTTPException) -> Problem:

@@ -1,14 +1,17 @@
 """The one way to connect to MariaDB: what every session must have set, and what the server itself must be.
 
 READ COMMITTED, because under REPEATABLE READ a claim whose LIMIT exceeds the rows blocks every producer's INSERT.
-Every wait is bounded, and the server's bound is below the client's, so that a slow statement ends with a clear error
+Each new connection looks at the server first, so no role works for a moment on one that would forget what it promised,
+whether it was set so before the start or is a replacement. Every wait is bounded, and the server's bound is below the client's, so that a slow statement ends with a clear error
 and its connection lives on.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import create_engine as _create_engine
-from sqlalchemy import text
+from sqlalchemy import event
 from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
@@ -26,6 +29,7 @@ from oldhost_sync.store.transactions import translate
 SQL_MODE = "STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 MARIADB_VERSION_MIN = (10, 6)
 
+_FACTS = "SELECT VERSION(), @@innodb_flush_log_at_trx_commit, @@log_bin, @@binlog_format"
 _DRIVERS = {"mysql", "mariadb", "mysql+pymysql", "mariadb+pymysql"}
 
 
@@ -45,13 +49,16 @@ def database_address(database_url: str) -> URL:
 
 
 def create_engine(database_url: str, *, pool_size: int = 4, statement_seconds: float = STATEMENT_SECONDS_MAX) -> Engine:
-    """An engine whose sessions keep the store's rules. Opens no connection yet."""
+    """An engine whose sessions keep the store's rules. Opens no connection yet.
+
+    Its first connection to a server that can't keep the promises raises UnsuitableServer, and so does every other.
+    """
     session = (
         f"SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}', "
         f"max_statement_time = {statement_seconds}, innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS_MAX}"
     )
     slack = CONNECTION_READ_SECONDS_MAX - STATEMENT_SECONDS_MAX
-    return _create_engine(
+    engine = _create_engine(
         database_address(database_url),
         isolation_level="READ COMMITTED",
         pool_size=pool_size,
@@ -68,17 +75,32 @@ def create_engine(database_url: str, *, pool_size: int = 4, statement_seconds: f
             "init_command": session,
         },
     )
+    event.listen(engine, "connect", _look_at_server)
+    return engine
 
 
 def check_server(engine: Engine) -> None:
     """Raise UnsuitableServer when the server can't keep the promises, DatabaseUnavailable when it is away."""
-    query = text("SELECT VERSION(), @@innodb_flush_log_at_trx_commit, @@log_bin, @@binlog_format")
     try:
         with engine.connect() as connection:
-            version, flush, binlog, binlog_format = connection.execute(query).one()
+            _require_suitable(*connection.exec_driver_sql(_FACTS).one())
     except DBAPIError as error:
         known = translate(error)
         raise known if known is not None else DatabaseUnavailable(str(error.orig)) from error
+
+
+def _look_at_server(connection: Any, _record: object) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(_FACTS)
+        facts = cursor.fetchone()
+    try:
+        _require_suitable(*facts)
+    except UnsuitableServer:
+        connection.close()
+        raise
+
+
+def _require_suitable(version: object, flush: Any, binlog: Any, binlog_format: object) -> None:
     if "mariadb" not in str(version).lower():
         raise UnsuitableServer(f"the server is {version}; it must be MariaDB {_dotted(MARIADB_VERSION_MIN)} or newer")
     if version_number(str(version)) < MARIADB_VERSION_MIN:

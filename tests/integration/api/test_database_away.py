@@ -16,6 +16,7 @@ from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.parts import Parts
 from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_client, served
+from tests.integration.api.test_writes import count_changes
 
 if TYPE_CHECKING:
     from oldhost_sync.stack.mariadb import EmbeddedMariaDB
@@ -69,6 +70,22 @@ def test_without_tables_it_says_to_migrate(mariadb_server: EmbeddedMariaDB, writ
         assert "oldhost-sync migrate" in answer.json()["detail"]
         assert client.post(STATUS, json=CLEAN).status_code == 503
     mariadb_server.drop_database("empty")
+
+
+def test_a_server_that_forgets_commits_gets_no_change(
+    app: FastAPI, mariadb_server: EmbeddedMariaDB, engine: Engine
+) -> None:
+    with mariadb_server._root() as cursor:
+        cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
+        try:
+            with served(app) as address, a_client(address, "shop") as client:
+                answers = [client.post(STATUS, json=CLEAN), client.get("/readyz")]
+        finally:
+            cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+    for answer in answers:
+        assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (503, "database-unsuitable")
+        assert "innodb_flush_log_at_trx_commit is 2; set it to 1" in answer.json()["detail"]
+    assert count_changes(engine) == 0
 
 
 def test_a_row_that_stays_locked_is_a_503_that_says_to_repeat(shop: httpx.Client, engine: Engine) -> None:

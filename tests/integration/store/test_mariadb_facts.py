@@ -204,8 +204,12 @@ def test_a_server_that_forgets_commits_is_refused(server: PrivateMariaDB, engine
         try:
             with pytest.raises(UnsuitableServer, match="innodb_flush_log_at_trx_commit is 2; set it to 1"):
                 check_server(engine)
+            engine.dispose()
+            with pytest.raises(UnsuitableServer, match="innodb_flush_log_at_trx_commit is 2; set it to 1"):
+                recorded(engine)
         finally:
             cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+    assert recorded(engine).change_id is not None
 
 
 def test_an_absent_server_is_unavailable_at_once() -> None:
