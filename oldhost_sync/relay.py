@@ -30,11 +30,14 @@ from oldhost_sync.store import outbox, retention, schedule
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.errors import InvalidChange, StoreError
 from oldhost_sync.store.lease import release_lease, take_lease
-from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.store.transactions import is_the_values_fault, run_in_transaction
 from oldhost_sync.telemetry import RelayMetrics
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+
+# A lock, or an outage that the other loop is just about to see, passes within fewer rounds than these.
+LATE_ROUNDS_TOLD = 3
 
 # Hands refs to the writer; returning means that they are durable there, raising that nobody knows.
 Signal = Callable[[list[ChangeRef]], Awaitable[None]]
@@ -117,6 +120,7 @@ class Relay:
         self._count_at = float("-inf")
         self._prune_at = float("-inf")
         self._room = 0
+        self._late_rounds = 0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Relay and keep time until `stop` is set, through every outage; then give the lease up."""
@@ -223,7 +227,9 @@ class Relay:
         try:
             await self._in_transaction(lambda connection: schedule.record_due(connection, scheduled_id))
         except (InvalidChange, DBAPIError) as error:
-            # An absent database comes as another StoreError; this is the row's own fault and would come again for ever.
+            if isinstance(error, DBAPIError) and not is_the_values_fault(error):
+                raise  # the database's trouble (a missing right, a missing table): the change keeps its place
+            # The row's own fault would come again for ever.
             reason = f"scheduled change {scheduled_id} could not be recorded: {error}"
             logger.exception("relay of %s: %s", self._host, reason)
             await self._in_transaction(lambda connection: self._set_aside(connection, scheduled_id, reason))
@@ -267,12 +273,29 @@ class Relay:
                 continue
 
     async def _guarded_time_round(self) -> float:
-        """One round of keeping time, and the pause after it. Outages are told of by the other loop, which sees them too."""
+        """One round of keeping time, and the pause after it."""
         try:
             due = await self.keep_time_once(self._monotonic())
-        except (StoreError, DBAPIError):
+        except (StoreError, DBAPIError) as error:
+            self._be_late(error)
             return self._pace.schedule_interval_s
+        if self._late_rounds >= LATE_ROUNDS_TOLD:
+            logger.info("relay of %s: keeps time again", self._host)
+        self._late_rounds = 0
         return self._pace.poll_s if due >= self._pace.schedule_batch else self._pace.schedule_interval_s
+
+    def _be_late(self, error: Exception) -> None:
+        """An outage is told of by the other loop, which sees it too; what fails here alone is told of once, here."""
+        if self.condition is Condition.DATABASE_AWAY:
+            self._late_rounds = 0
+            return
+        self._late_rounds += 1
+        if self._metrics:
+            self._metrics.failures.labels(self._host, "keeping time").inc()
+        if self._late_rounds == LATE_ROUNDS_TOLD:
+            logger.warning(
+                "relay of %s: what is due can't be recorded, or what is old forgotten: %s", self._host, error
+            )
 
     async def _guarded_round(self) -> float:
         """One round, and the pause after it."""

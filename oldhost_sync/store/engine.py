@@ -61,6 +61,8 @@ def create_engine(database_url: str, *, pool_size: int = 4, statement_seconds: f
     engine = _create_engine(
         database_address(database_url),
         isolation_level="READ COMMITTED",
+        # An error's text goes to logs and alerts; what was to be written may be personal.
+        hide_parameters=True,
         pool_size=pool_size,
         max_overflow=0,
         pool_timeout=POOL_WAIT_SECONDS_MAX,

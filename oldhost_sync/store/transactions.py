@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from oldhost_sync.policy.limits import (
@@ -31,6 +31,7 @@ __all__ = [
     "StoreError",
     "TransactionContended",
     "error_code",
+    "is_the_values_fault",
     "run_in_transaction",
     "translate",
 ]
@@ -44,12 +45,17 @@ RETRIABLE_ERRORS = {
     1213: "deadlock",
 }
 
+# The database error of a violated CHECK comes as an OperationalError (4025), like those of a server in trouble.
+_CHECK_VIOLATED = 4025
+
 # The database errors that say: nothing is wrong with the statement, the server can't do it now.
 UNAVAILABLE_ERRORS = {
     0: "connection closed",
     1021: "disk full",
+    1026: "error writing a file",
     1040: "too many connections",
     1053: "server shutdown in progress",
+    1114: "table full (its disk, mostly)",
     1129: "host blocked after connection errors",
     1158: "network: read error",
     1159: "network: read timeout",
@@ -75,6 +81,11 @@ def error_code(error: BaseException) -> int | None:
     original = error.orig if isinstance(error, DBAPIError) else error
     first = original.args[0] if original is not None and original.args else None
     return first if isinstance(first, int) else None
+
+
+def is_the_values_fault(error: DBAPIError) -> bool:
+    """Whether the values that were to be written are at fault: they would be refused again, any others may be taken."""
+    return isinstance(error, DataError | IntegrityError) or error_code(error) == _CHECK_VIOLATED
 
 
 def translate(error: Exception) -> StoreError | None:

@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.relay import Condition, Relay, RelayPace
+from oldhost_sync.relay import LATE_ROUNDS_TOLD, Condition, Relay, RelayPace
 from oldhost_sync.store.lease import lease_holder
 from tests.conformance.private_mariadb import PrivateMariaDB, private_mariadb
 from tests.integration.relay.listening import Listener, until
-from tests.integration.store.writing import HOST, recorded, rows
+from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
 pytestmark = pytest.mark.mariadb
 QUICK = RelayPace(poll_s=0.01, signal_interval_s=0.02, schedule_interval_s=0.02, pause_s=0.01, pause_max_s=0.05)
@@ -89,6 +89,36 @@ def test_mariadb_is_killed_and_comes_back(own_server: PrivateMariaDB, caplog: py
     asyncio.run(scenario())
     engine.dispose()
     assert [line.split(": ", 1)[1].split(" (")[0] for line in lines(caplog)] == ["active", "database away", "active"]
+
+
+def test_a_due_change_that_the_database_can_not_take_keeps_its_place_and_is_told_of_once(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "oldhost_sync.relay")
+    for unit in ("first", "second"):
+        recorded(engine, entity_id=unit, idempotency_key=unit, not_before=datetime.now(UTC) + timedelta(days=1))
+    seconds_ago = "INTERVAL IF(entity_id = 'first', 2, 1) SECOND"
+    change_sql(engine, "RENAME TABLE units TO units_away")
+    change_sql(engine, f"UPDATE scheduled_changes SET not_before = UTC_TIMESTAMP(6) - {seconds_ago}")
+
+    async def scenario() -> None:
+        relay = Relay(engine, Listener(), HOST, owner="one", pace=QUICK)
+        async with running(relay):
+            await until(lambda: relay._late_rounds > LATE_ROUNDS_TOLD + 2, "several tries")
+            assert rows(engine, "SELECT id FROM scheduled_changes WHERE cancelled_at IS NOT NULL") == []
+            change_sql(engine, "RENAME TABLE units_away TO units")
+            await until(lambda: len(rows(engine, "SELECT id FROM outbox_events")) == 2, "recorded late")
+            await until(lambda: relay._late_rounds == 0, "on time again")
+
+    asyncio.run(scenario())
+    found = rows(engine, "SELECT entity_id FROM outbox_events ORDER BY id")
+    assert [row["entity_id"] for row in found] == ["first", "second"]
+    assert rows(engine, "SELECT id FROM alerts") == []
+    told = [line for line in lines(caplog) if "due" in line or "time" in line]
+    assert [line.split(": ")[1] for line in told] == [
+        "what is due can't be recorded, or what is old forgotten",
+        "keeps time again",
+    ]
 
 
 def test_a_relay_starts_while_the_database_is_still_away(own_server: PrivateMariaDB) -> None:

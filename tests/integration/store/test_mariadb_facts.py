@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from sqlalchemy import insert, select, text
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import OperationalError, StatementError
+from sqlalchemy.exc import DBAPIError, OperationalError, StatementError
 
 from oldhost_sync.store.engine import check_server, create_engine
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, UnsuitableServer
@@ -210,6 +210,12 @@ def test_a_server_that_forgets_commits_is_refused(server: PrivateMariaDB, engine
         finally:
             cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
     assert recorded(engine).change_id is not None
+
+
+def test_an_errors_text_holds_nothing_of_what_was_to_be_written(engine: Engine) -> None:
+    with engine.connect() as connection, pytest.raises(DBAPIError) as caught:
+        connection.exec_driver_sql("INSERT INTO units (host, id, state) VALUES ('oldhost', %s, %s)", ("a secret", "{}"))
+    assert "secret" not in str(caught.value)
 
 
 def test_an_absent_server_is_unavailable_at_once() -> None:
