@@ -31,7 +31,9 @@ GIVE_UP_AFTER_MS_MIN = 24 * 3_600_000
 class Pace:
     """What the product adds around OldHost, in ms: from acceptance to the writer, to a worker, and back from it.
 
-    `turnaround_ms`: from OldHost's answer to our next request, when one waits already.
+    `turnaround_ms`: from OldHost's answer to our next request, when one waits already. After a ban comes the ledger's
+    margin, and with something bound the opening waits out `late_ms` (the settle time without the time to send and the
+    request timeout) with the new connection in hand.
     """
 
     relay_ms: int = 300
@@ -39,6 +41,8 @@ class Pace:
     dispatch_ms: int = 50
     report_ms: int = 50
     turnaround_ms: float = 2.0
+    ban_margin_ms: int = 500
+    late_ms: int = 4_000
 
 
 @dataclass(slots=True)
@@ -138,7 +142,7 @@ class _Rehearsal:
             case Send():
                 self._send(action, there_ms)
             case OpenSession():
-                self._push(self._host.ask(there_ms, reads=READS_TO_OPEN) + self._pace.report_ms, action)
+                self._push(self._opening_ends_at_ms(there_ms) + self._pace.report_ms, action)
             case Probe():
                 self._push(self._host.ask(there_ms, reads=1) + self._pace.report_ms, action)
             case CloseSession() | Sweep():
@@ -147,6 +151,12 @@ class _Rehearsal:
                 self._plan.alerts[action.kind] = self._plan.alerts.get(action.kind, 0) + 1
 
     # ------------------------------------------------------------------------------------------------------ the session
+
+    def _opening_ends_at_ms(self, there_ms: float) -> float:
+        read_ms = self._host.ask(there_ms, reads=READS_TO_OPEN)
+        if not self._bound or self._host.ban_left_ms(self._now_ms):
+            return read_ms
+        return self._host.ask(read_ms + self._pace.late_ms, reads=READS_TO_OPEN)
 
     def _send(self, action: Send, there_ms: float) -> None:
         sent = _Sent(action)
@@ -173,7 +183,7 @@ class _Rehearsal:
             sent.fates,
             session_open=not sent.banned,
             service_ms=self._plan.scenario.latency_ms,
-            banned_ms=self._host.ban_left_ms(self._now_ms) if sent.banned else 0,
+            banned_ms=self._host.ban_left_ms(self._now_ms) + self._pace.ban_margin_ms if sent.banned else 0,
             now_ms=self._now_ms,
         )
 

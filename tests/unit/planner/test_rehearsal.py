@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from oldhost_sync.planner import Arrival, Plan, Scenario, arrivals, quantile, rehearse
+from oldhost_sync.planner import Arrival, Pace, Plan, Scenario, arrivals, quantile, rehearse
 from oldhost_sync.policy.changes import PriorityClass
 
 PEAK = Scenario()
@@ -58,6 +58,17 @@ def test_no_emergency_reaches_oldhost_during_a_ban(peak_with_ban: Plan) -> None:
 def test_a_ban_costs_its_length_and_little_more(peak: Plan, peak_with_ban: Plan) -> None:
     cost_ms = peak_with_ban.drained_ms - peak.drained_ms
     assert 850_000 < cost_ms < 960_000
+
+
+def test_after_a_ban_the_wait_for_late_applies_counts_once() -> None:
+    scenario = replace(SMALL, ban_at_s=100.0, ban_s=60.0)
+    refused, other = (
+        Arrival(number, at_ms, PriorityClass.EMERGENCY, "lock", f"L{number}", "lock_emergency")
+        for number, at_ms in ((1, 101_000), (2, 150_000))
+    )
+    waiting, at_once = (rehearse(scenario, Pace(late_ms=ms), [refused, other]) for ms in (4_000, 0))
+    later_ms = [late - soon for late, soon in zip(waiting.emergencies_ms, at_once.emergencies_ms, strict=True)]
+    assert later_ms == [4_000, 4_000]
 
 
 def test_the_ban_shows_in_the_samples(peak_with_ban: Plan) -> None:
