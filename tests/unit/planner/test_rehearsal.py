@@ -66,7 +66,7 @@ def test_after_a_ban_the_wait_for_late_applies_counts_once() -> None:
         Arrival(number, at_ms, PriorityClass.EMERGENCY, "lock", f"L{number}", "lock_emergency")
         for number, at_ms in ((1, 101_000), (2, 150_000))
     )
-    waiting, at_once = (rehearse(scenario, Pace(late_ms=ms), [refused, other]) for ms in (4_000, 0))
+    waiting, at_once = (rehearse(scenario, Pace(late_ms=ms, turnaround_ms=0), [refused, other]) for ms in (4_000, 0))
     later_ms = [late - soon for late, soon in zip(waiting.emergencies_ms, at_once.emergencies_ms, strict=True)]
     assert later_ms == [4_000, 4_000]
 
