@@ -139,6 +139,13 @@ class Deployment:
             run_id = started.workflow_execution_started_event_attributes.continued_execution_run_id or None
         return found
 
+    def run_id(self) -> str:
+        """Of the writer's current run."""
+        return self.ask(self._run_id)
+
+    async def _run_id(self, client: Client) -> str:
+        return (await writer_handle(client, self.host).describe()).run_id or ""
+
     def histories(self) -> list[WorkflowHistory]:
         return self.ask(self._histories)
 
