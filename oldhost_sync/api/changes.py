@@ -206,11 +206,17 @@ def _feed_answer(page: fates.FeedPage, if_none_match: str | None) -> Response:
     )
     # The tag leaves `next_poll` out: it is advice, and no news.
     known = content.model_dump_json(exclude={"next_poll"})
-    tag = f'W/"{hashlib.sha256(known.encode()).hexdigest()[:32]}"'
-    headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Retry-After": str(poll)}
-    if if_none_match is not None and tag in {each.strip() for each in if_none_match.split(",")}:
+    tag = f'"{hashlib.sha256(known.encode()).hexdigest()[:32]}"'
+    headers = {"ETag": f"W/{tag}", "Cache-Control": "private, no-cache", "Retry-After": str(poll)}
+    if if_none_match is not None and _matches(tag, if_none_match):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     return Response(content.model_dump_json(), headers=headers, media_type="application/json")
+
+
+def _matches(tag: str, if_none_match: str) -> bool:
+    """RFC 9110, 13.1.2: any tag of a list, weakly compared, or `*`."""
+    given = [each.strip().removeprefix("W/") for each in if_none_match.split(",")]
+    return tag in given or given == ["*"]
 
 
 def _next_poll(page: fates.FeedPage) -> int:

@@ -148,7 +148,14 @@ class Unavailable(Problem):
     status = HTTPStatus.SERVICE_UNAVAILABLE
 
     def __init__(
-        self, kind: str, title: str, detail: str, action: str, *, retry_after: int = 1, **more: object
+        self,
+        kind: str,
+        title: str,
+        detail: str,
+        action: str,
+        *,
+        retry_after: int = 1,
+        more: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(kind, title, detail, action, headers={"Retry-After": str(retry_after)}, more=more)
 

@@ -10,11 +10,13 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from sqlalchemy import text
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.parts import Parts
+from oldhost_sync.store import transactions
+from oldhost_sync.store.errors import CommitUncertain
 from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_client, served
 from tests.integration.api.test_writes import count_changes
 
@@ -97,6 +99,27 @@ def test_a_row_that_stays_locked_is_a_503_that_says_to_repeat(shop: httpx.Client
         assert answer.json()["type"].endswith("contended")
     assert shop.get("/api/units/12B").json()["status"] == "Clean"
     assert shop.post(STATUS, json={"status": "Dirty"}).status_code == 202
+
+
+def test_a_commit_whose_end_is_unknown_names_the_key_and_can_be_repeated(
+    shop: httpx.Client, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def commit_and_lose_the_answer(connection: Connection) -> None:
+        connection.commit()
+        raise CommitUncertain("the answer was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transactions, "_commit", commit_and_lose_the_answer)
+        answer = shop.post(STATUS, json=CLEAN)
+    problem = answer.json()
+    assert (answer.status_code, problem["type"].rpartition(":")[2]) == (503, "commit-uncertain")
+    assert "repeat the request with that key" in problem["action"]
+    deadline = time.monotonic() + 10
+    again = {"Idempotency-Key": problem["idempotency_key"]}
+    while (repeated := shop.post(STATUS, json=CLEAN, headers=again)).status_code == 503:
+        assert time.monotonic() < deadline
+    assert (repeated.status_code, repeated.headers["idempotency-replayed"]) == (202, "true")
+    assert count_changes(engine) == 1
 
 
 def test_an_error_nobody_expected_is_a_500_without_its_text(app: FastAPI, shop: httpx.Client) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Connection, Engine
 
@@ -102,6 +103,15 @@ def test_nothing_new_is_a_304_that_says_when_to_ask_again(shop: httpx.Client, en
         end(connection, change_id, 60)
     news = shop.get("/api/changes", params={"since": "0-0"}, headers={"If-None-Match": first.headers["etag"]})
     assert (news.status_code, ids(news.json())) == (200, [change_id])
+
+
+@pytest.mark.parametrize("known", ["{etag}", '"other", {etag}', "{strong}", "*"])
+def test_the_tag_may_come_in_any_form_that_http_has(shop: httpx.Client, known: str) -> None:
+    etag = shop.get("/api/changes").headers["etag"]
+    assert etag.startswith('W/"')
+    header = known.format(etag=etag, strong=etag.removeprefix("W/"))
+    assert shop.get("/api/changes", headers={"If-None-Match": header}).status_code == 304
+    assert shop.get("/api/changes", headers={"If-None-Match": '"other"'}).status_code == 200
 
 
 def test_the_feed_can_begin_with_what_is_new(shop: httpx.Client, engine: Engine) -> None:

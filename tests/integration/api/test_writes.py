@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Engine
+
+from tests.integration.api.conftest import a_client
 
 DOOR_CODE = {
     "entity_type": "unit",
@@ -57,6 +60,25 @@ def test_the_same_key_with_another_body_is_refused(shop: httpx.Client, engine: E
     assert other.json()["type"].endswith("idempotency-key-reused")
     assert shop.get("/api/units/12B").json()["status"] == "Clean"
     assert count_changes(engine) == 1
+
+
+def test_one_key_from_many_at_once_is_one_change_and_one_answer(address: str, engine: Engine) -> None:
+    """Same body: all get the first answer. Another body among them: the one that came first decides, the other is a 422."""
+    bodies = [{"status": "Clean"}] * 6 + [{"status": "Dirty"}] * 2
+
+    def post(body: dict[str, str]) -> httpx.Response:
+        with a_client(address, "shop") as client:
+            return client.post("/api/units/12B/status", json=body, headers={"Idempotency-Key": "k"})
+
+    with ThreadPoolExecutor(len(bodies)) as threads:
+        answers = list(threads.map(post, bodies))
+    assert count_changes(engine) == 1
+    (recorded,) = rows(engine, "SELECT JSON_VALUE(payload, '$.status') AS status FROM outbox_events")
+    for body, answer in zip(bodies, answers, strict=True):
+        assert answer.status_code == (202 if body["status"] == recorded.status else 422)
+    accepted = [answer for answer in answers if answer.status_code == 202]
+    assert len({answer.content for answer in accepted}) == 1
+    assert sum("idempotency-replayed" not in answer.headers for answer in accepted) == 1
 
 
 def test_a_unit_with_a_status_makes_two_changes(shop: httpx.Client, engine: Engine) -> None:
