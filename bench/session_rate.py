@@ -29,7 +29,7 @@ from oldhost_sync.policy.writer_policy import BATCH_FILL_MS, BATCH_OPERATIONS_MA
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.ledger import MariaLedger
 
-LATENCIES_MS = (400, 100, 20, 0)
+LATENCIES_MS = (400, 20, 0)
 
 
 @dataclass(frozen=True, slots=True)
