@@ -4,10 +4,11 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 
-from oldhost_simulator import serve
+from oldhost_simulator import Config, serve
 from tests.simulator.client import AdminClient, Line, connect_when_free, operation, sync_bytes
 from tests.simulator.process import ROOT, SimulatorProcess
 
@@ -55,6 +56,15 @@ def test_a_port_in_use_is_one_clear_line() -> None:
     assert ended.stdout == ""
     assert ended.stderr.count("\n") == 1
     assert "in use" in ended.stderr
+
+
+def test_what_nobody_sets_is_as_the_protocol_has_it() -> None:
+    given = vars(serve.parser().parse_args([]))
+    assert (given["latency_ms"], given["jitter_ms"], given["ban_seconds"], given["first_nonce"]) == (400, 0, 900, 1)
+    assert given["check_operations"]
+    assert Config() == Config(
+        **{field.name: given[field.name] for field in fields(Config)} | {"port": 0, "admin_port": 0}
+    )
 
 
 @pytest.mark.parametrize(
