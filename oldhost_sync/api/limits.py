@@ -46,6 +46,8 @@ FEED_POLL_SECONDS_BUSY, FEED_POLL_SECONDS, FEED_POLL_SECONDS_IDLE = 1, 5, 15
 
 # The books are counted at most this often, however many ask.
 BOOKS_SECONDS = 2.0
+# Counting reads all that is kept (5 million changes a second, 90 days of them); it may take this share of the time.
+BOOKS_SHARE_MAX = 0.05
 
 # As many as the writer tells at once.
 UPCOMING_MAX = 200

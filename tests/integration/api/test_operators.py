@@ -7,13 +7,17 @@ from typing import Any
 import httpx
 import pytest
 from sqlalchemy import text
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 
+from oldhost_sync.api import writer as writer_routes
+from oldhost_sync.api.app import create_app
+from oldhost_sync.api.database import Database, connect_for_api
+from oldhost_sync.api.parts import Parts
 from oldhost_sync.api.problems import Conflict
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.audit import record_act
-from tests.integration.api.conftest import ScriptedWriter
+from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_client, served
 from tests.integration.api.test_fates import end, make
 
 WHY = {"reason": "because"}
@@ -27,6 +31,27 @@ def test_status_joins_the_workflow_and_the_books(anna: httpx.Client, shop: httpx
     books = status["books"]
     assert (books["accepted"], books["waiting"], books["applied"]) == (2, 1, 1)
     assert status["oldest_waiting_at"] is not None
+
+
+def test_slow_books_are_counted_less_often(
+    database_url: str, engine: Engine, writer: ScriptedWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    counted: list[float] = []
+
+    def slow_books(connection: Connection, host: str) -> dict[str, Any]:
+        counted.append(now[0])
+        now[0] += 1.5
+        return books_of(connection, host)
+
+    books_of = writer_routes._read_books
+    monkeypatch.setattr(writer_routes, "_read_books", slow_books)
+    app = create_app(Parts(HOST, TOKENS, Database(connect_for_api(database_url)), writer, clock=lambda: now[0]))
+    with served(app) as address, a_client(address, "anna") as client:
+        for asked_at in (0.0, 2.0, 31.0, 32.0, 34.0):
+            now[0] = asked_at
+            assert client.get("/api/writer/status").status_code == 200
+    assert counted == [0.0, 32.0]
 
 
 def test_status_without_temporal_tells_what_the_database_knows(anna: httpx.Client, writer: ScriptedWriter) -> None:
