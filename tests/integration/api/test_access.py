@@ -93,9 +93,11 @@ def test_without_a_known_token_there_is_only_health(
             assert answer.status_code == 200
 
 
-def test_what_does_not_exist_is_not_told_to_strangers(anyone: httpx.Client, shop: httpx.Client) -> None:
-    assert anyone.get("/nothing").status_code == 401
-    assert shop.get("/nothing").status_code == 404
+@pytest.mark.parametrize("path", ["/nothing", "/docs", "/redoc", "/healthz/", "/HEALTHZ", "/metrics/", "//healthz"])
+def test_what_does_not_exist_is_not_told_to_strangers(anyone: httpx.Client, shop: httpx.Client, path: str) -> None:
+    answers = [client.get(path) for client in (anyone, shop)]
+    assert [answer.status_code for answer in answers] == [401, 404]
+    assert all(answer.json()["action"] for answer in answers)
 
 
 def test_a_forbidden_answer_says_which_role_it_takes(shop: httpx.Client) -> None:
