@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from oldhost_sync.cli.surroundings import settings
+from oldhost_sync.cli.telling import told
 from oldhost_sync.settings import Settings
 from oldhost_sync.temporal import connect, leave, start_writer, writer_policy
 
@@ -19,7 +21,10 @@ async def run(settings: Settings) -> str:
 
 
 def main() -> None:
-    print(asyncio.run(run(Settings())))
+    try:
+        print(asyncio.run(run(settings())))
+    except Exception as error:  # noqa: BLE001 - raised again unless it was foreseen
+        leave(told(error, "starter.py"))
     leave(0)
 
 

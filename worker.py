@@ -14,7 +14,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -31,11 +30,13 @@ from temporalio.worker import Worker
 from activities.alerts import AlertActivities
 from activities.recording import RecordingActivities
 from activities.session import Address, SessionActivities
+from oldhost_sync.cli.surroundings import settings
+from oldhost_sync.cli.telling import told
 from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError, load_settings
+from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
 from oldhost_sync.store.engine import check_server, create_engine
 from oldhost_sync.telemetry import WorkerMetrics, serve_metrics
-from oldhost_sync.temporal import connect
+from oldhost_sync.temporal import connect, leave
 from workflows.messages import TASK_QUEUE
 from workflows.sync_writer import SyncWriterWorkflow
 
@@ -225,9 +226,9 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(run(load_settings()))
-    except SettingsError as error:
-        sys.exit(f"{error}. Set it in the environment or in .env.")
+            asyncio.run(run(settings()))
+    except Exception as error:  # noqa: BLE001 - raised again unless it was foreseen
+        leave(told(error, "worker.py"))
 
 
 if __name__ == "__main__":

@@ -72,11 +72,21 @@ def _unzip(data: bytes) -> bytes:
 DATA_CONVERTER = dataclasses.replace(DataConverter.default, payload_codec=CompressLarge())
 
 
+class TemporalUnavailable(RuntimeError):  # noqa: N818 - it says what happened
+    """No connection to Temporal. The operator's: start it, or mend its address; it may be tried again."""
+
+
 async def connect() -> Client:
-    """A client for the server that the environment names (default 127.0.0.1:7233, namespace default)."""
+    """A client for the server that the environment names (default 127.0.0.1:7233, namespace default).
+
+    TemporalUnavailable when it can't be reached.
+    """
     config = ClientConfig.load_client_connect_config()
     config.setdefault("target_host", "127.0.0.1:7233")
-    return await Client.connect(**config, data_converter=DATA_CONVERTER)
+    try:
+        return await Client.connect(**config, data_converter=DATA_CONVERTER)
+    except RuntimeError as error:  # all that the SDK says
+        raise TemporalUnavailable(f"Temporal can't be reached at {config['target_host']}") from error
 
 
 def writer_policy(settings: Settings) -> WriterPolicy:

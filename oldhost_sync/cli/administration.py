@@ -51,6 +51,8 @@ def new_token(
     as_json: AsJson = False,
 ) -> None:
     """Make a token. It is shown once; the server is given only its SHA-256."""
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
+        raise CliError("a token's name is 1 to 64 of the characters A-Z a-z 0-9 _ . -", WRONG)
     token = secrets.token_urlsafe(TOKEN_BYTES)
     entry = f"{name}:{role.value}:{hashlib.sha256(token.encode()).hexdigest()}"
     try:

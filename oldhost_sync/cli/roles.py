@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oldhost_sync.cli.printing import console
-from oldhost_sync.cli.surroundings import settings
-from oldhost_sync.settings import load_settings
+from oldhost_sync.cli.surroundings import settings, settings_of_a_new_stack
+from oldhost_sync.settings import bind_address
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -38,9 +38,14 @@ def add_to(app: typer.Typer) -> None:
 def api() -> None:
     """Serve HTTP: changes in, units and fates out, and what operators need."""
     from oldhost_sync.api import serve
+    from oldhost_sync.stack.ports import claim
 
     _log_to_stderr()
-    serve.run(settings())
+    config = settings()
+    address, port = bind_address(config.api_bind)
+    if port:  # the server would say it in its own way, among its log lines
+        claim(port, "the API (SYNC_API_BIND)", address)
+    serve.run(config)
 
 
 def worker() -> None:
@@ -98,7 +103,7 @@ def up(
         workers=workers,
         relays=relays,
     )
-    raise typer.Exit(run_up(load_settings(), plan))
+    raise typer.Exit(run_up(settings_of_a_new_stack(), plan))
 
 
 async def _relay(config: Settings) -> None:
@@ -143,3 +148,4 @@ class _Signalling:
 
 def _log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells of its own parts when it is imported

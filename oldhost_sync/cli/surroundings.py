@@ -30,6 +30,12 @@ def settings() -> Settings:
     return load_settings()
 
 
+def settings_of_a_new_stack() -> Settings:
+    """The settings by which `up` decides what to embed: the environment and `.env`, never the stack that ran before."""
+    adopt(os.environ, dotenv_values(".env"), {})
+    return load_settings()
+
+
 def adopt(
     environment: MutableMapping[str, str], dotenv: Mapping[str, str | None], stack: Mapping[str, str | None]
 ) -> None:

@@ -6,6 +6,7 @@ A traceback is for us: `--traceback` shows it.
 
 from __future__ import annotations
 
+import errno
 import sys
 
 from sqlalchemy.exc import DBAPIError
@@ -16,10 +17,14 @@ from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, Inva
 from oldhost_sync.store.transactions import error_code
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
+START_TEMPORAL = "Start it, or check TEMPORAL_ADDRESS; is `oldhost-sync up` running?"
 
 # MariaDB's words for "not set up for us".
 _NOT_SET_UP = {1044: "access denied", 1045: "access denied", 1049: "unknown database", 1142: "access denied"}
 _NOT_MIGRATED = {1054: "a column is missing", 1146: "a table is missing"}
+
+# The SDK has no class of its own for it.
+_WORKER_REFUSED = "Worker validation failed: "
 
 
 class CliError(Exception):
@@ -30,9 +35,18 @@ class CliError(Exception):
         self.exit_code = exit_code
 
 
-def tell(message: str) -> None:
+def tell(message: str, program: str = "oldhost-sync") -> None:
     """One line on standard error."""
-    sys.stderr.write(f"oldhost-sync: {' '.join(message.split())}\n")
+    sys.stderr.write(f"{program}: {' '.join(message.split())}\n")
+
+
+def told(error: Exception, program: str) -> int:
+    """Tell of an error that was foreseen, and return the exit code; any other is raised again."""
+    known = explain(error)
+    if known is None:
+        raise error
+    tell(str(known), program)
+    return known.exit_code
 
 
 def explain(error: BaseException) -> CliError | None:
@@ -46,13 +60,45 @@ def explain(error: BaseException) -> CliError | None:
     if isinstance(error, StoreError | DBAPIError):
         told = _told_of_the_database(error)
         return CliError(told) if told else None
-    from oldhost_sync.stack.up import EXPECTED
+    if isinstance(error, OSError):
+        return CliError(_told_of_the_machine(error))
+    return _explain_servers(error)
 
+
+def _explain_servers(error: BaseException) -> CliError | None:
+    # Slow to import, and not needed by a command that went well.
+    from temporalio.service import RPCError, RPCStatusCode
+
+    from oldhost_sync.stack.up import EXPECTED
+    from oldhost_sync.temporal import TemporalUnavailable
+
+    if isinstance(error, TemporalUnavailable):
+        return CliError(f"{error}. {START_TEMPORAL}")
+    if isinstance(error, RPCError):
+        wrong = error.status in {
+            RPCStatusCode.NOT_FOUND,
+            RPCStatusCode.PERMISSION_DENIED,
+            RPCStatusCode.UNAUTHENTICATED,
+        }
+        advice = "Check TEMPORAL_NAMESPACE and TEMPORAL_API_KEY." if wrong else START_TEMPORAL
+        return CliError(f"Temporal refused: {error.message.rstrip('.')}. {advice}")
+    if isinstance(error, RuntimeError) and str(error).startswith(_WORKER_REFUSED):
+        why = str(error).removeprefix(_WORKER_REFUSED).partition(": Status")[0]
+        return CliError(f"Temporal refused the worker: {why}. Check TEMPORAL_NAMESPACE.")
     return CliError(str(error)) if isinstance(error, EXPECTED) else None
 
 
+def _told_of_the_machine(error: OSError) -> str:
+    why = error.strerror or str(error)
+    if error.errno in {errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES} and error.filename is None:
+        return f"can't listen: {why}. Stop what listens there, or choose another SYNC_METRICS_BIND or SYNC_API_BIND."
+    return f"{error.filename}: {why}." if error.filename is not None else f"{why}."
+
+
 def _told_of_the_database(error: StoreError | DBAPIError) -> str:
-    code = error_code(error)
+    code = error_code(error.__cause__ if isinstance(error, DatabaseUnavailable) and error.__cause__ else error)
+    if code in _NOT_SET_UP:
+        return f"the database refuses us ({_NOT_SET_UP[code]}): check SYNC_DATABASE_URL."
     if isinstance(error, DatabaseUnavailable):
         return f"the database can't be reached: {error}. Start it, or check SYNC_DATABASE_URL; is `oldhost-sync up` running?"
     if isinstance(error, CommitUncertain):
@@ -61,6 +107,4 @@ def _told_of_the_database(error: StoreError | DBAPIError) -> str:
         return str(error)
     if code in _NOT_MIGRATED:
         return f"the database is not up to date ({_NOT_MIGRATED[code]}): run `oldhost-sync migrate`."
-    if code in _NOT_SET_UP:
-        return f"the database refuses us ({_NOT_SET_UP[code]}): check SYNC_DATABASE_URL."
     return ""

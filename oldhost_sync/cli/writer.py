@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from oldhost_sync import temporal
-from oldhost_sync.cli.telling import CliError
+from oldhost_sync.cli.telling import START_TEMPORAL, CliError
 from oldhost_sync.settings import Settings
 from workflows.messages import OperatorRequest
 
@@ -63,9 +63,7 @@ async def connect() -> Client:
         async with asyncio.timeout(CONNECT_SECONDS_MAX):
             return await temporal.connect()
     except (RuntimeError, RPCError, TimeoutError):
-        raise CliError(
-            "Temporal can't be reached. Start it, or check TEMPORAL_ADDRESS; is `oldhost-sync up` running?"
-        ) from None
+        raise CliError(f"Temporal can't be reached. {START_TEMPORAL}") from None
 
 
 async def _answer(settings: Settings, question: Callable[[], Awaitable[Any]], limit: timedelta) -> Any:

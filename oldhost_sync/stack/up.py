@@ -21,7 +21,7 @@ from oldhost_sync.stack.ports import PortTaken
 from oldhost_sync.stack.processes import ProcessError, ToldToEnd
 from oldhost_sync.stack.programs import ProgramMissing
 from oldhost_sync.stack.servers import Stack, StackPlan
-from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.errors import DatabaseUnavailable, StoreError
 
 # What can go wrong without being our fault; each message says what to do.
 EXPECTED = (FolderInUse, InstallFailed, PortTaken, ProcessError, ProgramMissing, SettingsError, StoreError)
@@ -111,4 +111,6 @@ def for_another_shell(stack: Stack) -> Text:
 def _with_advice(error: Exception) -> str:
     if isinstance(error, PortTaken):
         return f"{error}. Stop what listens there, or choose another port (see `oldhost-sync up --help`)."
+    if isinstance(error, DatabaseUnavailable):
+        return f"the database can't be reached: {error}. Start it, or check SYNC_DATABASE_URL (unset, a private one is started)."
     return str(error)

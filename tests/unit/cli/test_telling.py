@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import socket
 from pathlib import Path
 
 import pytest
 from sqlalchemy.exc import OperationalError, ProgrammingError
+from temporalio.service import RPCError, RPCStatusCode
 
 from oldhost_sync.cli import run
 from oldhost_sync.cli.main import app
-from oldhost_sync.cli.surroundings import adopt
+from oldhost_sync.cli.surroundings import adopt, settings_of_a_new_stack
 from oldhost_sync.cli.telling import explain
 from oldhost_sync.settings import parse_api_tokens
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable
+from oldhost_sync.temporal import TemporalUnavailable
 
 COMMANDS = [
     "up",
@@ -134,8 +139,51 @@ def test_the_databases_errors_say_what_to_do() -> None:
     assert "oldhost-sync migrate" in str(explain(missing))
     assert "SYNC_DATABASE_URL" in str(explain(refused))
     assert "Start it" in str(explain(DatabaseUnavailable("away")))
+    denied = DatabaseUnavailable("denied")
+    denied.__cause__ = refused
+    assert "access denied" in str(explain(denied))
     assert "Repeat the command" in str(explain(CommitUncertain("lost at COMMIT")))
     assert explain(ZeroDivisionError()) is None
+
+
+def test_temporals_errors_say_what_to_do() -> None:
+    assert "TEMPORAL_ADDRESS" in str(explain(TemporalUnavailable("Temporal can't be reached at x:7233")))
+    unknown = RPCError("Namespace nix is not found.", RPCStatusCode.NOT_FOUND, b"")
+    assert str(explain(unknown)).startswith("Temporal refused: Namespace nix is not found. Check TEMPORAL_NAMESPACE")
+    worker = RuntimeError("Worker validation failed: Namespace nix was not found: Status { code: 5 }")
+    assert str(explain(worker)) == (
+        "Temporal refused the worker: Namespace nix was not found. Check TEMPORAL_NAMESPACE."
+    )
+    assert explain(RuntimeError("a fault of ours")) is None
+
+
+def test_a_taken_port_of_the_metrics_names_the_setting() -> None:
+    assert "SYNC_METRICS_BIND" in str(explain(OSError(errno.EADDRINUSE, "Address already in use")))
+
+
+def test_a_folder_that_cant_be_made_is_told_by_its_name() -> None:
+    error = PermissionError(errno.EACCES, "Permission denied", "there/var")
+    assert str(explain(error)) == "there/var: Permission denied."
+
+
+def test_the_api_on_a_taken_port_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setenv("SYNC_API_BIND", f"127.0.0.1:{taken.getsockname()[1]}")
+        assert run(["api"]) == 1
+    assert "is wanted for the API (SYNC_API_BIND)" in one_line(capsys)
+
+
+def test_up_takes_temporals_address_from_the_env_file_and_nothing_from_the_last_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".env").write_text("TEMPORAL_ADDRESS=127.0.0.1:2\n")
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var" / "up.env").write_text("SYNC_OLDHOST_URL=http://127.0.0.1:3\n")
+    monkeypatch.setattr("os.environ", {})
+    assert settings_of_a_new_stack().oldhost_url is None
+    assert os.environ == {"TEMPORAL_ADDRESS": "127.0.0.1:2"}
 
 
 def test_a_running_stack_is_used_only_when_nothing_else_is_set() -> None:
