@@ -17,7 +17,7 @@ from oldhost_sync.cli.writer import query
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.settings import Settings
 from oldhost_sync.store import fates
-from oldhost_sync.store.tables import entities, outbox_events, units
+from oldhost_sync.store.tables import entities, outbox_events, scheduled_changes, units
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _TYPE_AND_ID = re.compile(f"({NAME_PATTERN})/(.+)")
@@ -73,7 +73,7 @@ def find(
         writer, why_not = query(config, "find", *key), None
     except CliError as error:
         writer, why_not = None, str(error)
-    if found["shadow"] is None and not found["changes"]:
+    if found["shadow"] is None and not found["changes"] and not found["scheduled"]:
         raise CliError(f"nothing is known of {key[0]}/{key[1]} on host {config.host!r}. Check type and id.")
     if as_json:
         print_json({**found, "writer": writer})
@@ -107,10 +107,19 @@ def _read_entity(connection: Connection, host: str, entity_type: str, entity_id:
         .order_by(columns.id.desc())
         .limit(CHANGES_SHOWN)
     )  # fmt: skip
+    later = scheduled_changes.c
+    scheduled = (
+        select(later.idempotency_key, later.event_type, later.not_before, later.created_at)
+        .where(later.host == host, later.recorded_at.is_(None), later.cancelled_at.is_(None))
+        .where(later.entity_type == entity_type, later.entity_id == entity_id)
+        .order_by(later.not_before, later.id)
+        .limit(CHANGES_SHOWN)
+    )
     row = connection.execute(shadow).one_or_none()
     return {
         "shadow": None if row is None else dict(row._mapping),  # noqa: SLF001 - the documented way to a row by name
         "changes": [dict(each._mapping) for each in connection.execute(latest)],  # noqa: SLF001
+        "scheduled": [dict(each._mapping) for each in connection.execute(scheduled)],  # noqa: SLF001
     }
 
 
@@ -128,6 +137,9 @@ def _print_entity(config: Settings, key: tuple[str, str], found: dict[str, Any],
     )  # fmt: skip
     names = ("change", "event type", "class", "accepted at", "fate", "nonce", "key")
     out.print(rows("Its latest changes", names, lines))
+    if found["scheduled"]:
+        kept = ((each["not_before"], each["event_type"], each["idempotency_key"]) for each in found["scheduled"])
+        out.print(rows("Kept for later", ("not before", "event type", "key"), kept))
     if writer is None:
         return
     held = [

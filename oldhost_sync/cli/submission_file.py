@@ -54,6 +54,12 @@ class Checked:
     def total(self) -> int:
         return len(self.lines) + len(self.refusals)
 
+    def refuse(self, line: Line, reason: str) -> None:
+        """A line that was valid is not any more."""
+        self.lines.remove(line)
+        self.refusals.append(Refusal(line.number, reason, line.raw))
+        self.refusals.sort(key=lambda refusal: refusal.line)
+
 
 Track = Callable[[Sequence[tuple[int, bytes]]], Iterable[tuple[int, bytes]]]
 
@@ -116,6 +122,8 @@ def read_json(text: str | bytes) -> Any:
         raise InvalidChange("it nests too deeply") from None
     except json.JSONDecodeError as error:
         raise InvalidChange(f"it is not JSON: {error.msg} at character {error.pos + 1}") from None
+    except ValueError:  # what json says of no place: Python's limit on the digits of a whole number
+        raise InvalidChange("it has a number with too many digits") from None
 
 
 def _check_line(host: str, number: int, raw: bytes, fallback_key: str) -> Line:

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.cli.changes import AsJson, entity_of
 from oldhost_sync.cli.printing import console, error_console, print_json, rows
-from oldhost_sync.cli.submission_file import Checked, Line, Refusal, check, check_known_keys, check_one, read_json
+from oldhost_sync.cli.submission_file import Checked, Line, check, check_known_keys, check_one, read_json
 from oldhost_sync.cli.surroundings import settings
 from oldhost_sync.cli.telling import FAILED, WRONG, CliError, tell
 from oldhost_sync.settings import Settings
@@ -131,6 +131,8 @@ def _read(file: Path) -> bytes:
 
 
 def _submit_file(config: Settings, engine: Engine, content: bytes, wanted: Wanted) -> None:
+    if wanted.refused_to is not None:
+        _make_writable(wanted.refused_to)
     with _progress() as progress:
         checked = check(config.host, content, lambda lines: progress.track(lines, description="checking"))
         checked = check_known_keys(engine, config.host, checked)
@@ -138,18 +140,27 @@ def _submit_file(config: Settings, engine: Engine, content: bytes, wanted: Wante
         done = _record_all(config, engine, checked, progress) if record else []
     if wanted.refused_to is not None and checked.refusals:
         wanted.refused_to.write_bytes(b"".join(refusal.raw + b"\n" for refusal in checked.refusals))
-    _report(checked, done, wanted)
+    _report(checked, done if record else None, wanted)
     if checked.refusals:
         raise typer.Exit(FAILED)
 
 
+def _make_writable(file: Path) -> None:
+    """Before anything is recorded: a report that can't be written after it would be lost."""
+    try:
+        file.open("ab").close()
+    except OSError as error:
+        raise CliError(f"{file} can't be written: {error.strerror}. Nothing was recorded.", WRONG) from None
+
+
 def _record_all(config: Settings, engine: Engine, checked: Checked, progress: Progress) -> list[RecordedChange]:
+    """Record what is valid; a line whose key was taken between the check and now moves to the refused ones."""
     done: list[RecordedChange] = []
-    for line in progress.track(checked.lines, description="recording"):
+    for line in progress.track(list(checked.lines), description="recording"):
         try:
             done.append(_record(config, engine, line))
-        except InvalidChange as error:  # its key was taken between the check and now
-            checked.refusals.append(Refusal(line.number, str(error), line.raw))
+        except InvalidChange as error:
+            checked.refuse(line, str(error))
         except Exception:
             tell(
                 f"stopped at line {line.number}; {len(done)} lines are recorded. Repeat the command: none of them is recorded twice."
@@ -164,8 +175,10 @@ def _record(config: Settings, engine: Engine, line: Line) -> RecordedChange:
     )
 
 
-def _report(checked: Checked, done: list[RecordedChange], wanted: Wanted) -> None:
-    new = sum(not recorded.duplicate for recorded in done)
+def _report(checked: Checked, recorded: list[RecordedChange] | None, wanted: Wanted) -> None:
+    """`recorded` is None when nothing was to be recorded."""
+    done = recorded or []
+    new = sum(not each.duplicate for each in done)
     summary = {
         "lines": checked.total,
         "recorded": new,
@@ -185,7 +198,7 @@ def _report(checked: Checked, done: list[RecordedChange], wanted: Wanted) -> Non
     out.print(
         f"{what}: {checked.total} lines, {new} recorded, {len(done) - new} recorded before, {len(checked.refusals)} refused."
     )
-    if checked.refusals and not wanted.valid_only and not wanted.check_only:
+    if checked.refusals and recorded is None and not wanted.check_only:
         out.print("Nothing was recorded: mend these lines, or record the others with --valid-only.")
 
 

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ def ended(command: Command, key: str, state: str) -> dict[str, Any]:
 
 
 def test_status_shows_the_writer_and_the_books(command: Command) -> None:
+    until(lambda: command("status", "--json").json["writer"]["session"]["phase"] == "open", "the first session is open")
     shown = command("status")
     assert (shown.code, shown.err) == (0, "")
     for word in ("EMERGENCY", "breaker", "next nonce", "accepted", "balance"):
@@ -219,6 +221,41 @@ def test_a_key_that_belongs_to_another_change_is_found_before_anything_is_record
     assert said.code == 1
     assert said.json["recorded"] == 0
     assert said.json["refused"][0]["line"] == 2
+
+
+def test_refused_lines_that_cant_be_written_are_told_before_anything_is_recorded(
+    command: Command, tmp_path: Path
+) -> None:
+    file = tmp_path / "changes.jsonl"
+    file.write_text("\n".join([*lines(1, "M"), "{"]))
+    said = command("submit", str(file), "--valid-only", "--refused-to", str(tmp_path / "absent" / "refused"))
+    assert said.code == 2
+    assert "can't be written" in said.err
+    assert "Nothing was recorded" in said.err
+    assert command("find", "M-0").code == 1
+
+
+def test_a_key_taken_between_check_and_recording_is_refused_and_the_others_are_told_as_recorded(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted(command, "U-6", "door_code_changed", {"code": "1"}, "late")
+    late = {"entity_type": "unit", "entity_id": "U-6", "event_type": "door_code_changed", "payload": {"code": "2"}}
+    file = tmp_path / "changes.jsonl"
+    file.write_text("\n".join([json.dumps(late | {"idempotency_key": "late"}), *lines(2, "L")]))
+    monkeypatch.setattr("oldhost_sync.cli.submitting.check_known_keys", lambda _engine, _host, checked: checked)
+    said = command("submit", str(file))
+    assert said.code == 1
+    assert "Submitted: 3 lines, 2 recorded, 0 recorded before, 1 refused." in said.out
+    assert "Nothing was recorded" not in said.out
+
+
+def test_find_shows_what_is_kept_for_later(command: Command) -> None:
+    assert command(
+        "submit", "--entity", "U-7", "--event", "checked_in", "--payload", "{}",
+        "--key", "later", "--not-before", (datetime.now(UTC) + timedelta(days=9)).isoformat(),
+    ).code == 0  # fmt: skip
+    assert "later" in command("find", "U-7").out
+    assert command("find", "U-7", "--json").json["scheduled"][0]["idempotency_key"] == "later"
 
 
 def test_a_file_can_be_checked_without_recording(command: Command, tmp_path: Path) -> None:

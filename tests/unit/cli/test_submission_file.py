@@ -58,6 +58,7 @@ def test_a_key_of_ones_own_is_used() -> None:
         (b"[1]", "not a JSON object"),
         (b"[" * 100_000, "nests too deeply"),
         (b'{"a": NaN}', "NaN"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "too many digits"),
         (b'{"entity_type": "unit", "entity_type": "unit"}', "twice"),
         ({"entity_type": "unit"}, "lacks entity_id, event_type, payload"),
         (GOOD | {"class": "EMERGENCY"}, "unknown fields: class"),
@@ -87,6 +88,14 @@ def test_two_changes_under_one_key_are_refused_and_the_same_change_twice_is_not(
     checked = check("oldhost", lines(mine, mine, mine | {"entity_id": "13"}))
     assert [line.number for line in checked.lines] == [1, 2]
     assert "that of line 1" in checked.refusals[0].reason
+
+
+def test_a_line_that_is_refused_late_is_counted_once_and_in_its_place() -> None:
+    checked = check("oldhost", lines(GOOD, GOOD | {"entity_id": "other"}, b"{"))
+    checked.refuse(checked.lines[1], "its key was taken meanwhile")
+    assert [line.number for line in checked.lines] == [1]
+    assert [refusal.line for refusal in checked.refusals] == [2, 3]
+    assert checked.total == 3
 
 
 def test_one_change_by_itself_gets_a_key_when_it_has_none() -> None:
