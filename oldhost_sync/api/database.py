@@ -2,7 +2,8 @@
 
 Once a connection was refused or lost the database is *known away*: requests are answered 503 in no time, and one request
 per probe interval is let through to find out. When a server hangs instead of refusing, the waiting room notices: nobody
-got through for as long as one may wait there, so it is known away too. State of this process alone, no truth about anything.
+got through for as long as one may wait there, so it is known away too, and who has a thread waits for a bounded time:
+the thread goes on, and what it was about is uncertain. State of this process alone, no truth about anything.
 """
 
 from __future__ import annotations
@@ -110,7 +111,11 @@ class Database:
         # The thread is free when it has ended, which may be after a request that gave up.
         future.add_done_callback(self._give_thread_back)
         try:
-            return await future
+            async with asyncio.timeout(limits.DATABASE_ANSWER_SECONDS_MAX):
+                return await asyncio.shield(future)
+        except TimeoutError:
+            self._notice_silence()
+            raise CommitUncertain("the database does not answer") from None
         except DBAPIError as error:
             if error_code(error) in _NOT_SET_UP:
                 raise database_away(
@@ -141,12 +146,16 @@ class Database:
             async with asyncio.timeout(limits.DATABASE_QUEUE_SECONDS_MAX):
                 await self._free.acquire()
         except TimeoutError:
-            now = self._clock()
-            if now - self._last_end >= limits.DATABASE_QUEUE_SECONDS_MAX:
-                self.circuit.failed(now, "it does not answer")
+            self._notice_silence()
             raise too_busy() from None
         finally:
             self._waiting -= 1
+
+    def _notice_silence(self) -> None:
+        """Somebody gave up waiting: the database is away unless it answers others."""
+        now = self._clock()
+        if now - self._last_end >= limits.DATABASE_QUEUE_SECONDS_MAX:
+            self.circuit.failed(now, "it does not answer")
 
     def _give_thread_back(self, future: asyncio.Future[Any]) -> None:
         now = self._last_end = self._clock()

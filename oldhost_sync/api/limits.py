@@ -35,6 +35,12 @@ DATABASE_STATEMENT_SECONDS = 3
 DATABASE_LOCK_SECONDS = 1
 DATABASE_ATTEMPTS = 3
 
+# The longest that anybody waits for the database's answer. A server that is frozen is noticed by a connection's read
+# timeout, which may come twice (the ping, then the new connection): ten seconds, too long for a person.
+DATABASE_ANSWER_SECONDS_MAX = 6.0
+assert 2 * DATABASE_LOCK_SECONDS * DATABASE_ATTEMPTS <= DATABASE_ANSWER_SECONDS_MAX
+assert DATABASE_STATEMENT_SECONDS < DATABASE_ANSWER_SECONDS_MAX
+
 # Pages of lists.
 PAGE_DEFAULT, PAGE_MAX = 50, 500
 

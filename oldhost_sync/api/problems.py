@@ -317,8 +317,10 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, RequestValidationError)
         return fields_invalid(error.errors()).response()
 
-    async def on_store(_request: Request, error: Exception) -> Response:
+    async def on_store(request: Request, error: Exception) -> Response:
         assert isinstance(error, StoreError)
+        if isinstance(error, CommitUncertain) and request.method == "GET":
+            return database_away(str(error)).response()  # a question leaves nothing behind that could be uncertain
         return of_store_error(error).response()
 
     app.add_exception_handler(Problem, on_problem)

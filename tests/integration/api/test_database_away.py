@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ from fastapi import FastAPI
 from sqlalchemy import text
 from sqlalchemy.engine import Connection, Engine
 
+from oldhost_sync.api import limits
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.parts import Parts
@@ -53,6 +56,29 @@ def test_a_write_is_refused_at_once_and_works_again_afterwards(shop: httpx.Clien
     while shop.post(STATUS, json=CLEAN).status_code != 202:
         assert time.monotonic() < deadline
     assert shop.get("/readyz").status_code == 200
+
+
+def test_a_database_that_is_frozen_keeps_nobody_waiting(
+    shop: httpx.Client, stopped: EmbeddedMariaDB, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was under way may or may not have been recorded, and says so; a question leaves nothing uncertain."""
+    monkeypatch.setattr(limits, "DATABASE_ANSWER_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(limits, "DATABASE_PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(limits, "DATABASE_QUEUE_SECONDS_MAX", 0.1)
+    assert shop.post(STATUS, json=CLEAN).status_code == 202
+    os.kill(stopped.child.pid, signal.SIGSTOP)
+    try:
+        write = shop.post(STATUS, json={"status": "Dirty"})
+        at_once = shop.get("/api/units/12B")
+    finally:
+        os.kill(stopped.child.pid, signal.SIGCONT)
+    assert (write.status_code, write.json()["type"].rpartition(":")[2]) == (503, "commit-uncertain")
+    assert (at_once.status_code, at_once.json()["type"].rpartition(":")[2]) == (503, "database-away")
+    deadline = time.monotonic() + 20
+    again = {"Idempotency-Key": write.json()["idempotency_key"]}
+    while shop.post(STATUS, json={"status": "Dirty"}, headers=again).status_code != 202:
+        assert time.monotonic() < deadline
+    assert count_changes(engine) == 2
 
 
 def test_every_route_that_needs_the_database_says_503(anna: httpx.Client, stopped: EmbeddedMariaDB) -> None:

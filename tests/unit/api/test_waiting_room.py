@@ -13,6 +13,7 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.api import limits
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Unavailable
+from oldhost_sync.store.errors import CommitUncertain
 
 
 class HangingEngine:
@@ -58,6 +59,25 @@ def test_when_the_database_hangs_the_waiting_give_up_and_the_next_are_refused_at
         hanging.let_go.set()
         with pytest.raises(ValueError, match="let go"):
             await stuck
+        database.close()
+
+    asyncio.run(scenario())
+
+
+def test_nobody_waits_longer_for_an_answer_than_the_limit_and_the_thread_stays_taken(
+    hanging: HangingEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "DATABASE_ANSWER_SECONDS_MAX", 0.1)
+
+    async def scenario() -> None:
+        database = Database(cast("Engine", hanging), threads=1)
+        with pytest.raises(CommitUncertain, match="does not answer"):
+            await database.run(lambda _: None)
+        assert database.circuit.reason == "it does not answer"
+        assert database._free.locked()
+        hanging.let_go.set()
+        await database._free.acquire()
+        assert not database.circuit.is_open
         database.close()
 
     asyncio.run(scenario())
