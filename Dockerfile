@@ -1,6 +1,6 @@
 # One image for every role: `docker run IMAGE api`, `… relay`, `… worker`, `… migrate`, `… simulator`.
 
-FROM python:3.11-slim AS build
+FROM python:3.11.15-slim AS build
 WORKDIR /src
 RUN python -m venv /app
 COPY requirements.txt ./
@@ -13,7 +13,7 @@ COPY oldhost_sync ./oldhost_sync
 COPY workflows ./workflows
 RUN /app/bin/pip install --no-cache-dir --no-deps .
 
-FROM python:3.11-slim
+FROM python:3.11.15-slim
 # /data is for the simulator's state; the other roles keep nothing.
 RUN useradd --system --uid 10001 --home-dir /data --create-home sync
 COPY --from=build /app /app

@@ -34,6 +34,9 @@ READY_SECONDS_MAX = 60.0
 SOCKET_PATH_BYTES_MAX = 100
 # Three attempts: a free port can be lost between looking and binding, hardly twice.
 PORT_ATTEMPTS = 3
+# What each account may do; docs/operations.md and docker-compose.yml say the same. Only the migration changes tables.
+APP_RIGHTS = "SELECT, INSERT, UPDATE, DELETE"
+MIGRATION_RIGHTS = "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, INDEX, REFERENCES"
 _NAME = re.compile(r"[a-z0-9_]{1,48}")
 
 
@@ -118,7 +121,7 @@ class EmbeddedMariaDB:
 
     def create_database(self, name: str) -> DatabaseUrls:
         """Create a database and give both accounts their rights in it; nothing happens to one that exists."""
-        grants = ((self.APP_USER, "SELECT, INSERT, UPDATE, DELETE"), (self.MIGRATION_USER, "ALL PRIVILEGES"))
+        grants = ((self.APP_USER, APP_RIGHTS), (self.MIGRATION_USER, MIGRATION_RIGHTS))
         with self._root() as cursor:
             cursor.execute(
                 f"CREATE DATABASE IF NOT EXISTS `{_checked(name)}` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from oldhost_sync.settings import Settings
+from oldhost_sync.stack.mariadb import APP_RIGHTS, MIGRATION_RIGHTS
 from tests.architecture.project_files import ROOT
 
 ROLES = ("simulator", "migrate", "api", "relay", "worker")
@@ -64,7 +65,23 @@ def test_the_migration_alone_may_change_tables() -> None:
     assert account("migrate") == "sync_migration"
     assert {account(name) for name in ("api", "relay", "worker")} == {"sync_app"}
     granted = compose["configs"]["accounts"]["content"]
-    assert "GRANT SELECT, INSERT, UPDATE, DELETE ON oldhost_sync.* TO 'sync_app'@'%';" in granted
+    assert f"GRANT {APP_RIGHTS} ON `oldhost\\_sync`.* TO 'sync_app'@'%';" in granted
+    assert f"GRANT {MIGRATION_RIGHTS} ON `oldhost\\_sync`.* TO 'sync_migration'@'%';" in granted
+
+
+def test_every_image_that_is_pulled_has_its_exact_version() -> None:
+    pulled = [service["image"] for service in services.values() if "build" not in service]
+    pulled += re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert len(pulled) == 4
+    assert [image for image in pulled if not re.search(r":(\$\{\w+:-)?\d+\.\d+\.\d+(-\w+)?\}?$", image)] == []
+
+
+@pytest.mark.parametrize("name", services)
+def test_nothing_but_the_database_keeps_a_right_of_root(name: str) -> None:
+    if name == "mariadb":  # its image starts as root and becomes mysql
+        return
+    assert services[name]["cap_drop"] == ["ALL"]
+    assert services[name]["security_opt"] == ["no-new-privileges:true"]
 
 
 def test_every_setting_in_it_exists() -> None:
