@@ -224,6 +224,7 @@ async def _stopped_by_signals(stopping: asyncio.Event) -> AsyncIterator[asyncio.
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells of its own parts when it is imported
     try:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(run(settings()))

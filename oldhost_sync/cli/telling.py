@@ -69,6 +69,7 @@ def _explain_servers(error: BaseException) -> CliError | None:
     # Slow to import, and not needed by a command that went well.
     from temporalio.service import RPCError, RPCStatusCode
 
+    from oldhost_sync.stack.ports import PortTaken
     from oldhost_sync.stack.up import EXPECTED
     from oldhost_sync.temporal import TemporalUnavailable
 
@@ -85,6 +86,8 @@ def _explain_servers(error: BaseException) -> CliError | None:
     if isinstance(error, RuntimeError) and str(error).startswith(_WORKER_REFUSED):
         why = str(error).removeprefix(_WORKER_REFUSED).partition(": Status")[0]
         return CliError(f"Temporal refused the worker: {why}. Check TEMPORAL_NAMESPACE.")
+    if isinstance(error, PortTaken):
+        return CliError(f"{error}. Stop what listens there, or choose another port.")
     return CliError(str(error)) if isinstance(error, EXPECTED) else None
 
 
