@@ -74,13 +74,13 @@ def machine_with(backlog: int, seed: int = 1) -> tuple[Machine, random.Random]:
     """A machine with an open session, a paused clock, and `backlog` waiting changes."""
     machine = Machine(WriterPolicy(debounce_ms=DEBOUNCE_MS), START_MS)
     machine.finish_loading(START_MS)
-    machine.sweep_at_ms = machine.probe_at_ms = START_MS * 2
+    machine.sweeping.at_ms = machine.probe_at_ms = START_MS * 2
     chance = random.Random(seed)
     ages = sorted((chance.randrange(backlog * STEP_MS) for _ in range(backlog)), reverse=True)
     machine.enqueue((_ref(number, chance, START_MS - age) for number, age in enumerate(ages, start=1)), START_MS)
     assert any(isinstance(action, OpenSession) for action in machine.decide(START_MS))
     machine.opened(1, "queue", 1, [], [], False, START_MS)
-    machine.sweep_at_ms = machine.probe_at_ms = START_MS * 2
+    machine.sweeping.at_ms = machine.probe_at_ms = START_MS * 2
     return machine, chance
 
 

@@ -202,7 +202,7 @@ class SyncWriterWorkflow:
             self.machine.retry(from_wire(decided.ref), self._now_ms())
         elif decided.entity is not None and request.change_id is not None:
             # Its fate is decided already: this act was repeated after a lost answer, and a newer change came meanwhile.
-            self.machine.discard(EntityKey(*decided.entity), request.change_id)
+            self.machine.is_decided(EntityKey(*decided.entity), request.change_id)
         self.stirred = True
         return decided.message
 
@@ -211,7 +211,7 @@ class SyncWriterWorkflow:
         """Give a dead letter up; what is held behind it goes on."""
         decided = await self._decide_in_books("discard", request)
         if decided.entity is not None and request.change_id is not None:
-            self.machine.discard(EntityKey(*decided.entity), request.change_id)
+            self.machine.is_decided(EntityKey(*decided.entity), request.change_id)
         self.stirred = True
         return decided.message
 

@@ -7,12 +7,17 @@ from datetime import UTC, datetime
 from oldhost_sync.policy.actions import RaiseAlert, RecordHalt
 from oldhost_sync.policy.changes import ChangeRef
 
+GOES_NOWHERE = "goes-nowhere"
+
 
 class Alarms:
-    """Collects what is to be told until it is taken. `blocked`: emergencies of which people were told that they can't go."""
+    """Collects what is to be told until it is taken. Of what people were told: `blocked`, emergencies that can't go;
+    `stuck`, the change that everything waits for (0: none).
+    """
 
     def __init__(self) -> None:
         self.blocked: list[int] = []
+        self.stuck = 0
         self._pending: list[RaiseAlert | RecordHalt] = []
 
     def take(self) -> list[RaiseAlert | RecordHalt]:
@@ -44,6 +49,14 @@ class Alarms:
     def session_is_back(self) -> None:
         self._close("session")
 
+    def goes_nowhere(self, ref: ChangeRef, sessions: int) -> None:
+        text = (
+            f"{sessions} sessions in a row could not learn what OldHost makes of change {ref.change_id} ({ref.entity_type} "
+            f"{ref.entity_id}, {ref.event_type}). It is bound to the next nonce and goes first, so everything waits behind it."
+        )
+        self._raise("goes-nowhere", "critical", text, GOES_NOWHERE, ref.change_id)
+        self.stuck = ref.change_id
+
     def ban_or_halt_is_over(self) -> None:
         self._close("ban")
         self._close("halt")
@@ -69,6 +82,9 @@ class Alarms:
         self._raise("emergency-blocked", "critical", text, f"emergency:{ref.change_id}", ref.change_id)
 
     def has_its_fate(self, change_id: int) -> None:
+        if change_id == self.stuck:
+            self.stuck = 0
+            self._close(GOES_NOWHERE)
         if change_id in self.blocked:
             self.blocked.remove(change_id)
             self._close(f"emergency:{change_id}")

@@ -20,12 +20,13 @@ from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, EntityKey, Fa
 from oldhost_sync.policy.coalescer import Added, Coalescer, Waiting
 from oldhost_sync.policy.in_flight import InFlight
 from oldhost_sync.policy.session import Phase, Session
+from oldhost_sync.policy.sweeping import Sweeping
 from oldhost_sync.policy.watch import LoadWatch
 from oldhost_sync.policy.writer_policy import (
     BATCH_FILL_MS,
     BATCH_OPERATIONS_MAX,
     BATCHES_IN_FLIGHT_MAX,
-    FIRST_SWEEP_MS,
+    FRUITLESS_SESSIONS_ALERT,
     REOPEN_ALERT_ATTEMPTS,
     REOPEN_MS_MAX,
     REOPEN_MS_MIN,
@@ -84,10 +85,7 @@ class Machine:
     session: Session = field(default_factory=Session)
     counters: Counters = field(default_factory=Counters)
     batch: int = 0
-    sweep_after_id: int = 0
-    sweep_at_ms: int = 0
     probe_at_ms: int = 0
-    sweeping: bool = False
     probing: bool = False
 
     def __post_init__(self) -> None:
@@ -97,6 +95,7 @@ class Machine:
             debounce_ms=policy.debounce_ms, max_wait_ms=policy.max_wait_ms, txn_per_lww=policy.txn_per_lww
         )
         self.in_flight = InFlight(self.coalescer)
+        self.sweeping = Sweeping(policy.sweep_ms)
         self.load = LoadWatch(self.now_ms)
         self.watched: dict[int, Watch] = {}
         self.alarms = Alarms()
@@ -145,14 +144,12 @@ class Machine:
 
     def finish_loading(self, now_ms: int) -> None:
         self.loaded = True
-        self.sweep_at_ms = now_ms + min(FIRST_SWEEP_MS, self.policy.sweep_ms)
+        self.sweeping.begin_soon(now_ms)
 
     def swept(self, refs: Iterable[ChangeRef], last_id: int, more: bool, now_ms: int) -> None:
         """A page of outstanding changes was read: take over what is not held here."""
-        strays = self.enqueue(refs, now_ms, sweep=True)
-        self.sweeping = False
-        self.sweep_after_id = last_id if more else 0
-        self.sweep_at_ms = now_ms + (min(FIRST_SWEEP_MS, self.policy.sweep_ms) if more else self.policy.sweep_ms)
+        strays = self.enqueue(self.sweeping.unsettled(refs), now_ms, sweep=True)
+        self.sweeping.end(last_id, now_ms, more=more)
         if strays:
             self.alarms.strays(strays, last_id, now_ms)
 
@@ -174,7 +171,10 @@ class Machine:
         self._bind_all(bound)
         if self.session.attempts >= REOPEN_ALERT_ATTEMPTS:
             self.alarms.session_is_back()
-        self.session = Session(Phase.OPEN, epoch, task_queue, next_nonce, more_bound=more_bound)
+        fruitless = self.session.fruitless + bool(bound)
+        if fruitless == FRUITLESS_SESSIONS_ALERT:
+            self.alarms.goes_nowhere(bound[0], fruitless)
+        self.session = Session(Phase.OPEN, epoch, task_queue, next_nonce, more_bound=more_bound, fruitless=fruitless)
         self.counters.sessions += 1
         self.probe_at_ms = now_ms + self.policy.probe_ms
         if self.breaker.state is BreakerState.HALF_OPEN:
@@ -236,6 +236,7 @@ class Machine:
             self._banned(banned_ms, now_ms)
         if halted:
             self._halt(halted)
+            self.alarms.record_halt(halted)  # the session may have failed to: the database was away, or it was fenced
 
     def send_failed(self, batch: int, *, never_started: bool) -> None:
         """A send ended without a word: in doubt, unless it never started."""
@@ -254,12 +255,10 @@ class Machine:
             self.session.lost = True
 
     def sweep_failed(self, now_ms: int) -> None:
-        """The database did not answer: the next sweep is not far."""
-        self.sweeping = False
-        self.sweep_at_ms = now_ms + min(FIRST_SWEEP_MS, self.policy.sweep_ms)
+        self.sweeping.fail(now_ms)
 
     def closed(self) -> None:
-        self.session = Session(epoch=self.session.epoch)
+        self.session = Session(epoch=self.session.epoch, fruitless=self.session.fruitless)
 
     # -------------------------------------------------------------------------------------------------------- operators
 
@@ -288,8 +287,8 @@ class Machine:
         if self.coalescer.put_back(entry) is Added.SUPERSEDED:
             self._supersede(ref.entity, ref.change_id)
 
-    def discard(self, entity: EntityKey, change_id: int) -> None:
-        """A dead letter will never be sent; what was held behind it may go."""
+    def is_decided(self, entity: EntityKey, change_id: int) -> None:
+        """A dead letter waits no longer for an operator; what was held behind it may go."""
         self.alarms.dead_letter_is_decided(change_id)
         self.coalescer.unhold(entity, change_id)
 
@@ -323,8 +322,8 @@ class Machine:
             times.append(self.breaker.until_ms)
         if self.session.phase is Phase.PAUSING and self.breaker.lets_ask and not self.paused:
             times.append(self.session.until_ms)
-        if self.loaded and not self.sweeping:
-            times.append(self.sweep_at_ms)
+        if self.loaded and not self.sweeping.under_way:
+            times.append(self.sweeping.at_ms)
         if self._may_send and not self.probing:
             times.append(self.probe_at_ms)
         if self.coalescer.waiting:
@@ -389,9 +388,8 @@ class Machine:
         if self._may_send and not self.probing and now_ms >= self.probe_at_ms:
             self.probing = True
             actions.append(Probe(self.session.epoch, self.session.task_queue))
-        if self.loaded and not self.sweeping and not self.draining and now_ms >= self.sweep_at_ms:
-            self.sweeping = True
-            actions.append(Sweep(self.sweep_after_id))
+        if self.loaded and not self.sweeping.under_way and not self.draining and now_ms >= self.sweeping.at_ms:
+            actions.append(Sweep(self.sweeping.begin()))
 
     # -------------------------------------------------------------------------------------------------------- settling
 
@@ -410,8 +408,11 @@ class Machine:
         outcome = Outcome(fate.outcome)
         entry = self.in_flight.leave(change_id)
         self.counters.count(outcome)
+        self.sweeping.saw_settled(entry.ref)
         self.alarms.has_its_fate(change_id)
         self._tell(change_id, fate)
+        if outcome in (Outcome.APPLIED, Outcome.DEAD):
+            self.session.fruitless = 0
         if outcome is Outcome.DEAD:
             self._reject(entry.ref)
         else:

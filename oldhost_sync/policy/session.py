@@ -18,7 +18,10 @@ class Phase(StrEnum):
 
 @dataclass
 class Session:
-    """`lost`: send no more, end it when nothing is in flight. `sends`: how many so far. `attempts`: in a row without success."""
+    """`lost`: send no more, end it when nothing is in flight. `sends`: how many so far. `attempts`: in a row without success.
+
+    `fruitless`: sessions in a row that began with an operation in doubt, and none came to its end.
+    """
 
     phase: Phase = Phase.NONE
     epoch: int = 0
@@ -30,3 +33,4 @@ class Session:
     attempts: int = 0
     lost: bool = False
     more_bound: bool = False
+    fruitless: int = 0

@@ -1,13 +1,14 @@
 """The snapshot: the machine's state as plain JSON, compact and versioned, to be carried into the next run.
 
 Waiting changes are stored by column, with ids and times as differences and the few type names as indexes: 50,000 of them
-compress to well under 1 MB. It is taken when nothing is being sent. A version that is not known, or a snapshot too large to
-carry, is no loss: the writer then rebuilds itself from MariaDB.
+compress to well under 1 MB. It is taken when nothing is being sent. Where the waiting changes are too large to carry (very
+many, with long ids), they stay behind and the new run reads them from MariaDB; a version that is not known is rebuilt whole.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -20,47 +21,53 @@ from oldhost_sync.policy.session import Phase, Session
 from oldhost_sync.policy.writer_policy import WriterPolicy
 
 VERSION = 1
-# Temporal refuses payloads above 2 MiB and retries the refused task for ever; uncompressed JSON stays this far below memory
-# trouble, and compressed far below 2 MiB.
-WAITING_MAX = 150_000
+# Temporal refuses payloads above 2 MiB and retries the refused task for ever. Compressed, as the data converter does it, the
+# waiting changes take at most half of that; submissions and what little else there is have the other half.
+WAITING_BYTES_MAX = 1024 * 1024
 
 Snapshot = dict[str, Any]
 
 
-def dump(machine: Machine) -> Snapshot | None:
-    """The state as JSON values, or None when it is too large to carry."""
+def dump(machine: Machine) -> Snapshot:
+    """The state as JSON values; `waiting` None when the waiting changes are too large to carry."""
     coalescer, in_flight = machine.coalescer, machine.in_flight
-    if len(coalescer.waiting) + coalescer.held_count > WAITING_MAX:
-        return None
-    kept = list(in_flight)
+    waiting = _as_text(_columns(sorted(coalescer.waiting.values(), key=lambda entry: entry.ref.change_id)))
+    holds = [[*entity, hold.dead, _columns(hold.waiting)] for entity, hold in coalescer.holds.items()]
+    fits = _fits(waiting, holds)
+    received = machine.counters.received
+    if not fits:  # they will be counted again when they are read
+        received -= len(coalescer.waiting) + coalescer.held_count
     return {
         "version": VERSION,
-        "waiting": _as_text(_columns(sorted(coalescer.waiting.values(), key=lambda entry: entry.ref.change_id))),
-        "kept": _columns(kept),
+        "waiting": waiting if fits else None,
+        "kept": _columns(in_flight),
         "bound": list(in_flight.bound),
         "unsettled": list(in_flight.unsettled),
-        "holds": [[*entity, hold.dead, _columns(hold.waiting)] for entity, hold in coalescer.holds.items()],
+        "holds": holds if fits else [],
         "txn_run": coalescer.turns.txn_run,
         "session": asdict(machine.session),
         "breaker": asdict(machine.breaker),
-        "counters": asdict(machine.counters),
+        "counters": {**asdict(machine.counters), "received": received},
         "paused": asdict(machine.paused) if machine.paused else None,
         "rates": [machine.load.service_ms, machine.load.arrivals_per_s, machine.load.applied_per_s],
         "told": list(machine.load.told),
         "warned": list(machine.alarms.blocked),
+        "stuck": machine.alarms.stuck,
         "batch": machine.batch,
-        "sweep": [machine.sweep_after_id, machine.sweep_at_ms],
+        "sweep": [machine.sweeping.after_id, machine.sweeping.at_ms],
         "probe_at_ms": machine.probe_at_ms,
     }
 
 
 def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int) -> Machine:
-    """A machine as the snapshot left it; an empty one, to be rebuilt, when there is none that this version can read."""
+    """A machine as the snapshot left it, `loaded` unless its waiting changes stayed behind; an empty one, to be rebuilt, when
+    there is no snapshot that this version can read.
+    """
     machine = Machine(policy, now_ms)
     if snapshot is None or snapshot.get("version") != VERSION:
         return machine
     _load_changes(machine, snapshot)
-    machine.loaded = True
+    machine.loaded = snapshot["waiting"] is not None
     machine.session = Session(**{**snapshot["session"], "phase": Phase(snapshot["session"]["phase"])})
     breaker = snapshot["breaker"]
     machine.breaker = Breaker(**{**breaker, "state": BreakerState(breaker["state"]), "ban_ms": policy.ban_ms})
@@ -71,7 +78,8 @@ def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int) -> Machin
     watch.told = list(snapshot["told"])
     machine.alarms.blocked = list(snapshot.get("warned", []))
     machine.batch = snapshot["batch"]
-    machine.sweep_after_id, machine.sweep_at_ms = snapshot["sweep"]
+    machine.alarms.stuck = snapshot.get("stuck", 0)
+    machine.sweeping.after_id, machine.sweeping.at_ms = snapshot["sweep"]
     machine.probe_at_ms = snapshot["probe_at_ms"]
     return machine
 
@@ -81,12 +89,17 @@ def _load_changes(machine: Machine, snapshot: Snapshot) -> None:
     for entity_type, entity_id, dead, held in snapshot["holds"]:
         coalescer.holds[EntityKey(entity_type, entity_id)] = Hold(list(dead), list(_entries(held)))
     coalescer.turns.txn_run = snapshot["txn_run"]
-    waiting = snapshot["waiting"]
-    coalescer.restore(_entries(json.loads(waiting) if isinstance(waiting, str) else waiting))
+    if snapshot["waiting"] is not None:
+        coalescer.restore(_entries(json.loads(snapshot["waiting"])))
     for entry in _entries(snapshot["kept"]):
         in_flight.enter(entry)
     in_flight.bound = list(snapshot["bound"])
     in_flight.unsettled = list(snapshot["unsettled"])
+
+
+def _fits(waiting: str, holds: list[list[Any]]) -> bool:
+    text = waiting + _as_text(holds) if holds else waiting
+    return len(text) <= WAITING_BYTES_MAX or len(zlib.compress(text.encode(), 6)) <= WAITING_BYTES_MAX
 
 
 _CLASSES = {PriorityClass.EMERGENCY: "E", PriorityClass.TXN: "T", PriorityClass.LWW: "L"}

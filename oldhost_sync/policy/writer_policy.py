@@ -18,6 +18,8 @@ REOPEN_MS_MIN = 1_000
 REOPEN_MS_MAX = 30_000
 # After so many attempts in a row without a session, people are told.
 REOPEN_ALERT_ATTEMPTS = 5
+# After so many sessions in a row that could not end the operation in doubt: it may never end, and all waits behind it.
+FRUITLESS_SESSIONS_ALERT = 5
 FORECAST_MS = 60_000
 # The promises that the forecast watches (brief, "Promises").
 CONSISTENCY_MS = 4 * 3_600_000

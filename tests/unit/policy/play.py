@@ -202,7 +202,7 @@ class Play:
         if decided.ref is not None:
             self.machine.retry(from_wire(decided.ref), self.now_ms)
         elif decided.entity is not None:
-            self.machine.discard(EntityKey(*decided.entity), change_id)
+            self.machine.is_decided(EntityKey(*decided.entity), change_id)
         self.step()
         return ""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy.actions import RaiseAlert
+from oldhost_sync.policy.actions import RaiseAlert, RecordHalt
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import BOUND, ChangeRef, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.machine import Refused
 from oldhost_sync.policy.session import Phase
 from oldhost_sync.policy.writer_policy import BATCH_FILL_MS, REOPEN_MS_MAX
 from tests.unit.policy.play import Play
-from tests.workflows.books import Reply
+from tests.workflows.books import SETTLE_MS, Reply
 
 BAN_MS = 900_000
 
@@ -256,8 +256,9 @@ def test_a_halt_that_a_send_found_is_resolved_before_its_ban_is_over(play: Play)
         1, [Fate(1, BOUND)], session_open=False, service_ms=0, banned_ms=BAN_MS, now_ms=play.now_ms, halted="foreign"
     )
     assert (machine.breaker.state, machine.breaker.reason) == (BreakerState.HALTED, "foreign")
-    alerts = [action.kind for action in machine.alarms.take() if isinstance(action, RaiseAlert)]
-    assert alerts == ["ban", "halted"]
+    told_or_kept = machine.alarms.take()
+    assert [action.kind for action in told_or_kept if isinstance(action, RaiseAlert)] == ["ban", "halted"]
+    assert RecordHalt("foreign") in told_or_kept  # the session may have failed to keep it: else nobody could resolve it
     machine.resolve(play.now_ms)
     assert (machine.breaker.state, machine.breaker.reason) == (BreakerState.OPEN, "banned by OldHost")
 
@@ -313,6 +314,35 @@ def test_strays_are_taken_and_told(play: Play) -> None:
     ]
 
 
+@pytest.mark.parametrize(("cls", "again"), [("TXN", 1), ("LWW", 2)])
+def test_what_was_settled_while_a_page_was_read_is_no_stray(play: Play, cls: str, again: int) -> None:
+    refs = [play.accept(cls, "a", payload=str(number)) for number in range(again)]
+    play.deliver()
+    play.advance(120_000)
+    assert play.under.sweep
+    page_read_before = [ref for ref in refs if not play.books.changes[ref.change_id].outcome]
+    play.end_send(1)
+    received = play.machine.counters.received
+    play.machine.swept(page_read_before, refs[-1].change_id, more=False, now_ms=play.now_ms)
+    play.step()
+    assert page_read_before == refs
+    assert told(play, "strays") == []
+    assert (play.machine.counters.received, len(play.machine.coalescer.waiting)) == (received, 0)
+
+
+def test_an_operation_that_no_session_can_end_is_told_once_and_until_it_ends(play: Play) -> None:
+    stuck = play.take("TXN", "a")
+    for batch in range(1, 9):
+        play.end_send(batch, lambda _: Reply.LOST_BEFORE)
+        assert play.end_open().reason == "settle"
+        play.advance(SETTLE_MS)
+        play.end_open()
+    assert [alert.change_id for alert in play.alerts if alert.kind == "goes-nowhere"] == [stuck]
+    play.end_send(9)
+    assert "goes-nowhere" in closed(play)
+    assert play.machine.session.fruitless == 0
+
+
 def test_an_idle_machine_wakes_for_its_probe_and_its_sweep_only(play: Play) -> None:
     assert play.machine.session.phase is Phase.OPEN
-    assert play.machine.wake_at_ms() == min(play.machine.probe_at_ms, play.machine.sweep_at_ms)
+    assert play.machine.wake_at_ms() == min(play.machine.probe_at_ms, play.machine.sweeping.at_ms)

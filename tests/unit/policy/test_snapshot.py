@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import zlib
+from random import Random
 
 from oldhost_sync.policy import snapshot
-from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.session import Phase
 from oldhost_sync.policy.writer_policy import WriterPolicy
@@ -102,10 +103,29 @@ def test_no_snapshot_is_a_first_start() -> None:
     assert not snapshot.load(None, WriterPolicy(), START_MS).loaded
 
 
-def test_what_is_too_large_is_not_carried_but_rebuilt() -> None:
+def test_what_is_too_large_stays_behind_and_is_read_again() -> None:
+    """However long the ids, a snapshot never comes near the 2 MiB at which Temporal stops for ever."""
+    refs = [txn(number, entity_id) for number, entity_id in enumerate(long_ids(40_000))]
     machine = Machine(WriterPolicy(), START_MS)
-    machine.enqueue((txn(number) for number in range(snapshot.WAITING_MAX + 1)), START_MS)
-    assert snapshot.dump(machine) is None
+    machine.enqueue(refs, START_MS)
+    machine.pause("ana", "too much")
+    loaded = carried(machine)
+    assert len(zlib.compress(json.dumps(snapshot.dump(machine)).encode(), 6)) < snapshot.WAITING_BYTES_MAX
+    assert not loaded.loaded
+    assert loaded.paused == machine.paused
+    loaded.enqueue(refs, START_MS, sweep=True)
+    loaded.finish_loading(START_MS)
+    assert loaded.counters == machine.counters
+    assert loaded.coalescer.waiting == machine.coalescer.waiting
+
+
+def test_holds_too_large_to_carry_stay_behind_too() -> None:
+    machine = Machine(WriterPolicy(), START_MS)
+    machine.finish_loading(START_MS)
+    for number, entity_id in enumerate(long_ids(40_000)):
+        machine.load_held(EntityKey("unit", entity_id), [number + 1])
+    assert len(carried(machine).coalescer.holds) == 0
+    assert not carried(machine).loaded
 
 
 def test_fifty_thousand_waiting_keys_are_less_than_a_megabyte() -> None:
@@ -120,5 +140,11 @@ def test_fifty_thousand_waiting_keys_are_less_than_a_megabyte() -> None:
     assert len(zlib.compress(json.dumps(snapshot.dump(machine)).encode(), 6)) < 1_000_000
 
 
-def txn(number: int) -> ChangeRef:
-    return ChangeRef(number + 1, PriorityClass.TXN, "unit", f"u{number}", "booking", START_MS)
+def long_ids(count: int) -> list[str]:
+    """As long as ids may be half the time, and nothing that a compressor could use."""
+    random = Random(1)
+    return [random.randbytes(32).hex() for _ in range(count)]
+
+
+def txn(number: int, entity_id: str) -> ChangeRef:
+    return ChangeRef(number + 1, PriorityClass.TXN, "unit", entity_id, "booking", START_MS)
