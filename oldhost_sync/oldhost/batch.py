@@ -1,4 +1,4 @@
-"""A batch on its way through a session, what became of it, and why it ended."""
+"""A batch on its way through a session, and what became of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from oldhost_sync.oldhost.connection import Beat
 from oldhost_sync.oldhost.ledger import Answered, Reserved
-from oldhost_sync.oldhost.wire import Ambiguous, Answer, Banned, Busy, ConnectionInUse, Gap, Replay
 from oldhost_sync.policy.changes import Fate
 
 
@@ -57,22 +56,3 @@ class Batch:
     @property
     def nonces(self) -> list[int]:
         return [operation.nonce for operation in self.operations]
-
-
-def why_ended(operation: Reserved, answer: Answer) -> str:
-    """A sentence for people: what OldHost answered, or did not, that ended the session."""
-    nonce = operation.nonce
-    match answer:
-        case Gap(expected):
-            return f"OldHost calls nonce {nonce} a gap: it expects {expected}"
-        case Replay():
-            return f"OldHost calls nonce {nonce} a replay and bans us"
-        case Banned():
-            return "OldHost bans us"
-        case Busy():
-            return "OldHost stays busy"
-        case ConnectionInUse():
-            return "OldHost serves another connection"
-        case Ambiguous(why):
-            return f"nonce {nonce} is in doubt: {why}"
-    return f"nonce {nonce}: {answer}"

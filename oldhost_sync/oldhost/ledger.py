@@ -112,7 +112,10 @@ class Ledger(Protocol):
         """
 
     def take_back(self, epoch: int, marked: Reserved) -> None:
-        """`marked` was marked SENT by this epoch and certainly never written: that does not count as a send."""
+        """`marked` was marked SENT by this epoch and OldHost has certainly not taken it: that does not count as a send.
+
+        To say so twice is to say so once.
+        """
 
     def ban(
         self,

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from oldhost_sync.oldhost.asking import ask
 from oldhost_sync.oldhost.connection import Beat, Clock, HostConnection
 from oldhost_sync.oldhost.errors import Fenced, HostError, InvariantViolated, LedgerHalted, LedgerUnavailable
 from oldhost_sync.oldhost.ledger import Ledger, Reconciled, TakenOver
 from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.session import Session, ask
+from oldhost_sync.oldhost.session import Session
 from oldhost_sync.oldhost.turn import Gate
 from oldhost_sync.oldhost.wire import Ambiguous, Banned, Busy, ConnectionInUse, Expected
 from oldhost_sync.policy.changes import ChangeRef, Fate

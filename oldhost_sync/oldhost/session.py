@@ -16,30 +16,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
+from typing import TypeVar
 
-from oldhost_sync.oldhost.batch import Batch, Probed, Sent, why_ended
+from oldhost_sync.oldhost.asking import ask
+from oldhost_sync.oldhost.batch import Batch, Probed, Sent
 from oldhost_sync.oldhost.connection import Beat, Clock, HostConnection
-from oldhost_sync.oldhost.errors import Fenced, HostError, InvariantViolated, LedgerError, LedgerUnavailable
+from oldhost_sync.oldhost.errors import (
+    Fenced,
+    HostError,
+    InvariantViolated,
+    LedgerError,
+    LedgerUnavailable,
+    NothingWritten,
+)
 from oldhost_sync.oldhost.ledger import Answered, Ledger, Reserved, consumed
 from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.refusal import Refusal, Unwritten, refusal, why_ended, why_halted
 from oldhost_sync.oldhost.turn import Gate, Step, Turn
 from oldhost_sync.oldhost.wire import (
     Ambiguous,
     Answer,
     Applied,
-    AskAnswer,
     Banned,
     Busy,
     Expected,
     Malformed,
     Rejected,
     Replay,
-    encode_ask,
     encode_sync,
     read_answer,
-    read_ask,
 )
 from oldhost_sync.policy.changes import BOUND, WAITING, Fate
+
+T = TypeVar("T")
 
 
 class Session:
@@ -222,7 +231,7 @@ class Session:
             self.close("marked SENT too long ago to be sent safely")
         return not self._turn.is_closed
 
-    def _exchange(self, operation: Reserved, following: Reserved | None, batch: Batch) -> Answer:
+    def _exchange(self, operation: Reserved, following: Reserved | None, batch: Batch) -> Answer | Unwritten:
         """The operation on the wire, again and again while OldHost is busy."""
         for waits_left in range(self._limits.busy_waits_max, -1, -1):
             self._turn.on_wire(operation.nonce)
@@ -244,7 +253,7 @@ class Session:
         batch.marked, batch.marked_at = spare, float("-inf")
         return in_time
 
-    def _exchange_once(self, operation: Reserved, following: Reserved | None, batch: Batch) -> Answer:
+    def _exchange_once(self, operation: Reserved, following: Reserved | None, batch: Batch) -> Answer | Unwritten:
         """Write; while OldHost works, record the answer before and mark the next; read."""
         began = self._clock()
         batch.marked = batch.marked if batch.marked is not operation else None
@@ -256,6 +265,8 @@ class Session:
             )
             self._work_meanwhile(operation, following, batch)
             response = self._connection.finish(while_waiting=batch.beat)
+        except NothingWritten as error:
+            return Unwritten(str(error))
         except HostError as error:
             return Ambiguous(str(error))
         batch.wire_seconds += self._clock() - began
@@ -273,39 +284,36 @@ class Session:
         if self._wait_recorded(before, batch):
             self._advance(batch, following)
 
-    def _give_up(self, operation: Reserved, answer: Answer, batch: Batch) -> None:
-        """No definite answer, or none that lets us go on: the operation stays bound, recovery decides."""
+    def _give_up(self, operation: Reserved, answer: Answer | Unwritten, batch: Batch) -> None:
+        """No answer that lets us go on: what is certainly not taken does not count as sent, recovery decides the rest."""
         self.close(why_ended(operation, answer))
         batch.refusal = type(answer).__name__.lower()
-        if isinstance(answer, Banned):
-            self._ban(batch, lambda: self._ledger.ban(self.epoch, self._ban_seconds(answer), refused=operation))
-        elif isinstance(answer, Replay) and operation.sends:
-            self._ban(batch, lambda: self._ledger.ban(self.epoch, self._ban_seconds(answer)))
-        elif isinstance(answer, Replay):
-            batch.halted = (
-                f"OldHost calls nonce {operation.nonce} a replay, though we never sent it before: "
-                "somebody else wrote to OldHost. Decide by `resolve`."
-            )
-            self._ban(
-                batch,
-                lambda: self._ledger.ban(
-                    self.epoch,
-                    self._ban_seconds(answer),
-                    refused=operation,
-                    halt=batch.halted,
-                    expected=answer.expected,
-                ),
+        follows = refusal(operation, answer)
+        batch.halted = why_halted(operation) if follows.halts else ""
+        if follows.bans:
+            self._ban(operation, answer, follows, batch)
+        elif follows.takes_back:
+            self._insist(lambda: self._ledger.take_back(self.epoch, operation), batch.beat)
+
+    def _ban(self, operation: Reserved, answer: Answer | Unwritten, follows: Refusal, batch: Batch) -> None:
+        def keep() -> int:
+            return self._ledger.ban(
+                self.epoch,
+                self._ban_seconds(answer),
+                refused=operation if follows.takes_back else None,
+                halt=batch.halted or None,
+                expected=answer.expected if isinstance(answer, Replay) else None,
             )
 
-    def _ban(self, batch: Batch, keep: Callable[[], int]) -> None:
         batch.banned_ms = round(self._limits.ban_seconds * 1000)
         batch.banned_ms = self._insist(keep, batch.beat)
 
-    def _ban_seconds(self, answer: Banned | Replay) -> float:
-        return self._limits.ban_seconds if answer.retry_after is None else answer.retry_after
+    def _ban_seconds(self, answer: object) -> float:
+        said = answer.retry_after if isinstance(answer, Banned | Replay) else None
+        return self._limits.ban_seconds if said is None else said
 
-    def _insist(self, keep: Callable[[], int], beat: Beat) -> int:
-        """A ban must not be forgotten: it is tried a few times while the database is away."""
+    def _insist(self, keep: Callable[[], T], beat: Beat) -> T:
+        """What must not be forgotten is tried a few times while the database is away; done twice it is as done once."""
         for _ in range(self._limits.insist_times - 1):
             try:
                 return keep()
@@ -385,10 +393,3 @@ class Session:
             self._ledger.halt(self.epoch, reason)
         except (Fenced, LedgerUnavailable):
             return
-
-
-def ask(connection: HostConnection, limits: SessionLimits, beat: Beat) -> AskAnswer:
-    """Ask for the expected nonce once; raises what the exchange raises."""
-    connection.begin(encode_ask(), timeout_seconds=limits.request_timeout_seconds, while_waiting=beat)
-    response = connection.finish(while_waiting=beat)
-    return read_ask(response.status, response.body)

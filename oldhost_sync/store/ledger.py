@@ -186,7 +186,7 @@ class MariaLedger:
     def take_back(self, epoch: int, marked: Reserved) -> None:
         def step(connection: Connection) -> None:
             self._lock(connection, epoch)
-            connection.exec_driver_sql(sql.UNCOUNT_SEND, (self._host, marked.nonce, epoch))
+            connection.exec_driver_sql(sql.UNCOUNT_SEND, (marked.sends, self._host, marked.nonce, epoch))
 
         self._run(step)
 
@@ -265,7 +265,7 @@ class MariaLedger:
             row = connection.exec_driver_sql(sql.LOCK_LEDGER, (self._host,)).one()
             connection.exec_driver_sql(sql.BAN, (microseconds, self._host))
             if row.epoch == epoch and refused is not None:
-                connection.exec_driver_sql(sql.UNCOUNT_SEND, (self._host, refused.nonce, epoch))
+                connection.exec_driver_sql(sql.UNCOUNT_SEND, (refused.sends, self._host, refused.nonce, epoch))
             if row.epoch == epoch and halt is not None:
                 connection.exec_driver_sql(sql.HALT, (expected, shortened(halt), self._host))
             return microseconds // 1000

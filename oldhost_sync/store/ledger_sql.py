@@ -87,10 +87,8 @@ COMPLETE_FOUND = (
     "UPDATE nonce_requests SET status = %s, completed_at = UTC_TIMESTAMP(6), answer = %s "
     "WHERE host = %s AND nonce = %s AND status = 'SENT'"
 )
-UNCOUNT_SEND = (
-    "UPDATE nonce_requests SET sends = GREATEST(sends, 1) - 1 "
-    "WHERE host = %s AND nonce = %s AND epoch = %s AND status = 'SENT'"
-)
+# As it was before this epoch's send: to do it again, after a lost answer, changes nothing.
+UNCOUNT_SEND = "UPDATE nonce_requests SET sends = %s WHERE host = %s AND nonce = %s AND epoch = %s AND status = 'SENT'"
 
 _KEPT = "host, nonce, idempotency_key, change_id, epoch, body, status, sends, created_at, sent_at, completed_at, answer"
 ARCHIVE = (

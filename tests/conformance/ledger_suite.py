@@ -236,6 +236,23 @@ class LedgerConformance:
         world.ledger.reconcile(taken.epoch, 501)
         assert self.reserve(world, taken.epoch, operation.change_id)[0].sends == 0
 
+    @pytest.mark.parametrize("says", ["take_back", "ban"])
+    def test_a_send_taken_back_twice_is_taken_back_once(self, world: LedgerWorld, epoch: int, says: str) -> None:
+        """The answer of the first time was lost. The send of the epoch before is still in doubt."""
+        (operation,) = self.reserve(world, epoch, world.record())
+        world.ledger.advance(epoch, None, operation)
+        taken = world.ledger.take_over("next")
+        world.ledger.reconcile(taken.epoch, 501)
+        (again,) = self.reserve(world, taken.epoch, operation.change_id)
+        world.ledger.advance(taken.epoch, None, again)
+        for _ in range(2):
+            if says == "ban":
+                world.ledger.ban(taken.epoch, 0, refused=again)
+            else:
+                world.ledger.take_back(taken.epoch, again)
+        after = world.ledger.take_over("after")
+        assert world.ledger.reconcile(after.epoch, 502).fates == [Fate(operation.change_id, "APPLIED", 501)]
+
     # ------------------------------------------------------------------------------------------------ the fence
 
     def test_trap_02_an_old_epoch_can_do_nothing(self, world: LedgerWorld, epoch: int) -> None:

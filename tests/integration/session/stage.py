@@ -52,12 +52,16 @@ def no_hook(call: str, when: str) -> None:
 
 @dataclass
 class Process:
-    """One worker process: its hook sees every IO call; after its death each of them fails."""
+    """One worker process: its hook sees every IO call; after its death each of them fails.
+
+    `forged`: what it hears instead of OldHost's answers, which does not hear of these operations or questions.
+    """
 
     hook: Hook = no_hook
     dead: bool = False
     calls: list[str] = field(default_factory=list)
     clock_offset: float = 0.0
+    forged: list[Response] = field(default_factory=list)
 
     def clock(self) -> float:
         return time.monotonic() + self.clock_offset
@@ -104,16 +108,19 @@ class WatchedConnection:
         return bool(self._process.around("is_alive", self._connection.is_alive))
 
     def begin(self, request: bytes, *, timeout_seconds: float, while_waiting: Beat) -> None:
+        def write() -> None:
+            if not self._process.forged:
+                self._connection.begin(request, timeout_seconds=timeout_seconds, while_waiting=while_waiting)
+
         self._asking = request.startswith(b"GET")
-        self._process.around(
-            "ask" if self._asking else "write",
-            lambda: self._connection.begin(request, timeout_seconds=timeout_seconds, while_waiting=while_waiting),
-        )
+        self._process.around("ask" if self._asking else "write", write)
 
     def finish(self, *, while_waiting: Beat) -> Response:
-        response: Response = self._process.around(
-            "hear" if self._asking else "read", lambda: self._connection.finish(while_waiting=while_waiting)
-        )
+        def read() -> Response:
+            forged = self._process.forged
+            return forged.pop(0) if forged else self._connection.finish(while_waiting=while_waiting)
+
+        response: Response = self._process.around("hear" if self._asking else "read", read)
         return response
 
     def close(self) -> None:

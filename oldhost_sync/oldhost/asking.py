@@ -1,0 +1,14 @@
+"""Asking OldHost for the nonce it expects: the only truth after an ambiguous end (protocol page). It consumes none."""
+
+from __future__ import annotations
+
+from oldhost_sync.oldhost.connection import Beat, HostConnection
+from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.wire import AskAnswer, encode_ask, read_ask
+
+
+def ask(connection: HostConnection, limits: SessionLimits, beat: Beat) -> AskAnswer:
+    """Ask once; raises what the exchange raises."""
+    connection.begin(encode_ask(), timeout_seconds=limits.request_timeout_seconds, while_waiting=beat)
+    response = connection.finish(while_waiting=beat)
+    return read_ask(response.status, response.body)

@@ -1,0 +1,78 @@
+"""What follows from an answer after which the session does not go on: a table, and a sentence for people.
+
+A send that OldHost has certainly not taken (protocol page: not consumed) is taken back: it does not count. For if its
+nonce turns out to be used after all, somebody else has used it, and calling the operation applied would lose it (I2).
+Only what is ambiguous counts, and a replay of what may have arrived before: then the nonce is probably used by us.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oldhost_sync.oldhost.ledger import Reserved
+from oldhost_sync.oldhost.wire import Ambiguous, Answer, Banned, Busy, ConnectionInUse, Gap, Replay
+
+
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """No answer: the connection was gone before the first byte."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """`takes_back`: this send does not count; `bans`: nobody sends for a while; `halts`: an operator must decide."""
+
+    takes_back: bool
+    bans: bool = False
+    halts: bool = False
+
+
+_REFUSALS: dict[type[Answer | Unwritten], Refusal] = {
+    Unwritten: Refusal(takes_back=True),
+    Gap: Refusal(takes_back=True),
+    Busy: Refusal(takes_back=True),
+    ConnectionInUse: Refusal(takes_back=True),
+    Banned: Refusal(takes_back=True, bans=True),
+    Replay: Refusal(takes_back=False, bans=True),
+    Ambiguous: Refusal(takes_back=False),
+}
+# Nobody but another writer can have used the nonce.
+_REPLAY_OF_A_FIRST_SEND = Refusal(takes_back=True, bans=True, halts=True)
+
+
+def refusal(operation: Reserved, answer: Answer | Unwritten) -> Refusal:
+    """What follows from `answer` to `operation`; a KeyError for an answer after which the session may go on."""
+    if isinstance(answer, Replay) and not operation.sends:
+        return _REPLAY_OF_A_FIRST_SEND
+    return _REFUSALS[type(answer)]
+
+
+def why_ended(operation: Reserved, answer: Answer | Unwritten) -> str:
+    """A sentence for people: what OldHost answered, or did not, that ended the session."""
+    nonce = operation.nonce
+    match answer:
+        case Gap(expected):
+            return f"OldHost calls nonce {nonce} a gap: it expects {expected}"
+        case Replay():
+            return f"OldHost calls nonce {nonce} a replay and bans us"
+        case Banned():
+            return "OldHost bans us"
+        case Busy():
+            return "OldHost stays busy"
+        case ConnectionInUse():
+            return "OldHost serves another connection"
+        case Ambiguous(why):
+            return f"nonce {nonce} is in doubt: {why}"
+        case Unwritten(why):
+            return f"nonce {nonce} was not sent: {why}"
+    return f"nonce {nonce}: {answer}"
+
+
+def why_halted(operation: Reserved) -> str:
+    """A sentence for operators, of a replay of what was never sent before."""
+    return (
+        f"OldHost calls nonce {operation.nonce} a replay, though we never sent it before: "
+        "somebody else wrote to OldHost. Decide by `resolve`."
+    )

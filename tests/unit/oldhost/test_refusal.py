@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from oldhost_sync.oldhost.ledger import Reserved, consumed
+from oldhost_sync.oldhost.refusal import Refusal, Unwritten, refusal, why_ended
+from oldhost_sync.oldhost.wire import (
+    Ambiguous,
+    Answer,
+    Applied,
+    Banned,
+    Busy,
+    ConnectionInUse,
+    Gap,
+    Malformed,
+    Rejected,
+    Replay,
+)
+from oldhost_sync.policy.changes import PriorityClass
+
+FIRST = Reserved(501, 1, "key", b"{}", "unit", "u1", "checked_in", PriorityClass.TXN)
+AGAIN = Reserved(501, 1, "key", b"{}", "unit", "u1", "checked_in", PriorityClass.TXN, sends=1)
+
+NOT_TAKEN = Refusal(takes_back=True)
+TABLE = [
+    (FIRST, Busy(1.0), NOT_TAKEN),
+    (FIRST, ConnectionInUse(), NOT_TAKEN),
+    (FIRST, Gap(500), NOT_TAKEN),
+    (FIRST, Unwritten("gone"), NOT_TAKEN),
+    (FIRST, Banned(640.0), Refusal(takes_back=True, bans=True)),
+    (FIRST, Replay(502, 900.0), Refusal(takes_back=True, bans=True, halts=True)),
+    (AGAIN, Replay(502, 900.0), Refusal(takes_back=False, bans=True)),
+    (FIRST, Ambiguous("silence"), Refusal(takes_back=False)),
+]
+
+
+@pytest.mark.parametrize(("operation", "answer", "follows"), TABLE, ids=lambda one: type(one).__name__)
+def test_what_follows_from_an_answer_is_as_the_protocol_says(
+    operation: Reserved, answer: Answer, follows: Refusal
+) -> None:
+    assert refusal(operation, answer) == follows
+    assert why_ended(operation, answer)
+
+
+def test_each_answer_either_ends_an_operation_or_has_its_row() -> None:
+    assert {type(answer) for _, answer, _ in TABLE} | {Applied, Rejected, Malformed} == {*get_args(Answer), Unwritten}
+
+
+def test_an_answer_after_which_the_session_goes_on_is_no_refusal() -> None:
+    assert consumed(Applied(502))
+    with pytest.raises(KeyError):
+        refusal(FIRST, Applied(502))
