@@ -18,6 +18,8 @@ with workflow.unsafe.imports_passed_through():
 
 ONCE = RetryPolicy(maximum_attempts=1)
 UNTIL_IT_WORKS = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
+# Cancelled or not, what is at OldHost comes to its end first.
+TO_THE_END = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
 # A dead worker is noticed after this; heartbeats come every second or faster.
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
 # The holder of a session polls its own queue all the time: not taken by then means that it is gone.
@@ -39,6 +41,7 @@ async def open_session(host: str, action: actions.OpenSession) -> messages.Sessi
         start_to_close_timeout=OPENING_LIMIT,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=ONCE,
+        cancellation_type=TO_THE_END,
         summary=f"session for {host}",
     )
 
@@ -53,7 +56,7 @@ async def send(host: str, action: actions.Send) -> messages.SendReport:
         start_to_close_timeout=SENDING_LIMIT,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=ONCE,
-        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        cancellation_type=TO_THE_END,
         summary=action.label,
     )
 
@@ -67,6 +70,7 @@ async def close_session(host: str, action: actions.CloseSession) -> None:
         start_to_close_timeout=CLOSING_LIMIT,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=ONCE,
+        cancellation_type=TO_THE_END,
         summary=f"session {action.epoch} ends",
     )
 
@@ -81,6 +85,7 @@ async def probe(host: str, action: actions.Probe) -> messages.ProbeReport:
         start_to_close_timeout=PROBING_LIMIT,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=ONCE,
+        cancellation_type=TO_THE_END,
         summary="is the nonce still the one we expect?",
     )
 
@@ -96,12 +101,16 @@ async def load_outstanding(page: messages.OutstandingPage, retry_policy: RetryPo
     )
 
 
-async def record_submissions(host: str, items: Sequence[messages.Submission]) -> list[messages.Recorded]:
+async def record_submissions(
+    host: str, items: Sequence[messages.Submission], within: timedelta | None = None
+) -> list[messages.Recorded]:
+    """`within`: ActivityError after that, whoever still tries; None: until it works."""
     return await workflow.execute_activity(  # type: ignore[no-any-return]
         "record_submissions",
         messages.Submissions(host, list(items)),
         result_type=list[messages.Recorded],
         start_to_close_timeout=DATABASE_LIMIT,
+        schedule_to_close_timeout=within,
         retry_policy=UNTIL_IT_WORKS,
         summary=f"{len(items)} submitted",
     )

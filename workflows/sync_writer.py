@@ -25,13 +25,13 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
     from oldhost_sync.policy.machine import Refused, Watch
     from workflows import calls, intake, messages, report
+    from workflows.inbox import Inbox
     from workflows.messages import OperatorRequest, Submission, WriterInput, from_wire
 
-# An open handler must not hold up a new run; design §6 gives applications this long.
-APPLY_NOW_WAIT = timedelta(seconds=25)
-SUBMISSIONS_PER_ACTIVITY_MAX = 50
-# Temporal refuses inputs above 2 MiB, of an activity and of a new run, and stops at them for ever.
-SUBMISSIONS_BYTES_MAX = 512 * 1024
+# An open handler must not hold up a new run, nor the ten that may be open at a time the operators' updates; design §6 gives
+# applications this long, recording included.
+APPLY_NOW_MS = 25_000
+APPLY_NOW_RECORDING = timedelta(seconds=10)
 UNREADABLE_ALERT_MS = 60_000
 # A sweep's page, and how long a change must have been relayed to be missed: what is younger is on its way.
 SWEEP_REFS = 1000
@@ -50,14 +50,10 @@ class SyncWriterWorkflow:
         self.host = given.host
         self.policy = given.policy
         self.machine = snapshot.load(given.snapshot, given.policy, self._now_ms())
-        self.submissions: list[Submission] = []
-        self.submitted_bytes = 0
-        for submission in given.submissions:
-            self._submit(submission)
+        self.inbox = Inbox(given.submissions)
         self.stirred = True
         self.renew = False
         self.alarms: dict[int, asyncio.Task[None]] = {}  # timers under way, by when they ring
-        self.recording = False
         self.unreadable = 0
         self.tell_unreadable_at_ms = 0
         self.tasks: dict[asyncio.Task[None], None] = {}
@@ -79,7 +75,7 @@ class SyncWriterWorkflow:
                 break
             await self._wait()
         workflow.continue_as_new(
-            WriterInput(self.host, self.policy, snapshot.dump(self.machine), submissions=self.submissions)
+            WriterInput(self.host, self.policy, snapshot.dump(self.machine), submissions=self.inbox.carried())
         )
 
     # --------------------------------------------------------------------------------------------------------- signals
@@ -96,7 +92,7 @@ class SyncWriterWorkflow:
             case "enqueue":
                 self._enqueue(argument)
             case "submit_change":
-                self._submit(Submission(intake.read_change(argument), str(workflow.uuid4())))
+                self.inbox.add(Submission(intake.read_change(argument), str(workflow.uuid4())))
             case "configure":
                 self._configure(argument)
             case _:
@@ -124,15 +120,16 @@ class SyncWriterWorkflow:
     @workflow.update
     async def apply_now(self, change: dict[str, Any]) -> messages.ApplyNowAnswer:
         """Record an EMERGENCY change and wait up to 25 s for its nonce; during a ban or halt the answer comes at once."""
+        until_ms = self._now_ms() + APPLY_NOW_MS
         submission = Submission(change, str(workflow.uuid4()), source="apply_now", only_class="EMERGENCY")
-        recorded = (await calls.record_submissions(self.host, [submission]))[0]
+        recorded = await self._record_now(submission)
         if recorded.ref is None:
             raise _refused(recorded.refused)
         answer = messages.ApplyNowAnswer(recorded.idempotency_key, recorded.change_id, "ACCEPTED", recorded.nonce)
         if recorded.processed:
             answer.status = "APPLIED" if recorded.nonce is not None else "SETTLED"
             return answer
-        fate = await self._await_fate(from_wire(recorded.ref), by_relay=recorded.by_relay)
+        fate = await self._await_fate(from_wire(recorded.ref), until_ms, by_relay=recorded.by_relay)
         if fate is None:
             answer.message = f"accepted, not yet applied{self._why_not_now()}: ask for its fate by the idempotency key"
             return answer
@@ -390,25 +387,8 @@ class SyncWriterWorkflow:
         self.machine.finish_loading(self._now_ms())
 
     def _record_submissions(self) -> None:
-        if not self.submissions or self.recording:
-            return
-        if self.machine.draining and self.submitted_bytes <= SUBMISSIONS_BYTES_MAX:
-            return  # few enough to be carried over
-        count, size = 0, 0
-        for submission in self.submissions[:SUBMISSIONS_PER_ACTIVITY_MAX]:
-            size += _size(submission)
-            if count and size > SUBMISSIONS_BYTES_MAX:
-                size -= _size(submission)
-                break
-            count += 1
-        batch, self.submissions = self.submissions[:count], self.submissions[count:]
-        self.submitted_bytes -= size
-        self.recording = True
-        self._start(self._take_submissions(batch))
-
-    def _submit(self, submission: Submission) -> None:
-        self.submissions.append(submission)
-        self.submitted_bytes += _size(submission)
+        if batch := self.inbox.next_batch(draining=self.machine.draining):
+            self._start(self._take_submissions(batch))
 
     async def _take_submissions(self, batch: list[Submission]) -> None:
         try:
@@ -416,14 +396,24 @@ class SyncWriterWorkflow:
                 if recorded.ref is not None and not recorded.processed and not recorded.by_relay:
                     self.machine.enqueue([from_wire(recorded.ref)], self._now_ms())
         finally:
-            self.recording = False
+            self.inbox.recording = False
 
     async def _record_halt(self, reason: str) -> None:
         await calls.record_decision(messages.Decision(self.host, "halt", "writer", reason))
 
     # --------------------------------------------------------------------------------------------------------- waiting
 
-    async def _await_fate(self, ref: ChangeRef, *, by_relay: bool) -> Fate | None:
+    async def _record_now(self, submission: Submission) -> messages.Recorded:
+        try:
+            return (await calls.record_submissions(self.host, [submission], within=APPLY_NOW_RECORDING))[0]
+        except ActivityError:
+            key = submission.change.get("idempotency_key") or submission.fallback_key
+            raise _refused(
+                f"not recorded within {APPLY_NOW_RECORDING.seconds} s: the database does not answer. "
+                f"It may still be recorded: repeat it with idempotency_key {key!r}"
+            ) from None
+
+    async def _await_fate(self, ref: ChangeRef, until_ms: int, *, by_relay: bool) -> Fate | None:
         machine = self.machine
         watch = machine.watched.setdefault(ref.change_id, Watch())
         watch.watchers += 1
@@ -433,7 +423,7 @@ class SyncWriterWorkflow:
         with suppress(TimeoutError):
             await workflow.wait_condition(
                 lambda: watch.fate is not None or machine.draining or bool(self._why_not_now()),
-                timeout=APPLY_NOW_WAIT,
+                timeout=timedelta(milliseconds=max(until_ms - self._now_ms(), 1)),
             )
         watch.watchers -= 1
         if not watch.watchers:
@@ -488,10 +478,6 @@ class SyncWriterWorkflow:
 
 def _refused(why: str) -> ApplicationError:
     return ApplicationError(why, type="Refused", non_retryable=True)
-
-
-def _size(submission: Submission) -> int:
-    return len(repr(submission.change))
 
 
 def _never_started(error: ActivityError) -> bool:

@@ -31,7 +31,7 @@ class Sweeping:
         return self.after_id
 
     def saw_settled(self, ref: ChangeRef) -> None:
-        """This change has its fate, and with an LWW change all older ones of its key."""
+        """A change has its fate, and with an LWW change all older ones of its key."""
         if not self.under_way:
             return
         self._settled[ref.change_id] = None

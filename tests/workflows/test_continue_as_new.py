@@ -6,6 +6,7 @@ import asyncio
 import inspect
 
 import pytest
+from temporalio.client import WorkflowUpdateStage
 
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.workflows.books import Reply
@@ -122,6 +123,20 @@ async def test_trap_17_submissions_are_carried_over(stage: Stage) -> None:
         await asyncio.gather(again(), submit())
         await writer.until(lambda: len(writer.world.submissions) == 40)
         await writer.until(lambda: len(writer.world.applied_ids) == 40)
+
+
+async def test_an_apply_now_that_waits_is_answered_and_does_not_hold_up_the_new_run(stage: Stage) -> None:
+    async with stage.writer(opening_fails=100) as writer:
+        urgent = {"entity_type": "unit", "entity_id": "a", "event_type": "guest_locked_out", "payload": {}}
+        update = await writer.handle.start_update("apply_now", urgent, wait_for_stage=WorkflowUpdateStage.ACCEPTED)
+        await writer.until(lambda: writer.world.books.changes)
+        began_at_ms = await writer.world.now_ms()
+        await renew(writer, WriterPolicy(sweep_ms=200_000))
+        assert (await update.result())["status"] == "ACCEPTED"
+        assert await writer.world.now_ms() - began_at_ms < 25_000
+        writer.world.opening_fails = 0
+        await writer.skip(60)
+        await writer.until(lambda: writer.world.applied_ids == [1])
 
 
 def test_trap_17_signal_handlers_never_wait() -> None:

@@ -9,6 +9,7 @@ import pytest
 from oldhost_sync.policy.changes import Outcome
 from tests.workflows.books import Reply
 from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage
+from tests.workflows.world import EVENT_OF
 
 pytestmark = pytest.mark.temporal
 
@@ -121,6 +122,18 @@ async def test_a_rebuild_waits_for_the_database(stage: Stage) -> None:
         assert writer.world.applied_ids == [change]
 
 
+async def test_what_breaks_the_machines_rules_halts_the_writer_durably(stage: Stage) -> None:
+    """Level 0: it neither goes on as if nothing were, nor does the workflow fail and try again for ever."""
+    async with stage.writer(strange_fates=[1]) as writer:
+        await writer.take(TXN, "a")
+        status = await writer.until_state("HALTED")
+        assert "invariant violated" in status["breaker"]["reason"]
+        await writer.take(TXN, "b")
+        await writer.until(lambda: writer.world.told("halted") and writer.world.books.halted)
+        assert "EVAPORATED" in writer.world.books.halted
+        assert writer.world.applied_ids == [1]
+
+
 async def test_a_simulated_day(stage: Stage) -> None:
     """24 hours of all classes: a ban, rejections, lost replies, a restore that is resolved; every fate is recorded."""
     async with stage.writer() as writer:
@@ -137,6 +150,11 @@ async def test_a_simulated_day(stage: Stage) -> None:
                     world.replies[ref.change_id] = [Reply.REJECTED]
                 await writer.deliver(ref)
                 await writer.skip(900)
+            if hour == 15:
+                world.oldhost.restore(world.oldhost.expected - 3)
+                await writer.skip(900)
+                await writer.until_state("HALTED")
+                await writer.operate("resolve", mode="resend")
         for change_id in world.books.dead_letters():
             await writer.operate("retry", change_id=change_id)
         await writer.skip(1200)
@@ -146,7 +164,14 @@ async def test_a_simulated_day(stage: Stage) -> None:
         assert outcomes.count(Outcome.APPLIED) > 50
         assert world.told("ban")
         assert (world.oldhost.gaps, world.oldhost.replays, world.oldhost.refused_in_ban) == (0, 0, 0)
-        nonces = [line.nonce for line in world.oldhost.journal]
-        assert nonces == sorted(nonces)
+        journal = world.oldhost.journal
+        nonces = [line.nonce for line in journal]
+        assert all(earlier < later for earlier, later in pairwise(nonces))
+        used_up = len(world.told("dead-letter"))  # a rejection takes a nonce too
+        assert world.oldhost.expected - 1 == len(nonces) + used_up
+        ends_with = {line.change.ref.key: line.change.payload for line in journal if line.change}
+        accepted = {change.ref.key: change.payload for change in world.books.changes.values()}
+        lww = [key for key in accepted if key.event_type == EVENT_OF[LWW]]
+        assert [ends_with[key] for key in lww] == [accepted[key] for key in lww]
         events = [event async for event in writer.handle.fetch_history_events()]
         assert len(events) < 12_000

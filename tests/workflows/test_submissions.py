@@ -207,6 +207,23 @@ async def test_apply_now_says_accepted_after_25_seconds(stage: Stage) -> None:
         assert 25_000 <= await writer.world.now_ms() - began_at_ms < 60_000
 
 
+async def test_apply_now_is_refused_when_the_database_does_not_answer_for_ten_seconds(stage: Stage) -> None:
+    """Ten that wait without end would be all that Temporal lets wait, and no operator's update would come through."""
+    async with stage.writer() as writer:
+        await writer.until_state("SENDING")
+        writer.world.books_closed = True
+        began_at_ms = await writer.world.now_ms()
+        update = await writer.handle.start_update(
+            "apply_now", {**URGENT, "idempotency_key": "k7"}, wait_for_stage=WorkflowUpdateStage.ACCEPTED
+        )
+        await writer.skip(12)
+        with pytest.raises(WorkflowUpdateFailedError) as caught:
+            await update.result()
+        assert "not recorded within 10 s" in str(caught.value.cause)
+        assert "idempotency_key 'k7'" in str(caught.value.cause)
+        assert await writer.world.now_ms() - began_at_ms < 25_000
+
+
 async def test_apply_now_in_a_ban_says_so_at_once(stage: Stage) -> None:
     async with stage.writer(replies={1: [Reply.BAN]}) as writer:
         await writer.take(EMERGENCY, "b")

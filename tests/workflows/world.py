@@ -33,7 +33,7 @@ class World:
     """`replies`: how the sends of a change go, one after the other, then well. `opening_fails`: so many times.
 
     `lost_worker_epochs`: sessions whose queue nobody polls. `sends_without_report`: changes whose send does its work and
-    then ends without a word. `books_closed`: MariaDB is away.
+    then ends without a word. `strange_fates`: changes whose send reports what is no fate. `books_closed`: MariaDB is away.
     """
 
     env: WorkflowEnvironment
@@ -42,6 +42,7 @@ class World:
     opening_fails: int = 0
     lost_worker_epochs: list[int] = field(default_factory=list)
     sends_without_report: list[int] = field(default_factory=list)
+    strange_fates: list[int] = field(default_factory=list)
     probe_differs: bool = False
     books_closed: bool = False
     page_size: int = 2000
@@ -120,6 +121,9 @@ class World:
         if set(batch.change_ids) & set(self.sends_without_report):
             self.sends_without_report.clear()
             raise ApplicationError("the result got lost")
+        for fate in report.fates:
+            if fate.change_id in self.strange_fates:
+                fate.outcome = "EVAPORATED"
         return report
 
     def _reply_to(self, change_id: int) -> Reply:
