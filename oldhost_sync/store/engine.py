@@ -2,8 +2,10 @@
 
 READ COMMITTED, because under REPEATABLE READ a claim whose LIMIT exceeds the rows blocks every producer's INSERT.
 Each new connection looks at the server first, so no role works for a moment on one that would forget what it promised,
-whether it was set so before the start or is a replacement. Every wait is bounded, and the server's bound is below the client's, so that a slow statement ends with a clear error
-and its connection lives on.
+whether it was set so before the start or is a replacement. Every wait is bounded, and the server's bound is below the
+client's, so that a slow statement ends with a clear error and its connection lives on. A process that freezes in the
+middle of a transaction is hung up on, and what it had locked is free again; when it wakes, its next statement or its
+COMMIT finds the connection lost, and nothing of its transaction is kept.
 """
 
 from __future__ import annotations
@@ -28,6 +30,10 @@ from oldhost_sync.store.transactions import translate
 
 SQL_MODE = "STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 MARIADB_VERSION_MIN = (10, 6)
+# Between two statements of a transaction the product does nothing but think. Who is silent for longer is stopped, or
+# cut off, and may hold the ledger's row, which its successor must lock: so that one gets it while it waits the first time.
+IDLE_TRANSACTION_SECONDS_MAX = 3
+assert IDLE_TRANSACTION_SECONDS_MAX < LOCK_WAIT_SECONDS_MAX
 
 _FACTS = "SELECT VERSION(), @@innodb_flush_log_at_trx_commit, @@log_bin, @@binlog_format"
 _DRIVERS = {"mysql", "mariadb", "mysql+pymysql", "mariadb+pymysql"}
@@ -48,14 +54,23 @@ def database_address(database_url: str) -> URL:
     return url.set(drivername="mysql+pymysql")
 
 
-def create_engine(database_url: str, *, pool_size: int = 4, statement_seconds: float = STATEMENT_SECONDS_MAX) -> Engine:
+def create_engine(
+    database_url: str,
+    *,
+    pool_size: int = 4,
+    statement_seconds: float = STATEMENT_SECONDS_MAX,
+    idle_transaction_seconds: int = IDLE_TRANSACTION_SECONDS_MAX,
+) -> Engine:
     """An engine whose sessions keep the store's rules. Opens no connection yet.
 
-    Its first connection to a server that can't keep the promises raises UnsuitableServer, and so does every other.
+    It is the product's own: an application that calls `record_change` does so on an engine and in a transaction of its
+    own, which may think for as long as it likes. Its first connection to a server that can't keep the promises raises
+    UnsuitableServer, and so does every other.
     """
     session = (
         f"SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}', "
-        f"max_statement_time = {statement_seconds}, innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS_MAX}"
+        f"max_statement_time = {statement_seconds}, innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS_MAX}, "
+        f"idle_transaction_timeout = {idle_transaction_seconds}"
     )
     slack = CONNECTION_READ_SECONDS_MAX - STATEMENT_SECONDS_MAX
     engine = _create_engine(

@@ -188,3 +188,29 @@ def test_a_statement_that_hangs_ends_with_an_error_and_a_bounded_wait(
     hasty.dispose()
     act.again()
     assert act.done() == 1
+
+
+@each_transaction
+def test_who_freezes_inside_a_transaction_loses_it_and_its_locks(
+    name: str, database: DatabaseUrls, engine: Engine, proxy: DatabaseProxy
+) -> None:
+    """Stopped before its COMMIT and not gone: the server must not hold its locks until it comes back."""
+    from oldhost_sync.store.engine import create_engine
+
+    brief = create_engine(proxy.url(database.app), idle_transaction_seconds=1)
+    act = transactions.make(name, brief, engine)
+    trap = proxy.set_trap(Action.HOLD_STATEMENT, "^COMMIT", within=act.mark)
+    with under_way(act) as frozen:
+        trap.wait()
+        act.again()
+        trap.released.set()
+        with pytest.raises(LOST):
+            frozen.result(20)
+    brief.dispose()
+    assert act.done() == 1
+
+
+def test_the_frozen_are_hung_up_on_while_their_successor_waits_for_the_first_time(engine: Engine) -> None:
+    with engine.connect() as connection:
+        idle, wait = connection.exec_driver_sql("SELECT @@idle_transaction_timeout, @@innodb_lock_wait_timeout").one()
+    assert 0 < idle < wait
