@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.store.tables import alerts
+from oldhost_sync.store.text import storable
 from oldhost_sync.store.transactions import error_code
 
 NOW = text("UTC_TIMESTAMP(6)")
@@ -50,8 +51,8 @@ def raise_alert(
         "host": host,
         "kind": kind,
         "severity": severity,
-        "message": message[:TEXT_LENGTH_MAX],
-        "dedupe_key": dedupe_key[:IDEMPOTENCY_KEY_LENGTH_MAX],
+        "message": storable(message, TEXT_LENGTH_MAX),
+        "dedupe_key": storable(dedupe_key, IDEMPOTENCY_KEY_LENGTH_MAX),
         "change_id": change_id,
         "is_open": True,
         "created_at": NOW,
@@ -71,7 +72,7 @@ def close_alert(connection: Connection, host: str, dedupe_key: str) -> bool:
         update(alerts)
         .where(
             alerts.c.host == host,
-            alerts.c.dedupe_key == dedupe_key[:IDEMPOTENCY_KEY_LENGTH_MAX],
+            alerts.c.dedupe_key == storable(dedupe_key, IDEMPOTENCY_KEY_LENGTH_MAX),
             alerts.c.is_open.is_not(None),
         )
         .values(is_open=None, closed_at=NOW)

@@ -12,8 +12,13 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 from oldhost_sync.store.tables import operator_audit
+from oldhost_sync.store.text import storable
 
 OPERATOR_LENGTH_MAX = 128
+# A sentence that tells the reason again.
+DETAIL_LENGTH_MAX = 2 * TEXT_LENGTH_MAX
+# What BIGINT holds.
+CHANGE_ID_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +45,22 @@ def record_act(
     change_id: int | None = None,
     detail: Mapping[str, Any] | None = None,
 ) -> None:
-    """Keep one act; long names and reasons are cut."""
+    """Keep one act, whatever it carries: long names and reasons are cut, and a number that no change has is left out."""
     values: dict[str, Any] = {
         "host": host,
         "action": action,
-        "operator": operator[:OPERATOR_LENGTH_MAX],
-        "reason": reason[:TEXT_LENGTH_MAX],
-        "change_id": change_id,
+        "operator": storable(operator, OPERATOR_LENGTH_MAX),
+        "reason": storable(reason, TEXT_LENGTH_MAX),
+        "change_id": change_id if change_id is not None and 0 < change_id <= CHANGE_ID_MAX else None,
         "created_at": text("UTC_TIMESTAMP(6)"),
     }
     if detail is not None:
-        values["detail"] = dict(detail)
+        values["detail"] = {name: _kept(value) for name, value in detail.items()}
     connection.execute(insert(operator_audit).values(**values))
+
+
+def _kept(value: Any) -> Any:
+    return storable(value, DETAIL_LENGTH_MAX) if isinstance(value, str) else value
 
 
 def list_acts(

@@ -18,6 +18,7 @@ from oldhost_sync.policy import limits
 from oldhost_sync.store.accepting import check_name, check_text
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.errors import InvalidChange
+from oldhost_sync.store.text import storable
 from oldhost_sync.store.transactions import error_code
 
 UNKNOWN = "unknown"
@@ -45,7 +46,7 @@ def record_refused(
         _name(fields.get("event_type")),
         json.dumps({"submitted": shown}),
         source[: limits.SOURCE_LENGTH_MAX],
-        reason[: limits.TEXT_LENGTH_MAX],
+        storable(reason, limits.TEXT_LENGTH_MAX),
     )
     try:
         change_id = int(connection.exec_driver_sql(_INSERT, values).scalar_one())

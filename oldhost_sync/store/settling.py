@@ -18,6 +18,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import Outcome, PriorityClass
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
+from oldhost_sync.store.text import storable
 
 UNIT = "unit"
 # What makes older LWW changes of the same key pointless: this one was sent, or OldHost had it already.
@@ -126,7 +127,7 @@ def hash_of_body(body: bytes) -> bytes:
 
 def shortened(text: str | None) -> str | None:
     """As the text columns hold it."""
-    return None if text is None else text[:TEXT_LENGTH_MAX]
+    return None if text is None else storable(text, TEXT_LENGTH_MAX)
 
 
 def _record_outcome(connection: Connection, host: str, ending: Ending) -> bool:

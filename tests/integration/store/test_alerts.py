@@ -45,6 +45,25 @@ def test_an_alert_that_is_open_already_does_not_spoil_the_transaction(engine: En
     assert len(rows(engine, "SELECT id FROM alerts")) == 2
 
 
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("unit \ud800", "unit \\ud800"),
+        ("unit \x00\x1b[2J", "unit \\x00\\x1b[2J"),
+        ("unit 🏠\nline", "unit 🏠\nline"),
+        ("x" * 1023 + "\ud800", "x" * 1023 + "\\"),
+        ("🏠" * 2000, "🏠" * 1024),
+    ],
+    ids=ascii,
+)
+def test_an_alert_is_kept_whatever_its_text_names(engine: Engine, said: str, kept: str) -> None:
+    assert raised(engine, said, message=said)
+    assert not raised(engine, said, message=said)
+    assert [row["message"] for row in rows(engine, "SELECT message FROM alerts")] == [kept]
+    with engine.begin() as connection:
+        assert alerts.close_alert(connection, HOST, said)
+
+
 def test_alerts_are_delivered_once_oldest_first_even_when_closed(engine: Engine) -> None:
     for key in ("a", "b"):
         raised(engine, key)
