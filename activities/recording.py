@@ -13,15 +13,19 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError
 from temporalio import activity
 
+from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
+from oldhost_sync.store.accepting import check_name
 from oldhost_sync.store.decisions import Act, decide
 from oldhost_sync.store.errors import InvalidChange
 from oldhost_sync.store.outbox import held_entities, older_are_unrelayed, outstanding_page
 from oldhost_sync.store.recording import RecordedChange, record_change
 from oldhost_sync.store.refusing import record_refused
 from oldhost_sync.store.rules import class_of
-from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.store.text import storable
+from oldhost_sync.store.transactions import error_code, is_the_values_fault, run_in_transaction
 from workflows import messages
 from workflows.messages import to_wire
 
@@ -82,11 +86,28 @@ def record(connection: Connection, host: str, item: messages.Submission) -> mess
     savepoint = connection.begin_nested()
     try:
         recorded = _record_change(connection, host, item)
-    except InvalidChange as error:
+    except Exception as error:
+        reason = _why_refused(error)
+        if not reason:
+            raise
         savepoint.rollback()
-        return _refuse(connection, host, item, str(error))
+        return _refuse(connection, host, item, reason)
     savepoint.commit()
     return _answer(connection, host, recorded)
+
+
+def _why_refused(error: Exception) -> str:
+    """What is wrong with the change; empty when something else is to blame, and the same change may be taken later.
+
+    Repeating a change that no code foresaw would repeat its error for ever, with all that was submitted behind it.
+    """
+    if isinstance(error, InvalidChange):
+        return str(error)
+    if isinstance(error, DBAPIError):
+        return f"the database can't hold it (MariaDB {error_code(error)})" if is_the_values_fault(error) else ""
+    if isinstance(error, ValueError | TypeError | OverflowError):
+        return f"it can't be recorded ({type(error).__name__})"
+    return ""
 
 
 def _record_change(connection: Connection, host: str, item: messages.Submission) -> RecordedChange:
@@ -113,6 +134,7 @@ def _answer(connection: Connection, host: str, recorded: RecordedChange) -> mess
 
 def _refuse(connection: Connection, host: str, item: messages.Submission, reason: str) -> messages.Recorded:
     """Kept under the workflow's own key: the application's may belong to another change."""
+    reason = storable(reason, TEXT_LENGTH_MAX)  # the answer travels as an error's text, which must be Unicode
     if not item.only_class:  # an update's sender is told at once; a signal's has nothing but this row
         record_refused(
             connection,
@@ -135,8 +157,7 @@ def _fields(change: Any) -> dict[str, Any]:
     missing = [name for name in FIELDS[:4] if name not in change]
     if missing:
         raise InvalidChange(f"missing fields: {', '.join(missing)}")
-    if not isinstance(change["event_type"], str):
-        raise InvalidChange("event_type must be text")
+    check_name("event_type", change["event_type"])  # the database is asked for its class before all else is checked
     times = {name: _time(name, change.get(name)) for name in ("occurred_at", "not_before")}
     return {name: change.get(name) for name in FIELDS[:5]} | times
 
@@ -145,6 +166,6 @@ def _time(name: str, value: object) -> datetime | None:
     if value is None:
         return None
     try:
-        return datetime.fromisoformat(str(value))
-    except ValueError:
+        return datetime.fromisoformat(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
         raise InvalidChange(f"{name} must be a time with its zone, such as 2026-05-01T12:00:00Z") from None
