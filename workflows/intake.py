@@ -24,6 +24,8 @@ CHANGE_BYTES_MAX = HOST_BODY_BYTES_MAX
 CHANGE_DEPTH_MAX = PAYLOAD_DEPTH_MAX + 8
 
 MAY_BE_ZERO = ("debounce_ms", "max_wait_ms")
+# Nobody waits a year, and Temporal's timers end at some hundreds: one that can't be set stops the writer for ever.
+FIGURE_MAX = 366 * 86_400_000
 
 
 def read_change(raw: RawValue) -> Any:
@@ -64,14 +66,17 @@ def read_refs(raw: RawValue) -> tuple[list[ChangeRef], int]:
 
 
 def read_policy(raw: RawValue) -> WriterPolicy | None:
-    """The policy that came, or None: only the two waits may be nothing at all."""
+    """The policy that came, or None: only the two waits may be nothing at all, and none may be for ever."""
     try:
         policy: WriterPolicy = workflow.payload_converter().from_payload(raw.payload, WriterPolicy)
-        figures = vars(policy)
-        fit = all(isinstance(figure, int) and figure >= (name not in MAY_BE_ZERO) for name, figure in figures.items())
+        fit = all(_is_figure(figure, name not in MAY_BE_ZERO) for name, figure in vars(policy).items())
     except Exception:  # noqa: BLE001 - whatever a converter makes of foreign bytes
         return None
     return policy if fit else None
+
+
+def _is_figure(value: object, least: int) -> bool:
+    return isinstance(value, int) and least <= value <= FIGURE_MAX
 
 
 def _value(raw: RawValue) -> Any:
