@@ -246,11 +246,11 @@ class Session:
         return answer
 
     def _renew_mark(self, operation: Reserved, batch: Batch) -> bool:
-        """SENT once more, after OldHost refused the send before; what is marked already for later will be renewed too."""
-        spare = batch.marked
+        """SENT once more, after OldHost refused the send before; what is marked already for later keeps its own second."""
+        following, since = batch.marked, batch.marked_at
         self._advance(batch, operation, again=True)
         in_time = self._still_in_time(batch)
-        batch.marked, batch.marked_at = spare, float("-inf")
+        batch.marked, batch.marked_at = following, since
         return in_time
 
     def _exchange_once(self, operation: Reserved, following: Reserved | None, batch: Batch) -> Answer | Unwritten:

@@ -66,6 +66,30 @@ def test_a_mark_that_grew_old_is_renewed_when_nobody_took_over(stage: Stage) -> 
     stage.check_clean()
 
 
+def test_what_was_marked_for_later_and_grew_old_while_oldhost_was_busy_is_renewed(stage: Stage) -> None:
+    """The renewed mark of the operation before it says nothing of its own: it was taken over meanwhile, and not sent."""
+    ids = [stage.world.record("u1"), stage.world.record("u2")]
+    process = Process()
+    session = stage.session(process)
+    reads: list[str] = []
+
+    def hook(call: str, when: str) -> None:
+        if (call, when) == ("read", "after"):
+            reads.append(call)
+            if len(reads) == 1:  # busy, and the second is marked already
+                process.clock_offset = 1.1
+            if len(reads) == 2:
+                stage.world.ledger.take_over("successor")
+
+    process.hook = hook
+    stage.fault("busy", next=1, retry_after=0.01)
+    sent = send(session, ids)
+    assert (outcomes(sent), sent.session_open) == (["BOUND", "BOUND"], False)
+    assert "Fenced" in sent.reason
+    assert stage.applied_ids() == ids[:1]
+    stage.check_clean()
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_trap_02_what_was_marked_too_slowly_is_not_sent(stage: Stage, when: str) -> None:
     """The second counts from before the mark's transaction: its time is somewhere inside it."""
