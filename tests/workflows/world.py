@@ -28,12 +28,19 @@ EVENT_OF = {"LWW": "unit_status_changed", "EMERGENCY": "guest_locked_out", "TXN"
 _numbers = count(1)
 
 
+def _set_event() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
 @dataclass
 class World:
     """`replies`: how the sends of a change go, one after the other, then well. `opening_fails`: so many times.
 
     `lost_worker_epochs`: sessions whose queue nobody polls. `sends_without_report`: changes whose send does its work and
     then ends without a word. `strange_fates`: changes whose send reports what is no fate. `books_closed`: MariaDB is away.
+    `may_send`: OldHost takes its time until it is set.
     """
 
     env: WorkflowEnvironment
@@ -59,6 +66,7 @@ class World:
     probes: int = 0
     by_key: dict[str, ChangeRef] = field(default_factory=dict)
     turn: asyncio.Condition = field(default_factory=asyncio.Condition)
+    may_send: asyncio.Event = field(default_factory=_set_event)
     number: int = field(default_factory=lambda: next(_numbers))
 
     @property
@@ -111,6 +119,7 @@ class World:
 
     @activity.defn
     async def send(self, batch: messages.SendBatch) -> messages.SendReport:
+        await self.may_send.wait()
         async with self.turn:
             await self.turn.wait_for(
                 lambda: batch.epoch != self.books.epoch or batch.sequence == self.books.sequence + 1
