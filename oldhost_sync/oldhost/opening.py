@@ -63,15 +63,22 @@ class Opening:
     beat: Beat
 
     def open(self) -> Opened | Wait | Halt:
-        """One pass through the recovery path; never raises for what the world does."""
+        """One pass through the recovery path; raises nothing that a ledger or a connection raises on purpose."""
         try:
-            return self._open()
+            return self._open_or_halt()
         except Fenced as error:
             return self._come_back("fenced", str(error))
         except LedgerUnavailable as error:
             return self._come_back("database", str(error))
         except LedgerHalted as error:
             return Halt(str(error))
+
+    def _open_or_halt(self) -> Opened | Wait | Halt:
+        try:
+            return self._open()
+        except InvariantViolated as error:
+            # Whoever's epoch it is: that the ledger contradicts itself is true in all of them.
+            return self._violated(self.ledger.epoch(), error)
 
     def _open(self) -> Opened | Wait | Halt:
         taken = self.ledger.take_over(self.owner)
@@ -99,8 +106,7 @@ class Opening:
         try:
             found = self._reconcile(taken, expected)
         except InvariantViolated as error:
-            self.ledger.halt(taken.epoch, f"invariant violated: {error}", expected)
-            return Halt(f"invariant violated: {error}")
+            return self._violated(taken.epoch, error, expected)
         if found.halted is not None:
             return Halt(found.halted)
         session = Session(
@@ -119,6 +125,12 @@ class Opening:
             self.ledger.adopt_first(taken.epoch, expected)
             return Reconciled()
         return self.ledger.reconcile(taken.epoch, expected)
+
+    def _violated(self, epoch: int, error: InvariantViolated, expected: int | None = None) -> Halt:
+        """Level L0: stop, and say so where operators look."""
+        reason = f"invariant violated: {error}"
+        self.ledger.halt(epoch, reason, expected)
+        return Halt(reason)
 
     # ------------------------------------------------------------------------------------------- reaching OldHost
 

@@ -213,6 +213,18 @@ def test_trap_04_a_host_that_went_back_halts_and_gets_its_operations_again(stage
     stage.check_clean()
 
 
+def test_a_ledger_that_contradicts_itself_halts_at_the_takeover(stage: Stage) -> None:
+    """Its row was set back by a hand, behind an operation that is in doubt: no session must come of it."""
+    session = stage.session()
+    stage.fault("drop_before", next=1)
+    send(session, [stage.world.record()])
+    stage.world.execute("UPDATE nonce_ledger SET last_applied_nonce = 400, next_nonce = 401")
+    halted = stage.open()
+    assert isinstance(halted, Halt)
+    assert "invariant violated" in halted.message
+    assert stage.world.halted() == halted.message
+
+
 def test_trap_04_a_probe_compares_and_ends_a_session_that_disagrees(stage: Stage) -> None:
     session = stage.session()
     assert session.probe(lambda: None).session_open
