@@ -106,9 +106,17 @@ class SessionActivities:
         """Until `drain`: let go of connections that OldHost closed or that another session took over."""
         while not self._leaving.wait(WATCH_SECONDS):
             for host, session in self._open_sessions():
-                if not session.watch():
-                    logger.info("session of %s ended: %s", host, session.closed_because)
-                    self._forget(host, session)
+                self._look_at(host, session)
+
+    def _look_at(self, host: str, session: Session) -> None:
+        """Whatever goes wrong with one look, the next one comes: a fenced connection must be let go."""
+        try:
+            if session.watch():
+                return
+            logger.info("session of %s ended: %s", host, session.closed_because)
+            self._forget(host, session)
+        except Exception:
+            logger.exception("a look at the session of %s failed; the next one comes", host)
 
     def drain(self) -> None:
         """SIGTERM: finish the operations on the wire, record them, close the connections; open nothing more."""
