@@ -7,6 +7,7 @@ from typing import Any
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.coalescer import Waiting
 from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.session import Phase
 
 
 def status(machine: Machine, host: str, now_ms: int) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def status(machine: Machine, host: str, now_ms: int) -> dict[str, Any]:
             "epoch": session.epoch,
             "task_queue": session.task_queue,
             "next_nonce": session.next_nonce,
-            "waiting_for": session.waiting_for,
+            "waiting_for": session.waiting_for if session.phase is Phase.PAUSING else "",
         },
         "lanes": {cls.value: _lane(machine, cls, now_ms) for cls in machine.coalescer.lanes},
         "debounced": machine.coalescer.debounced_count,
@@ -62,7 +63,9 @@ def state(machine: Machine) -> str:
         return "PAUSED"
     if machine.breaker.state.value == "OPEN":
         return "BANNED"
-    return "SENDING" if machine.session.phase.value == "open" else "CONNECTING"
+    if machine.draining:
+        return "RENEWING"
+    return "SENDING" if machine.session.phase is Phase.OPEN and not machine.session.lost else "CONNECTING"
 
 
 def find(machine: Machine, entity: EntityKey, now_ms: int) -> dict[str, Any]:
@@ -103,8 +106,7 @@ def details(machine: Machine, now_ms: int) -> str:
 
 def _lane(machine: Machine, cls: PriorityClass, now_ms: int) -> dict[str, int]:
     lane = machine.coalescer.lanes[cls]
-    head = lane.head()
-    oldest = machine.coalescer.waiting[head[1]].first_at_ms if head else now_ms
+    oldest = min((machine.coalescer.waiting[change_id].first_at_ms for change_id in lane.change_ids()), default=now_ms)
     return {"depth": len(lane), "oldest_age_ms": max(0, now_ms - oldest)}
 
 

@@ -39,7 +39,8 @@ class Alarms:
         self._raise("ban", "critical", text, "ban")
 
     def halted(self, reason: str) -> None:
-        text = f"Sending is halted: {reason.rstrip('.')}. Look into it, then resolve."
+        advice = "" if "resolve" in reason else " Look into it, then resolve."
+        text = f"Sending is halted: {reason.rstrip('.')}.{advice}"
         self._raise("halted", "critical", text, "halt")
 
     def no_session(self, attempts: int, reason: str) -> None:

@@ -60,6 +60,10 @@ class Lane:
             heappop(self._heads)
         return None
 
+    def change_ids(self) -> Iterator[int]:
+        """All that is ready, blocked or not, in no order; for queries only."""
+        return (change_id for items in self._ready.values() for _, change_id in items)
+
     def first(self, count: int) -> Iterator[tuple[LaneItem, EntityKey]]:
         """The first `count` ready items, blocked ones too; O(size), for queries only."""
         return iter(nsmallest(count, ((item, entity) for entity, items in self._ready.items() for item in items)))
