@@ -22,7 +22,12 @@ class SessionLimits:
     # How long a session tries to get the connection before it tells the writer to come back.
     connect_patience_seconds: float = 20.0
     connect_pause_seconds: float = 0.5
-    # After that, how soon the writer comes back; and after an unsteady expected nonce.
+    # A whole opening, with all its waiting and asking: well below the writer's limit for it (90 s), so that no zombie of
+    # an opening that was given up goes on asking.
+    opening_seconds: float = 45.0
+    # How long a probe waits for the wire, likewise (60 s); it is asked for again later.
+    probe_wait_seconds: float = 20.0
+    # After an opening without success, how soon the writer comes back; and after an unsteady expected nonce.
     come_back_seconds: float = 2.0
     # Reads of the expected nonce until two in a row agree.
     expected_reads_max: int = 6

@@ -81,6 +81,7 @@ class Opening:
             return self._violated(self.ledger.epoch(), error)
 
     def _open(self) -> Opened | Wait | Halt:
+        over_at = self.clock() + self.limits.opening_seconds
         taken = self.ledger.take_over(self.owner)
         self.beat()
         if taken.halted is not None:
@@ -89,7 +90,7 @@ class Opening:
             return Wait(taken.banned_ms, "ban")
         if taken.settle_wait_ms > 0:
             return Wait(taken.settle_wait_ms, "settle", f"{len(taken.in_doubt)} in doubt")
-        reached = self._reach(taken)
+        reached = self._reach(taken, over_at)
         if isinstance(reached, Wait):
             return reached
         connection, expected = reached
@@ -134,7 +135,7 @@ class Opening:
 
     # ------------------------------------------------------------------------------------------- reaching OldHost
 
-    def _reach(self, taken: TakenOver) -> tuple[HostConnection, int] | Wait:
+    def _reach(self, taken: TakenOver, over_at: float) -> tuple[HostConnection, int] | Wait:
         """A connection on which the expected nonce was read twice alike.
 
         Tries for a while: OldHost may only just be noticing that the last connection is gone. Until it did, a request
@@ -143,10 +144,10 @@ class Opening:
         """
         prompt = self.limits.settle_seconds + self.limits.come_back_seconds
         failed_before = taken.doubt_age_ms > 1000 * prompt
-        until = self.clock() + self.limits.connect_patience_seconds
+        until = min(over_at, self.clock() + self.limits.connect_patience_seconds)
         while True:
             rest_seconds = self.limits.late_seconds if failed_before and taken.in_doubt else 0.0
-            reached = self._try_to_reach(taken.epoch, rest_seconds=rest_seconds)
+            reached = self._try_to_reach(taken.epoch, over_at, rest_seconds=rest_seconds)
             failed_before = True
             if not isinstance(reached, Wait) or reached.reason not in {"connection", "busy"}:
                 return reached
@@ -154,17 +155,17 @@ class Opening:
                 return reached
             self._rest(self.limits.connect_pause_seconds)
 
-    def _try_to_reach(self, epoch: int, *, rest_seconds: float) -> tuple[HostConnection, int] | Wait:
+    def _try_to_reach(self, epoch: int, over_at: float, *, rest_seconds: float) -> tuple[HostConnection, int] | Wait:
         try:
             connection = self.connect()
         except HostError as error:
             return self._come_back("connection", str(error))
         kept = False
         try:
-            read = self._ask_until_steady(connection, epoch)
+            read = self._ask_until_steady(connection, epoch, over_at)
             if rest_seconds and not isinstance(read, Wait):
                 self._rest(rest_seconds)
-                read = self._ask_until_steady(connection, epoch)
+                read = self._ask_until_steady(connection, epoch, over_at)
             if isinstance(read, Wait):
                 return read
             kept = True
@@ -175,9 +176,11 @@ class Opening:
             if not kept:
                 connection.close()
 
-    def _ask_until_steady(self, connection: HostConnection, epoch: int) -> int | Wait:
+    def _ask_until_steady(self, connection: HostConnection, epoch: int, over_at: float) -> int | Wait:
         before: int | None = None
         for _ in range(self.limits.expected_reads_max):
+            if self.clock() >= over_at:
+                break
             answer = ask(connection, self.limits, self.beat)
             match answer:
                 case Expected(nonce):

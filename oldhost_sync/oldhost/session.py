@@ -107,9 +107,12 @@ class Session:
         return self._report(batch)
 
     def probe(self, beat: Beat) -> Probed:
-        """Ask the expected nonce and compare; a difference ends the session, and recovery says what it means."""
+        """Ask the expected nonce and compare; a difference ends the session, and recovery says what it means.
+
+        Not asked when the wire is not free in time: a probe can wait for the next one.
+        """
         expected = 0
-        if self._turn.take_wire(beat):
+        if self._turn.take_wire(self._limits.probe_wait_seconds, beat):
             try:
                 if self._is_alive():
                     expected = self._probe(beat)

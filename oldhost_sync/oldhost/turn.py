@@ -160,8 +160,9 @@ class Turn:
                 self._gate.wait(self._limits.look_up_seconds)
             beat()
 
-    def take_wire(self, beat: Beat) -> bool:
-        """Wait until nobody holds the wire, whatever is next, and hold it; False when the session ended."""
+    def take_wire(self, timeout_seconds: float, beat: Beat) -> bool:
+        """Wait until nobody holds the wire, whatever is next, and hold it; False when that took too long, or is over."""
+        until = self._clock() + timeout_seconds
         while True:
             with self._gate:
                 if not self.is_open:
@@ -169,6 +170,8 @@ class Turn:
                 if not self._taken:
                     self._taken = True
                     return True
+                if self._clock() >= until:
+                    return False
                 self._gate.wait(self._limits.look_up_seconds)
             beat()
 

@@ -55,6 +55,7 @@ class Process:
     """One worker process: its hook sees every IO call; after its death each of them fails.
 
     `forged`: what it hears instead of OldHost's answers, which does not hear of these operations or questions.
+    `requests`: the operations that it wrote, byte by byte.
     """
 
     hook: Hook = no_hook
@@ -62,6 +63,7 @@ class Process:
     calls: list[str] = field(default_factory=list)
     clock_offset: float = 0.0
     forged: list[Response] = field(default_factory=list)
+    requests: list[bytes] = field(default_factory=list)
 
     def clock(self) -> float:
         return time.monotonic() + self.clock_offset
@@ -113,6 +115,8 @@ class WatchedConnection:
                 self._connection.begin(request, timeout_seconds=timeout_seconds, while_waiting=while_waiting)
 
         self._asking = request.startswith(b"GET")
+        if not self._asking:
+            self._process.requests.append(request)
         self._process.around("ask" if self._asking else "write", write)
 
     def finish(self, *, while_waiting: Beat) -> Response:

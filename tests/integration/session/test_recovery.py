@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
+from dataclasses import replace
 
 import pytest
 
 from oldhost_sync.oldhost.opening import Halt, Opened, Wait
+from oldhost_sync.oldhost.response import Response
 from tests.integration.session.stage import Process, Stage, outcomes, send
 
 pytestmark = pytest.mark.mariadb
@@ -38,18 +41,20 @@ def test_a_lost_reply_is_found_applied(stage: Stage, fault: str) -> None:
 
 
 def test_trap_15_a_request_dropped_unread_is_sent_again_byte_identical(stage: Stage) -> None:
+    """What OldHost got is what the first request carried, though the outbox would give another body by now."""
     change_id = stage.world.record("u1", payload={"note": "exact"})
-    session = stage.session()
+    process = Process()
+    session = stage.session(process)
     stage.fault("drop_before", next=1)
     assert outcomes(send(session, [change_id])) == ["BOUND"]
-    row = stage.world.row(501)
+    (request,) = process.requests
+    stage.world.execute("UPDATE outbox_events SET payload = %s", '{"note": "other"}')
     opened = stage.opening()
     assert [ref.change_id for ref in opened.bound] == [change_id]
     assert outcomes(send(opened.session, [change_id])) == ["APPLIED"]
-    after = stage.world.row(501)
-    assert row is not None
-    assert after is not None
-    assert after[2] == row[2]
+    (entry,) = stage.control(lambda controls: controls.journal(0))
+    assert entry.raw_sha256 == hashlib.sha256(request.split(b"\r\n\r\n", 1)[1]).hexdigest()
+    assert entry.body["payload"] == {"note": "exact"}
     stage.check_clean()
 
 
@@ -232,6 +237,53 @@ def test_trap_04_a_probe_compares_and_ends_a_session_that_disagrees(stage: Stage
     probed = session.probe(lambda: None)
     assert (probed.session_open, probed.expected_nonce) == (False, 502)
     assert isinstance(stage.open(), Halt)
+
+
+def test_a_probe_does_not_wait_for_the_wire_for_ever(stage: Stage) -> None:
+    stage.control(lambda controls: controls.latency({"latency_ms": 300}))
+    stage.limits = replace(stage.limits, probe_wait_seconds=0.02)
+    on_the_wire = threading.Event()
+
+    def hook(call: str, when: str) -> None:
+        if (call, when) == ("write", "after"):
+            on_the_wire.set()
+
+    process = Process(hook)
+    session = stage.session(process)
+    reports: list[list[str]] = []
+    sending = threading.Thread(target=lambda: reports.append(outcomes(send(session, [stage.world.record()]))))
+    sending.start()
+    assert on_the_wire.wait(5)
+    asked = process.calls.count("ask")
+    probed = session.probe(lambda: None)
+    sending.join()
+    assert (probed.session_open, probed.expected_nonce, process.calls.count("ask")) == (True, 0, asked)
+    assert reports == [["APPLIED"]]
+
+
+def test_two_reads_of_the_expected_nonce_must_agree(stage: Stage) -> None:
+    """Something of an earlier connection is applied between the first read and the second: it is asked again."""
+    process = Process()
+    process.forged = [Response(200, b'{"expected_nonce": 500}', reusable=True)]
+    opened = stage.open(process)
+    assert isinstance(opened, Opened)
+    assert (opened.expected_nonce, process.calls.count("ask")) == (501, 3)
+
+
+def test_an_opening_watches_its_own_deadline(stage: Stage) -> None:
+    """OldHost's count does not hold still, and each answer takes 20 s: the writer has given this opening up by then."""
+    process = Process()
+
+    def hook(call: str, when: str) -> None:
+        if (call, when) == ("hear", "after"):
+            process.clock_offset += 20
+            stage.control(lambda controls: controls.foreign_write({}))
+
+    process.hook = hook
+    waiting = stage.open(process)
+    assert isinstance(waiting, Wait)
+    assert waiting.reason == "settle"
+    assert process.calls.count("ask") == 3
 
 
 def test_a_connection_closed_while_idle_leaves_nothing_in_doubt(stage: Stage) -> None:
