@@ -32,6 +32,7 @@ from activities.recording import RecordingActivities
 from activities.session import Address, SessionActivities
 from oldhost_sync.cli.surroundings import settings
 from oldhost_sync.cli.telling import told
+from oldhost_sync.delivery import POST_SECONDS_MAX, Delivery
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
 from oldhost_sync.store.engine import check_server, create_engine
@@ -70,7 +71,7 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
         sessions = session_activities(settings, engine, WorkerMetrics(registry))
         connected = client if client is not None else await connect()
         with _metrics_served(settings, registry):
-            async with _stopped_by_signals(stop or asyncio.Event()) as stopping:
+            async with _stopped_by_signals(stop or asyncio.Event()) as stopping, _alerts_delivered(settings, engine):
                 await _work(settings, connected, engine, sessions, stopping)
     finally:
         engine.dispose()
@@ -103,7 +104,7 @@ def workers(
 ) -> tuple[Worker, Worker]:
     """The Worker of the shared queue and the one of this process's own."""
     recording = RecordingActivities(engine)
-    alerts = AlertActivities(engine, settings.alert_webhook_url)
+    alerts = AlertActivities(engine)
     shared = Worker(
         client,
         task_queue=TASK_QUEUE,
@@ -193,6 +194,22 @@ def parse_address(url: str) -> Address:
     if parts.scheme != "http" or parts.hostname is None or parts.path.strip("/"):
         raise SettingsError("SYNC_OLDHOST_URL: give it as http://address:port")
     return parts.hostname, parts.port or 80
+
+
+@asynccontextmanager
+async def _alerts_delivered(settings: Settings, engine: Engine) -> AsyncIterator[None]:
+    """While a webhook is set, it is told of alerts: in a thread of its own, for it may keep one waiting."""
+    if settings.alert_webhook_url is None:
+        yield
+        return
+    delivery = Delivery(engine, settings.alert_webhook_url, tuple(settings.urls_by_host()))
+    thread = threading.Thread(target=delivery.run, name="alert-delivery", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        delivery.leave()
+        await asyncio.to_thread(thread.join, 2 * POST_SECONDS_MAX)
 
 
 @contextmanager

@@ -92,10 +92,19 @@ def list_alerts(
     return [_as_alert(row) for row in connection.execute(statement)]
 
 
-def undelivered(connection: Connection, host: str, limit: int = 100) -> list[RaisedAlert]:
+def hosts_with_undelivered(connection: Connection, hosts: Sequence[str]) -> list[str]:
+    """Which of `hosts` have alerts that nobody was told of yet."""
+    statement = select(alerts.c.host).where(alerts.c.host.in_(list(hosts)), alerts.c.delivered_at.is_(None)).distinct()
+    return list(connection.execute(statement.order_by(alerts.c.host)).scalars())
+
+
+def undelivered(connection: Connection, host: str, limit: int = 100, *, after_id: int = 0) -> list[RaisedAlert]:
     """What nobody was told of yet, oldest first; an alert that was closed meanwhile is still told."""
     statement = (
-        select(alerts).where(alerts.c.host == host, alerts.c.delivered_at.is_(None)).order_by(alerts.c.id).limit(limit)
+        select(alerts)
+        .where(alerts.c.host == host, alerts.c.delivered_at.is_(None), alerts.c.id > after_id)
+        .order_by(alerts.c.id)
+        .limit(limit)
     )
     return [_as_alert(row) for row in connection.execute(statement)]
 

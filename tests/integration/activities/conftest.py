@@ -6,6 +6,7 @@ import pytest
 
 from tests.conformance.maria_world import MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB, private_mariadb
+from tests.integration.activities.webhook import Webhook, serving
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +20,9 @@ def world(server: PrivateMariaDB) -> Iterator[MariaWorld]:
     engine, _ = server.fresh_database()
     yield MariaWorld(engine, 10.0)
     engine.dispose()
+
+
+@pytest.fixture
+def webhook() -> Iterator[Webhook]:
+    with serving() as webhook:
+        yield webhook

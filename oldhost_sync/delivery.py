@@ -1,0 +1,180 @@
+"""Delivery: a loop beside the writers' work that tells the webhook of alerts. What is authoritative is the row.
+
+Nobody waits for it: an alert is raised when its row is there, and a webhook that is away holds up nothing but itself. It is told
+at least once, oldest first, about a second after the row; one worker tells of a host at a time. While the webhook or the database
+is away the loop waits, with growing pauses and one line in the log (of what it says nothing: neither the alert nor the address).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError, URLError
+
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from oldhost_sync.store.alerts import RaisedAlert, hosts_with_undelivered, mark_delivered, undelivered
+from oldhost_sync.store.claim import SILENT_SECONDS_MAX, claimed
+from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.transactions import run_in_transaction
+
+logger = logging.getLogger(__name__)
+
+# People are told of a critical alert about a second after it is raised.
+POLL_SECONDS = 1.0
+# While the webhook is away: an alert waits so much longer at most when it is back.
+PAUSE_SECONDS_MAX = 15.0
+POST_SECONDS_MAX = 5.0
+# A round's share of what waits for one host; the next round goes on behind it.
+PAGE = 100
+# Alerts that the webhook says no to, one by one, before the round leaves it alone.
+REFUSALS_MAX = 5
+
+assert (REFUSALS_MAX + 1) * POST_SECONDS_MAX < SILENT_SECONDS_MAX
+
+
+class NotTaken(Exception):  # noqa: N818 - says what happened
+    """The webhook did not take an alert; again, later. `this_one`: it said no to this alert and may take another one."""
+
+    def __init__(self, why: str, *, this_one: bool = False) -> None:
+        super().__init__(why)
+        self.this_one = this_one
+
+
+@dataclass(slots=True)
+class Round:
+    """What one round did. `trouble`: why the webhook did not take something; empty when it took all that waited."""
+
+    delivered: int = 0
+    refused: int = 0
+    trouble: str = ""
+    away: bool = False
+
+
+def post(url: str, content: dict[str, Any]) -> None:
+    """Raises NotTaken, whose words hold nothing of `url`, which may be a secret. Nothing but a 2xx is a yes."""
+    request = urllib.request.Request(  # noqa: S310 - the setting allows http and https only
+        url, json.dumps(content).encode(), {"Content-Type": "application/json"}, method="POST"
+    )
+    try:
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=POST_SECONDS_MAX):
+            return
+    except HTTPError as error:
+        error.close()
+        of_this_one = HTTPStatus.BAD_REQUEST <= error.code < HTTPStatus.INTERNAL_SERVER_ERROR
+        too_many = error.code == HTTPStatus.TOO_MANY_REQUESTS
+        raise NotTaken(f"HTTP {error.code}", this_one=of_this_one and not too_many) from None
+    except (OSError, HTTPException, ValueError) as error:
+        cause = error.reason if isinstance(error, URLError) else error
+        raise NotTaken(type(cause).__name__) from None
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A POST that is followed elsewhere becomes a GET, which tells nobody anything and is answered with 200."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+@dataclass(slots=True)
+class Delivery:
+    """`run` in a thread of its own, `leave` from any other. Serves the alerts of `hosts`."""
+
+    engine: Engine
+    url: str
+    hosts: tuple[str, ...]
+    post: Callable[[str, dict[str, Any]], None] = post
+    _leaving: threading.Event = field(default_factory=threading.Event)
+    _failures: int = 0
+    # By host, the last alert that was refused: the next round begins behind it, so that it stands in nobody's way.
+    _behind: dict[str, int] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Tell until `leave`, through every outage."""
+        pause = POLL_SECONDS
+        while not self._leaving.wait(pause):
+            pause = self.guarded_round()
+
+    def leave(self) -> None:
+        """End with the alert that is being told; the rest is another worker's."""
+        self._leaving.set()
+
+    def guarded_round(self) -> float:
+        """One round, and the pause after it; an outage is told of once, and so is its end."""
+        try:
+            done = self.run_once()
+        except (StoreError, DBAPIError) as error:
+            return self._failed(f"the database: {type(error).__name__}")
+        if done.trouble and not done.delivered:
+            return self._failed(f"the webhook: {done.trouble}")
+        if self._failures:
+            logger.info("alerts are delivered again")
+        self._failures = 0
+        return POLL_SECONDS
+
+    def run_once(self) -> Round:
+        """One round over all hosts. Raises StoreError or DBAPIError when the database is away."""
+        done = Round()
+        waiting = run_in_transaction(self.engine, lambda connection: hosts_with_undelivered(connection, self.hosts))
+        for host in waiting:
+            with claimed(self.engine, host) as connection:
+                if connection is not None:
+                    self._tell(connection, host, done)
+            if done.away:
+                break
+        return done
+
+    def _tell(self, connection: Connection, host: str, done: Round) -> None:
+        for alert in self._page(connection, host):
+            if self._leaving.is_set():
+                return
+            try:
+                self.post(self.url, _shown(alert))
+            except NotTaken as not_taken:
+                done.trouble = str(not_taken)
+                if not not_taken.this_one:
+                    done.away = True
+                    return
+                self._behind[host] = alert.alert_id
+                done.refused += 1
+                if done.refused >= REFUSALS_MAX:
+                    done.away = True
+                    return
+            else:
+                mark_delivered(connection, [alert.alert_id])
+                connection.commit()
+                done.delivered += 1
+
+    def _page(self, connection: Connection, host: str) -> list[RaisedAlert]:
+        """What waits behind the last refusal, or all from the oldest on; read under the claim, so nobody has told of it."""
+        page = undelivered(connection, host, PAGE, after_id=self._behind.pop(host, 0)) or undelivered(
+            connection, host, PAGE
+        )
+        connection.commit()
+        return page
+
+    def _failed(self, why: str) -> float:
+        if not self._failures:
+            logger.warning("alerts can't be delivered (%s); they are kept, and delivered when that is over", why)
+        self._failures += 1
+        return min(POLL_SECONDS * 2.0 ** min(self._failures, 10), PAUSE_SECONDS_MAX)
+
+
+def _shown(alert: RaisedAlert) -> dict[str, Any]:
+    return {
+        "id": alert.alert_id,
+        "host": alert.host,
+        "kind": alert.kind,
+        "severity": alert.severity,
+        "message": alert.message,
+        "change_id": alert.change_id,
+        "created_at": alert.created_at.isoformat(),
+    }

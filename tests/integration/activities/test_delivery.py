@@ -1,0 +1,247 @@
+"""Delivery on a real database and a real webhook: at least once, by one worker at a time, and in nobody's way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import DBAPIError
+
+import worker
+from oldhost_sync.delivery import PAUSE_SECONDS_MAX, POLL_SECONDS, REFUSALS_MAX, Delivery, NotTaken, post
+from oldhost_sync.settings import load_settings
+from oldhost_sync.store import claim
+from oldhost_sync.store.alerts import close_alert, raise_alert
+from oldhost_sync.store.errors import DatabaseUnavailable
+from tests.conformance.maria_world import HOST, MariaWorld
+from tests.integration.activities.webhook import Webhook
+
+pytestmark = pytest.mark.mariadb
+
+OTHER = "other-host"
+Post = Callable[[str, dict[str, Any]], None]
+
+
+def alert(world: MariaWorld, message: str, host: str = HOST) -> None:
+    with world.engine.begin() as connection:
+        raise_alert(connection, host=host, kind="ban", severity="critical", message=message, dedupe_key=message)
+
+
+def waiting(world: MariaWorld) -> list[str]:
+    return [message for (message,) in world.read("SELECT message FROM alerts WHERE delivered_at IS NULL ORDER BY id")]
+
+
+def delivery(world: MariaWorld, webhook: Webhook, *hosts: str, post: Post = post) -> Delivery:
+    return Delivery(world.engine, webhook.url, hosts or (HOST,), post)
+
+
+# ------------------------------------------------------------------------------------------------------------ one round
+
+
+def test_each_alert_of_the_hosts_served_is_told_once_oldest_first(world: MariaWorld, webhook: Webhook) -> None:
+    for message, host in (("a", HOST), ("b", OTHER), ("c", HOST), ("not ours", "third")):
+        alert(world, message, host)
+    with world.engine.begin() as connection:
+        close_alert(connection, HOST, "a")
+    ours = delivery(world, webhook, HOST, OTHER)
+    assert ours.run_once().delivered == 3
+    assert sorted(webhook.posted) == ["a", "b", "c"]
+    assert ours.run_once().delivered == 0
+    assert (webhook.posted, waiting(world)) == ([], ["not ours"])
+
+
+def test_the_webhook_gets_what_people_need_to_know(world: MariaWorld, webhook: Webhook) -> None:
+    alert(world, "door \ud800 🏠")
+    delivery(world, webhook).run_once()
+    told = webhook.came.get()
+    assert told.pop("created_at").endswith("+00:00")
+    assert told == {
+        "id": 1,
+        "host": HOST,
+        "kind": "ban",
+        "severity": "critical",
+        "message": "door \\ud800 🏠",
+        "change_id": None,
+    }
+
+
+@pytest.mark.parametrize("status", [302, 308, 429, 500, 503])
+def test_a_webhook_that_is_away_is_asked_once_a_round_and_told_later(
+    world: MariaWorld, webhook: Webhook, status: int
+) -> None:
+    for message in "ab":
+        alert(world, message)
+    ours = delivery(world, webhook)
+    webhook.answer = lambda _: status
+    assert ours.run_once().trouble == f"HTTP {status}"
+    assert (webhook.posted, webhook.methods, waiting(world)) == (["a"], ["POST"], ["a", "b"])
+    webhook.answer = lambda _: 204
+    ours.run_once()
+    assert (webhook.posted, waiting(world)) == (["a", "b"], [])
+
+
+def test_an_alert_that_the_webhook_will_not_have_stands_in_nobodys_way(world: MariaWorld, webhook: Webhook) -> None:
+    for message in ("bad", "a"):
+        alert(world, message)
+    webhook.answer = lambda told: 400 if told["message"] == "bad" else 200
+    ours = delivery(world, webhook)
+    ours.run_once()
+    alert(world, "b")
+    ours.run_once()
+    assert (webhook.posted, waiting(world)) == (["bad", "a", "b"], ["bad"])
+    ours.run_once()
+    assert webhook.posted == ["bad"]
+
+
+def test_a_webhook_that_will_have_none_is_left_alone_and_each_gets_its_turn(
+    world: MariaWorld, webhook: Webhook
+) -> None:
+    for number in range(REFUSALS_MAX + 2):
+        alert(world, str(number))
+    webhook.answer = lambda _: 404
+    ours = delivery(world, webhook)
+    ours.run_once()
+    assert webhook.posted == ["0", "1", "2", "3", "4"]
+    ours.run_once()
+    assert webhook.posted == ["5", "6"]
+    ours.run_once()
+    assert webhook.posted == ["0", "1", "2", "3", "4"]
+
+
+def test_no_transaction_is_open_while_the_webhook_is_told(world: MariaWorld, webhook: Webhook) -> None:
+    seen: list[Any] = []
+    for message in "ab":
+        alert(world, message)
+    delivery(
+        world,
+        webhook,
+        post=lambda *_: seen.extend(world.read("SELECT COUNT(*) FROM information_schema.innodb_trx")),
+    ).run_once()
+    assert seen == [(0,), (0,)]
+
+
+def test_two_workers_do_not_both_tell(world: MariaWorld, webhook: Webhook) -> None:
+    other = delivery(world, webhook, HOST, OTHER)
+    for message, host in (("a", HOST), ("b", OTHER)):
+        alert(world, message, host)
+    rounds = []
+    delivery(world, webhook, HOST, post=lambda *_: rounds.append(other.run_once().delivered)).run_once()
+    assert (rounds, webhook.posted, waiting(world)) == ([1], ["b"], [])
+
+
+def test_a_claim_ends_with_its_holders_connection_and_a_frozen_holder_is_hung_up_on(world: MariaWorld) -> None:
+    def fail_under_a_claim() -> None:
+        with claim.claimed(world.engine, HOST) as connection:
+            assert connection is not None
+            assert connection.exec_driver_sql("SELECT @@wait_timeout").scalar_one() == claim.SILENT_SECONDS_MAX
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_under_a_claim()
+    # The server hears of a closed connection in its own time; this waits for that.
+    assert world.read(f"SELECT GET_LOCK({claim._NAME}, 5)", HOST) == [(1,)]
+
+
+def test_a_worker_that_lost_its_claim_stops_telling(world: MariaWorld, webhook: Webhook) -> None:
+    for message in "ab":
+        alert(world, message)
+    told: list[str] = []
+
+    def lose_the_claim(_: str, content: dict[str, Any]) -> None:
+        told.append(content["message"])
+        ((number,),) = world.read(
+            "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID() "
+            "ORDER BY time_ms LIMIT 1"
+        )
+        world.execute(f"KILL {number}")
+
+    with pytest.raises(DBAPIError):
+        delivery(world, webhook, post=lose_the_claim).run_once()
+    assert (told, waiting(world)) == (["a"], ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://127.0.0.1:1/secret", "ConnectionRefusedError"),
+        ("http://127.0.0.1:port/secret", "InvalidURL"),
+        ("http://" + "x" * 70 + "/secret", "UnicodeError"),
+    ],
+)
+def test_what_keeps_an_alert_from_the_webhook_is_said_without_its_address(url: str, why: str) -> None:
+    with pytest.raises(NotTaken, match=f"^{why}$"):
+        post(url, {})
+
+
+# ------------------------------------------------------------------------------------------------------------ the loop
+
+
+def test_an_outage_is_told_of_once_with_growing_pauses_and_so_is_its_end(
+    world: MariaWorld, webhook: Webhook, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "oldhost_sync.delivery")
+    alert(world, "guest 7 is locked out")
+    ours = delivery(world, webhook)
+    webhook.answer = lambda _: 503
+    pauses = [ours.guarded_round() for _ in range(6)]
+    assert pauses == [2.0, 4.0, 8.0, PAUSE_SECONDS_MAX, PAUSE_SECONDS_MAX, PAUSE_SECONDS_MAX]
+    webhook.answer = lambda _: 200
+    assert [ours.guarded_round() for _ in range(2)] == [POLL_SECONDS, POLL_SECONDS]
+    assert [record.getMessage() for record in caplog.records] == [
+        "alerts can't be delivered (the webhook: HTTP 503); they are kept, and delivered when that is over",
+        "alerts are delivered again",
+    ]
+
+
+def test_a_database_that_is_away_is_waited_for(
+    world: MariaWorld, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise DatabaseUnavailable
+
+    alert(world, "a")
+    ours = delivery(world, webhook)
+    with monkeypatch.context() as patch:
+        patch.setattr("oldhost_sync.delivery.run_in_transaction", away)
+        assert ours.guarded_round() > POLL_SECONDS
+    assert ours.guarded_round() == POLL_SECONDS
+    assert webhook.posted == ["a"]
+
+
+def test_who_leaves_tells_no_more(world: MariaWorld, webhook: Webhook) -> None:
+    for message in "ab":
+        alert(world, message)
+    ours = delivery(world, webhook, post=lambda *_: ours.leave())
+    ours.run()
+    assert waiting(world) == ["b"]
+
+
+# ----------------------------------------------------------------------------------------------------------- the worker
+
+
+def test_a_worker_tells_of_an_alert_about_a_second_later_until_it_leaves(world: MariaWorld, webhook: Webhook) -> None:
+    settings = load_settings(_env_file=None, alert_webhook_url=webhook.url, oldhost_url="http://127.0.0.1:9")
+
+    async def work() -> None:
+        async with worker._alerts_delivered(settings, world.engine):
+            alert(world, "a")
+            told = await asyncio.to_thread(webhook.came.get, timeout=POLL_SECONDS + 5)
+            assert told["message"] == "a"
+
+    asyncio.run(work())
+    assert waiting(world) == []
+    assert "alert-delivery" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_without_a_webhook_nothing_runs(world: MariaWorld) -> None:
+    settings = load_settings(_env_file=None, oldhost_url="http://127.0.0.1:9")
+
+    async def work() -> set[str]:
+        async with worker._alerts_delivered(settings, world.engine):
+            return {thread.name for thread in threading.enumerate()}
+
+    assert "alert-delivery" not in asyncio.run(work())
