@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from oldhost_sync.oldhost.wire import Applied, Malformed, Rejected
 from oldhost_sync.policy.changes import ChangeRef, Fate, PriorityClass
@@ -37,6 +37,21 @@ class Reserved:
     event_type: str
     priority_class: PriorityClass
     sends: int = 0
+
+    @staticmethod
+    def of(change: Any, *, nonce: int, body: bytes, sends: int) -> Reserved:
+        """`change`: whatever has a change's columns, as a row of the database has."""
+        return Reserved(
+            nonce=nonce,
+            change_id=change.change_id,
+            idempotency_key=change.idempotency_key,
+            body=body,
+            entity_type=change.entity_type,
+            entity_id=change.entity_id,
+            event_type=change.event_type,
+            priority_class=PriorityClass(change.priority_class),
+            sends=sends,
+        )
 
 
 @dataclass(frozen=True, slots=True)

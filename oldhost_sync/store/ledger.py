@@ -25,12 +25,12 @@ from oldhost_sync.oldhost.ledger import (
     consumed,
 )
 from oldhost_sync.oldhost.wire import Applied
-from oldhost_sync.policy.changes import BOUND, WAITING, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.changes import BOUND, WAITING, Fate, Outcome
 from oldhost_sync.store import ledger_sql as sql
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.outbox import as_ref
 from oldhost_sync.store.reserving import Candidate, entry_of
-from oldhost_sync.store.settling import Ending, hash_of_body, settle, shortened
+from oldhost_sync.store.settling import Ending, settle, shortened
 from oldhost_sync.store.transactions import error_code, run_in_transaction
 
 T = TypeVar("T")
@@ -121,12 +121,11 @@ class MariaLedger:
 
     def _found_applied(self, connection: Connection, epoch: int, row: sql.SentRow) -> Fate:
         """OldHost expects a later nonce: the operation in doubt was applied, its answer was lost."""
-        operation = _operation(row)
         advanced = connection.exec_driver_sql(sql.LAST_APPLIED, (row.nonce, self._host, epoch, row.nonce - 1))
         _check(advanced.rowcount == 1, f"nonce {row.nonce} was settled out of order")
         values = ("APPLIED", "found applied: OldHost expected a later nonce", self._host, row.nonce)
         _check(connection.exec_driver_sql(sql.COMPLETE_FOUND, values).rowcount == 1, f"nonce {row.nonce} was not SENT")
-        settle(connection, self._host, _ending(operation, Outcome.APPLIED))
+        settle(connection, self._host, Ending.applied(row))
         return Fate(row.change_id, Outcome.APPLIED.value, row.nonce)
 
     # ------------------------------------------------------------------------------------------------ reserving
@@ -203,7 +202,7 @@ class MariaLedger:
         operation, answer = answered.operation, answered.answer
         if isinstance(answer, Applied):
             self._consume(connection, epoch, operation, "APPLIED", "applied", sending=sending)
-            settle(connection, self._host, _ending(operation, Outcome.APPLIED))
+            settle(connection, self._host, Ending.applied(operation))
             return Fate(operation.change_id, Outcome.APPLIED.value, operation.nonce)
         reason = f"rejected: {answer.reason}"
         if consumed(answer):
@@ -212,8 +211,7 @@ class MariaLedger:
         else:
             self._archive_unconsumed(connection, epoch, operation, reason)
             nonce = None
-        ending = _ending(operation, Outcome.DEAD, nonce=nonce, error=answer.reason)
-        settle(connection, self._host, ending)
+        settle(connection, self._host, Ending.of(operation, Outcome.DEAD, nonce=nonce, error=answer.reason))
         return Fate(operation.change_id, Outcome.DEAD.value, nonce, answer.reason)
 
     def _consume(
@@ -349,35 +347,6 @@ def _mismatch(expected: int, last_applied: int, next_nonce: int, sends: Sequence
             "somebody else wrote to OldHost. Decide by `resolve`."
         )
     return None
-
-
-def _operation(row: sql.SentRow) -> Reserved:
-    return Reserved(
-        row.nonce,
-        row.change_id,
-        row.idempotency_key,
-        row.body,
-        row.entity_type,
-        row.entity_id,
-        row.event_type,
-        PriorityClass(row.priority_class),
-        row.sends,
-    )
-
-
-def _ending(operation: Reserved, outcome: Outcome, *, nonce: int | None = None, error: str | None = None) -> Ending:
-    applied = outcome is Outcome.APPLIED
-    return Ending(
-        operation.change_id,
-        operation.entity_type,
-        operation.entity_id,
-        operation.event_type,
-        operation.priority_class,
-        outcome,
-        nonce=operation.nonce if applied else nonce,
-        error=error,
-        payload_hash=hash_of_body(operation.body) if applied else None,
-    )
 
 
 def _fate(row: sql.FateRow) -> Fate:

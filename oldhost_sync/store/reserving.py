@@ -44,22 +44,22 @@ class Candidate:
     @staticmethod
     def of(row: Row[Any]) -> Candidate:
         return Candidate(
-            row.id,
-            row.idempotency_key,
-            row.entity_type,
-            row.entity_id,
-            row.event_type,
-            PriorityClass(row.priority_class),
-            json.loads(row.payload),
-            row.outcome,
-            row.nonce,
-            row.error,
-            row.applied_change_id,
-            row.applied_hash,
-            row.request_nonce,
-            row.status,
-            row.sends or 0,
-            row.body,
+            change_id=row.id,
+            idempotency_key=row.idempotency_key,
+            entity_type=row.entity_type,
+            entity_id=row.entity_id,
+            event_type=row.event_type,
+            priority_class=PriorityClass(row.priority_class),
+            payload=json.loads(row.payload),
+            outcome=row.outcome,
+            nonce=row.nonce,
+            error=row.error,
+            applied_change_id=row.applied_change_id,
+            applied_hash=row.applied_hash,
+            request_nonce=row.request_nonce,
+            request_status=row.status,
+            request_sends=row.sends or 0,
+            request_body=row.body,
         )
 
 
@@ -77,8 +77,9 @@ def entry_of(change_id: int, candidate: Candidate | None, nonce: int) -> tuple[R
     if ending is None:
         body = _body(candidate)
         if not too_large(body):
-            return _reserved(candidate, nonce, body, 0), None
-        ending = _ending(candidate, Outcome.DEAD, f"its operation is over OldHost's {HOST_BODY_BYTES_MAX} bytes")
+            return Reserved.of(candidate, nonce=nonce, body=body, sends=0), None
+        too_long = f"its operation is over OldHost's {HOST_BODY_BYTES_MAX} bytes"
+        ending = Ending.of(candidate, Outcome.DEAD, error=too_long)
     return Fate(change_id, ending.outcome.value, error=ending.error), ending
 
 
@@ -86,16 +87,19 @@ def _needless(candidate: Candidate) -> Ending | None:
     if candidate.priority_class is not PriorityClass.LWW or candidate.applied_change_id is None:
         return None
     if candidate.applied_change_id > candidate.change_id:
-        return _ending(candidate, Outcome.STALE, f"change {candidate.applied_change_id} was applied before")
+        why = f"change {candidate.applied_change_id} was applied before"
+        return Ending.of(candidate, Outcome.STALE, error=why)
     if candidate.applied_hash == payload_hash(candidate.payload):
-        return _ending(candidate, Outcome.NO_OP)
+        return Ending.of(candidate, Outcome.NO_OP)
     return None
 
 
 def _bound(candidate: Candidate) -> Reserved:
     if candidate.request_nonce is None or candidate.request_body is None:
         raise InvariantViolated(f"change {candidate.change_id} is bound to nothing")
-    return _reserved(candidate, candidate.request_nonce, candidate.request_body, candidate.request_sends)
+    return Reserved.of(
+        candidate, nonce=candidate.request_nonce, body=candidate.request_body, sends=candidate.request_sends
+    )
 
 
 def _body(candidate: Candidate) -> bytes:
@@ -106,30 +110,4 @@ def _body(candidate: Candidate) -> bytes:
         payload=candidate.payload,
         change_id=candidate.change_id,
         idempotency_key=candidate.idempotency_key,
-    )
-
-
-def _reserved(candidate: Candidate, nonce: int, body: bytes, sends: int) -> Reserved:
-    return Reserved(
-        nonce,
-        candidate.change_id,
-        candidate.idempotency_key,
-        body,
-        candidate.entity_type,
-        candidate.entity_id,
-        candidate.event_type,
-        candidate.priority_class,
-        sends,
-    )
-
-
-def _ending(candidate: Candidate, outcome: Outcome, error: str | None = None) -> Ending:
-    return Ending(
-        candidate.change_id,
-        candidate.entity_type,
-        candidate.entity_id,
-        candidate.event_type,
-        candidate.priority_class,
-        outcome,
-        error=error,
     )

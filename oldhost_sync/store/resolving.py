@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.policy.changes import Outcome, PriorityClass
 from oldhost_sync.store import decisions_sql as sql
 from oldhost_sync.store import ledger_sql
 from oldhost_sync.store.ledger_sql import LedgerRow
-from oldhost_sync.store.settling import Ending, hash_of_body, refresh_shadow, settle
+from oldhost_sync.store.settling import Ending, refresh_shadow, settle
 
 SENDS_ANY = 2**31 - 1
 
@@ -82,17 +81,7 @@ def _settle_doubts(connection: Connection, host: str, expected: int) -> int:
     for row in doubts:
         values = ("APPLIED", "counted as applied by an operator's decision", host, row.nonce)
         connection.exec_driver_sql(ledger_sql.COMPLETE_FOUND, values)
-        ending = Ending(
-            row.change_id,
-            row.entity_type,
-            row.entity_id,
-            row.event_type,
-            PriorityClass(row.priority_class),
-            Outcome.APPLIED,
-            nonce=row.nonce,
-            payload_hash=hash_of_body(row.body),
-        )
-        settle(connection, host, ending)
+        settle(connection, host, Ending.applied(row))
     return len(doubts)
 
 

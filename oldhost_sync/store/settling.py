@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy.engine import Connection
@@ -74,6 +74,26 @@ class Ending:
     nonce: int | None = None
     error: str | None = None
     payload_hash: bytes | None = None
+
+    @staticmethod
+    def of(change: Any, outcome: Outcome, *, nonce: int | None = None, error: str | None = None) -> Ending:
+        """`change`: whatever has a change's columns, an operation or a candidate for one."""
+        return Ending(
+            change_id=change.change_id,
+            entity_type=change.entity_type,
+            entity_id=change.entity_id,
+            event_type=change.event_type,
+            priority_class=PriorityClass(change.priority_class),
+            outcome=outcome,
+            nonce=nonce,
+            error=error,
+        )
+
+    @staticmethod
+    def applied(change: Any) -> Ending:
+        """`change` with the `nonce` and the `body` that OldHost has applied."""
+        ending = Ending.of(change, Outcome.APPLIED, nonce=change.nonce)
+        return replace(ending, payload_hash=hash_of_body(change.body))
 
 
 def settle(connection: Connection, host: str, ending: Ending) -> bool:
