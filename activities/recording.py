@@ -16,14 +16,16 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 from temporalio import activity
 
+from oldhost_sync.policy.changes import EntityKey
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 from oldhost_sync.store.accepting import check_name
 from oldhost_sync.store.decisions import Act, decide
 from oldhost_sync.store.errors import InvalidChange
-from oldhost_sync.store.outbox import held_entities, older_are_unrelayed, outstanding_page
+from oldhost_sync.store.outbox import older_are_unrelayed, outstanding_page
 from oldhost_sync.store.recording import RecordedChange, record_change
 from oldhost_sync.store.refusing import record_refused
 from oldhost_sync.store.rules import class_of
+from oldhost_sync.store.standing import Standing, standing
 from oldhost_sync.store.text import storable
 from oldhost_sync.store.transactions import error_code, is_the_values_fault, run_in_transaction
 from workflows import messages
@@ -49,9 +51,12 @@ class RecordingActivities:
     def load_outstanding(self, page: messages.OutstandingPage) -> messages.Outstanding:
         def read(connection: Connection) -> messages.Outstanding:
             found = outstanding_page(connection, page.host, page.after_id, page.limit, page.quiet_ms)
-            held = held_entities(connection, page.host) if page.after_id == 0 else []
-            refs = [to_wire(ref) for ref in found.refs]
-            return messages.Outstanding(refs, [list(one) for one in held], found.last_id, found.more)
+            outstanding = messages.Outstanding(
+                [to_wire(ref) for ref in found.refs], last_id=found.last_id, more=found.more
+            )
+            if page.after_id == 0 and not page.quiet_ms:
+                _add_standing(outstanding, standing(connection, page.host))
+            return outstanding
 
         return run_in_transaction(self.engine, read)
 
@@ -66,6 +71,7 @@ class RecordingActivities:
             decision.change_id,
             decision.mode,
             decision_id=f"{info.workflow_run_id}/{info.activity_id}",
+            entity=EntityKey(*decision.entity) if decision.entity else None,
         )
         outcome = run_in_transaction(self.engine, lambda connection: decide(connection, act))
         return messages.Decided(
@@ -74,6 +80,12 @@ class RecordingActivities:
             outcome.message,
             outcome.refused,
         )
+
+
+def _add_standing(outstanding: messages.Outstanding, found: Standing) -> None:
+    outstanding.held = [list(one) for one in found.held]
+    outstanding.paused = [found.pause.operator, found.pause.reason] if found.pause else None
+    outstanding.ban_left_ms = found.ban_left_ms
 
 
 def record(connection: Connection, host: str, item: messages.Submission) -> messages.Recorded:

@@ -252,12 +252,16 @@ class OutstandingPage:
 
 @dataclass
 class Outstanding:
-    """Result of `load_outstanding`: `held` are entities with a dead letter as [entity_type, entity_id, [change ids]] (first page)."""
+    """Result of `load_outstanding`. With the first page comes what else a new writer must know: `held`, entities with a dead
+    letter as [entity_type, entity_id, [change ids]]; `paused` by whom and why; `ban_left_ms` of the last ban, negative when it is over.
+    """
 
     refs: list[WireRef] = field(default_factory=list)
     held: list[list[Any]] = field(default_factory=list)
     last_id: int = 0
     more: bool = False
+    paused: list[str] | None = None
+    ban_left_ms: int | None = None
 
 
 @dataclass
@@ -300,7 +304,10 @@ class Alert:
 
 @dataclass
 class Decision:
-    """Input of `record_decision`: an operator's act that changes the books, made durable before the machine follows it."""
+    """Input of `record_decision`: an operator's act that changes the books, made durable before the machine follows it.
+
+    `entity`: [entity_type, entity_id] of a flush; None: all.
+    """
 
     host: str
     action: str
@@ -308,6 +315,7 @@ class Decision:
     reason: str
     change_id: int | None = None
     mode: str | None = None
+    entity: list[str] | None = None
 
 
 @dataclass

@@ -363,8 +363,9 @@ class SyncWriterWorkflow:
     async def _decide_in_books(self, action: str, request: OperatorRequest) -> messages.Decided:
         """Make an operator's act durable, with who and why; raises when the books say that it makes no sense."""
         self.stirred = True
+        entity = [request.entity_type, request.entity_id] if request.entity_type and request.entity_id else None
         decision = messages.Decision(
-            self.host, action, request.operator, request.reason, request.change_id, request.mode
+            self.host, action, request.operator, request.reason, request.change_id, request.mode, entity
         )
         decided = await calls.record_decision(decision)
         if decided.refused:
@@ -378,13 +379,20 @@ class SyncWriterWorkflow:
         after_id = 0
         while True:
             page = await calls.load_outstanding(messages.OutstandingPage(self.host, after_id), calls.UNTIL_IT_WORKS)
-            for entity_type, entity_id, dead in page.held:
-                self.machine.load_held(EntityKey(entity_type, entity_id), dead)
+            self._load_standing(page)
             self.machine.enqueue((from_wire(item) for item in page.refs), self._now_ms(), sweep=True)
             if not page.more:
                 break
             after_id = page.last_id
         self.machine.finish_loading(self._now_ms())
+
+    def _load_standing(self, page: messages.Outstanding) -> None:
+        for entity_type, entity_id, dead in page.held:
+            self.machine.load_held(EntityKey(entity_type, entity_id), dead)
+        if page.paused is not None:
+            self.machine.load_pause(*page.paused)
+        if page.ban_left_ms is not None:
+            self.machine.load_ban(page.ban_left_ms, self._now_ms())
 
     def _record_submissions(self) -> None:
         if batch := self.inbox.next_batch(draining=self.machine.draining):

@@ -70,6 +70,14 @@ class Breaker:
             self.reason = "banned by OldHost"
         return again
 
+    def load_ban(self, left_ms: int, now_ms: int) -> None:
+        """An earlier run's ban, which is over or not (`left_ms` < 0: so long ago): a second one soon after it is a second one."""
+        self.banned_at_ms = now_ms + left_ms - self.ban_ms
+        if left_ms > 0:
+            self._move(BreakerEvent.BAN)
+            self.until_ms = now_ms + left_ms
+            self.reason = "banned by OldHost"
+
     def tick(self, now_ms: int) -> None:
         if self.state is BreakerState.OPEN and now_ms >= self.until_ms:
             self._move(BreakerEvent.DUE)

@@ -142,6 +142,15 @@ class Machine:
         for change_id in dead:
             self.coalescer.hold(entity, change_id)
 
+    def load_pause(self, operator: str, reason: str) -> None:
+        """While rebuilding: an operator has paused this writer, whichever run of it that was."""
+        self.paused = Pause(operator, reason)
+
+    def load_ban(self, left_ms: int, now_ms: int) -> None:
+        """While rebuilding: the last ban and what is left of it; negative when it is over."""
+        if self.breaker.banned_at_ms is None:  # else it was carried over
+            self.breaker.load_ban(left_ms, now_ms)
+
     def finish_loading(self, now_ms: int) -> None:
         self.loaded = True
         self.sweeping.begin_soon(now_ms)

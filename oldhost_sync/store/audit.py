@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import insert, select, text
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 from oldhost_sync.store.tables import operator_audit
@@ -63,6 +63,21 @@ def _kept(value: Any) -> Any:
     return storable(value, DETAIL_LENGTH_MAX) if isinstance(value, str) else value
 
 
+def current_pause(connection: Connection, host: str) -> OperatorAct | None:
+    """The pause that holds now; None when the last act of this kind ended one, or there was none."""
+    statement = (
+        select(operator_audit)
+        .where(
+            operator_audit.c.host == host,
+            (operator_audit.c.action == "pause") | (operator_audit.c.action == "resume"),
+        )
+        .order_by(operator_audit.c.created_at.desc(), operator_audit.c.id.desc())
+        .limit(1)
+    )
+    row = connection.execute(statement).one_or_none()
+    return _as_act(row) if row is not None and row.action == "pause" else None
+
+
 def list_acts(
     connection: Connection, host: str, *, limit: int = 100, before_id: int | None = None
 ) -> list[OperatorAct]:
@@ -72,7 +87,10 @@ def list_acts(
     )
     if before_id is not None:
         statement = statement.where(operator_audit.c.id < before_id)
-    return [
-        OperatorAct(row.id, row.host, row.action, row.operator, row.reason, row.change_id, row.detail, row.created_at)
-        for row in connection.execute(statement)
-    ]
+    return [_as_act(row) for row in connection.execute(statement)]
+
+
+def _as_act(row: Row[*tuple[Any, ...]]) -> OperatorAct:
+    return OperatorAct(
+        row.id, row.host, row.action, row.operator, row.reason, row.change_id, row.detail, row.created_at
+    )

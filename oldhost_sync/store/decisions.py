@@ -25,7 +25,10 @@ NOTED_ONLY = frozenset({"pause", "resume", "flush"})
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """An operator's decision. `action`: halt, retry, discard, resolve, pause, resume or flush; `mode`: of resolve."""
+    """An operator's decision. `action`: halt, retry, discard, resolve, pause, resume or flush; `mode`: of resolve.
+
+    `entity`: of a flush, None for all.
+    """
 
     host: str
     action: str
@@ -34,6 +37,7 @@ class Act:
     change_id: int | None = None
     mode: str | None = None
     decision_id: str = ""
+    entity: EntityKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,8 @@ def decide(connection: Connection, act: Act) -> Outcome:
             operator=act.operator,
             reason=act.reason,
             change_id=act.change_id,
-            detail={"message": outcome.message, "mode": act.mode, "decision": act.decision_id},
+            detail={"message": outcome.message, "mode": act.mode, "decision": act.decision_id}
+            | ({"entity_type": act.entity.entity_type, "entity_id": act.entity.entity_id} if act.entity else {}),
         )
     return outcome
 

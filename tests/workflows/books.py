@@ -116,6 +116,7 @@ class Books:
     epoch: int = 0
     banned_until_ms: int = 0
     halted: str = ""
+    paused: list[str] | None = None
     sequence: int = 0
 
     # ------------------------------------------------------------------------------------------------------- changes
@@ -138,18 +139,22 @@ class Books:
     def dead_letters(self) -> list[int]:
         return [one for one, change in self.changes.items() if change.outcome is Outcome.DEAD]
 
-    def page(self, request: messages.OutstandingPage) -> messages.Outstanding:
+    def page(self, request: messages.OutstandingPage, now_ms: int) -> messages.Outstanding:
         refs = [
             change.ref for change in self.outstanding() if change.relayed and change.ref.change_id > request.after_id
         ]
         cut = refs[: request.limit]
-        entities = {self.changes[one].ref.entity: None for one in self.dead_letters()}
-        return messages.Outstanding(
+        page = messages.Outstanding(
             [messages.to_wire(ref) for ref in cut],
-            [[*entity, self.dead_of(entity)] for entity in entities] if not request.after_id else [],
-            cut[-1].change_id if cut else 0,
-            len(refs) > request.limit,
+            last_id=cut[-1].change_id if cut else 0,
+            more=len(refs) > request.limit,
         )
+        if not request.after_id and not request.quiet_ms:
+            entities = {self.changes[one].ref.entity: None for one in self.dead_letters()}
+            page.held = [[*entity, self.dead_of(entity)] for entity in entities]
+            page.paused = self.paused
+            page.ban_left_ms = self.banned_until_ms - now_ms if self.banned_until_ms else None
+        return page
 
     # ------------------------------------------------------------------------------------------------------ the session
 
@@ -313,6 +318,8 @@ class Books:
             return self._decide_on_dead(decision)
         if decision.action == "halt":
             self.halted = decision.reason
+        if decision.action in ("pause", "resume"):
+            self.paused = [decision.operator, decision.reason] if decision.action == "pause" else None
         if decision.action == "resolve":
             if not self.halted:
                 return messages.Decided(refused="the ledger is not halted")

@@ -143,6 +143,19 @@ async def test_a_workflow_that_is_lost_in_a_ban_asks_the_ledger_and_waits_on(sta
         assert writer.world.applied_ids == [banned]
 
 
+async def test_a_second_ban_within_the_hour_halts_even_if_the_workflow_was_lost_between_them(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        first = await ban(writer)
+        await writer.skip(BAN_S + 600)
+        await writer.until_quiet()
+        await writer.handle.terminate()
+        writer.handle = await stage.start(writer.world)
+        await writer.until_state("SENDING")
+        await ban(writer, "again")
+        await writer.until_state("HALTED")
+        assert writer.world.applied_ids == [first]
+
+
 async def test_a_second_ban_within_the_hour_halts_until_somebody_resolves(stage: Stage) -> None:
     async with stage.writer() as writer:
         first = await ban(writer)

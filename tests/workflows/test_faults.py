@@ -111,6 +111,19 @@ async def test_a_rebuilt_writer_knows_the_holds(stage: Stage) -> None:
         await writer.until(lambda: writer.world.applied_ids == [held])
 
 
+async def test_a_rebuilt_writer_knows_that_it_is_paused(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await writer.operate("pause")
+        change = await writer.take(TXN, "a")
+        await writer.handle.terminate()
+        writer.handle = await stage.start(writer.world)
+        status = await writer.until_status(lambda status: status["state"] == "PAUSED")
+        assert status["paused"] == {"operator": "ana", "reason": "test"}
+        assert writer.world.answers == []
+        await writer.operate("resume")
+        await writer.until(lambda: writer.world.applied_ids == [change])
+
+
 async def test_a_rebuild_waits_for_the_database(stage: Stage) -> None:
     async with stage.writer(books_closed=True) as writer:
         change = await writer.take(TXN, "a")

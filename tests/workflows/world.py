@@ -155,7 +155,7 @@ class World:
             raise ApplicationError("the database is away")
         page.limit = min(page.limit, self.page_size)
         self.pages.append(page)
-        return self.books.page(page)
+        return self.books.page(page, await self.now_ms())
 
     @activity.defn
     async def record_submissions(self, request: messages.Submissions) -> list[messages.Recorded]:

@@ -185,7 +185,7 @@ class Play:
         if fails:
             self.machine.sweep_failed(self.now_ms)
         else:
-            page = self.books.page(messages.OutstandingPage("oldhost", sweep.after_id, limit))
+            page = self.books.page(messages.OutstandingPage("oldhost", sweep.after_id, limit, 1), self.now_ms)
             for ref in page.refs:
                 self.lost.pop(ref[0], None)
             self.machine.swept([from_wire(ref) for ref in page.refs], page.last_id, page.more, self.now_ms)
@@ -205,6 +205,15 @@ class Play:
             self.machine.is_decided(EntityKey(*decided.entity), change_id)
         self.step()
         return ""
+
+    def pause_or_resume(self) -> None:
+        action = "resume" if self.machine.paused else "pause"
+        if action == "resume":
+            self.machine.resume()
+        else:
+            self.machine.pause("ana", "a look")
+        self.books.decide(messages.Decision("oldhost", action, "ana", "a look"))
+        self.step()
 
     def resolve(self, mode: str = "resend") -> None:
         self.machine.can_resolve()
@@ -231,9 +240,13 @@ class Play:
         self.machine = Machine(self.policy, self.now_ms)
         after_id = 0
         while True:
-            page = self.books.page(messages.OutstandingPage("oldhost", after_id, 3))
+            page = self.books.page(messages.OutstandingPage("oldhost", after_id, 3), self.now_ms)
             for entity_type, entity_id, dead in page.held:
                 self.machine.load_held(EntityKey(entity_type, entity_id), dead)
+            if page.paused is not None:
+                self.machine.load_pause(*page.paused)
+            if page.ban_left_ms is not None:
+                self.machine.load_ban(page.ban_left_ms, self.now_ms)
             self.machine.enqueue((from_wire(ref) for ref in page.refs), self.now_ms, sweep=True)
             if not page.more:
                 break

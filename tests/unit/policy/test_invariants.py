@@ -108,12 +108,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule()
     def pause_or_resume(self) -> None:
-        machine = self.play.machine
-        if machine.paused:
-            machine.resume()
-        else:
-            machine.pause("ana", "a look")
-        self.play.step()
+        self.play.pause_or_resume()
 
     @rule()
     def flush(self) -> None:

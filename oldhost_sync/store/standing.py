@@ -1,0 +1,36 @@
+"""What stands until somebody or something ends it: a pause, a ban, entities held behind a dead letter.
+
+A writer that begins with nothing (a first start, or a loss) must know it, or it would send while it is paused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import select, text
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.store.audit import OperatorAct, current_pause
+from oldhost_sync.store.outbox import held_entities
+from oldhost_sync.store.tables import nonce_ledger
+
+_BAN_LEFT_MS = text("TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), banned_until) DIV 1000")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`held`: (entity_type, entity_id, ids of its dead letters). `ban_left_ms`: of the last ban, negative when it is over."""
+
+    held: list[tuple[str, str, list[int]]]
+    pause: OperatorAct | None
+    ban_left_ms: int | None
+
+
+def standing(connection: Connection, host: str) -> Standing:
+    """All of it, as the database has it now."""
+    left = connection.execute(
+        select(_BAN_LEFT_MS).select_from(nonce_ledger).where(nonce_ledger.c.host == host)
+    ).scalar()
+    return Standing(
+        held_entities(connection, host), current_pause(connection, host), None if left is None else int(left)
+    )

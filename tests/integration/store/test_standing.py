@@ -1,0 +1,59 @@
+"""What a writer that begins with nothing is told by the database."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.engine import Engine
+
+from oldhost_sync.policy.changes import EntityKey
+from oldhost_sync.store.audit import list_acts
+from oldhost_sync.store.decisions import Act, decide
+from oldhost_sync.store.standing import Standing, standing
+from tests.integration.store.writing import HOST
+
+pytestmark = pytest.mark.mariadb
+
+
+def act(engine: Engine, action: str, *, operator: str = "ana", entity: EntityKey | None = None) -> None:
+    with engine.begin() as connection:
+        decide(connection, Act(HOST, action, operator, "a look", entity=entity))
+
+
+def found(engine: Engine) -> Standing:
+    with engine.begin() as connection:
+        return standing(connection, HOST)
+
+
+def test_nothing_stands_at_first(engine: Engine) -> None:
+    assert found(engine) == Standing([], None, None)
+
+
+def test_a_pause_stands_until_it_is_resumed(engine: Engine) -> None:
+    act(engine, "pause", operator="ana")
+    act(engine, "flush", operator="ben")
+    pause = found(engine).pause
+    assert pause is not None
+    assert (pause.operator, pause.reason) == ("ana", "a look")
+    act(engine, "resume", operator="ben")
+    assert found(engine).pause is None
+
+
+@pytest.mark.parametrize(("seconds", "low", "high"), [(600, 590_000, 600_000), (-600, -610_000, -600_000)])
+def test_a_bans_rest_is_told_and_how_long_ago_it_ended(engine: Engine, seconds: int, low: int, high: int) -> None:
+    act(engine, "pause")  # there is a row of the ledger from now on
+    with engine.begin() as connection:
+        connection.execute(
+            text("UPDATE nonce_ledger SET banned_until = UTC_TIMESTAMP(6) + INTERVAL :seconds SECOND"),
+            {"seconds": seconds},
+        )
+    left_ms = found(engine).ban_left_ms
+    assert left_ms is not None
+    assert low <= left_ms <= high
+
+
+def test_it_is_kept_which_entity_was_flushed(engine: Engine) -> None:
+    act(engine, "flush", entity=EntityKey("unit", "A-101"))
+    with engine.begin() as connection:
+        (flushed,) = list_acts(connection, HOST)
+    assert (flushed.detail["entity_type"], flushed.detail["entity_id"]) == ("unit", "A-101")
