@@ -8,17 +8,19 @@ from typing import Any
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.oldhost.ledger import Ledger
+from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.decisions import Act, decide
 from oldhost_sync.store.ledger import MariaLedger
 from oldhost_sync.store.outbox import mark_relayed
 from oldhost_sync.store.recording import record_change
+from oldhost_sync.store.rules import set_rule
 from oldhost_sync.store.transactions import run_in_transaction
 
 HOST = "oldhost"
 
 
 class MariaWorld:
-    """Fits `ledger_suite.LedgerWorld`."""
+    """Fits `ledger_world.LedgerWorld`."""
 
     def __init__(self, engine: Engine, settle_seconds: float) -> None:
         self.engine = engine
@@ -45,6 +47,10 @@ class MariaWorld:
             assert recorded.change_id is not None
             mark_relayed(connection, [recorded.change_id])
             return recorded.change_id
+
+    def classify(self, event_type: str, priority_class: PriorityClass) -> None:
+        with self.engine.begin() as connection:
+            set_rule(connection, HOST, event_type, priority_class)
 
     def age(self, seconds: float) -> None:
         self.execute("UPDATE nonce_requests SET sent_at = sent_at - INTERVAL %s SECOND", seconds)

@@ -1,0 +1,127 @@
+"""When OldHost and the ledger disagree, and what an operator decides."""
+
+from __future__ import annotations
+
+import pytest
+
+from oldhost_sync.oldhost.errors import Fenced, LedgerHalted
+from oldhost_sync.oldhost.ledger import Answered, Reserved
+from oldhost_sync.oldhost.wire import Rejected
+from oldhost_sync.policy.changes import WAITING, Fate
+from tests.conformance.ledger_world import LedgerSuite, LedgerWorld, applied
+
+
+class Halts(LedgerSuite):
+    def test_trap_04_expected_beyond_the_ledger_halts(self, world: LedgerWorld, epoch: int) -> None:
+        self.send(world, epoch, world.record())
+        taken = world.ledger.take_over("next")
+        found = world.ledger.reconcile(taken.epoch, 503)
+        assert found.halted is not None
+        assert "somebody else wrote" in found.halted
+        assert world.ledger.take_over("later").halted == found.halted
+
+    def test_trap_04_expected_behind_the_ledger_halts(self, world: LedgerWorld, epoch: int) -> None:
+        self.send(world, epoch, world.record())
+        taken = world.ledger.take_over("next")
+        found = world.ledger.reconcile(taken.epoch, 501)
+        assert found.halted is not None
+        assert "went back" in found.halted
+
+    def test_nothing_is_reserved_or_sent_while_halted(self, world: LedgerWorld, epoch: int) -> None:
+        first, second = self.reserve(world, epoch, world.record("u1"), world.record("u2"))
+        world.ledger.advance(epoch, None, first)
+        world.ledger.halt(epoch, "invariant violated: test")
+        with pytest.raises(LedgerHalted):
+            world.ledger.reserve(epoch, [world.record("u3")])
+        with pytest.raises(LedgerHalted):
+            world.ledger.advance(epoch, None, second)
+        assert world.ledger.advance(epoch, applied(first), None) == Fate(first.change_id, "APPLIED", 501)
+
+    def test_resend_binds_the_lost_operations_again_byte_identical(self, world: LedgerWorld, epoch: int) -> None:
+        sent = self.send(world, epoch, *(world.record(f"u{number}") for number in range(4)))
+        self.halt_by(world, 503)
+        assert world.decide("resolve", mode="resend") == ""
+        assert world.counts() == (502, 505)
+        assert world.outcome(sent[2].change_id) == (None, None)
+        assert world.sync_status("u2") == "PENDING_SYNC"
+        taken = world.ledger.take_over("after")
+        found = world.ledger.reconcile(taken.epoch, 503)
+        assert [ref.change_id for ref in found.bound] == [sent[2].change_id, sent[3].change_id]
+        again = self.send(world, taken.epoch, sent[2].change_id, sent[3].change_id)
+        assert [(one.nonce, one.body) for one in again] == [(one.nonce, one.body) for one in sent[2:]]
+        assert world.sync_status("u2") == "SYNCED"
+
+    def test_resend_with_a_broken_row_of_nonces_lets_the_changes_wait_again(
+        self, world: LedgerWorld, epoch: int
+    ) -> None:
+        dead, fine = world.record("u1"), world.record("u2")
+        first, second = self.reserve(world, epoch, dead, fine)
+        world.ledger.advance(epoch, None, first)
+        world.ledger.advance(epoch, Answered(first, Rejected("no", consumed=True)), second)
+        world.ledger.advance(epoch, applied(second), None)
+        assert world.decide("retry", change_id=dead) == ""
+        self.halt_by(world, 501)
+        assert world.decide("resolve", mode="resend") == ""
+        assert world.counts() == (500, 501)
+        taken = world.ledger.take_over("after")
+        assert world.ledger.reconcile(taken.epoch, 501).halted is None
+        assert [one.nonce for one in self.send(world, taken.epoch, dead, fine)] == [501, 502]
+
+    def test_adopt_backwards_counts_from_oldhost_and_sends_nothing_again(self, world: LedgerWorld, epoch: int) -> None:
+        sent = self.send(world, epoch, *(world.record(f"u{number}") for number in range(3)))
+        self.halt_by(world, 502)
+        assert world.decide("resolve", mode="adopt") == ""
+        assert world.counts() == (501, 502)
+        assert world.archived() == [502, 503]
+        assert world.outcome(sent[2].change_id) == ("APPLIED", 503)
+        taken = world.ledger.take_over("after")
+        assert world.ledger.reconcile(taken.epoch, 502).bound == []
+
+    def test_adopt_forwards_counts_what_is_in_doubt_as_applied(self, world: LedgerWorld, epoch: int) -> None:
+        (operation,) = self.reserve(world, epoch, world.record())
+        world.ledger.advance(epoch, None, operation)
+        self.halt_by(world, 504)
+        assert world.decide("resolve", mode="adopt") == ""
+        assert world.outcome(operation.change_id) == ("APPLIED", 501)
+        assert world.counts() == (503, 504)
+
+    def test_resend_forwards_lets_what_is_in_doubt_wait_again(self, world: LedgerWorld, epoch: int) -> None:
+        (operation,) = self.reserve(world, epoch, world.record())
+        world.ledger.advance(epoch, None, operation)
+        taken = self.halt_by(world, 504)
+        assert world.decide("resolve", mode="resend") == ""
+        assert world.ledger.fates([operation.change_id]) == [Fate(operation.change_id, WAITING)]
+        with pytest.raises(Fenced):
+            world.ledger.reserve(taken, [operation.change_id])
+        after = world.ledger.take_over("after")
+        assert world.ledger.reconcile(after.epoch, 504).halted is None
+        (again,) = self.reserve(world, after.epoch, operation.change_id)
+        assert again.nonce == 504
+
+    def test_a_replay_on_the_first_send_halts_and_is_never_counted_as_applied(
+        self, world: LedgerWorld, epoch: int
+    ) -> None:
+        (operation,) = self.reserve(world, epoch, world.record())
+        world.ledger.advance(epoch, None, operation)
+        world.ledger.ban(epoch, 900, refused=operation, halt="somebody else wrote", expected=502)
+        taken = world.ledger.take_over("next")
+        assert (taken.halted, taken.banned_ms > 890_000) == ("somebody else wrote", True)
+        assert world.decide("resolve", mode="adopt") == ""
+        assert world.ledger.fates([operation.change_id]) == [Fate(operation.change_id, WAITING)]
+        assert world.counts() == (501, 502)
+
+    def test_resolve_is_refused_when_nothing_is_halted(self, world: LedgerWorld, epoch: int) -> None:
+        assert "not halted" in world.decide("resolve", mode="adopt")
+
+    def test_after_a_resolve_by_resending_no_state_in_doubt_makes_a_no_op(self, world: LedgerWorld, epoch: int) -> None:
+        clean, dirty = {"status": "Clean"}, {"status": "Dirty"}
+        self.send(world, epoch, world.record("u1", "unit_status_changed", clean))
+        (doubtful,) = self.reserve(world, epoch, world.record("u1", "unit_status_changed", dirty))
+        world.ledger.advance(epoch, None, doubtful)
+        taken = world.ledger.take_over("next")
+        assert world.ledger.reconcile(taken.epoch, doubtful.nonce + 2).halted
+        assert world.decide("resolve", mode="resend") == ""
+        taken = world.ledger.take_over("next")
+        newest = world.record("u1", "unit_status_changed", clean)
+        (entry,) = world.ledger.reserve(taken.epoch, [newest])
+        assert isinstance(entry, Reserved)
