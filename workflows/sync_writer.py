@@ -23,6 +23,7 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy import actions, snapshot
     from oldhost_sync.policy.breaker import BreakerState
     from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
+    from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
     from oldhost_sync.policy.machine import Refused, Watch
     from workflows import calls, intake, messages, report
     from workflows.inbox import Inbox
@@ -495,3 +496,12 @@ def _never_started(error: ActivityError) -> bool:
 def _check_named(request: OperatorRequest) -> None:
     if not request.operator.strip() or not request.reason.strip():
         raise ValueError("say who you are (operator) and why (reason): both are recorded")
+    for name, text in (
+        ("operator", request.operator),
+        ("reason", request.reason),
+        ("entity_id", request.entity_id or ""),
+    ):
+        if len(text) > TEXT_LENGTH_MAX:
+            raise ValueError(f"{name} is longer than {TEXT_LENGTH_MAX} characters")
+        if why := messages.why_unprintable(text, lines=name == "reason"):
+            raise ValueError(f"{name} can't be recorded: {why}")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from temporalio.api.common.v1 import Payload
 from temporalio.client import WorkflowUpdateFailedError
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from oldhost_sync.policy.changes import Outcome
@@ -141,6 +143,27 @@ async def test_requests_that_make_no_sense_are_refused_and_say_why(stage: Stage)
         assert "give both" in await refusal(writer, "flush", request(entity_type="unit"))
         await writer.operate("pause")
         assert await refusal(writer, "pause", request()) == "already paused by ana: test"
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "why"),
+    [
+        ("operator", r'"a\ud800"', "half a character"),
+        ("operator", r'"a\u0000b"', "a control character"),
+        ("reason", r'"\udfff"', "half a character"),
+        ("reason", '"' + 2000 * "x" + '"', "longer than"),
+    ],
+)
+async def test_what_could_not_be_recorded_is_refused_before_it_is_tried(
+    stage: Stage, field: str, text: str, why: str
+) -> None:
+    """Else recording would be repeated for ever, and no new run could begin."""
+    fields = {"operator": '"ana"', "reason": '"a look"', field: text}
+    data = "{" + ", ".join(f'"{name}": {value}' for name, value in fields.items()) + "}"
+    argument = RawValue(Payload(metadata={"encoding": b"json/plain"}, data=data.encode()))
+    async with stage.writer() as writer:
+        assert why in await refusal(writer, "pause", argument)
+        assert writer.world.decisions == []
 
 
 async def test_arguments_of_another_shape_are_refused_and_harm_nothing(stage: Stage) -> None:
