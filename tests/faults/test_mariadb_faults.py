@@ -200,13 +200,14 @@ def test_who_freezes_inside_a_transaction_loses_it_and_its_locks(
     brief = create_engine(proxy.url(database.app), idle_transaction_seconds=1)
     act = transactions.make(name, brief, engine)
     trap = proxy.set_trap(Action.HOLD_STATEMENT, "^COMMIT", within=act.mark)
-    with under_way(act) as frozen:
+    with conflicts(brief) as seen, under_way(act) as frozen:
         trap.wait()
         act.again()
         trap.released.set()
         with pytest.raises(LOST):
             frozen.result(20)
     brief.dispose()
+    assert seen == [], "its successor waited for the locks no longer than once"
     assert act.done() == 1
 
 
