@@ -1,0 +1,79 @@
+"""What nobody should send, and a webhook that nobody serves: the writer goes on, and people see what came."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowUpdateFailedError
+
+from oldhost_sync.temporal import start_writer, writer_handle, writer_policy
+from tests.faults.product import Product
+from tests.integration.activities.webhook import Webhook, serving
+from tests.integration.system.changes import record
+from workflows.messages import OperatorRequest
+
+pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]
+
+HALF = "x\ud800"
+GOOD = {"entity_type": "unit", "entity_id": "U1", "event_type": "checked_in", "payload": {}}
+
+
+@pytest.fixture
+def webhook() -> Iterator[Webhook]:
+    with serving() as webhook:
+        yield webhook
+
+
+async def send_half_characters(client: Client, host: str) -> None:
+    """By every way in that there is."""
+    writer = writer_handle(client, host)
+    for change in ({HALF: 1}, *({**GOOD, field: HALF} for field in GOOD), {**GOOD, "payload": {HALF: HALF}}):
+        await writer.signal("submit_change", change)
+        with contextlib.suppress(WorkflowUpdateFailedError):
+            await writer.execute_update("apply_now", change)
+    for place in (2, 3, 4):
+        ref: list[Any] = [10**6, "EMERGENCY", "unit", "U1", "guest_locked_out", 1]
+        ref[place] = HALF
+        await writer.signal("enqueue", {"refs": [ref]})
+    for update in ("pause", "resume", "flush"):
+        with contextlib.suppress(WorkflowUpdateFailedError):
+            await writer.execute_update(update, OperatorRequest(HALF, HALF))
+    with contextlib.suppress(WorkflowUpdateFailedError):
+        await writer.execute_update("resume", OperatorRequest("ana", "if it was paused"))
+
+
+def test_half_a_character_by_any_way_in_stops_nothing_and_is_told(product: Product, webhook: Webhook) -> None:
+    product.start("relay")
+    product.start_worker(alert_webhook_url=webhook.url)
+    product.start_writer()
+    product.ask(lambda client: asyncio.wait_for(send_half_characters(client, product.host), 60))
+    (change_id,) = record(product, 1)
+    product.wait_for("the good change", lambda: product.fates()[change_id] == "APPLIED")
+    refused = [row["error"] for row in product.sql("SELECT error FROM outbox_events WHERE outcome = 'REFUSED'")]
+    assert len(refused) == len(GOOD) + 2
+    assert any(r"unknown fields: x\ud800" in reason for reason in refused)
+    product.wait_for("the webhook", lambda: webhook.came.qsize() >= len(refused))
+    product.check_clean()
+
+
+def test_webhook_that_never_answers_holds_up_neither_sending_nor_a_new_run(product: Product, webhook: Webhook) -> None:
+    hanging = threading.Event()
+    webhook.answer = lambda _: 200 if hanging.wait(30) else 500
+    product.start("relay")
+    product.start_worker(alert_webhook_url=webhook.url)
+    product.start_writer()
+    try:
+        product.ask(lambda client: writer_handle(client, product.host).signal("submit_change", {"no": "change"}))
+        product.wait_for("the webhook", webhook.came.qsize)
+        slower = writer_policy(product.settings.model_copy(update={"sweep_seconds": 6.0}))
+        product.ask(lambda client: start_writer(client, product.host, slower))
+        (change_id,) = record(product, 1)
+        product.wait_for("the good change", lambda: product.fates()[change_id] == "APPLIED", seconds=10)
+        assert product.sql("SELECT id FROM alerts WHERE delivered_at IS NOT NULL") == []
+    finally:
+        hanging.set()
