@@ -119,6 +119,7 @@ def test_a_server_that_forgets_commits_gets_no_change(
 def test_a_row_that_stays_locked_is_a_503_that_says_to_repeat(shop: httpx.Client, engine: Engine) -> None:
     assert shop.post(STATUS, json=CLEAN).status_code == 202
     with engine.connect() as connection:
+        connection.execute(text("SET SESSION idle_transaction_timeout = 0"))  # as an application's own transaction
         connection.execute(text("SELECT * FROM units FOR UPDATE"))
         answer = shop.post(STATUS, json={"status": "Dirty"})
         assert answer.status_code == 503
