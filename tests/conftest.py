@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
     from temporalio.testing import WorkflowEnvironment
 
-    from oldhost_sync.stack.mariadb import DatabaseUrls, EmbeddedMariaDB
+    from oldhost_sync.stack.mariadb import DatabaseUrls
     from oldhost_sync.stack.temporal import EmbeddedTemporal
+    from tests.conformance.private_mariadb import PrivateMariaDB
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -68,16 +69,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMariaDB]:
+def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateMariaDB]:
     """One MariaDB for the session. A test that stops or kills it starts it again; its port stays the same."""
-    from oldhost_sync.stack.mariadb import EmbeddedMariaDB
+    from tests.conformance.private_mariadb import PrivateMariaDB
 
-    with EmbeddedMariaDB(tmp_path_factory.mktemp("mariadb")) as server:
+    with PrivateMariaDB(tmp_path_factory.mktemp("mariadb")) as server:
         yield server
 
 
 @pytest.fixture
-def database(mariadb_server: EmbeddedMariaDB) -> Iterator[DatabaseUrls]:
+def database(mariadb_server: PrivateMariaDB) -> Iterator[DatabaseUrls]:
     """A new database, migrated: `.app` for the roles, `.migration` for who changes tables."""
     from oldhost_sync.store.migrating import migrate
 

@@ -6,20 +6,14 @@ import pytest
 
 from tests.conformance.ledger_suite import SETTLE_SECONDS, LedgerConformance
 from tests.conformance.maria_world import MariaWorld
-from tests.conformance.private_mariadb import PrivateMariaDB, private_mariadb
+from tests.conformance.private_mariadb import PrivateMariaDB
 
 pytestmark = pytest.mark.mariadb
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PrivateMariaDB]:
-    with private_mariadb() as started:
-        yield started
-
-
 class TestMariaLedger(LedgerConformance):
     @pytest.fixture
-    def world(self, server: PrivateMariaDB) -> Iterator[MariaWorld]:
-        engine, _ = server.fresh_database()
+    def world(self, mariadb_server: PrivateMariaDB) -> Iterator[MariaWorld]:
+        engine, _ = mariadb_server.fresh_database()
         yield MariaWorld(engine, SETTLE_SECONDS)
         engine.dispose()

@@ -112,11 +112,11 @@ def test_the_watch_lets_a_taken_over_worker_go(world: MariaWorld, oldhost: Simul
 class Account:
     """An account of its own for one worker, which an administrator can lock out."""
 
-    def __init__(self, server: PrivateMariaDB, database: str) -> None:
-        self._connection = server.connect()
+    def __init__(self, mariadb_server: PrivateMariaDB, database: str) -> None:
+        self._connection = mariadb_server.connect()
         self._execute("CREATE OR REPLACE USER app@localhost IDENTIFIED BY 'right'")
         self._execute(f"GRANT ALL ON {database}.* TO app@localhost")
-        self.engine = create_engine(server.url(database).replace("root@", "app:right@"))
+        self.engine = create_engine(mariadb_server.root_url(database).replace("root@", "app:right@"))
 
     def close(self) -> None:
         self.engine.dispose()
@@ -135,8 +135,8 @@ class Account:
 
 
 @pytest.fixture
-def account(world: MariaWorld, server: PrivateMariaDB) -> Iterator[Account]:
-    account = Account(server, str(world.engine.url.database))
+def account(world: MariaWorld, mariadb_server: PrivateMariaDB) -> Iterator[Account]:
+    account = Account(mariadb_server, str(world.engine.url.database))
     yield account
     account.close()
 

@@ -15,20 +15,14 @@ from oldhost_sync.oldhost.wire import Applied, Rejected
 from oldhost_sync.store.ledger import MariaLedger
 from oldhost_sync.store.recording import record_change
 from tests.conformance.maria_world import HOST, MariaWorld
-from tests.conformance.private_mariadb import PrivateMariaDB, private_mariadb
+from tests.conformance.private_mariadb import PrivateMariaDB
 
 pytestmark = pytest.mark.mariadb
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PrivateMariaDB]:
-    with private_mariadb() as started:
-        yield started
-
-
 @pytest.fixture
-def world(server: PrivateMariaDB) -> Iterator[MariaWorld]:
-    engine, _ = server.fresh_database()
+def world(mariadb_server: PrivateMariaDB) -> Iterator[MariaWorld]:
+    engine, _ = mariadb_server.fresh_database()
     yield MariaWorld(engine, 10.0)
     engine.dispose()
 
@@ -161,24 +155,24 @@ def test_hosts_beside_one_another_do_not_touch(world: MariaWorld) -> None:
     other.advance(annex, None, there)
 
 
-def test_a_killed_connection_leaves_nothing_half_done(world: MariaWorld, server: PrivateMariaDB) -> None:
+def test_a_killed_connection_leaves_nothing_half_done(world: MariaWorld, mariadb_server: PrivateMariaDB) -> None:
     epoch = first_epoch(world)
     ids = [world.record(f"u{number}") for number in range(3)]
-    kill_connections(server)
+    kill_connections(mariadb_server)
     with pytest.raises(LedgerUnavailable):
-        reserve_with_the_connection_killed_inside(world, server, epoch, ids)
+        reserve_with_the_connection_killed_inside(world, mariadb_server, epoch, ids)
     assert world.read("SELECT COUNT(*) FROM nonce_requests") == [(0,)]
     assert world.counts() == (0, 1)
     assert [one.nonce for one in reserve(world, epoch, *ids)] == [1, 2, 3]
 
 
 def reserve_with_the_connection_killed_inside(
-    world: MariaWorld, server: PrivateMariaDB, epoch: int, ids: list[int]
+    world: MariaWorld, mariadb_server: PrivateMariaDB, epoch: int, ids: list[int]
 ) -> None:
     with world.engine.connect() as holder:
         holder.exec_driver_sql("SELECT * FROM nonce_ledger FOR UPDATE")
         (mine,) = holder.exec_driver_sql("SELECT CONNECTION_ID()").one()
-        killer = threading.Thread(target=lambda: kill_waiting(world, server, mine))
+        killer = threading.Thread(target=lambda: kill_waiting(world, mariadb_server, mine))
         killer.start()
         try:
             world.ledger.reserve(epoch, ids)
@@ -186,13 +180,13 @@ def reserve_with_the_connection_killed_inside(
             killer.join()
 
 
-def kill_waiting(world: MariaWorld, server: PrivateMariaDB, spared: int) -> None:
+def kill_waiting(world: MariaWorld, mariadb_server: PrivateMariaDB, spared: int) -> None:
     wait_until_somebody_waits_for_a_lock(world)
-    kill_connections(server, spared=spared, waiting_only=True)
+    kill_connections(mariadb_server, spared=spared, waiting_only=True)
 
 
-def kill_connections(server: PrivateMariaDB, *, spared: int = 0, waiting_only: bool = False) -> None:
-    with server.connect() as connection, connection.cursor() as cursor:
+def kill_connections(mariadb_server: PrivateMariaDB, *, spared: int = 0, waiting_only: bool = False) -> None:
+    with mariadb_server.connect() as connection, connection.cursor() as cursor:
         which = "AND info LIKE '%%nonce_ledger%%'" if waiting_only else ""
         cursor.execute(
             "SELECT id FROM information_schema.processlist WHERE id NOT IN (CONNECTION_ID(), %s) "
@@ -203,15 +197,17 @@ def kill_connections(server: PrivateMariaDB, *, spared: int = 0, waiting_only: b
             cursor.execute("KILL %s", (one,))
 
 
-def test_the_server_killed_and_restarted_keeps_what_was_committed(server: PrivateMariaDB, world: MariaWorld) -> None:
+def test_the_server_killed_and_restarted_keeps_what_was_committed(
+    mariadb_server: PrivateMariaDB, world: MariaWorld
+) -> None:
     epoch = first_epoch(world)
     first, second = reserve(world, epoch, world.record("u1"), world.record("u2"))
     world.ledger.advance(epoch, None, first)
     world.ledger.advance(epoch, applied(first), second)
-    server.kill()
+    mariadb_server.kill()
     with pytest.raises(LedgerUnavailable):
         world.ledger.advance(epoch, applied(second), None)
-    server.start()
+    mariadb_server.start()
     taken = world.ledger.take_over("after")
     assert [one.nonce for one in taken.in_doubt] == [2]
     found = world.ledger.reconcile(taken.epoch, 3)
@@ -219,7 +215,7 @@ def test_the_server_killed_and_restarted_keeps_what_was_committed(server: Privat
     assert world.counts() == (2, 3)
 
 
-def test_statements_use_indexes_however_long_the_history(world: MariaWorld, server: PrivateMariaDB) -> None:
+def test_statements_use_indexes_however_long_the_history(world: MariaWorld, mariadb_server: PrivateMariaDB) -> None:
     """The cost of a reservation and of an answer does not grow with the rows that are done."""
     epoch = first_epoch(world)
     engine: Engine = world.engine

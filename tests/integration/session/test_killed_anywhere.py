@@ -61,10 +61,10 @@ def check(stage: Stage, ids: list[int]) -> None:
 
 
 @pytest.fixture(scope="module")
-def calls(server: PrivateMariaDB) -> list[str]:
+def calls(mariadb_server: PrivateMariaDB) -> list[str]:
     """The IO calls of the scenario, in order."""
     process = Process()
-    with fresh_stage(server) as stage:
+    with fresh_stage(mariadb_server) as stage:
         ids = prepare(stage)
         scenario(stage, ids, process)
         check(stage, ids)
@@ -72,8 +72,8 @@ def calls(server: PrivateMariaDB) -> list[str]:
 
 
 @contextlib.contextmanager
-def fresh_stage(server: PrivateMariaDB) -> Iterator[Stage]:
-    engine, _ = server.fresh_database()
+def fresh_stage(mariadb_server: PrivateMariaDB) -> Iterator[Stage]:
+    engine, _ = mariadb_server.fresh_database()
     with simulator() as oldhost:
         stage = Stage(MariaWorld(engine, LIMITS.settle_seconds), oldhost)
         yield stage
@@ -93,14 +93,14 @@ def killed_at(number: int, when: str) -> Process:
 
 
 def test_killed_at_any_call_nothing_is_lost_and_nothing_sent_twice(
-    server: PrivateMariaDB, calls: list[str], subtests: pytest.Subtests
+    mariadb_server: PrivateMariaDB, calls: list[str], subtests: pytest.Subtests
 ) -> None:
     assert {"take_over", "connect", "ask", "adopt_first", "reserve", "is_alive", "advance", "write", "read"} <= set(
         calls
     )
     for number, name in enumerate(calls, start=1):
         for when in WHEN:
-            with subtests.test(f"{when} call {number}, {name}"), fresh_stage(server) as stage:
+            with subtests.test(f"{when} call {number}, {name}"), fresh_stage(mariadb_server) as stage:
                 ids = prepare(stage)
                 process = killed_at(number, when)
                 with contextlib.suppress(ProcessDied):
@@ -128,13 +128,13 @@ def database_lost_at(number: int, when: str, *, for_good: bool) -> Process:
 
 @pytest.mark.parametrize("for_good", [False, True])
 def test_with_the_database_lost_at_any_call_nothing_is_lost_and_nothing_sent_twice(
-    server: PrivateMariaDB, calls: list[str], subtests: pytest.Subtests, *, for_good: bool
+    mariadb_server: PrivateMariaDB, calls: list[str], subtests: pytest.Subtests, *, for_good: bool
 ) -> None:
     for number, name in enumerate(calls, start=1):
         if name not in LEDGER_CALLS:
             continue
         for when in WHEN:
-            with subtests.test(f"{when} call {number}, {name}"), fresh_stage(server) as stage:
+            with subtests.test(f"{when} call {number}, {name}"), fresh_stage(mariadb_server) as stage:
                 ids = prepare(stage)
                 process = database_lost_at(number, when, for_good=for_good)
                 opened = stage.open(process)

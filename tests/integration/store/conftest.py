@@ -7,17 +7,11 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy.engine import Engine
 
-from tests.conformance.private_mariadb import PrivateMariaDB, private_mariadb
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[PrivateMariaDB]:
-    with private_mariadb() as started:
-        yield started
+from tests.conformance.private_mariadb import PrivateMariaDB
 
 
 @pytest.fixture
-def engine(server: PrivateMariaDB) -> Iterator[Engine]:
-    engine, _ = server.fresh_database()
+def engine(mariadb_server: PrivateMariaDB) -> Iterator[Engine]:
+    engine, _ = mariadb_server.fresh_database()
     yield engine
     engine.dispose()

@@ -50,8 +50,8 @@ _HISTORY = (
 
 
 @pytest.fixture(scope="module")
-def long_kept(server: PrivateMariaDB) -> Iterator[Engine]:
-    engine, _ = server.fresh_database()
+def long_kept(mariadb_server: PrivateMariaDB) -> Iterator[Engine]:
+    engine, _ = mariadb_server.fresh_database()
     for statement in _HISTORY:
         change_sql(engine, statement.format(sequence=f"seq_1_to_{KEPT}"))
     change_sql(engine, f"ANALYZE TABLE {', '.join(statement.split()[2] for statement in _HISTORY)}")

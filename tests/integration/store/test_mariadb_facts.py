@@ -145,9 +145,9 @@ def test_too_long_a_text_is_an_error_and_never_cut_silently(engine: Engine) -> N
 
 
 def test_a_statement_that_takes_too_long_ends_as_an_unavailable_database(
-    server: PrivateMariaDB, engine: Engine
+    mariadb_server: PrivateMariaDB, engine: Engine
 ) -> None:
-    quick = create_engine(server.url(str(engine.url.database)), statement_seconds=0.2)
+    quick = create_engine(mariadb_server.root_url(str(engine.url.database)), statement_seconds=0.2)
     with pytest.raises(DatabaseUnavailable, match="too long"):
         run_in_transaction(quick, lambda connection: connection.exec_driver_sql("SELECT SLEEP(30)"))
     quick.dispose()
@@ -197,9 +197,9 @@ def test_a_connection_goes_back_to_the_pool_without_its_transaction(
     assert rows(engine, "SELECT id FROM units") == []
 
 
-def test_a_server_that_forgets_commits_is_refused(server: PrivateMariaDB, engine: Engine) -> None:
+def test_a_server_that_forgets_commits_is_refused(mariadb_server: PrivateMariaDB, engine: Engine) -> None:
     check_server(engine)
-    with server.connect() as connection, connection.cursor() as cursor:
+    with mariadb_server.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
         try:
             with pytest.raises(UnsuitableServer, match="innodb_flush_log_at_trx_commit is 2; set it to 1"):

@@ -30,12 +30,12 @@ pytestmark = pytest.mark.mariadb
 
 
 @pytest.fixture
-def empty(server: PrivateMariaDB) -> str:
+def empty(mariadb_server: PrivateMariaDB) -> str:
     """The address of a database without tables."""
     name = f"m_{uuid.uuid4().hex[:12]}"
-    with server.connect() as connection, connection.cursor() as cursor:
+    with mariadb_server.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {name} CHARACTER SET latin1")
-    return server.url(name)
+    return mariadb_server.root_url(name)
 
 
 @pytest.fixture
@@ -111,9 +111,9 @@ def test_an_absent_database_is_said_clearly() -> None:
         migrate("mysql://root@127.0.0.1:1/sync")
 
 
-def test_the_roles_need_no_more_than_the_documented_grants(server: PrivateMariaDB, empty: str) -> None:
+def test_the_roles_need_no_more_than_the_documented_grants(mariadb_server: PrivateMariaDB, empty: str) -> None:
     database = make_url(empty).database
-    with server.connect() as root, root.cursor() as cursor:
+    with mariadb_server.connect() as root, root.cursor() as cursor:
         for user, grants in (("migrator", GRANTS_OF_THE_MIGRATION), ("app", GRANTS_OF_THE_ROLES)):
             cursor.execute(f"CREATE OR REPLACE USER {user}@localhost IDENTIFIED BY 'pw'")
             cursor.execute(f"GRANT {grants} ON {database}.* TO {user}@localhost")
