@@ -46,6 +46,9 @@ CONNECTION_READ_SECONDS_MAX = 10
 CONNECT_SECONDS_MAX = 3
 # Waiting for one entity's row: a hot entity is better refused than waited for.
 LOCK_WAIT_SECONDS_MAX = 4
+# Between two statements of a transaction the product does nothing but think. Who is silent for longer is stopped, or cut
+# off, and may hold the ledger's row, which its successor must lock: that one gets it while it waits the first time.
+IDLE_TRANSACTION_SECONDS_MAX = 3
 # Waiting for a free connection: beyond it the API says 503.
 POOL_WAIT_SECONDS_MAX = 2
 # Below every default of wait_timeout on the way (MariaDB 28,800 s, proxies often 900 s).
@@ -85,6 +88,6 @@ RETENTION_INTERVAL_SECONDS = 3600.0
 
 assert 2 * PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX <= HOST_BODY_BYTES_MAX
 assert PAYLOAD_DEPTH_MAX + 2 <= DATABASE_JSON_DEPTH_MAX
-assert LOCK_WAIT_SECONDS_MAX < STATEMENT_SECONDS_MAX < CONNECTION_READ_SECONDS_MAX
+assert IDLE_TRANSACTION_SECONDS_MAX < LOCK_WAIT_SECONDS_MAX < STATEMENT_SECONDS_MAX < CONNECTION_READ_SECONDS_MAX
 assert RELAY_SCHEDULE_INTERVAL_SECONDS < 1
 assert RELAY_PAUSE_SECONDS < RELAY_PAUSE_SECONDS_MAX

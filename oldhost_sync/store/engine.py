@@ -21,6 +21,7 @@ from oldhost_sync.policy.limits import (
     CONNECT_SECONDS_MAX,
     CONNECTION_AGE_SECONDS_MAX,
     CONNECTION_READ_SECONDS_MAX,
+    IDLE_TRANSACTION_SECONDS_MAX,
     LOCK_WAIT_SECONDS_MAX,
     POOL_WAIT_SECONDS_MAX,
     STATEMENT_SECONDS_MAX,
@@ -30,10 +31,6 @@ from oldhost_sync.store.transactions import translate
 
 SQL_MODE = "STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 MARIADB_VERSION_MIN = (10, 6)
-# Between two statements of a transaction the product does nothing but think. Who is silent for longer is stopped, or
-# cut off, and may hold the ledger's row, which its successor must lock: so that one gets it while it waits the first time.
-IDLE_TRANSACTION_SECONDS_MAX = 3
-assert IDLE_TRANSACTION_SECONDS_MAX < LOCK_WAIT_SECONDS_MAX
 
 _FACTS = "SELECT VERSION(), @@innodb_flush_log_at_trx_commit, @@log_bin, @@binlog_format"
 _DRIVERS = {"mysql", "mariadb", "mysql+pymysql", "mariadb+pymysql"}
