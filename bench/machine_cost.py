@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from bench.processes import resident_mib
 from bench.result import Picture, Result, Series, median
 from bench.stage import Stage
-from oldhost_sync.policy import snapshot
+from oldhost_sync.policy import deciding, snapshot
 from oldhost_sync.policy.actions import OpenSession, Send
 from oldhost_sync.policy.changes import ChangeRef, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.machine import Machine
@@ -78,7 +78,7 @@ def machine_with(backlog: int, seed: int = 1) -> tuple[Machine, random.Random]:
     chance = random.Random(seed)
     ages = sorted((chance.randrange(backlog * STEP_MS) for _ in range(backlog)), reverse=True)
     machine.enqueue((_ref(number, chance, START_MS - age) for number, age in enumerate(ages, start=1)), START_MS)
-    assert any(isinstance(action, OpenSession) for action in machine.decide(START_MS))
+    assert any(isinstance(action, OpenSession) for action in deciding.decide(machine, START_MS))
     machine.opened(1, "queue", 1, [], [], False, START_MS)
     machine.sweeping.at_ms = machine.probe_at_ms = START_MS * 2
     return machine, chance
@@ -100,7 +100,7 @@ def _cost_us(backlog: int, operations: int, seed: int) -> float:
     machine, chance = machine_with(backlog, seed)
     gc.collect()
     now_ms, nonce, change_id = START_MS, 1, backlog
-    sends: list[Send] = [action for action in machine.decide(now_ms) if isinstance(action, Send)]
+    sends: list[Send] = [action for action in deciding.decide(machine, now_ms) if isinstance(action, Send)]
     began = time.process_time()
     for _ in range(operations):
         now_ms += STEP_MS
@@ -110,8 +110,8 @@ def _cost_us(backlog: int, operations: int, seed: int) -> float:
         fates = [Fate(one, Outcome.APPLIED.value, nonce + index) for index, one in enumerate(send.change_ids)]
         nonce += len(fates)
         machine.reported(send.batch, fates, session_open=True, service_ms=400.0, banned_ms=0, now_ms=now_ms)
-        sends += [action for action in machine.decide(now_ms) if isinstance(action, Send)]
-        machine.wake_at_ms()
+        sends += [action for action in deciding.decide(machine, now_ms) if isinstance(action, Send)]
+        deciding.wake_at_ms(machine)
     return (time.process_time() - began) / operations * 1e6
 
 

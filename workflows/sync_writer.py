@@ -20,7 +20,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 with workflow.unsafe.imports_passed_through():
-    from oldhost_sync.policy import actions, snapshot
+    from oldhost_sync.policy import actions, deciding, snapshot
     from oldhost_sync.policy.breaker import BreakerState
     from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
     from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
@@ -68,7 +68,7 @@ class SyncWriterWorkflow:
         while True:
             self.stirred = False
             self.machine.draining = self.renew or workflow.info().is_continue_as_new_suggested()
-            for action in self.machine.decide(self._now_ms()):
+            for action in deciding.decide(self.machine, self._now_ms()):
                 self._act(action)
             self._record_submissions()
             workflow.set_current_details(report.details(self.machine, self._now_ms()))
@@ -450,7 +450,7 @@ class SyncWriterWorkflow:
         """Until something happens. A timer only when none that is set rings soon enough: each costs history (trap 18),
         and one that rings for nothing costs less than taking it back.
         """
-        wake_at_ms = None if self.at_the_host else self.machine.wake_at_ms()
+        wake_at_ms = None if self.at_the_host else deciding.wake_at_ms(self.machine)
         if wake_at_ms is not None and all(at_ms > wake_at_ms for at_ms in self.alarms):
             self.alarms[wake_at_ms] = asyncio.create_task(self._ring(wake_at_ms))
         await workflow.wait_condition(lambda: self.stirred)

@@ -17,6 +17,7 @@ from oldhost_sync.planner.scenario import Arrival, Scenario, arrivals
 from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, Probe, RaiseAlert, Send, Sweep
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.coalescer import Waiting
+from oldhost_sync.policy.deciding import decide, wake_at_ms
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import WriterPolicy
 
@@ -129,11 +130,11 @@ class _Rehearsal:
         self._decide()
 
     def _decide(self) -> None:
-        for action in self._machine.decide(self._now_ms):
+        for action in decide(self._machine, self._now_ms):
             self._act(action)
-        wake_at_ms = self._machine.wake_at_ms()
-        if wake_at_ms is not None and (self._woken_at_ms is None or wake_at_ms < self._woken_at_ms):
-            self._woken_at_ms = max(wake_at_ms, self._now_ms + 1)
+        at_ms = wake_at_ms(self._machine)
+        if at_ms is not None and (self._woken_at_ms is None or at_ms < self._woken_at_ms):
+            self._woken_at_ms = max(at_ms, self._now_ms + 1)
             self._push(self._woken_at_ms, _Wake())
 
     def _act(self, action: Action) -> None:

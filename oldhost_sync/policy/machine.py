@@ -1,7 +1,7 @@
-"""The writer's machine: events in, actions out. Pure: no clock, no chance, no IO; time is an argument (ms).
+"""The writer's machine: what it knows, and how each event changes it. Pure: no clock, no chance, no IO; time is an argument (ms).
 
 The workflow, the planner and the simulation drive this very code. Whoever drives it tells it what happened and then asks
-`decide` what to do. Authority: MariaDB knows which changes exist and what became of them; this machine knows only when and in
+`deciding.decide` what to do. Authority: MariaDB knows which changes exist and what became of them; this machine knows only when and in
 which order, and rebuilds itself from MariaDB when it starts empty.
 
 One path leads back to work after anything unclear: let what is in flight end, then open a session, which settles what is
@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, Probe, Send, Sweep
 from oldhost_sync.policy.alarms import Alarms, clock
 from oldhost_sync.policy.breaker import Breaker, BreakerState
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, EntityKey, Fate, Outcome, PriorityClass
@@ -23,9 +22,6 @@ from oldhost_sync.policy.session import Phase, Session
 from oldhost_sync.policy.sweeping import Sweeping
 from oldhost_sync.policy.watch import LoadWatch
 from oldhost_sync.policy.writer_policy import (
-    BATCH_FILL_MS,
-    BATCH_OPERATIONS_MAX,
-    BATCHES_IN_FLIGHT_MAX,
     FRUITLESS_SESSIONS_ALERT,
     REOPEN_ALERT_ATTEMPTS,
     REOPEN_MS_MAX,
@@ -311,36 +307,9 @@ class Machine:
         self.breaker.resolve(now_ms)
         self.session.until_ms = 0
 
-    # --------------------------------------------------------------------------------------------------------- deciding
-
-    def decide(self, now_ms: int) -> list[Action]:
-        """What to do now. Each action is given out once; the machine remembers that it is under way."""
-        self.coalescer.fall_due(now_ms)
-        self.breaker.tick(now_ms)
-        actions: list[Action] = []
-        self._decide_session(actions, now_ms)
-        self._decide_side_work(actions, now_ms)
-        self._forecast(now_ms)
-        actions += self.alarms.take()
-        return actions
-
-    def wake_at_ms(self) -> int | None:
-        """When to ask `decide` again if nothing happens before; None: only when something happens."""
-        times = [self.coalescer.next_due_at_ms()] if self._may_send else []
-        if self.breaker.state is BreakerState.OPEN:
-            times.append(self.breaker.until_ms)
-        if self.session.phase is Phase.PAUSING and self.breaker.lets_ask and not self.paused:
-            times.append(self.session.until_ms)
-        if self.loaded and not self.sweeping.under_way:
-            times.append(self.sweeping.at_ms)
-        if self._may_send and not self.probing:
-            times.append(self.probe_at_ms)
-        if self.coalescer.waiting:
-            times.append(self.load.next_at_ms)
-        return min((at for at in times if at is not None), default=None)
-
     @property
-    def _may_send(self) -> bool:
+    def may_send(self) -> bool:
+        """Nothing but the lack of something to send keeps the machine from sending."""
         return (
             self.session.phase is Phase.OPEN
             and not self.session.lost
@@ -348,57 +317,6 @@ class Machine:
             and not self.draining
             and self.breaker.state is BreakerState.CLOSED
         )
-
-    def _decide_session(self, actions: list[Action], now_ms: int) -> None:
-        session = self.session
-        while self._may_send and len(self.in_flight.batches) < BATCHES_IN_FLIGHT_MAX:
-            entries = self._next_batch()
-            if not entries:
-                break
-            self.batch += 1
-            session.sends += 1
-            self.in_flight.start(self.batch, entries)
-            ids = tuple(entry.ref.change_id for entry in entries)
-            actions.append(Send(self.batch, session.sends, session.epoch, session.task_queue, ids, _label(entries)))
-        if self.in_flight.batches or self.draining or self.probing:
-            return
-        halted = self.breaker.state is BreakerState.HALTED
-        if session.phase is Phase.OPEN and session.lost:
-            self.closed()
-        elif session.phase is Phase.OPEN and (self.paused or halted or self._must_reopen):
-            session.phase = Phase.CLOSING
-            actions.append(CloseSession(session.epoch, session.task_queue))
-        session = self.session
-        rested = session.phase is Phase.PAUSING and now_ms >= session.until_ms
-        if (session.phase is Phase.NONE or rested) and self.loaded and not self.paused and self.breaker.lets_ask:
-            session.phase = Phase.OPENING
-            actions.append(OpenSession(tuple(self.in_flight.unsettled)))
-
-    @property
-    def _must_reopen(self) -> bool:
-        return self.session.more_bound and not self.in_flight.bound
-
-    def _next_batch(self) -> list[Waiting]:
-        size = max(1, min(BATCH_OPERATIONS_MAX, int(BATCH_FILL_MS / self.load.service_ms)))
-        sending = [change_id for ids in self.in_flight.batches.values() for change_id in ids]
-        bound = [change_id for change_id in self.in_flight.bound if change_id not in sending][:size]
-        if bound:
-            return [entry for change_id in bound if (entry := self.in_flight.get(change_id))]
-        if self.session.more_bound:
-            return []
-        entries: list[Waiting] = []
-        while len(entries) < size and (chain := self.coalescer.take()):
-            entries += chain
-            for entry in chain:
-                self.in_flight.enter(entry)
-        return entries
-
-    def _decide_side_work(self, actions: list[Action], now_ms: int) -> None:
-        if self._may_send and not self.probing and now_ms >= self.probe_at_ms:
-            self.probing = True
-            actions.append(Probe(self.session.epoch, self.session.task_queue))
-        if self.loaded and not self.sweeping.under_way and not self.draining and now_ms >= self.sweeping.at_ms:
-            actions.append(Sweep(self.sweeping.begin()))
 
     # -------------------------------------------------------------------------------------------------------- settling
 
@@ -513,16 +431,10 @@ class Machine:
 
     # --------------------------------------------------------------------------------------------------------- telling
 
-    def _forecast(self, now_ms: int) -> None:
+    def forecast(self, now_ms: int) -> None:
         if now_ms >= self.load.next_at_ms:
             self.alarms.add(*self.load.look(self.coalescer, self.blocked_ms(now_ms), now_ms))
 
     def blocked_ms(self, now_ms: int) -> int:
         """How long nothing can be sent, as far as that is known."""
         return max(0, self.breaker.until_ms - now_ms) if self.breaker.state is not BreakerState.CLOSED else 0
-
-
-def _label(entries: Sequence[Waiting]) -> str:
-    first = entries[0].ref
-    text = f"{first.priority_class.value} {first.entity_type} {first.entity_id} {first.event_type} #{first.change_id}"
-    return text if len(entries) == 1 else f"{text} and {len(entries) - 1} more"

@@ -11,6 +11,7 @@ import json
 from typing import Any
 
 from oldhost_simulator.facts import Entry, Fact, Incident
+from oldhost_sync.policy import deciding
 from oldhost_sync.policy.actions import Action, Send
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.coalescer import Added, Coalescer, Waiting
@@ -27,6 +28,18 @@ NEVER_HELD = {
 
 class Violation(AssertionError):
     """One of the promises was broken."""
+
+
+def install() -> None:
+    """Let every decision of a watched machine be looked at before anybody acts on it."""
+    decide = deciding.decide
+
+    def watched(machine: Machine, now_ms: int) -> list[Action]:
+        decided = decide(machine, now_ms)
+        watcher: Always | None = vars(machine).get("watcher")
+        return decided if watcher is None else watcher.decided(machine, decided, now_ms)
+
+    deciding.decide = watched
 
 
 class Always:
@@ -237,8 +250,8 @@ class Always:
     def watch(self, machine: Machine) -> None:
         if not machine.loaded:
             self._due.clear()
-        decide, take, add = machine.decide, machine.coalescer.take, machine.coalescer.add
-        machine.decide = lambda now_ms: self._decided(machine, decide(now_ms), now_ms)  # type: ignore[method-assign]
+        take, add = machine.coalescer.take, machine.coalescer.add
+        vars(machine)["watcher"] = self
         machine.coalescer.take = lambda: self._taken(take())  # type: ignore[method-assign]
         machine.coalescer.add = (  # type: ignore[method-assign]
             lambda ref, now_ms: self._added(machine.coalescer, ref, now_ms, add)
@@ -265,7 +278,7 @@ class Always:
             self.world.sometimes.hit("superseded in the lane")
         return added
 
-    def _decided(self, machine: Machine, decided: list[Action], now_ms: int) -> list[Action]:
+    def decided(self, machine: Machine, decided: list[Action], now_ms: int) -> list[Action]:
         coalescer = machine.coalescer
         if any(hold.waiting for hold in coalescer.holds.values()):
             self.world.sometimes.hit("hold after a rejection")
@@ -288,7 +301,7 @@ class Always:
                 ):
                     self.fail(f"I8: {action.label} goes while emergency {urgent[0].ref.change_id} could")
         busy = len(machine.in_flight.batches) >= 2 or machine.session.more_bound
-        if machine._may_send and can_go and not busy:
+        if machine.may_send and can_go and not busy:
             self.fail(f"I8: the writer idles while change {can_go[0].ref.change_id} could go")
         for entry in coalescer.waiting.values():
             due = self._due.setdefault(entry.ref.change_id, entry.due_at_ms)

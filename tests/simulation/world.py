@@ -17,7 +17,7 @@ from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.store.ledger import MariaLedger
-from tests.simulation import network, store
+from tests.simulation import invariants, network, store
 from tests.simulation.database import Database
 from tests.simulation.faults import Faults, RandomFaults
 from tests.simulation.hub import EPOCH, Hub, Process
@@ -445,6 +445,7 @@ def _install() -> None:
     global _installed  # noqa: PLW0603 - the product's two waits are given their virtual twins once
     if not _installed:
         _installed = True
+        invariants.install()
         network.install()
         store.install()
         session_activities.WATCH_SECONDS = 7.0

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from oldhost_sync.policy import snapshot
+from oldhost_sync.policy import deciding, snapshot
 from oldhost_sync.policy.actions import CloseSession, OpenSession, Probe, RaiseAlert, RecordHalt, Send, Sweep
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, CoalescingKey, EntityKey, Outcome, PriorityClass
@@ -284,7 +284,7 @@ class Play:
             settled = not self.open_ends() and self.machine.session.phase is Phase.OPEN
             if settled or self.machine.breaker.state is BreakerState.HALTED:
                 return
-            wake_at_ms = self.machine.wake_at_ms()
+            wake_at_ms = deciding.wake_at_ms(self.machine)
             assert wake_at_ms is not None, "something waits and nobody will wake the machine"
             self.advance(max(wake_at_ms - self.now_ms, 1))
         raise AssertionError("it does not converge")
@@ -298,7 +298,7 @@ class Play:
 
     def step(self) -> None:
         """Ask the machine what to do, check that it may, and note what is under way from now."""
-        for action in self.machine.decide(self.now_ms):
+        for action in deciding.decide(self.machine, self.now_ms):
             match action:
                 case Send():
                     self._check_send(action)
@@ -395,7 +395,9 @@ class Play:
             assert not idle, f"the scheduler idles while {idle} could go (I8)"
         if self._waits_for_a_fate() and not self.under.anything and not machine.draining:
             stuck = (
-                machine.wake_at_ms() is None and not machine.paused and machine.breaker.state is not BreakerState.HALTED
+                deciding.wake_at_ms(machine) is None
+                and not machine.paused
+                and machine.breaker.state is not BreakerState.HALTED
             )
             assert not stuck, "changes wait, nothing is under way, and nothing will wake the machine"
 

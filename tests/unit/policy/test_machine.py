@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from oldhost_sync.policy import deciding
 from oldhost_sync.policy.actions import RaiseAlert, RecordHalt
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import BOUND, ChangeRef, Fate, Outcome, PriorityClass
@@ -345,4 +346,4 @@ def test_an_operation_that_no_session_can_end_is_told_once_and_until_it_ends(pla
 
 def test_an_idle_machine_wakes_for_its_probe_and_its_sweep_only(play: Play) -> None:
     assert play.machine.session.phase is Phase.OPEN
-    assert play.machine.wake_at_ms() == min(play.machine.probe_at_ms, play.machine.sweeping.at_ms)
+    assert deciding.wake_at_ms(play.machine) == min(play.machine.probe_at_ms, play.machine.sweeping.at_ms)
