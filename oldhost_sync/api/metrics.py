@@ -22,15 +22,21 @@ class RequestMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._requests = Counter(
-            "sync_api_requests", "Requests answered.", ["method", "route", "status"], registry=self.registry
+            "oldhost_sync_api_requests", "Requests answered.", ["method", "route", "status"], registry=self.registry
         )
         self._seconds = Histogram(
-            "sync_api_request_seconds", "Time to answer.", ["method", "route"], buckets=_SECONDS, registry=self.registry
+            "oldhost_sync_api_request_seconds",
+            "Time to answer.",
+            ["method", "route"],
+            buckets=_SECONDS,
+            registry=self.registry,
         )
         self._away = Gauge(
-            "sync_api_database_away", "1 while the database is known to be away.", registry=self.registry
+            "oldhost_sync_api_database_away", "1 while the database is known to be away.", registry=self.registry
         )
-        self._waiting = Gauge("sync_api_database_waiting", "Requests waiting for a thread.", registry=self.registry)
+        self._waiting = Gauge(
+            "oldhost_sync_api_database_waiting", "Requests waiting for a thread.", registry=self.registry
+        )
 
     def watch_database(self, away: Callable[[], float], waiting: Callable[[], float]) -> None:
         self._away.set_function(away)

@@ -161,5 +161,9 @@ def test_the_audit_says_who_and_why(anna: httpx.Client, engine: Engine) -> None:
 def test_figures_name_routes_and_never_units(vera: httpx.Client, shop: httpx.Client) -> None:
     shop.post("/api/units/secret-unit/status", json={"status": "Clean"})
     figures = vera.get("/metrics").text
-    assert 'sync_api_requests_total{method="POST",route="/api/units/{unit_id:path}/status",status="202"} 1.0' in figures
+    assert (
+        'oldhost_sync_api_requests_total{method="POST",route="/api/units/{unit_id:path}/status",status="202"} 1.0'
+        in figures
+    )
     assert "secret-unit" not in figures
+    assert all(line.startswith(("#", "oldhost_sync_api_")) for line in figures.splitlines())
