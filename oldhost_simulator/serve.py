@@ -1,7 +1,6 @@
 """The simulator as a process: options in, one JSON line with both addresses out, then it serves until told to end."""
 
 import argparse
-import dataclasses
 import json
 import signal
 import sys
@@ -33,19 +32,24 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--first-nonce", type=int, default=1, help="the nonce a new host expects first")
     options.add_argument(
         "--any-body",
-        dest="check_operations",
-        action="store_false",
+        action="store_true",
         help="take any JSON object, not only one with the fields of an operation",
     )
     return options
 
 
+def config_of(given: argparse.Namespace) -> Config:
+    """Raises ValueError for a value that makes no sense."""
+    values = {name: value for name, value in vars(given).items() if name != "any_body"}
+    return Config(**values, check_operations=not given.any_body)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Serves until SIGINT or SIGTERM. 0: told to end; 1: could not start, or crashed; 2: wrong options."""
     options = parser()
-    given = vars(options.parse_args(argv))
+    given = options.parse_args(argv)
     try:
-        config = Config(**{field.name: given[field.name] for field in dataclasses.fields(Config)})
+        config = config_of(given)
     except ValueError as error:
         options.error(str(error))
     simulator = Simulator(config)

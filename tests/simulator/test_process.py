@@ -1,10 +1,11 @@
 """The simulator as a process: its options, its ready line, its end."""
 
+import re
 import signal
 import socket
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,19 @@ pytestmark = pytest.mark.processes
 def run(*options: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "oldhost_simulator", *options]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_help_tells_any_body_is_off_unless_given(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        serve.main(["--help"])
+    (option,) = re.findall(r"--any-body .*", re.sub(r"\s+", " ", capsys.readouterr().out))
+    assert option.strip().endswith("(default: False)")
+
+
+@pytest.mark.parametrize(("options", "status"), [((), 400), (("--any-body",), 200)])
+def test_any_json_object_is_taken_only_when_asked_for(options: tuple[str, ...], status: int) -> None:
+    with SimulatorProcess("--latency-ms", "1", *options) as process, Line(process.url) as line:
+        assert line.sync(1, {"any": "thing"}).status == status
 
 
 def test_it_says_where_it_is_and_serves_there() -> None:
@@ -59,12 +73,10 @@ def test_a_port_in_use_is_one_clear_line() -> None:
 
 
 def test_what_nobody_sets_is_as_the_protocol_has_it() -> None:
-    given = vars(serve.parser().parse_args([]))
-    assert (given["latency_ms"], given["jitter_ms"], given["ban_seconds"], given["first_nonce"]) == (400, 0, 900, 1)
-    assert given["check_operations"]
-    assert Config() == Config(
-        **{field.name: given[field.name] for field in fields(Config)} | {"port": 0, "admin_port": 0}
-    )
+    given = serve.config_of(serve.parser().parse_args([]))
+    assert (given.latency_ms, given.jitter_ms, given.ban_seconds, given.first_nonce) == (400, 0, 900, 1)
+    assert given.check_operations
+    assert Config() == replace(given, port=0, admin_port=0)
 
 
 @pytest.mark.parametrize(
