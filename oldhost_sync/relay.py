@@ -239,10 +239,10 @@ class Relay:
         raise_alert(
             connection,
             host=self._host,
-            kind="schedule_failed",
+            kind="schedule-failed",
             severity="critical",
             message=reason,
-            dedupe_key=f"schedule_failed:{scheduled_id}",
+            dedupe_key=f"schedule-failed:{scheduled_id}",
         )
 
     async def _prune(self, now: float) -> None:

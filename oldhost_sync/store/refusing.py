@@ -57,7 +57,7 @@ def record_refused(
     raise_alert(
         connection,
         host=host,
-        kind="submission_refused",
+        kind="submission-refused",
         severity="warning",
         message=f"A submitted change was refused: {reason}",
         dedupe_key=f"refused:{change_id}",

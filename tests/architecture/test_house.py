@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -49,6 +50,27 @@ def test_every_file_has_a_name_that_says_what_it_is() -> None:
 def test_no_file_has_got_away() -> None:
     long = {relative(path): len((text_of(path) or "").splitlines()) for path in python_files()}
     assert {name: lines for name, lines in long.items() if lines > LINES_MAX} == {}
+
+
+def test_alert_kinds_are_words_joined_by_hyphens() -> None:
+    """People sort alerts by kind, and webhooks route by it: there is one way to write one."""
+    kinds: set[str] = set()
+    for path in python_files():
+        if path.relative_to(ROOT).parts[0] in {"activities", "oldhost_sync", "workflows"}:
+            kinds |= alert_kinds(ast.parse(path.read_text()))
+    assert {"ban", "dead-letter", "forecast", "schedule-failed", "submission-refused"} <= kinds
+    assert [kind for kind in sorted(kinds) if not re.fullmatch(r"[a-z]+(-[a-z]+)*", kind)] == []
+
+
+def alert_kinds(tree: ast.Module) -> set[str]:
+    """The literals that calls which raise an alert begin with, or give as `kind`."""
+    kinds: set[str] = set()
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if name in {"raise_alert", "_raise", "RaiseAlert"}:  # an empty kind closes one
+            given = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "kind")]
+            kinds |= {str(each.value) for each in given if isinstance(each, ast.Constant) and each.value}
+    return kinds
 
 
 def test_product_code_asks_the_environment_only_at_its_edge() -> None:

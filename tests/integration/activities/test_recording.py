@@ -74,7 +74,7 @@ def test_bad_input_becomes_a_visible_refused_change_with_an_alert(world: MariaWo
     assert recorded.ref is None
     assert why in recorded.refused
     assert world.read("SELECT outcome, relayed_at FROM outbox_events") == [("REFUSED", None)]
-    assert world.read("SELECT kind FROM alerts") == [("submission_refused",)]
+    assert world.read("SELECT kind FROM alerts") == [("submission-refused",)]
     assert submit(world, change).refused == recorded.refused
     assert world.read("SELECT COUNT(*) FROM alerts") == [(1,)]
 

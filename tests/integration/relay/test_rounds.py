@@ -234,7 +234,7 @@ def test_a_scheduled_change_that_cannot_be_recorded_is_set_aside_and_told_of(eng
 
     run(rounds())
     assert rows(engine, "SELECT entity_id FROM outbox_events WHERE entity_id = 'good'") != []
-    assert [row["kind"] for row in rows(engine, "SELECT kind FROM alerts")] == ["schedule_failed"]
+    assert [row["kind"] for row in rows(engine, "SELECT kind FROM alerts")] == ["schedule-failed"]
 
 
 def test_what_ended_long_ago_is_pruned_and_then_left_for_an_hour(engine: Engine) -> None:

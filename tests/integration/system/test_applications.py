@@ -43,7 +43,7 @@ def test_change_signalled_by_temporals_own_command_is_applied_and_nonsense_is_re
     assert [row["outcome"] for row in rows] == ["APPLIED", "REFUSED", "REFUSED", "APPLIED"]
     assert rows[0]["idempotency_key"] == "from-the-shell"
     assert "unknown fields: what" in rows[1]["error"]
-    assert product.open_alerts() == ["submission_refused", "submission_refused"]
+    assert product.open_alerts() == ["submission-refused", "submission-refused"]
     assert [entry["body"]["payload"] for entry in product.journal()] == [{"number": 1}, {"number": 2}]
     product.check_clean()
 
