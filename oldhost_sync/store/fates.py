@@ -20,6 +20,7 @@ from sqlalchemy import func, select, text
 from sqlalchemy.engine import Connection, Row
 from sqlalchemy.exc import OperationalError
 
+from oldhost_sync.store.audit import current_pause
 from oldhost_sync.store.tables import (
     nonce_ledger,
     nonce_requests,
@@ -198,6 +199,7 @@ def _waiting_for(connection: Connection, host: str, change: Row[Any], fate: Fate
         outbox_events.c.entity_id == change.entity_id,
         outbox_events.c.id < change.id,
     )
+    letter = None
     if change.priority_class == "TXN":
         dead = connection.execute(select(func.min(outbox_events.c.id)).where(*mine, outbox_events.c.outcome == "DEAD"))
         letter = dead.scalar()
@@ -210,7 +212,7 @@ def _waiting_for(connection: Connection, host: str, change: Row[Any], fate: Fate
         reasons.append("the relay to hand it to the writer")
     elif change.priority_class == "LWW":
         reasons.append("the debounce to end, in case a newer change replaces it, and then its turn")
-    else:
+    elif letter is None:  # behind a dead letter it has none
         reasons.append("its turn")
     return reasons
 
@@ -227,6 +229,9 @@ def _obstacles(connection: Connection, host: str) -> list[str]:
         reasons.append(f"an operator to resolve the halt: {row.halted}")
     if row is not None and row.banned:
         reasons.append(f"the ban by OldHost to end, {row.banned_until.isoformat()}")
+    pause = current_pause(connection, host)
+    if pause is not None:
+        reasons.append(f"an operator to resume sending, which {pause.operator} paused: {pause.reason}")
     return reasons
 
 

@@ -8,6 +8,8 @@ import httpx
 from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.store.audit import record_act
+
 
 def execute(engine: Engine, statement: str, **values: Any) -> None:
     with engine.begin() as connection:
@@ -109,9 +111,9 @@ def test_a_txn_change_behind_a_rejected_one_waits_for_an_operator(shop: httpx.Cl
     relay(engine, make(shop, "b", "checked_out"))
     relay(engine, make(shop, "c", "unit_status_changed"))
     make(shop, "d", "checked_out", unit="another")
-    assert fate(shop, "b")["waiting_for"][0] == (
+    assert fate(shop, "b")["waiting_for"] == [
         f"an operator to retry or discard change {rejected}, which OldHost rejected"
-    )
+    ]
     for key in ("c", "d"):
         assert not any("operator" in reason for reason in fate(shop, key)["waiting_for"])
 
@@ -127,6 +129,19 @@ def test_a_ban_and_a_halt_are_named_first(shop: httpx.Client, engine: Engine) ->
     assert halted == "an operator to resolve the halt: a foreign write"
     assert banned.startswith("the ban by OldHost to end, ")
     assert "debounce" in turn
+
+
+def test_a_pause_is_named_with_who_and_why_until_it_ends(shop: httpx.Client, engine: Engine) -> None:
+    relay(engine, make(shop, "k", "guest_locked_out"))
+    with engine.begin() as connection:
+        record_act(connection, host="oldhost", action="pause", operator="anna", reason="an hour of quiet")
+    assert fate(shop, "k")["waiting_for"] == [
+        "an operator to resume sending, which anna paused: an hour of quiet",
+        "its turn",
+    ]
+    with engine.begin() as connection:
+        record_act(connection, host="oldhost", action="resume", operator="ben", reason="over")
+    assert fate(shop, "k")["waiting_for"] == ["its turn"]
 
 
 def test_older_changes_of_the_entity_go_first(shop: httpx.Client, engine: Engine) -> None:
