@@ -176,7 +176,7 @@ def _writer_lines(writer: dict[str, Any]) -> Sequence[tuple[str, object]]:
             "rates",
             f"{rates['arrivals_per_s']:.2f}/s come, {rates['applied_per_s']:.2f}/s go, {rates['service_ms']:.0f} ms each",
         ),
-        ("forecast", _forecast(forecast)),
+        ("forecast", _forecast(writer)),
         ("promises", f"will break: {', '.join(promises)}" if promises else "kept, as far as one can see"),
     )
 
@@ -188,9 +188,12 @@ def _session(session: dict[str, Any]) -> str:
     return f"{session['phase']}{waiting_for} (the last had epoch {session['epoch']})"
 
 
-def _forecast(forecast: dict[str, Any]) -> str:
-    if not forecast["drain_ms"] and not forecast["oldest_age_ms"]:
-        return "nothing waits"
+def _forecast(writer: dict[str, Any]) -> str:
+    forecast = writer["forecast"]
+    if not writer["waiting"]:
+        return f"nothing waits behind the {writer['in_flight']} in flight" if writer["in_flight"] else "nothing waits"
+    if forecast["drain_ms"] is None:
+        return "never empty: more comes than goes"
     return f"empty in {span(forecast['drain_ms'])}, oldest then {span(forecast['oldest_age_ms'])}"
 
 
