@@ -258,4 +258,19 @@ MUTANTS = (
         levels=(CONFORMANCE, SIMULATION),
         seeds=3000,
     ),
+    Mutant(
+        "a send that was refused as busy counts",
+        (Patch("oldhost_sync/oldhost/refusal.py", "    Busy: Refusal(takes_back=True),\n", "    Busy: Refusal(takes_back=False),\n"),),
+        levels=(UNIT, SIMULATION),
+    ),
+    Mutant(
+        "what waits is carried whatever its size",
+        (Patch("oldhost_sync/policy/snapshot.py", "    fits = _fits(waiting, holds)\n", "    fits = True\n"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "a rebuilt writer knows of no pause",
+        (Patch("oldhost_sync/policy/machine.py", "        self.paused = Pause(operator, reason)\n\n    def load_ban", "        return\n\n    def load_ban"),),
+        levels=(UNIT, SIMULATION),
+    ),
 )  # fmt: skip

@@ -69,7 +69,7 @@ def command(level: str, mutant: Mutant) -> list[str]:
             "--stop-at-first",
         ],
         EXHAUSTIVE: [sys.executable, "-m", "tests.exhaustive", "--only", "singles"],
-        UNIT: [*pytest, "tests/unit/policy"],
+        UNIT: [*pytest, "tests/unit/policy", "tests/unit/oldhost"],
         STALLED: [*pytest, "tests/simulation/test_deadline.py"],
         CONFORMANCE: [*pytest, "tests/conformance/test_simulated_ledger.py"],
         MARIADB: [*pytest, "tests/integration/relay/test_rounds.py"],

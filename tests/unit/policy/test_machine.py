@@ -8,7 +8,7 @@ from oldhost_sync.policy import deciding
 from oldhost_sync.policy.actions import RaiseAlert, RecordHalt
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import BOUND, ChangeRef, Fate, Outcome, PriorityClass
-from oldhost_sync.policy.machine import Refused
+from oldhost_sync.policy.machine import Pause, Refused
 from oldhost_sync.policy.session import Phase
 from oldhost_sync.policy.writer_policy import BATCH_FILL_MS, REOPEN_MS_MAX
 from tests.unit.policy.play import Play
@@ -283,6 +283,22 @@ def test_a_rejection_is_told_and_its_alert_ends_with_the_decision(play: Play) ->
     assert told(play, "dead-letter")
     play.decide_on(1, "discard")
     assert "dead:1" in closed(play)
+
+
+def test_a_rebuilt_machine_is_paused_as_the_lost_one_was(play: Play) -> None:
+    play.pause_or_resume()
+    play.rebuild()
+    assert play.machine.paused == Pause("ana", "a look")
+    assert play.under.opening is None
+
+
+def test_a_rebuilt_machine_waits_for_the_rest_of_a_ban(play: Play) -> None:
+    play.take("TXN", "a")
+    play.end_send(1, lambda _: Reply.BAN)
+    play.advance(1000)
+    play.rebuild()
+    assert play.machine.breaker.state is BreakerState.OPEN
+    assert play.machine.breaker.until_ms == play.now_ms - 1000 + BAN_MS
 
 
 # ------------------------------------------------------------------------------------------------------------ counting
