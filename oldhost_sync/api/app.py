@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from oldhost_sync.api import problems, shapes
+from oldhost_sync.api import examples, problems, shapes
 from oldhost_sync.api.auth import public_paths
 from oldhost_sync.api.changes import ChangeRoutes
 from oldhost_sync.api.dead_letters import DeadLetterRoutes
@@ -78,5 +78,6 @@ def _document(app: FastAPI) -> dict[str, Any]:
             schemas[model.__name__] = schema
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)
+        examples.add_to(document)
         app.openapi_schema = document
     return app.openapi_schema

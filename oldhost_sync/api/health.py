@@ -13,6 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.api.auth import READERS, WATCHERS, access, public
+from oldhost_sync.api.examples import METRICS
 from oldhost_sync.api.parts import Parts
 from oldhost_sync.api.shapes import Health
 
@@ -52,7 +53,11 @@ class HealthRoutes:
             response_class=Response,
             summary="Figures for Prometheus",
             tags=["health"],
-            **access(WATCHERS, errors=(405,)),
+            **access(
+                WATCHERS,
+                errors=(405,),
+                responses={"200": {"content": {"text/plain": {"schema": {"type": "string"}, "example": METRICS}}}},
+            ),
         )
         app.add_api_route(
             "/openapi.json",

@@ -17,7 +17,7 @@ from oldhost_sync.policy.limits import (
 )
 
 _NAME = f"^{NAME_PATTERN}$"
-_KEY = "3f6c2b1e-0a57-4f0e-9a5e-0d1f6f2f7a11"
+KEY = "3f6c2b1e-0a57-4f0e-9a5e-0d1f6f2f7a11"
 
 
 def _time_as_text(value: object) -> object:
@@ -99,7 +99,7 @@ class Accepted(BaseModel):
 
     sync_status: str = Field(examples=["PENDING_SYNC"], description="PENDING_SYNC, or SCHEDULED until `not_before`")
     change_id: int | None = Field(examples=[4711], description="The order token; null while scheduled")
-    idempotency_key: str = Field(examples=[_KEY], description="Ask GET /api/changes/{idempotency_key} for its fate")
+    idempotency_key: str = Field(examples=[KEY], description="Ask GET /api/changes/{idempotency_key} for its fate")
 
 
 class UnitAccepted(Accepted):
@@ -109,7 +109,7 @@ class UnitAccepted(Accepted):
 
 
 class Cancelled(BaseModel):
-    idempotency_key: str = Field(examples=[_KEY])
+    idempotency_key: str = Field(examples=[KEY])
     cancelled_at: datetime
 
 
@@ -147,7 +147,7 @@ class Step(BaseModel):
 class Fate(BaseModel):
     """Everything that happened to one change, in order, and what it waits for."""
 
-    idempotency_key: str = Field(examples=[_KEY])
+    idempotency_key: str = Field(examples=[KEY])
     change_id: int | None
     entity_type: str = Field(examples=["unit"])
     entity_id: str = Field(examples=["12B"])

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
+import schemathesis
 
+from oldhost_sync.api import shapes
 from oldhost_sync.api.app import create_app
+from oldhost_sync.api.bodies import parse_body
+from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.store.outbox import Books
+from workflows import report
 
 
 @pytest.fixture
@@ -60,6 +69,57 @@ def test_every_operation_has_a_summary_and_an_id_of_its_own(document: dict[str, 
     ids = [operation["operationId"] for _, operation in operations(document)]
     assert len(ids) == len(set(ids))
     assert all(operation["summary"] for _, operation in operations(document))
+
+
+def test_every_operation_has_an_example_of_its_success_that_fits_its_schema(document: dict[str, Any]) -> None:
+    schema = schemathesis.openapi.from_dict(document)
+    for name, operation in operations(document):
+        method, path = name.split()
+        ((status, success),) = [each for each in operation["responses"].items() if each[0].startswith("2")]
+        ((media_type, content),) = success["content"].items()
+        example = content["example"]
+        told = example.encode() if media_type == "text/plain" else json.dumps(example).encode()
+        answer = httpx.Response(
+            int(status),
+            headers={"Content-Type": media_type},
+            content=told,
+            request=httpx.Request(method, f"http://oldhost-sync{path}"),
+        )
+        answer.elapsed = timedelta()  # asked for, and nobody sent it
+        schema[path][method].validate_response(answer)
+
+
+def test_the_examples_of_answers_are_whole(document: dict[str, Any]) -> None:
+    """A schema allows what it does not know; the models that make the answers say each of their fields, and no other."""
+    for name, operation in operations(document):
+        for status, answer in operation["responses"].items():
+            content = answer.get("content", {}).get("application/json")
+            if status.startswith("2") and content:
+                example = content["example"]
+                model = getattr(shapes, content["schema"]["$ref"].rpartition("/")[2])
+                assert model.model_validate(example).model_dump(mode="json") == example, name
+
+
+def test_the_example_of_the_writers_status_is_what_it_reports(document: dict[str, Any]) -> None:
+    operation = document["paths"]["/api/writer/status"]["get"]
+    example = operation["responses"]["200"]["content"]["application/json"]["example"]
+    reported = report.status(Machine(WriterPolicy(), 0), "oldhost", 0)
+    assert fields_of(example["workflow"]) == fields_of(reported)
+    assert Books(**example["books"]).balance
+
+
+def fields_of(value: Any) -> Any:
+    """The names alone, at all levels."""
+    return {name: fields_of(each) for name, each in value.items()} if isinstance(value, dict) else None
+
+
+def test_the_examples_of_requests_are_what_the_routes_read(document: dict[str, Any]) -> None:
+    for name, operation in operations(document):
+        content = operation.get("requestBody", {}).get("content", {}).get("application/json", {"examples": {}})
+        for example in content["examples"].values():
+            model = getattr(shapes, content["schema"]["$ref"].rpartition("/")[2])
+            read = parse_body(json.dumps(example["value"]).encode(), model)
+            assert read.model_fields_set == set(example["value"]), name
 
 
 def test_the_examples_are_accepted(document: dict[str, Any], anna: httpx.Client) -> None:

@@ -1,0 +1,265 @@
+"""An answer of every kind for the OpenAPI document, all from one small story.
+
+Unit 12B is cleaned (change 4711, applied); a booking change of it is rejected (4712), another is held behind that (4713).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from oldhost_sync.api.shapes import (
+    KEY,
+    Accepted,
+    AlertPage,
+    AuditPage,
+    Cancelled,
+    DeadLetterPage,
+    Done,
+    Fate,
+    Feed,
+    Found,
+    Health,
+    Unit,
+    UnitAccepted,
+    UnitPage,
+    Upcoming,
+    WriterStatus,
+)
+
+_REJECTED_KEY = "booking-2093-checked-in"
+_REJECTION = "no such guest"
+_ACCEPTED = {"sync_status": "PENDING_SYNC", "change_id": 4711, "idempotency_key": KEY}
+_UNIT = {
+    "id": "12B",
+    "name": "Seaview 12",
+    "property_id": "seaview",
+    "status": "Clean",
+    "sync_status": "SYNCED",
+    "synced_at": "2026-05-01T12:01:02Z",
+    "newest_change_id": 4711,
+    "synced_change_id": 4711,
+    "updated_at": "2026-05-01T12:00:00Z",
+}
+_CLEANED = {
+    "change_id": 4711,
+    "idempotency_key": KEY,
+    "entity_type": "unit",
+    "entity_id": "12B",
+    "event_type": "unit_status_changed",
+    "priority_class": "LWW",
+    "accepted_at": "2026-05-01T12:00:00Z",
+    "processed_at": "2026-05-01T12:01:02Z",
+    "nonce": 501,
+    "error": None,
+}
+_REJECTED = {
+    "change_id": 4712,
+    "idempotency_key": _REJECTED_KEY,
+    "entity_type": "unit",
+    "entity_id": "12B",
+    "event_type": "checked_in",
+    "priority_class": "TXN",
+    "accepted_at": "2026-05-01T12:00:30Z",
+    "processed_at": "2026-05-01T12:01:03Z",
+    "nonce": 502,
+    "error": _REJECTION,
+}
+_HELD = {
+    "change_id": 4713,
+    "priority_class": "TXN",
+    "entity_type": "unit",
+    "entity_id": "12B",
+    "event_type": "checked_out",
+}
+_NEXT = {
+    "change_id": 4714,
+    "priority_class": "EMERGENCY",
+    "entity_type": "unit",
+    "entity_id": "7A",
+    "event_type": "guest_locked_out",
+}
+_WORKFLOW = {
+    "host": "oldhost",
+    "state": "SENDING",
+    "paused": None,
+    "breaker": {"state": "CLOSED", "reason": "", "remaining_ms": 0},
+    "session": {
+        "phase": "open",
+        "epoch": 3,
+        "task_queue": "oldhost-sync-session-worker-1",
+        "next_nonce": 503,
+        "waiting_for": "",
+    },
+    "lanes": {
+        "EMERGENCY": {"depth": 1, "oldest_age_ms": 200},
+        "TXN": {"depth": 0, "oldest_age_ms": 0},
+        "LWW": {"depth": 0, "oldest_age_ms": 0},
+    },
+    "debounced": 0,
+    "waiting": 2,
+    "held": 1,
+    "dead_letters": 1,
+    "in_flight": 0,
+    "in_doubt": 0,
+    "rates": {"arrivals_per_s": 0.4, "applied_per_s": 0.4, "service_ms": 410.0},
+    "forecast": {
+        "drain_ms": 957,
+        "oldest_age_ms": 30000,
+        "emergency_ms": 410,
+        "breaks_consistency": False,
+        "breaks_emergency": False,
+    },
+    "counters": {
+        "received": 4,
+        "applied": 1,
+        "superseded": 0,
+        "no_op": 0,
+        "stale": 0,
+        "dead": 1,
+        "sessions": 1,
+        "bans": 0,
+    },
+}
+
+_ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
+    Accepted: _ACCEPTED,
+    UnitAccepted: {**_ACCEPTED, "changes": [_ACCEPTED]},
+    Cancelled: {"idempotency_key": KEY, "cancelled_at": "2026-05-01T12:00:00Z"},
+    Unit: _UNIT,
+    UnitPage: {"units": [_UNIT], "next_cursor": None},
+    Fate: {
+        **_CLEANED,
+        "state": "APPLIED",
+        "outcome": "APPLIED",
+        "occurred_at": None,
+        "not_before": None,
+        "superseded_by": None,
+        "answer": "applied",
+        "waiting_for": [],
+        "steps": [
+            {"step": "accepted", "at": "2026-05-01T12:00:00Z", "detail": "as LWW, by api:shop", "nonce": None},
+            {"step": "relayed", "at": "2026-05-01T12:00:01Z", "detail": "the writer holds it", "nonce": None},
+            {"step": "reserved", "at": "2026-05-01T12:01:01Z", "detail": "nonce 501, epoch 3", "nonce": 501},
+            {"step": "sent", "at": "2026-05-01T12:01:01Z", "detail": "once", "nonce": 501},
+            {"step": "answered", "at": "2026-05-01T12:01:02Z", "detail": "applied", "nonce": 501},
+            {"step": "applied", "at": "2026-05-01T12:01:02Z", "detail": "OldHost has it", "nonce": 501},
+        ],
+    },
+    Feed: {
+        "changes": [
+            {**_CLEANED, "outcome": "APPLIED", "superseded_by": None},
+            {**_REJECTED, "outcome": "DEAD", "superseded_by": None},
+        ],
+        "next_cursor": "1777636863000000-4712",
+        "more": False,
+        "next_poll": 1,
+    },
+    WriterStatus: {
+        "host": "oldhost",
+        "reachable": True,
+        "note": None,
+        "workflow": _WORKFLOW,
+        "books": {
+            "accepted": 4,
+            "waiting": 2,
+            "in_flight": 0,
+            "applied": 1,
+            "superseded": 0,
+            "no_op": 0,
+            "stale": 0,
+            "dead": 1,
+            "discarded": 0,
+            "refused": 0,
+        },
+        "ledger": {
+            "next_nonce": 503,
+            "last_applied_nonce": 502,
+            "epoch": 3,
+            "owner": "worker-1",
+            "banned_until": None,
+            "halted": None,
+            "halted_expected_nonce": None,
+            "updated_at": "2026-05-01T12:01:03Z",
+        },
+        "oldest_waiting_at": "2026-05-01T12:00:45Z",
+        "open_alerts": 1,
+    },
+    Found: {
+        "entity_type": "unit",
+        "entity_id": "12B",
+        "workflow": {
+            "entity_type": "unit",
+            "entity_id": "12B",
+            "changes": [{**_HELD, "place": "held behind a dead letter", "due_in_ms": 0}],
+            "dead_letters": [4712],
+        },
+    },
+    Upcoming: {"upcoming": [_NEXT]},
+    DeadLetterPage: {"dead_letters": [{**_REJECTED, "held": 1}], "next_cursor": None},
+    AlertPage: {
+        "alerts": [
+            {
+                "id": 17,
+                "kind": "dead-letter",
+                "severity": "warning",
+                "message": "OldHost rejected change 4712 (unit 12B, checked_in). "
+                "Later TXN changes of this entity are held: retry or discard it.",
+                "change_id": 4712,
+                "created_at": "2026-05-01T12:01:03Z",
+                "delivered_at": "2026-05-01T12:01:04Z",
+                "closed_at": None,
+            }
+        ],
+        "next_cursor": None,
+    },
+    AuditPage: {
+        "entries": [
+            {
+                "id": 5,
+                "action": "pause",
+                "operator": "anna",
+                "reason": "OldHost's people asked for an hour of quiet",
+                "change_id": None,
+                "detail": {"message": "noted", "mode": None, "decision": "0f8b7c52"},
+                "created_at": "2026-05-01T12:05:00Z",
+            }
+        ],
+        "next_cursor": None,
+    },
+    Health: {"status": "ok"},
+}
+
+# What the writer says of each act; the act is the last word of its path.
+_DONE = {
+    "pause": "paused",
+    "resume": "resumed",
+    "flush": "flush: 1 waiting key(s)",
+    "resolve": "2 operations from nonce 503 on are sent again as they were",
+    "retry": "change 4712 waits again",
+    "discard": "change 4712 is given up",
+}
+
+METRICS = (
+    "# HELP oldhost_sync_api_requests_total Requests answered.\n"
+    "# TYPE oldhost_sync_api_requests_total counter\n"
+    'oldhost_sync_api_requests_total{method="POST",route="/api/changes",status="202"} 4.0\n'
+)
+
+
+def add_to(document: dict[str, Any]) -> None:
+    """Give the success answer of every operation its example."""
+    by_name = {model.__name__: example for model, example in _ANSWERS.items()}
+    for path, operations in document["paths"].items():
+        action = path.rpartition("/")[2]
+        for operation in operations.values():
+            for status, answer in operation["responses"].items():
+                content = answer.get("content", {}).get("application/json")
+                if content is None or not status.startswith("2"):
+                    continue
+                name = content["schema"].get("$ref", "").rpartition("/")[2]
+                if name == Done.__name__:
+                    content["example"] = {"action": action, "operator": "anna", "message": _DONE[action]}
+                elif name in by_name:
+                    content["example"] = by_name[name]
