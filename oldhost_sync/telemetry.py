@@ -51,25 +51,6 @@ class RelayMetrics:
         )
 
 
-class ApiMetrics:
-    """What the API answers; `route` is the pattern, never the path."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.requests = Counter(
-            "oldhost_sync_api_requests", "Requests answered", ["method", "route", "status"], registry=registry
-        )
-        self.seconds = Histogram(
-            "oldhost_sync_api_request_seconds",
-            "From request to answer",
-            ["method", "route"],
-            buckets=_CALL_SECONDS,
-            registry=registry,
-        )
-        self.accepted = Counter(
-            "oldhost_sync_accepted_changes", "Changes recorded", ["host", "priority_class"], registry=registry
-        )
-
-
 class WorkerMetrics:
     """What the worker that holds the connection does; gaps and replays are OldHost's own words and must stay 0."""
 

@@ -7,13 +7,12 @@ import urllib.request
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from oldhost_sync.telemetry import ApiMetrics, RelayMetrics, WorkerMetrics, serve_metrics
+from oldhost_sync.telemetry import RelayMetrics, WorkerMetrics, serve_metrics
 
 
 def test_the_roles_sets_can_share_one_registry() -> None:
     registry = CollectorRegistry()
     RelayMetrics(registry).relayed.labels("oldhost", "TXN").inc()
-    ApiMetrics(registry)
     WorkerMetrics(registry).operations.labels("oldhost", "APPLIED").inc()
     page = generate_latest(registry).decode()
     assert 'oldhost_sync_relayed_changes_total{host="oldhost",priority_class="TXN"} 1.0' in page
