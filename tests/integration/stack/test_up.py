@@ -16,7 +16,10 @@ from typing import Any
 
 import pytest
 
+from oldhost_sync.stack.mariadb import DatabaseUrls
+from oldhost_sync.stack.temporal import EmbeddedTemporal
 from tests.conftest import ROOT
+from tests.integration.session.stage import simulator
 
 pytestmark = [pytest.mark.processes, pytest.mark.mariadb, pytest.mark.temporal]
 
@@ -89,6 +92,14 @@ class Up:
         with urllib.request.urlopen(request, timeout=10) as answer:
             assert answer.status == 202
         return f"key-{entity_id}"
+
+    def fate(self, key: str) -> str:
+        """The state of a change, as the API tells it."""
+        token = json.loads((self.folder / "tokens.json").read_text())["viewer"]
+        url = f"http://{self.setting('SYNC_API_BIND')}/api/changes/{key}"
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return str(json.load(answer)["state"])
 
     def arrived(self) -> str:
         """All that OldHost keeps, as text."""
@@ -170,3 +181,21 @@ def test_a_taken_port_is_said_before_anything_is_started(start: Callable[..., Up
         assert up.process.wait(SECONDS_MAX) == 1
     assert f"port {port} on 127.0.0.1 is taken, and is wanted for the API (SYNC_API_BIND)" in up.said()
     assert "Starting" not in up.said()
+
+
+@pytest.mark.parametrize("given", ["MariaDB", "Temporal", "the OldHost simulator"])
+def test_a_part_whose_address_is_set_is_left_out(
+    given: str, start: Callable[..., Up], database: DatabaseUrls, temporal_dev_server: EmbeddedTemporal
+) -> None:
+    with simulator() as oldhost:
+        addresses = {
+            "MariaDB": {"SYNC_DATABASE_URL": database.migration},
+            "Temporal": {"TEMPORAL_ADDRESS": temporal_dev_server.address, "SYNC_HOST": "given"},
+            "the OldHost simulator": {"SYNC_OLDHOST_URL": oldhost.url},
+        }
+        up = start(**addresses[given]).wait_until_up()
+        embedded = [part for part in addresses if f"Starting {part}" in up.said()]
+        assert embedded == [part for part in addresses if part != given]
+        key = up.accept("u-1")
+        until(lambda: up.fate(key) == "APPLIED", up.said)
+        assert up.end(signal.SIGINT) == 0
