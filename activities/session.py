@@ -81,7 +81,13 @@ class SessionActivities:
         sent = session.send(batch.change_ids, beat, sequence=batch.sequence)
         self._count(batch.host, sent)
         return messages.SendReport(
-            sent.fates, sent.session_open, sent.service_ms, sent.banned_ms, sent.reason, sent.halted
+            sent.fates,
+            sent.session_open,
+            sent.service_ms,
+            sent.banned_ms,
+            sent.reason,
+            sent.halted,
+            sent.never_taken,
         )
 
     @activity.defn(no_thread_cancel_exception=True)

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from oldhost_sync.store.alerts import RaisedAlert, hosts_with_undelivered, mark_delivered, undelivered
 from oldhost_sync.store.claim import SILENT_SECONDS_MAX, claimed
@@ -35,7 +35,7 @@ PAUSE_SECONDS_MAX = 15.0
 POST_SECONDS_MAX = 5.0
 # A round's share of what waits for one host; the next round goes on behind it.
 PAGE = 100
-# Alerts that the webhook says no to, one by one, before the round leaves it alone.
+# Alerts of one host that the webhook says no to, one by one, before the round goes on to the next host.
 REFUSALS_MAX = 5
 
 assert (REFUSALS_MAX + 1) * POST_SECONDS_MAX < SILENT_SECONDS_MAX
@@ -111,7 +111,7 @@ class Delivery:
         """One round, and the pause after it; an outage is told of once, and so is its end."""
         try:
             done = self.run_once()
-        except (StoreError, DBAPIError) as error:
+        except (StoreError, SQLAlchemyError) as error:  # a pool without a free connection is neither
             return self._failed(f"the database: {type(error).__name__}")
         if done.trouble and not done.delivered:
             return self._failed(f"the webhook: {done.trouble}")
@@ -121,7 +121,7 @@ class Delivery:
         return POLL_SECONDS
 
     def run_once(self) -> Round:
-        """One round over all hosts. Raises StoreError or DBAPIError when the database is away."""
+        """One round over all hosts. Raises StoreError or SQLAlchemyError when the database is away."""
         done = Round()
         waiting = run_in_transaction(self.engine, lambda connection: hosts_with_undelivered(connection, self.hosts))
         for host in waiting:
@@ -133,6 +133,7 @@ class Delivery:
         return done
 
     def _tell(self, connection: Connection, host: str, done: Round) -> None:
+        refused = 0
         for alert in self._page(connection, host):
             if self._leaving.is_set():
                 return
@@ -145,8 +146,8 @@ class Delivery:
                     return
                 self._behind[host] = alert.alert_id
                 done.refused += 1
-                if done.refused >= REFUSALS_MAX:
-                    done.away = True
+                refused += 1
+                if refused >= REFUSALS_MAX:
                     return
             else:
                 mark_delivered(connection, [alert.alert_id])

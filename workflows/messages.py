@@ -218,6 +218,7 @@ class SendReport:
     banned_ms: int = 0
     reason: str = ""
     halted: str = ""
+    never_taken: int | None = None
 
 
 @dataclass

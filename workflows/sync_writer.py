@@ -28,6 +28,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import calls, intake, messages, report
     from workflows.inbox import Inbox
     from workflows.messages import OperatorRequest, Submission, WriterInput, from_wire
+    from workflows.renewal import Renewal
 
 # An open handler must not hold up a new run, nor the ten that may be open at a time the operators' updates; design §6 gives
 # applications this long, recording included.
@@ -53,7 +54,7 @@ class SyncWriterWorkflow:
         self.machine = snapshot.load(given.snapshot, given.policy, self._now_ms())
         self.inbox = Inbox(given.submissions)
         self.stirred = True
-        self.renew = False
+        self.renewal = Renewal()
         self.alarms: dict[int, asyncio.Task[None]] = {}  # timers under way, by when they ring
         self.unreadable = 0
         self.tell_unreadable_at_ms = 0
@@ -67,7 +68,7 @@ class SyncWriterWorkflow:
             await self._rebuild()
         while True:
             self.stirred = False
-            self.machine.draining = self.renew or workflow.info().is_continue_as_new_suggested()
+            self.machine.draining = self._must_renew()
             for action in deciding.decide(self.machine, self._now_ms()):
                 self._act(action)
             self._record_submissions()
@@ -114,7 +115,7 @@ class SyncWriterWorkflow:
             self._alert_unreadable("configure", 1)
         elif read != self.policy:
             self.policy = read
-            self.renew = True
+            self.renewal.asked = True
 
     # --------------------------------------------------------------------------------------------------------- updates
 
@@ -158,6 +159,7 @@ class SyncWriterWorkflow:
 
     @pause.validator
     def _check_pause(self, request: OperatorRequest) -> None:
+        self._check_loaded()
         _check_named(request)
         if self.machine.paused:
             raise ValueError(f"already paused by {self.machine.paused.operator}: {self.machine.paused.reason}")
@@ -171,6 +173,7 @@ class SyncWriterWorkflow:
 
     @resume.validator
     def _check_resume(self, request: OperatorRequest) -> None:
+        self._check_loaded()
         _check_named(request)
         if not self.machine.paused:
             raise ValueError("the writer is not paused")
@@ -222,6 +225,7 @@ class SyncWriterWorkflow:
         self._check_dead_letter(request)
 
     def _check_dead_letter(self, request: OperatorRequest) -> None:
+        self._check_loaded()
         _check_named(request)
         if request.change_id is None:
             raise ValueError("say which dead letter (change_id)")
@@ -238,12 +242,18 @@ class SyncWriterWorkflow:
 
     @resolve.validator
     def _check_resolve(self, request: OperatorRequest) -> None:
+        self._check_loaded()
         _check_named(request)
         if request.mode not in tuple(messages.ResolveMode):
             raise ValueError(
                 "mode must be 'resend' (send the ledger's operations again) or 'adopt' (take OldHost's count)"
             )
         self.machine.can_resolve()
+
+    def _check_loaded(self) -> None:
+        """What is being read from MariaDB would undo the operator's act."""
+        if not self.machine.loaded:
+            raise ValueError("the writer is still reading what is outstanding from MariaDB: repeat this in a moment")
 
     # --------------------------------------------------------------------------------------------------------- queries
 
@@ -276,7 +286,7 @@ class SyncWriterWorkflow:
             case actions.RaiseAlert():
                 self._start(calls.raise_alert(self.host, action))
             case actions.RecordHalt():
-                self._start(self._record_halt(action.reason))
+                self._start(self._record_halt(action))
 
     def _start(self, work: Coroutine[Any, Any, None], *, at_the_host: bool = False) -> None:
         self.at_work += 1
@@ -334,6 +344,7 @@ class SyncWriterWorkflow:
             service_ms=sent.service_ms,
             banned_ms=sent.banned_ms,
             halted=sent.halted,
+            never_taken=sent.never_taken,
             now_ms=self._now_ms(),
         )
 
@@ -386,10 +397,18 @@ class SyncWriterWorkflow:
                 break
             after_id = page.last_id
         self.machine.finish_loading(self._now_ms())
+        info = workflow.info()
+        self.renewal.rebuilt(info.get_current_history_length(), suggested=info.is_continue_as_new_suggested())
+
+    def _must_renew(self) -> bool:
+        info = workflow.info()
+        return self.renewal.is_due(info.get_current_history_length(), suggested=info.is_continue_as_new_suggested())
 
     def _load_standing(self, page: messages.Outstanding) -> None:
         for entity_type, entity_id, dead in page.held:
             self.machine.load_held(EntityKey(entity_type, entity_id), dead)
+        if self.machine.carried:
+            return
         if page.paused is not None:
             self.machine.load_pause(*page.paused)
         if page.ban_left_ms is not None:
@@ -407,8 +426,8 @@ class SyncWriterWorkflow:
         finally:
             self.inbox.recording = False
 
-    async def _record_halt(self, reason: str) -> None:
-        await calls.record_decision(messages.Decision(self.host, "halt", "writer", reason))
+    async def _record_halt(self, action: actions.RecordHalt) -> None:
+        await calls.record_decision(messages.Decision(self.host, "halt", "writer", action.reason, action.never_taken))
 
     # --------------------------------------------------------------------------------------------------------- waiting
 

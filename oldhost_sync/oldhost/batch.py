@@ -15,7 +15,7 @@ class Sent:
     """What became of a batch: one fate per change id, and how the session stands after it.
 
     `refusal`: the kind of answer that ended the session ("banned", "ambiguous", …), if one did. `halted`: why the ledger
-    was halted, if this batch found a reason to.
+    was halted, if this batch found a reason to; `never_taken`: the change whose first send was called a replay.
     """
 
     fates: list[Fate]
@@ -25,6 +25,7 @@ class Sent:
     reason: str = ""
     refusal: str = ""
     halted: str = ""
+    never_taken: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Batch:
     banned_ms: int = 0
     refusal: str = ""
     halted: str = ""
+    never_taken: int | None = None
 
     @property
     def nonces(self) -> list[int]:

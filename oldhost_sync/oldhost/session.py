@@ -292,7 +292,8 @@ class Session:
         self.close(why_ended(operation, answer))
         batch.refusal = type(answer).__name__.lower()
         follows = refusal(operation, answer)
-        batch.halted = why_halted(operation) if follows.halts else ""
+        if follows.halts:
+            batch.halted, batch.never_taken = why_halted(operation), operation.change_id
         if follows.bans:
             self._ban(operation, answer, follows, batch)
         elif follows.takes_back:
@@ -366,7 +367,16 @@ class Session:
     def _report(self, batch: Batch) -> Sent:
         fates = [batch.fates.get(change_id) or Fate(change_id, WAITING) for change_id in batch.change_ids]
         mean_ms = 1000 * batch.wire_seconds / batch.exchanges if batch.exchanges else 0.0
-        return Sent(fates, self.is_open, mean_ms, batch.banned_ms, self.closed_because, batch.refusal, batch.halted)
+        return Sent(
+            fates,
+            self.is_open,
+            mean_ms,
+            batch.banned_ms,
+            self.closed_because,
+            batch.refusal,
+            batch.halted,
+            batch.never_taken,
+        )
 
     # ---------------------------------------------------------------------------------------------------- the rest
 

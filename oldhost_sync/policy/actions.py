@@ -63,9 +63,13 @@ class RaiseAlert:
 
 @dataclass(frozen=True, slots=True)
 class RecordHalt:
-    """Write the halt into the ledger, so that it outlives the workflow."""
+    """Write the halt into the ledger, so that it outlives the workflow.
+
+    `never_taken`: the change whose first send OldHost called a replay, so that nobody takes it for applied.
+    """
 
     reason: str
+    never_taken: int | None = None
 
 
 Action = OpenSession | Send | CloseSession | Probe | Sweep | RaiseAlert | RecordHalt

@@ -28,9 +28,9 @@ class Alarms:
     def add(self, *alerts: RaiseAlert) -> None:
         self._pending += alerts
 
-    def record_halt(self, reason: str) -> None:
+    def record_halt(self, reason: str, never_taken: int | None = None) -> None:
         """Make a halt durable in the ledger: it was not the ledger that found it."""
-        self._pending.append(RecordHalt(reason))
+        self._pending.append(RecordHalt(reason, never_taken))
 
     # --------------------------------------------------------------------------------------------- OldHost and the session
 
@@ -82,10 +82,14 @@ class Alarms:
         text = f"EMERGENCY change {ref.change_id} of {ref.entity_type} {ref.entity_id} can't reach OldHost now: {why}."
         self._raise("emergency-blocked", "critical", text, f"emergency:{ref.change_id}", ref.change_id)
 
-    def has_its_fate(self, change_id: int) -> None:
-        if change_id == self.stuck:
+    def nothing_is_stuck(self) -> None:
+        if self.stuck:
             self.stuck = 0
             self._close(GOES_NOWHERE)
+
+    def has_its_fate(self, change_id: int) -> None:
+        if change_id == self.stuck:
+            self.nothing_is_stuck()
         if change_id in self.blocked:
             self.blocked.remove(change_id)
             self._close(f"emergency:{change_id}")

@@ -71,11 +71,14 @@ class Watch:
 
 @dataclass
 class Machine:
-    """The whole state. `loaded` False: still rebuilding from MariaDB, nothing is sent. `draining`: a new run is about to start."""
+    """The whole state. `loaded` False: still rebuilding from MariaDB, nothing is sent; `carried`: but for what waits, it came from
+    an earlier run. `draining`: a new run is about to start.
+    """
 
     policy: WriterPolicy
     now_ms: int
     loaded: bool = False
+    carried: bool = False
     draining: bool = False
     paused: Pause | None = None
     session: Session = field(default_factory=Session)
@@ -119,7 +122,7 @@ class Machine:
         self.counters.received += 1
         if self.coalescer.add(ref, now_ms) is Added.REPLACED_OLDER and older is not None:
             self._supersede(ref.entity, older)
-        else:
+        elif self.loaded:  # what is read again came long ago
             self.load.arrived()
         if ref.priority_class is PriorityClass.EMERGENCY:
             self._warn_of_blocked_emergency(ref)
@@ -144,8 +147,7 @@ class Machine:
 
     def load_ban(self, left_ms: int, now_ms: int) -> None:
         """While rebuilding: the last ban and what is left of it; negative when it is over."""
-        if self.breaker.banned_at_ms is None:  # else it was carried over
-            self.breaker.load_ban(left_ms, now_ms)
+        self.breaker.load_ban(left_ms, now_ms)
 
     def finish_loading(self, now_ms: int) -> None:
         self.loaded = True
@@ -176,9 +178,11 @@ class Machine:
         self._bind_all(bound)
         if self.session.attempts >= REOPEN_ALERT_ATTEMPTS:
             self.alarms.session_is_back()
-        fruitless = self.session.fruitless + bool(bound)
+        fruitless = self.session.fruitless + 1 if bound else 0
         if fruitless == FRUITLESS_SESSIONS_ALERT:
             self.alarms.goes_nowhere(bound[0], fruitless)
+        elif not bound:
+            self.alarms.nothing_is_stuck()
         self.session = Session(Phase.OPEN, epoch, task_queue, next_nonce, more_bound=more_bound, fruitless=fruitless)
         self.counters.sessions += 1
         self.probe_at_ms = now_ms + self.policy.probe_ms
@@ -225,8 +229,9 @@ class Machine:
         banned_ms: int,
         now_ms: int,
         halted: str = "",
+        never_taken: int | None = None,
     ) -> None:
-        """A send ended and said how. `halted`: the ledger was halted, and why."""
+        """A send ended and said how. `halted`: the ledger was halted, and why; `never_taken`: the change that showed it."""
         ids = self.in_flight.batches.pop(batch)
         try:
             for fate in fates:
@@ -241,7 +246,7 @@ class Machine:
             self._banned(banned_ms, now_ms)
         if halted:
             self._halt(halted)
-            self.alarms.record_halt(halted)  # the session may have failed to: the database was away, or it was fenced
+            self.alarms.record_halt(halted, never_taken)  # the session may have failed to: the database was away
 
     def send_failed(self, batch: int, *, never_started: bool) -> None:
         """A send ended without a word: in doubt, unless it never started."""

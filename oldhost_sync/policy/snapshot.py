@@ -1,8 +1,8 @@
 """The snapshot: the machine's state as plain JSON, compact and versioned, to be carried into the next run.
 
 Waiting changes are stored by column, with ids and times as differences and the few type names as indexes: 50,000 of them
-compress to well under 1 MB. It is taken when nothing is being sent. Where the waiting changes are too large to carry (very
-many, with long ids), they stay behind and the new run reads them from MariaDB; a version that is not known is rebuilt whole.
+compress to 0.3 MB, or to 1.2 MB when all entity ids are UUIDs. It is taken when nothing is being sent. Where the waiting changes
+are too large to carry, they stay behind and the new run reads them from MariaDB; a version that is not known is rebuilt whole.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int) -> Machin
     if snapshot is None or snapshot.get("version") != VERSION:
         return machine
     _load_changes(machine, snapshot)
+    machine.carried = True
     machine.loaded = snapshot["waiting"] is not None
     machine.session = Session(**{**snapshot["session"], "phase": Phase(snapshot["session"]["phase"])})
     breaker = snapshot["breaker"]

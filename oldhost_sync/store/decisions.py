@@ -82,6 +82,7 @@ def _carry_out(connection: Connection, act: Act, ledger: ledger_sql.LedgerRow) -
             return _resolve(connection, act, ledger)
         case "halt":
             connection.exec_driver_sql(ledger_sql.HALT, (None, shortened(act.reason), act.host))
+            connection.exec_driver_sql(sql.UNCOUNT_FIRST_SEND, (act.host, act.change_id))
             return Outcome(message=f"halted: {act.reason}")
     if act.action in NOTED_ONLY:
         return Outcome(message="noted")

@@ -23,6 +23,11 @@ DECISION = (
     "AND created_at > UTC_TIMESTAMP(6) - INTERVAL 1 DAY AND action = %s AND JSON_VALUE(detail, '$.decision') = %s LIMIT 1"
 )
 
+# OldHost called it a replay, so somebody else has used the nonce, and a later count must not prove it applied (I2).
+UNCOUNT_FIRST_SEND = (
+    "UPDATE nonce_requests SET sends = 0 WHERE host = %s AND change_id = %s AND status = 'SENT' AND sends = 1"
+)
+
 # ------------------------------------------------------------------------------------------------------- resolving
 
 NEW_EPOCH = "UPDATE nonce_ledger SET epoch = epoch + 1, halted = NULL, halted_expected_nonce = NULL WHERE host = %s"

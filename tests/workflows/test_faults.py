@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from temporalio.client import WorkflowUpdateFailedError
 
 from oldhost_sync.policy.changes import Outcome
 from tests.workflows.books import Reply
@@ -113,15 +114,28 @@ async def test_a_rebuilt_writer_knows_the_holds(stage: Stage) -> None:
 
 async def test_a_rebuilt_writer_knows_that_it_is_paused(stage: Stage) -> None:
     async with stage.writer() as writer:
+        await writer.until_state("SENDING")
         await writer.operate("pause")
         change = await writer.take(TXN, "a")
         await writer.handle.terminate()
         writer.handle = await stage.start(writer.world)
         status = await writer.until_status(lambda status: status["state"] == "PAUSED")
         assert status["paused"] == {"operator": "ana", "reason": "test"}
-        assert writer.world.answers == []
+        assert len(writer.world.answers) == 1
         await writer.operate("resume")
         await writer.until(lambda: writer.world.applied_ids == [change])
+
+
+async def test_an_operator_who_comes_while_the_books_are_read_is_asked_to_come_again(stage: Stage) -> None:
+    """What is read then would undo what was decided meanwhile."""
+    async with stage.writer(books_closed=True) as writer:
+        with pytest.raises(WorkflowUpdateFailedError) as caught:
+            await writer.operate("pause")
+        assert "repeat this in a moment" in str(caught.value.cause)
+        writer.world.books_closed = False
+        await writer.skip(60)
+        await writer.until_state("SENDING")
+        assert await writer.operate("pause") == "paused"
 
 
 async def test_a_rebuild_waits_for_the_database(stage: Stage) -> None:

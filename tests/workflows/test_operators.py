@@ -47,6 +47,7 @@ async def test_a_paused_writer_takes_changes_and_sends_none(stage: Stage) -> Non
 
 async def test_an_emergency_that_waits_when_the_writer_is_paused_is_told_to_people(stage: Stage) -> None:
     async with stage.writer() as writer:
+        await writer.until_state("SENDING")
         await writer.operate("pause")
         emergency = await writer.take(EMERGENCY, "a")
         await writer.until(lambda: writer.world.told("emergency-blocked"))
@@ -131,6 +132,7 @@ async def test_a_host_that_went_back_is_sent_what_it_lost_in_order(stage: Stage)
 
 async def test_requests_that_make_no_sense_are_refused_and_say_why(stage: Stage) -> None:
     async with stage.writer() as writer:
+        await writer.until_state("SENDING")
         anonymous = messages.OperatorRequest()
         for update in ("pause", "resume", "flush", "retry", "discard", "resolve"):
             assert "say who you are" in await refusal(writer, update, anonymous)
@@ -162,6 +164,7 @@ async def test_what_could_not_be_recorded_is_refused_before_it_is_tried(
     data = "{" + ", ".join(f'"{name}": {value}' for name, value in fields.items()) + "}"
     argument = RawValue(Payload(metadata={"encoding": b"json/plain"}, data=data.encode()))
     async with stage.writer() as writer:
+        await writer.until_state("SENDING")
         assert why in await refusal(writer, "pause", argument)
         assert writer.world.decisions == []
 
@@ -202,6 +205,7 @@ async def test_the_status_counts_and_names_everything(stage: Stage) -> None:
 
 async def test_find_and_upcoming_tell_where_a_change_is(stage: Stage) -> None:
     async with stage.writer() as writer:
+        await writer.until_state("SENDING")
         await writer.operate("pause")
         debounced, first, urgent = (
             await writer.take(LWW, "a"),

@@ -237,6 +237,7 @@ async def test_apply_now_in_a_ban_says_so_at_once(stage: Stage) -> None:
 
 async def test_apply_now_in_a_pause_says_so_at_once(stage: Stage) -> None:
     async with stage.writer() as writer:
+        await writer.until_state("SENDING")
         await writer.operate("pause")
         answer = await writer.handle.execute_update("apply_now", URGENT)
         assert "the writer is paused" in answer["message"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 import worker
 from oldhost_sync.delivery import PAUSE_SECONDS_MAX, POLL_SECONDS, REFUSALS_MAX, Delivery, NotTaken, post
@@ -112,6 +113,15 @@ def test_a_webhook_that_will_have_none_is_left_alone_and_each_gets_its_turn(
     assert webhook.posted == ["0", "1", "2", "3", "4"]
 
 
+def test_one_hosts_refused_alerts_do_not_stand_in_anothers_way(world: MariaWorld, webhook: Webhook) -> None:
+    for number in range(REFUSALS_MAX):
+        alert(world, str(number), "a-host")
+    alert(world, "fine", "b-host")
+    webhook.answer = lambda told: 200 if told["message"] == "fine" else 400
+    delivery(world, webhook, "a-host", "b-host").run_once()
+    assert "fine" in webhook.posted
+
+
 def test_no_transaction_is_open_while_the_webhook_is_told(world: MariaWorld, webhook: Webhook) -> None:
     seen: list[Any] = []
     for message in "ab":
@@ -209,6 +219,21 @@ def test_a_database_that_is_away_is_waited_for(
         patch.setattr("oldhost_sync.delivery.run_in_transaction", away)
         assert ours.guarded_round() > POLL_SECONDS
     assert ours.guarded_round() == POLL_SECONDS
+    assert webhook.posted == ["a"]
+
+
+def test_a_pool_without_a_free_connection_is_an_outage_like_any_other(
+    world: MariaWorld, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise PoolTimeout("QueuePool limit reached")
+
+    alert(world, "a")
+    ours = delivery(world, webhook)
+    with monkeypatch.context() as patch:
+        patch.setattr("oldhost_sync.delivery.claimed", full)
+        assert ours.guarded_round() > POLL_SECONDS
+    ours.guarded_round()
     assert webhook.posted == ["a"]
 
 

@@ -103,3 +103,23 @@ def test_what_was_marked_for_later_and_never_written_does_not_count_as_sent(stag
     then_somebody_else_writes(stage)
     then_somebody_else_writes(stage)
     assert_found_to_be_foreign(stage, second)
+
+
+def test_a_halt_that_the_session_could_not_keep_is_kept_by_the_writer_with_what_was_not_taken(stage: Stage) -> None:
+    """OldHost called a first send a replay while the database was away: the ledger still counts the send."""
+    change_id = stage.world.record()
+    session = stage.session(process := Process())
+    stage.control(lambda controls: controls.foreign_write({}))
+
+    def hook(call: str, when: str) -> None:
+        if (call, when) == ("ban", "before"):
+            raise LedgerUnavailable("DatabaseUnavailable: a test")
+
+    process.hook = hook
+    sent = send(session, [change_id])
+    assert sent.halted
+    assert sent.never_taken == change_id
+    assert stage.world.decide("halt", change_id=change_id, decision_id="run/1") == ""
+    assert stage.world.decide("resolve", mode="resend") == ""
+    stage.control(lambda controls: controls.unban({}))
+    assert_found_to_be_foreign(stage, change_id)

@@ -7,11 +7,11 @@ import pytest
 from oldhost_sync.policy import deciding
 from oldhost_sync.policy.actions import RaiseAlert, RecordHalt
 from oldhost_sync.policy.breaker import BreakerState
-from oldhost_sync.policy.changes import BOUND, ChangeRef, Fate, Outcome, PriorityClass
-from oldhost_sync.policy.machine import Pause, Refused
+from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.machine import Machine, Pause, Refused
 from oldhost_sync.policy.session import Phase
-from oldhost_sync.policy.writer_policy import BATCH_FILL_MS, REOPEN_MS_MAX
-from tests.unit.policy.play import Play
+from oldhost_sync.policy.writer_policy import BATCH_FILL_MS, REOPEN_MS_MAX, WriterPolicy
+from tests.unit.policy.play import START_MS, Play
 from tests.workflows.books import SETTLE_MS, Reply
 
 BAN_MS = 900_000
@@ -254,12 +254,21 @@ def test_a_halt_that_a_send_found_is_resolved_before_its_ban_is_over(play: Play)
     play.take("TXN", "a")
     machine = play.machine
     machine.reported(
-        1, [Fate(1, BOUND)], session_open=False, service_ms=0, banned_ms=BAN_MS, now_ms=play.now_ms, halted="foreign"
+        1,
+        [Fate(1, BOUND)],
+        session_open=False,
+        service_ms=0,
+        banned_ms=BAN_MS,
+        now_ms=play.now_ms,
+        halted="foreign",
+        never_taken=1,
     )
     assert (machine.breaker.state, machine.breaker.reason) == (BreakerState.HALTED, "foreign")
     told_or_kept = machine.alarms.take()
     assert [action.kind for action in told_or_kept if isinstance(action, RaiseAlert)] == ["ban", "halted"]
-    assert RecordHalt("foreign") in told_or_kept  # the session may have failed to keep it: else nobody could resolve it
+    assert (
+        RecordHalt("foreign", 1) in told_or_kept
+    )  # the session may have failed to keep it: else nobody could resolve it
     machine.resolve(play.now_ms)
     assert (machine.breaker.state, machine.breaker.reason) == (BreakerState.OPEN, "banned by OldHost")
 
@@ -358,6 +367,31 @@ def test_an_operation_that_no_session_can_end_is_told_once_and_until_it_ends(pla
     play.end_send(9)
     assert "goes-nowhere" in closed(play)
     assert play.machine.session.fruitless == 0
+
+
+def test_sessions_without_anything_in_doubt_are_not_fruitless(play: Play) -> None:
+    """What was stuck was resolved otherwise (an operator's decision, a newer change): neither an error nor an alert is left."""
+    play.take("TXN", "a")
+    for batch in range(1, 6):
+        play.end_send(batch, lambda _: Reply.LOST_BEFORE)
+        play.end_open()
+        play.advance(SETTLE_MS)
+        play.end_open()
+    assert told(play, "goes-nowhere")
+    machine = play.machine
+    machine.opened(9, "queue", 1, [Fate(1, WAITING)], [], more_bound=False, now_ms=play.now_ms)
+    play.alerts += [action for action in machine.alarms.take() if isinstance(action, RaiseAlert)]
+    assert machine.session.fruitless == 0
+    assert "goes-nowhere" in closed(play)
+
+
+def test_what_is_read_again_is_no_arrival() -> None:
+    machine = Machine(WriterPolicy(), START_MS)
+    refs = [ChangeRef(n, PriorityClass.TXN, "unit", f"u{n}", "booking", START_MS) for n in range(1, 1001)]
+    machine.enqueue(refs, START_MS, sweep=True)
+    machine.finish_loading(START_MS)
+    deciding.decide(machine, START_MS + 60_000)
+    assert machine.load.arrivals_per_s == 0
 
 
 def test_an_idle_machine_wakes_for_its_probe_and_its_sweep_only(play: Play) -> None:
