@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 import socket
 
 
@@ -14,12 +15,22 @@ class PortTaken(Exception):  # noqa: N818 - it says what happened
         self.port = port
 
 
+# Below those that Linux gives to outgoing connections (32768 on, unless it is told otherwise): a port from among them could
+# become the near end of any connection between being chosen here and being listened on, seconds later.
+PORTS = range(10_000, 32_768)
+ATTEMPTS = 100
+
+
 def free_port(address: str = "127.0.0.1") -> int:
-    """A port that nobody listens on at this moment; whoever uses it must still cope with losing the race for it."""
-    with socket.socket(_family(address)) as probe:
-        probe.bind((address, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody uses at this moment; whoever uses it must still cope with losing the race for it."""
+    for port in random.sample(PORTS, ATTEMPTS):
+        with socket.socket(_family(address)) as probe:
+            try:
+                probe.bind((address, port))
+            except OSError:
+                continue
+            return port
+    raise PortTaken(address, 0, f"anything ({ATTEMPTS} were tried)")
 
 
 def claim(port: int | None, purpose: str, address: str = "127.0.0.1") -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from oldhost_sync.settings import parse_api_tokens
 from oldhost_sync.stack.folder import FolderInUse, StackFolder, as_api_tokens
-from oldhost_sync.stack.ports import PortTaken, claim
+from oldhost_sync.stack.ports import PortTaken, claim, free_port
 from oldhost_sync.stack.programs import ProgramMissing, find_program, need_program
 
 
@@ -50,8 +50,17 @@ def test_a_port_that_is_taken_is_named_with_its_purpose() -> None:
             claim(port, "the API")
 
 
-def test_port_0_takes_a_free_one() -> None:
-    assert 0 < claim(0, "anything") < 65536
+def test_port_0_takes_a_free_one_that_no_outgoing_connection_can_get() -> None:
+    given = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    lowest = int(given.read_text().split()[0]) if given.exists() else 32_768
+    assert all(1024 <= claim(0, "anything") < lowest for _ in range(20))
+
+
+def test_a_free_port_is_none_that_somebody_listens_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", free_port())) as server:
+        taken, other = server.getsockname()[1], free_port()
+        monkeypatch.setattr("random.sample", lambda _ports, _count: [taken, other])
+        assert free_port() == other
 
 
 def test_programs_beside_our_python_are_found_without_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
