@@ -61,4 +61,4 @@ def write(results: Sequence[Result], folder: Path, headline: str) -> None:
     (folder / "results.json").write_text(json.dumps(as_json, indent=1) + "\n")
     for result in results:
         for picture in result.pictures:
-            (folder / f"{picture.name}.svg").write_text(draw(picture))
+            draw(picture, folder / f"{picture.name}.svg")
