@@ -24,7 +24,6 @@ _HELD = (
     "SELECT priority_class, TIMESTAMPDIFF(MICROSECOND, created_at, relayed_at) / 1000000 "
     "FROM outbox_events WHERE host = %s AND source <> 'python'"
 )
-_UNHELD = "SELECT COUNT(*) FROM outbox_events WHERE host = %s AND relayed_at IS NULL"
 
 
 def measure(stage: Stage) -> Result:
@@ -49,7 +48,7 @@ def measure(stage: Stage) -> Result:
         meter = CpuMeter(deployment.pids())
         answers = _load(deployment, seconds)
         cpu, busy_share = meter.read(), simulator.stats()["busy_share"]
-        deployment.wait_for("everything held by the writer", lambda: _count_unheld(deployment) == 0)
+        deployment.wait_for("everything held by the writer", lambda: deployment.unrelayed() == 0)
         held = _held_seconds(deployment)
     result.table(
         "API, ms from due to answered",
@@ -86,11 +85,6 @@ def _load(deployment: Deployment, seconds: float) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
-
-
-def _count_unheld(deployment: Deployment) -> int:
-    with deployment.engine.connect() as connection:
-        return int(connection.exec_driver_sql(_UNHELD, (deployment.host,)).scalar_one())
 
 
 def _held_seconds(deployment: Deployment) -> dict[str, list[float]]:

@@ -157,6 +157,21 @@ class Deployment:
         client = await Client.connect(self.stage.temporal.address, data_converter=DATA_CONVERTER)
         return await act(client)
 
+    # ---------------------------------------------------------------------------------------------------- the outbox
+
+    def unrelayed(self) -> int:
+        """Changes that nobody was handed yet."""
+        return self._count("relayed_at IS NULL")
+
+    def unprocessed(self) -> int:
+        """Changes without a fate."""
+        return self._count("processed_at IS NULL")
+
+    def _count(self, condition: str) -> int:
+        query = f"SELECT COUNT(*) FROM outbox_events WHERE host = %s AND {condition}"
+        with self.engine.connect() as connection:
+            return int(connection.exec_driver_sql(query, (self.host,)).scalar_one())
+
     # ------------------------------------------------------------------------------------------------------ waiting
 
     def wait_applied(self, count: int, seconds: float = READY_SECONDS_MAX) -> None:

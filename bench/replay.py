@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from functools import partial
 
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
@@ -17,10 +16,7 @@ from temporalio.worker import Replayer
 from bench.deployment import Deployment
 from bench.result import Result
 from bench.stage import Stage
-from bench.workload import EVENTS
-from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.store.recording import record_change
-from oldhost_sync.store.transactions import run_in_transaction
+from bench.workload import record_emergency
 from oldhost_sync.temporal import DATA_CONVERTER
 from workflows.sync_writer import SyncWriterWorkflow
 
@@ -46,25 +42,11 @@ def longest_history(stage: Stage) -> WorkflowHistory:
         deployment.start_writer()
         first = deployment.run_id()
         for number in range(EMERGENCIES_MAX):
-            _record_emergency(deployment, number)
+            record_emergency(deployment.engine, deployment.host, number)
             time.sleep(1 / EMERGENCIES_PER_SECOND)
             if number % EMERGENCIES_PER_SECOND == 0 and deployment.run_id() != first:
                 break
         return deployment.histories()[-1]
-
-
-def _record_emergency(deployment: Deployment, number: int) -> None:
-    run_in_transaction(
-        deployment.engine,
-        partial(
-            record_change,
-            host=deployment.host,
-            entity_type="unit",
-            entity_id=f"locked-out-{number}",
-            event_type=EVENTS[PriorityClass.EMERGENCY],
-            payload={"guest": f"g-{number}"},
-        ),
-    )
 
 
 def _replay_seconds(history: WorkflowHistory) -> float:

@@ -39,16 +39,19 @@ def to_markdown(result: Result) -> str:
 
 
 def targets_table(targets: Sequence[Target]) -> str:
+    """With a column for each rival that was measured beside one of them."""
+    rivals = list(dict.fromkeys(name for each in targets for name in each.rivals))
     rows = [
         (
             each.what,
             f"{shown(each.measured)} {each.unit}".strip(),
             f"{each.bound} {shown(each.limit)} {each.unit}".strip(),
             "met" if each.met else "MISSED",
+            *(each.rivals.get(name) for name in rivals),
         )
         for each in targets
     ]
-    return to_text(("target", "measured", "promised", ""), rows)
+    return to_text(("target", "measured", "promised", "", *rivals), rows)
 
 
 def write(results: Sequence[Result], folder: Path, headline: str) -> None:

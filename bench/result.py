@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil, isnan
 from typing import Any
@@ -12,13 +12,17 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One promise of the design beside what was measured. `bound`: at most ("<=") or at least (">=") `limit`."""
+    """One promise of the design beside what was measured. `bound`: at most ("<=") or at least (">=") `limit`.
+
+    `rivals`: what the rivals reached in the same run, by name.
+    """
 
     what: str
     measured: float
     bound: str
     limit: float
     unit: str = ""
+    rivals: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def met(self) -> bool:
@@ -71,8 +75,16 @@ class Result:
         self.tables.append(made)
         return made
 
-    def target(self, what: str, measured: float, bound: str, limit: float, unit: str = "") -> None:
-        self.targets.append(Target(what, measured, bound, limit, unit))
+    def target(
+        self,
+        what: str,
+        measured: float,
+        bound: str,
+        limit: float,
+        unit: str = "",
+        rivals: Mapping[str, float] | None = None,
+    ) -> None:
+        self.targets.append(Target(what, measured, bound, limit, unit, rivals or {}))
 
     def as_json(self) -> dict[str, Any]:
         found = asdict(self)

@@ -9,10 +9,13 @@ import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.store.recording import RecordedChange, record_change
+from oldhost_sync.store.transactions import run_in_transaction
 
 EVENTS = {
     PriorityClass.LWW: "unit_status_changed",
@@ -82,6 +85,21 @@ def put_into_outbox(
             "SELECT id FROM outbox_events WHERE host = %s AND id > %s ORDER BY id", (host, first)
         )
         return list(found.scalars())
+
+
+def record_emergency(engine: Engine, host: str, number: int) -> RecordedChange:
+    """Record one as an application does, each of a unit of its own."""
+    return run_in_transaction(
+        engine,
+        partial(
+            record_change,
+            host=host,
+            entity_type="unit",
+            entity_id=f"locked-out-{number}",
+            event_type=EVENTS[PriorityClass.EMERGENCY],
+            payload={"guest": f"g-{number}"},
+        ),
+    )
 
 
 def _slices(items: Sequence[Change], size: int) -> Iterable[Sequence[Change]]:

@@ -51,6 +51,7 @@ async def run(settings: Settings) -> None:
             await _signal(client, settings, refs)
 
         async with shared, own:
+            await signal([])  # the workflow runs before the first change comes, as the product's does
             await Relay(engine, signal, settings.host, owner="naive").run(asyncio.Event())
 
 
