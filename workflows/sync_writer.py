@@ -8,7 +8,7 @@ machine's snapshot; what can't be carried is rebuilt from MariaDB.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -16,16 +16,16 @@ from typing import Any
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
-from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType
-from temporalio.exceptions import TimeoutError as ActivityTimeoutError
+from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from oldhost_sync.policy import actions, deciding, snapshot
+    from oldhost_sync.policy import deciding, snapshot
     from oldhost_sync.policy.breaker import BreakerState
     from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
-    from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
     from oldhost_sync.policy.machine import Refused, Watch
-    from workflows import calls, intake, messages, report
+    from workflows import calls, intake, messages, report, validating
+    from workflows.acting import Acting
+    from workflows.clock import now_ms
     from workflows.inbox import Inbox
     from workflows.messages import OperatorRequest, Submission, WriterInput, from_wire
     from workflows.renewal import Renewal
@@ -35,9 +35,6 @@ with workflow.unsafe.imports_passed_through():
 APPLY_NOW_MS = 25_000
 APPLY_NOW_RECORDING = timedelta(seconds=10)
 UNREADABLE_ALERT_MS = 60_000
-# A sweep's page, and how long a change must have been relayed to be missed: what is younger is on its way.
-SWEEP_REFS = 1000
-SWEEP_QUIET_MS = 30_000
 
 # What a signal without an argument carries.
 NOTHING = RawValue(Payload())
@@ -51,16 +48,14 @@ class SyncWriterWorkflow:
     def __init__(self, given: WriterInput) -> None:
         self.host = given.host
         self.policy = given.policy
-        self.machine = snapshot.load(given.snapshot, given.policy, self._now_ms())
+        self.machine = snapshot.load(given.snapshot, given.policy, now_ms())
         self.inbox = Inbox(given.submissions)
         self.stirred = True
         self.renewal = Renewal()
         self.alarms: dict[int, asyncio.Task[None]] = {}  # timers under way, by when they ring
         self.unreadable = 0
         self.tell_unreadable_at_ms = 0
-        self.tasks: dict[asyncio.Task[None], None] = {}
-        self.at_work = 0  # activities of the machine's actions
-        self.at_the_host = 0  # those among them that end soon and wake us: no timer is needed beside them
+        self.acting = Acting(self.host, self.machine, self._stir)
 
     @workflow.run
     async def run(self, given: WriterInput) -> None:  # noqa: ARG002 - `__init__` took it
@@ -69,10 +64,10 @@ class SyncWriterWorkflow:
         while True:
             self.stirred = False
             self.machine.draining = self._must_renew()
-            for action in deciding.decide(self.machine, self._now_ms()):
-                self._act(action)
+            for action in deciding.decide(self.machine, now_ms()):
+                self.acting.act(action)
             self._record_submissions()
-            workflow.set_current_details(report.details(self.machine, self._now_ms()))
+            workflow.set_current_details(report.details(self.machine, now_ms()))
             if self.machine.draining and self._is_drained():
                 break
             await self._wait()
@@ -104,7 +99,7 @@ class SyncWriterWorkflow:
     def _enqueue(self, batch: RawValue) -> None:
         """Refs of recorded changes, from the relay. What can't be read is dropped here and found by the sweep."""
         refs, unreadable = intake.read_refs(batch)
-        self.machine.enqueue(refs, self._now_ms())
+        self.machine.enqueue(refs, now_ms())
         if unreadable:
             self._alert_unreadable("enqueue", unreadable)
 
@@ -122,7 +117,7 @@ class SyncWriterWorkflow:
     @workflow.update
     async def apply_now(self, change: dict[str, Any]) -> messages.ApplyNowAnswer:
         """Record an EMERGENCY change and wait up to 25 s for its nonce; during a ban or halt the answer comes at once."""
-        until_ms = self._now_ms() + APPLY_NOW_MS
+        until_ms = now_ms() + APPLY_NOW_MS
         submission = Submission(change, str(workflow.uuid4()), source="apply_now", only_class="EMERGENCY")
         recorded = await self._record_now(submission)
         if recorded.ref is None:
@@ -140,15 +135,7 @@ class SyncWriterWorkflow:
 
     @apply_now.validator
     def _check_apply_now(self, change: dict[str, Any]) -> None:
-        missing = [name for name in ("entity_type", "entity_id", "event_type", "payload") if name not in change]
-        if missing:
-            raise ValueError(f"the change lacks {', '.join(missing)}")
-        if change.get("not_before") is not None:
-            raise ValueError("apply_now is for now: leave not_before out, or submit the change")
-        if unfit := intake.why_unfit(change):
-            raise ValueError(f"the change is {unfit}")
-        if len(repr(change)) > intake.CHANGE_BYTES_MAX:
-            raise ValueError(f"the change is larger than {intake.CHANGE_BYTES_MAX} bytes")
+        validating.check_urgent_change(change)
 
     @workflow.update
     async def pause(self, request: OperatorRequest) -> str:
@@ -160,7 +147,7 @@ class SyncWriterWorkflow:
     @pause.validator
     def _check_pause(self, request: OperatorRequest) -> None:
         self._check_loaded()
-        _check_named(request)
+        validating.check_named(request)
         if self.machine.paused:
             raise ValueError(f"already paused by {self.machine.paused.operator}: {self.machine.paused.reason}")
 
@@ -174,7 +161,7 @@ class SyncWriterWorkflow:
     @resume.validator
     def _check_resume(self, request: OperatorRequest) -> None:
         self._check_loaded()
-        _check_named(request)
+        validating.check_named(request)
         if not self.machine.paused:
             raise ValueError("the writer is not paused")
 
@@ -184,23 +171,21 @@ class SyncWriterWorkflow:
         entity = (
             EntityKey(request.entity_type, request.entity_id) if request.entity_type and request.entity_id else None
         )
-        flushed = self.machine.flush(entity, self._now_ms())
+        flushed = self.machine.flush(entity, now_ms())
         self.stirred = True
         await self._decide_in_books("flush", request)
         return flushed
 
     @flush.validator
     def _check_flush(self, request: OperatorRequest) -> None:
-        _check_named(request)
-        if bool(request.entity_type) != bool(request.entity_id):
-            raise ValueError("give both entity_type and entity_id to flush one entity, or neither to flush all")
+        validating.check_flush(request)
 
     @workflow.update
     async def retry(self, request: OperatorRequest) -> str:
         """Send a dead letter again, before what is held behind it."""
         decided = await self._decide_in_books("retry", request)
         if decided.ref is not None:
-            self.machine.retry(from_wire(decided.ref), self._now_ms())
+            self.machine.retry(from_wire(decided.ref), now_ms())
         elif decided.entity is not None and request.change_id is not None:
             # Its fate is decided already: this act was repeated after a lost answer, and a newer change came meanwhile.
             self.machine.is_decided(EntityKey(*decided.entity), request.change_id)
@@ -226,7 +211,7 @@ class SyncWriterWorkflow:
 
     def _check_dead_letter(self, request: OperatorRequest) -> None:
         self._check_loaded()
-        _check_named(request)
+        validating.check_named(request)
         if request.change_id is None:
             raise ValueError("say which dead letter (change_id)")
         if request.change_id in self.machine.in_flight:
@@ -236,18 +221,14 @@ class SyncWriterWorkflow:
     async def resolve(self, request: OperatorRequest) -> str:
         """End a halt: `resend` sends the ledger's operations again, `adopt` takes OldHost's count as the truth."""
         decided = await self._decide_in_books("resolve", request)
-        self._try(lambda: self.machine.resolve(self._now_ms()))
+        self._try(lambda: self.machine.resolve(now_ms()))
         self.stirred = True  # again: the loop has turned while the books were written
         return decided.message
 
     @resolve.validator
     def _check_resolve(self, request: OperatorRequest) -> None:
         self._check_loaded()
-        _check_named(request)
-        if request.mode not in tuple(messages.ResolveMode):
-            raise ValueError(
-                "mode must be 'resend' (send the ledger's operations again) or 'adopt' (take OldHost's count)"
-            )
+        validating.check_resolve(request)
         self.machine.can_resolve()
 
     def _check_loaded(self) -> None:
@@ -259,118 +240,17 @@ class SyncWriterWorkflow:
 
     @workflow.query
     def status(self) -> dict[str, Any]:
-        return report.status(self.machine, self.host, self._now_ms())
+        return report.status(self.machine, self.host, now_ms())
 
     @workflow.query
     def find(self, entity_type: str, entity_id: str) -> dict[str, Any]:
-        return report.find(self.machine, EntityKey(entity_type, entity_id), self._now_ms())
+        return report.find(self.machine, EntityKey(entity_type, entity_id), now_ms())
 
     @workflow.query
     def upcoming(self, count: int = 20) -> list[dict[str, Any]]:
         return report.upcoming(self.machine, max(1, min(count, 200)))
 
-    # ------------------------------------------------------------------------------------------------- acting on actions
-
-    def _act(self, action: actions.Action) -> None:
-        match action:
-            case actions.OpenSession():
-                self._start(self._open_session(action), at_the_host=True)
-            case actions.Send():
-                self._start(self._send(action), at_the_host=True)
-            case actions.CloseSession():
-                self._start(self._close_session(action), at_the_host=True)
-            case actions.Probe():
-                self._start(self._probe(action), at_the_host=True)
-            case actions.Sweep():
-                self._start(self._sweep(action))
-            case actions.RaiseAlert():
-                self._start(calls.raise_alert(self.host, action))
-            case actions.RecordHalt():
-                self._start(self._record_halt(action))
-
-    def _start(self, work: Coroutine[Any, Any, None], *, at_the_host: bool = False) -> None:
-        self.at_work += 1
-        self.at_the_host += at_the_host
-        task = asyncio.create_task(self._guard(work, at_the_host))
-        self.tasks[task] = None  # the loop holds tasks only weakly
-        task.add_done_callback(self.tasks.pop)
-
-    async def _guard(self, work: Coroutine[Any, Any, None], at_the_host: bool) -> None:
-        """Level 0: whatever breaks the machine's own rules halts the writer; it never goes on as if nothing were."""
-        try:
-            await work
-        except (ActivityError, asyncio.CancelledError):
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it halts the writer
-            workflow.logger.error("an invariant is violated: %s", error)
-            self.machine.violated(f"{type(error).__name__}: {error}")
-        finally:
-            self.at_work -= 1
-            self.at_the_host -= at_the_host
-            self.stirred = True
-
-    async def _open_session(self, action: actions.OpenSession) -> None:
-        try:
-            answer = await calls.open_session(self.host, action)
-        except ActivityError:
-            self.machine.open_failed(self._now_ms())
-            return
-        if answer.state == messages.SessionState.OPEN:
-            bound = [from_wire(item) for item in answer.bound]
-            self.machine.opened(
-                answer.epoch,
-                answer.task_queue,
-                answer.expected_nonce,
-                answer.fates,
-                bound,
-                answer.more_bound,
-                self._now_ms(),
-            )
-        elif answer.state == messages.SessionState.HALT:
-            self.machine.halted(answer.message or answer.reason)
-        else:
-            self.machine.told_to_wait(answer.wait_ms, answer.reason, self._now_ms())
-
-    async def _send(self, action: actions.Send) -> None:
-        try:
-            sent = await calls.send(self.host, action)
-        except ActivityError as error:
-            self.machine.send_failed(action.batch, never_started=_never_started(error))
-            return
-        self.machine.reported(
-            action.batch,
-            sent.fates,
-            session_open=sent.session_open,
-            service_ms=sent.service_ms,
-            banned_ms=sent.banned_ms,
-            halted=sent.halted,
-            never_taken=sent.never_taken,
-            now_ms=self._now_ms(),
-        )
-
-    async def _close_session(self, action: actions.CloseSession) -> None:
-        try:
-            await calls.close_session(self.host, action)
-        except ActivityError:
-            workflow.logger.warning("closing the session failed; the next one takes over from it")
-        self.machine.closed()
-
-    async def _probe(self, action: actions.Probe) -> None:
-        try:
-            found = await calls.probe(self.host, action)
-        except ActivityError:
-            self.machine.probed(session_open=False, now_ms=self._now_ms())
-        else:
-            self.machine.probed(session_open=found.session_open, now_ms=self._now_ms())
-
-    async def _sweep(self, action: actions.Sweep) -> None:
-        request = messages.OutstandingPage(self.host, action.after_id, limit=SWEEP_REFS, quiet_ms=SWEEP_QUIET_MS)
-        try:
-            page = await calls.load_outstanding(request, calls.ONCE)
-        except ActivityError:
-            self.machine.sweep_failed(self._now_ms())
-            return
-        self.machine.swept([from_wire(item) for item in page.refs], page.last_id, page.more, self._now_ms())
+    # ---------------------------------------------------------------------------------------------- loading and recording
 
     async def _decide_in_books(self, action: str, request: OperatorRequest) -> messages.Decided:
         """Make an operator's act durable, with who and why; raises when the books say that it makes no sense."""
@@ -384,19 +264,17 @@ class SyncWriterWorkflow:
             raise _refused(decided.refused)
         return decided
 
-    # ---------------------------------------------------------------------------------------------- loading and recording
-
     async def _rebuild(self) -> None:
         """A first start, or a loss: MariaDB knows what is outstanding."""
         after_id = 0
         while True:
             page = await calls.load_outstanding(messages.OutstandingPage(self.host, after_id), calls.UNTIL_IT_WORKS)
             self._load_standing(page)
-            self.machine.enqueue((from_wire(item) for item in page.refs), self._now_ms(), sweep=True)
+            self.machine.enqueue((from_wire(item) for item in page.refs), now_ms(), sweep=True)
             if not page.more:
                 break
             after_id = page.last_id
-        self.machine.finish_loading(self._now_ms())
+        self.machine.finish_loading(now_ms())
         info = workflow.info()
         self.renewal.rebuilt(info.get_current_history_length(), suggested=info.is_continue_as_new_suggested())
 
@@ -412,22 +290,19 @@ class SyncWriterWorkflow:
         if page.paused is not None:
             self.machine.load_pause(*page.paused)
         if page.ban_left_ms is not None:
-            self.machine.load_ban(page.ban_left_ms, self._now_ms())
+            self.machine.load_ban(page.ban_left_ms, now_ms())
 
     def _record_submissions(self) -> None:
         if batch := self.inbox.next_batch(draining=self.machine.draining):
-            self._start(self._take_submissions(batch))
+            self.acting.start(self._take_submissions(batch))
 
     async def _take_submissions(self, batch: list[Submission]) -> None:
         try:
             for recorded in await calls.record_submissions(self.host, batch):
                 if recorded.ref is not None and not recorded.processed and not recorded.by_relay:
-                    self.machine.enqueue([from_wire(recorded.ref)], self._now_ms())
+                    self.machine.enqueue([from_wire(recorded.ref)], now_ms())
         finally:
             self.inbox.recording = False
-
-    async def _record_halt(self, action: actions.RecordHalt) -> None:
-        await calls.record_decision(messages.Decision(self.host, "halt", "writer", action.reason, action.never_taken))
 
     # --------------------------------------------------------------------------------------------------------- waiting
 
@@ -446,12 +321,12 @@ class SyncWriterWorkflow:
         watch = machine.watched.setdefault(ref.change_id, Watch())
         watch.watchers += 1
         if not by_relay:
-            machine.enqueue([ref], self._now_ms())
+            machine.enqueue([ref], now_ms())
         self.stirred = True
         with suppress(TimeoutError):
             await workflow.wait_condition(
                 lambda: watch.fate is not None or machine.draining or bool(self._why_not_now()),
-                timeout=timedelta(milliseconds=max(until_ms - self._now_ms(), 1)),
+                timeout=timedelta(milliseconds=max(until_ms - now_ms(), 1)),
             )
         watch.watchers -= 1
         if not watch.watchers:
@@ -469,28 +344,31 @@ class SyncWriterWorkflow:
         """Until something happens. A timer only when none that is set rings soon enough: each costs history (trap 18),
         and one that rings for nothing costs less than taking it back.
         """
-        wake_at_ms = None if self.at_the_host else deciding.wake_at_ms(self.machine)
+        wake_at_ms = None if self.acting.at_the_host else deciding.wake_at_ms(self.machine)
         if wake_at_ms is not None and all(at_ms > wake_at_ms for at_ms in self.alarms):
             self.alarms[wake_at_ms] = asyncio.create_task(self._ring(wake_at_ms))
         await workflow.wait_condition(lambda: self.stirred)
 
     async def _ring(self, at_ms: int) -> None:
-        await workflow.sleep(max(at_ms - self._now_ms(), 1) / 1000, summary="until something is due")
+        await workflow.sleep(max(at_ms - now_ms(), 1) / 1000, summary="until something is due")
         del self.alarms[at_ms]
         self.stirred = True
 
+    def _stir(self) -> None:
+        self.stirred = True
+
     def _is_drained(self) -> bool:
-        return self.at_work == 0 and workflow.all_handlers_finished()
+        return self.acting.under_way == 0 and workflow.all_handlers_finished()
 
     def _alert_unreadable(self, name: str, count: int) -> None:
         """One alert a minute at most, however many there are."""
         self.unreadable += count
         self.stirred = True
-        if self._now_ms() >= self.tell_unreadable_at_ms:
+        if now_ms() >= self.tell_unreadable_at_ms:
             text = f"{self.unreadable} things that came by signal can't be read, the last by {name[:64]!r}; see docs/messages.md."
             self.machine.unreadable(text, "unreadable-signals")
             self.unreadable = 0
-            self.tell_unreadable_at_ms = self._now_ms() + UNREADABLE_ALERT_MS
+            self.tell_unreadable_at_ms = now_ms() + UNREADABLE_ALERT_MS
 
     @staticmethod
     def _try(act: Callable[[], None]) -> None:
@@ -499,28 +377,6 @@ class SyncWriterWorkflow:
         except Refused as refused:
             raise _refused(str(refused)) from None
 
-    @staticmethod
-    def _now_ms() -> int:
-        return workflow.time_ns() // 1_000_000
-
 
 def _refused(why: str) -> ApplicationError:
     return ApplicationError(why, type="Refused", non_retryable=True)
-
-
-def _never_started(error: ActivityError) -> bool:
-    return isinstance(error.cause, ActivityTimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START
-
-
-def _check_named(request: OperatorRequest) -> None:
-    if not request.operator.strip() or not request.reason.strip():
-        raise ValueError("say who you are (operator) and why (reason): both are recorded")
-    for name, text in (
-        ("operator", request.operator),
-        ("reason", request.reason),
-        ("entity_id", request.entity_id or ""),
-    ):
-        if len(text) > TEXT_LENGTH_MAX:
-            raise ValueError(f"{name} is longer than {TEXT_LENGTH_MAX} characters")
-        if why := messages.why_unprintable(text, lines=name == "reason"):
-            raise ValueError(f"{name} can't be recorded: {why}")

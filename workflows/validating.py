@@ -1,0 +1,51 @@
+"""Validating: what an update must carry to be taken. A ValueError says what is wrong, and nothing of it reaches history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
+from workflows import intake, messages
+from workflows.messages import OperatorRequest
+
+URGENT_CHANGE_FIELDS = ("entity_type", "entity_id", "event_type", "payload")
+
+
+def check_urgent_change(change: dict[str, Any]) -> None:
+    """`apply_now`: whole, for now, and of a size and shape that an activity can be given."""
+    missing = [name for name in URGENT_CHANGE_FIELDS if name not in change]
+    if missing:
+        raise ValueError(f"the change lacks {', '.join(missing)}")
+    if change.get("not_before") is not None:
+        raise ValueError("apply_now is for now: leave not_before out, or submit the change")
+    if unfit := intake.why_unfit(change):
+        raise ValueError(f"the change is {unfit}")
+    if len(repr(change)) > intake.CHANGE_BYTES_MAX:
+        raise ValueError(f"the change is larger than {intake.CHANGE_BYTES_MAX} bytes")
+
+
+def check_named(request: OperatorRequest) -> None:
+    """Every act of an operator's: who and why, in words that can be recorded."""
+    if not request.operator.strip() or not request.reason.strip():
+        raise ValueError("say who you are (operator) and why (reason): both are recorded")
+    for name, text in (
+        ("operator", request.operator),
+        ("reason", request.reason),
+        ("entity_id", request.entity_id or ""),
+    ):
+        if len(text) > TEXT_LENGTH_MAX:
+            raise ValueError(f"{name} is longer than {TEXT_LENGTH_MAX} characters")
+        if why := messages.why_unprintable(text, lines=name == "reason"):
+            raise ValueError(f"{name} can't be recorded: {why}")
+
+
+def check_flush(request: OperatorRequest) -> None:
+    check_named(request)
+    if bool(request.entity_type) != bool(request.entity_id):
+        raise ValueError("give both entity_type and entity_id to flush one entity, or neither to flush all")
+
+
+def check_resolve(request: OperatorRequest) -> None:
+    check_named(request)
+    if request.mode not in tuple(messages.ResolveMode):
+        raise ValueError("mode must be 'resend' (send the ledger's operations again) or 'adopt' (take OldHost's count)")
