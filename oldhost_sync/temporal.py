@@ -24,6 +24,7 @@ from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.envconfig import ClientConfig
 
 from oldhost_sync.policy.changes import ChangeRef
+from oldhost_sync.policy.snapshot import COMPRESSION_LEVEL
 from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, EnqueueBatch, WriterInput, WriterPolicy, to_wire, workflow_id
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ class CompressLarge(PayloadCodec):
     def _compress(payload: Payload) -> Payload:
         if len(payload.data) <= COMPRESS_ABOVE_BYTES:
             return payload
-        return Payload(metadata={"encoding": _ENCODING}, data=zlib.compress(payload.SerializeToString(), 6))
+        return Payload(
+            metadata={"encoding": _ENCODING}, data=zlib.compress(payload.SerializeToString(), COMPRESSION_LEVEL)
+        )
 
     @staticmethod
     def _expand(payload: Payload) -> Payload:

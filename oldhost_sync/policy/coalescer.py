@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, EntityKey, PriorityClass
@@ -230,7 +230,8 @@ class Coalescer:
             txn_per_lww=self.turns.txn_per_lww,
             txn_run=self.turns.txn_run,
         )
-        rehearsal.restore(self.waiting[change_id] for entity in nearest for change_id in self._by_entity[entity])
+        near = (self.waiting[change_id] for entity in nearest for change_id in self._by_entity[entity])
+        rehearsal.restore(replace(entry) for entry in near)
         order: list[ChangeRef] = []
         while len(order) < count and (chain := rehearsal.take()):
             order += [entry.ref for entry in chain]
@@ -238,9 +239,9 @@ class Coalescer:
         return order[:count]
 
     def restore(self, entries: Iterable[Waiting]) -> None:
-        """Take entries over as they are (a snapshot's, or a rehearsal's)."""
+        """Take entries over as they are (a snapshot's, or a rehearsal's own copies)."""
         for entry in entries:
-            self._place(Waiting(entry.ref, entry.first_at_ms, entry.due_at_ms, entry.ready))
+            self._place(entry)
 
     # ------------------------------------------------------------------------------------------------------- placement
 

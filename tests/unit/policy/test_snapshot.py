@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import zlib
 from random import Random
+from uuid import UUID
+
+import pytest
 
 from oldhost_sync.policy import snapshot
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
@@ -99,6 +102,49 @@ def test_an_unknown_version_is_rebuilt_from_mariadb() -> None:
     assert not loaded.loaded
 
 
+def test_a_snapshot_of_the_version_before_is_read() -> None:
+    """A run that an older worker ended is taken over by this one."""
+    machine = busy_play().machine
+    older = snapshot.dump(machine)
+    older |= {"version": 1, "waiting": json.dumps(json.loads(older["waiting"])[:9]), "kept": older["kept"][:9]}
+    older["holds"] = [[*hold[:3], hold[3][:9]] for hold in older["holds"]]
+    assert snapshot.dump(snapshot.load(older, WriterPolicy(), START_MS)) == snapshot.dump(machine)
+
+
+@pytest.mark.parametrize(
+    "entity_id",
+    [
+        "0e984725-c51c-4bf4-9960-e1c80e27aba0",
+        "0E984725-C51C-4BF4-9960-E1C80E27ABA0",
+        "0e984725c51c4bf49960e1c80e27aba0",
+        "0e98472-5c51c-4bf4-9960-e1c80e27aba0",
+        "0e984725-c51c-4bf4-9960-e1c80e27abag",
+        "0e984725-c51c-4bf4-9960-e1c80e27aba0\n",
+        "u-1",
+    ],
+)
+def test_an_entity_id_comes_back_as_it_was_whether_or_not_it_looks_like_a_uuid(entity_id: str) -> None:
+    machine = Machine(WriterPolicy(), START_MS)
+    machine.finish_loading(START_MS)
+    machine.enqueue([txn(1, "before"), txn(2, entity_id), txn(3, "after")], START_MS)
+    assert [entry.ref.entity_id for entry in carried(machine).coalescer.waiting.values()] == [
+        "before",
+        entity_id,
+        "after",
+    ]
+
+
+def test_50_000_waiting_uuids_are_carried_in_less_than_a_megabyte() -> None:
+    chance = Random(1)
+    machine = Machine(WriterPolicy(), START_MS)
+    machine.finish_loading(START_MS)
+    ids = (str(UUID(int=chance.getrandbits(128))) for _ in range(50_000))
+    machine.enqueue([txn(number, entity_id) for number, entity_id in enumerate(ids, start=1)], START_MS)
+    text = json.dumps(snapshot.dump(machine)).encode()
+    assert len(zlib.compress(text, snapshot.COMPRESSION_LEVEL)) < 1_000_000
+    assert carried(machine).loaded
+
+
 def test_no_snapshot_is_a_first_start() -> None:
     assert not snapshot.load(None, WriterPolicy(), START_MS).loaded
 
@@ -110,7 +156,7 @@ def test_what_is_too_large_stays_behind_and_is_read_again() -> None:
     machine.enqueue(refs, START_MS)
     machine.pause("ana", "too much")
     loaded = carried(machine)
-    assert len(zlib.compress(json.dumps(snapshot.dump(machine)).encode(), 6)) < snapshot.WAITING_BYTES_MAX
+    assert len(zlib.compress(json.dumps(snapshot.dump(machine)).encode(), snapshot.COMPRESSION_LEVEL)) < snapshot.WAITING_BYTES_MAX
     assert not loaded.loaded
     assert loaded.paused == machine.paused
     loaded.enqueue(refs, START_MS, sweep=True)
@@ -137,7 +183,7 @@ def test_fifty_thousand_waiting_keys_are_less_than_a_megabyte() -> None:
         for n in range(50_000)
     )
     assert machine.enqueue(refs, START_MS) == 50_000
-    assert len(zlib.compress(json.dumps(snapshot.dump(machine)).encode(), 6)) < 1_000_000
+    assert len(zlib.compress(json.dumps(snapshot.dump(machine)).encode(), snapshot.COMPRESSION_LEVEL)) < 1_000_000
 
 
 def long_ids(count: int) -> list[str]:
