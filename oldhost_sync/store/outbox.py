@@ -22,6 +22,8 @@ _REF = "o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.crea
 _UNRELAYED = "o.host = :host AND o.processed_at IS NULL AND o.relayed_at IS NULL"
 # Left to itself the server may walk the primary key through all that ended long ago.
 _BY_STATE = "FORCE INDEX (ix_outbox_events_unrelayed)"
+# And, for one entity's, through all that is outstanding: 15 s instead of 5 ms for 400 emergencies among 50,000 others.
+_BY_ENTITY = "FORCE INDEX (ix_outbox_events_key)"
 
 # One branch per class: each reads its index in id order and stops at the limit, however long the backlog is.
 _CLAIM = text(
@@ -38,7 +40,7 @@ _CLAIM_EMERGENCIES = text(
     f"SELECT DISTINCT {_REF} FROM ("
     f"SELECT o.id, o.host, o.entity_type, o.entity_id FROM outbox_events o {_BY_STATE} "
     f"WHERE {_UNRELAYED} AND o.priority_class = 'EMERGENCY' ORDER BY o.id LIMIT :limit) e "
-    "JOIN outbox_events o ON o.host = e.host AND o.entity_type = e.entity_type AND o.entity_id = e.entity_id "
+    f"JOIN outbox_events o {_BY_ENTITY} ON o.host = e.host AND o.entity_type = e.entity_type AND o.entity_id = e.entity_id "
     "AND o.processed_at IS NULL AND o.relayed_at IS NULL AND o.id <= e.id ORDER BY o.id"
 )
 
@@ -54,7 +56,7 @@ _HELD = text(
 )
 
 _OLDER_UNRELAYED = text(
-    "SELECT EXISTS (SELECT 1 FROM outbox_events o WHERE o.host = :host AND o.entity_type = :entity_type "
+    f"SELECT EXISTS (SELECT 1 FROM outbox_events o {_BY_ENTITY} WHERE o.host = :host AND o.entity_type = :entity_type "
     "AND o.entity_id = :entity_id AND o.processed_at IS NULL AND o.relayed_at IS NULL AND o.id < :id)"
 )
 

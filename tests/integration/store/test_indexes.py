@@ -92,6 +92,59 @@ def test_a_question_reads_what_it_answers_and_not_all_that_is_kept(long_kept: En
     assert sum(int(value) for _, value in read) < 500
 
 
+WAITING = 5_000
+EMERGENCIES = 50
+_EVENT = (
+    "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+    "priority_class, relayed_at, processed_at, outcome)"
+)
+_CROWD = (
+    # Each ended at a time of its own, which makes the server believe that hardly any share one: NULL, too.
+    (
+        f"{_EVENT} SELECT 'oldhost', CONCAT('k', seq), '', 'unit', seq MOD 2500, 'e', '{{}}', 'LWW', UTC_TIMESTAMP(6), "
+        f"UTC_TIMESTAMP(6) - INTERVAL seq SECOND, 'APPLIED' FROM seq_1_to_{KEPT}"
+    ),
+    (
+        f"{_EVENT} SELECT 'oldhost', CONCAT('w', seq), '', 'unit', CONCAT('w', seq), 'e', '{{}}', 'LWW', "
+        f"IF(seq MOD 2, UTC_TIMESTAMP(6) - INTERVAL 60 SECOND, NULL), NULL, NULL FROM seq_1_to_{WAITING}"
+    ),
+    (
+        f"{_EVENT} SELECT 'oldhost', CONCAT('e', seq), '', 'unit', CONCAT('w', seq), 'e', '{{}}', 'EMERGENCY', NULL, NULL, "
+        f"NULL FROM seq_1_to_{EMERGENCIES}"
+    ),
+    "ANALYZE TABLE outbox_events",
+)
+
+
+@pytest.fixture(scope="module")
+def crowded(mariadb_server: PrivateMariaDB) -> Iterator[Engine]:
+    engine, _ = mariadb_server.fresh_database()
+    for statement in _CROWD:
+        change_sql(engine, statement)
+    yield engine
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("claim", "found"),
+    [
+        (lambda connection: outbox.claim_batch(connection, HOST, 500, emergencies_only=True), EMERGENCIES * 3 // 2),
+        (lambda connection: outbox.claim_batch(connection, HOST, 500), 500),
+        (lambda connection: outbox.outstanding_page(connection, HOST, 0, 500, quiet_ms=30_000).refs, 500),
+    ],
+    ids=["emergencies", "a batch", "a sweep"],
+)
+def test_a_claim_reads_what_it_gives_and_not_all_that_waits(
+    crowded: Engine, claim: Callable[[Connection], list[Any]], found: int
+) -> None:
+    with crowded.connect() as connection:
+        connection.exec_driver_sql("FLUSH STATUS")
+        given = claim(connection)
+        read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
+    assert len(given) == found
+    assert sum(int(value) for _, value in read) < 10 * found
+
+
 def test_old_nonces_are_forgotten_from_the_lowest_on_and_the_last_ones_stay(engine: Engine) -> None:
     change_sql(
         engine,
