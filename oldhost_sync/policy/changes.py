@@ -4,8 +4,7 @@ A change id is the order token: the database gives it out under the entity's row
 entity a larger id is a newer change (invariant I4). All instants here are whole milliseconds since the epoch.
 """
 
-from __future__ import annotations
-
+# Annotations are values here, not text; see workflows/messages.py.
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
