@@ -79,7 +79,7 @@ MUTANTS = (
     ),
     Mutant(
         "deadline read from the wall clock",
-        (Patch("activities/session.py", "            clock=steady_clock,\n", "            clock=time.time,\n"),),
+        (Patch("activities/session.py", "            clock=self.clock,\n", "            clock=time.time,\n"),),
         levels=(STALLED, SIMULATION),
     ),
     Mutant(

@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.alerts import AlertActivities
 from activities.recording import RecordingActivities
-from activities.session import SessionActivities, steady_clock
+from activities.session import SessionActivities
 from oldhost_sync.oldhost.connection import OldHostConnection
 from oldhost_sync.oldhost.errors import NoConnection
 from oldhost_sync.oldhost.limits import SessionLimits
@@ -74,11 +74,10 @@ class Sessions(SessionActivities):
     wall: Callable[[], float]
 
     def _opening(self, host: str, beat: Callable[[], None]) -> Opening:
-        hub = self.world.hub
         opening = super()._opening(host, beat)
         # Whichever clock the product chose: the steady one, or the wall's, which jumps.
-        clock = hub.monotonic if opening.clock is steady_clock else self.wall
-        return replace(opening, gate=Gate(hub), clock=clock, connect=lambda: self._connect(clock))
+        clock = self.clock if opening.clock is self.clock else self.wall
+        return replace(opening, gate=Gate(self.world.hub), clock=clock, connect=lambda: self._connect(clock))
 
     def _connect(self, clock: Callable[[], float]) -> OldHostConnection:
         world, process = self.world, self.process
@@ -123,6 +122,7 @@ class Worker:
             owner=process.name,
             limits=limits,
             metrics=Silent(),  # type: ignore[arg-type]
+            clock=self.hub.monotonic,
         )
         self.sessions._leaving = Flag(self.hub)  # type: ignore[assignment]
         self.sessions.world, self.sessions.process, self.sessions.link = world, process, self.link
