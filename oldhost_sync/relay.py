@@ -2,7 +2,7 @@
 
 Who is authoritative: the outbox. A change is marked only after Temporal has acknowledged the signal that carries it,
 so whatever fails in between, it is signalled again, and the writer knows it by its id. One relay is active at a time by
-a lease; two at once would only signal twice. An EMERGENCY goes at once, all else at most twice a second. While the
+a lease; two at once would only signal twice. An EMERGENCY goes at once, all else at most once a second. While the
 writer holds more than it can use, only emergencies go on; everything else is safe in the outbox.
 
 It also records scheduled changes when they are due, and forgets what ended long ago. When MariaDB or Temporal is away

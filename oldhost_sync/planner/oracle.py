@@ -22,16 +22,14 @@ class Bounds:
     drained_ms: int
 
 
-def bounds(
-    changes: Iterable[Arrival], latency_ms: float, ban: tuple[float, float] | None = None, *, opening_ms: float = 0.0
-) -> Bounds:
-    """The bounds for these changes; `ban` is (start, end) and `opening_ms` what opening a session takes, all in ms."""
+def bounds(changes: Iterable[Arrival], latency_ms: float, ban: tuple[float, float] | None = None) -> Bounds:
+    """The bounds for these changes; `ban` is (start, end) in ms. The oracle's session is always open."""
     releases = release_times_ms(changes)
-    at_ms = opening_ms
+    at_ms = 0.0
     for release_ms in releases:
         start_ms = max(at_ms, release_ms)
         if ban is not None and ban[0] <= start_ms < ban[1]:
-            start_ms = ban[1] + opening_ms
+            start_ms = ban[1]
         at_ms = start_ms + latency_ms
     return Bounds(len(releases), round(at_ms))
 

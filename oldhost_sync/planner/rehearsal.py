@@ -37,8 +37,8 @@ class Pace:
     request timeout) with the new connection in hand.
     """
 
-    relay_ms: int = 300
-    relay_emergency_ms: int = 100
+    relay_ms: int = 550
+    relay_emergency_ms: int = 70
     dispatch_ms: int = 50
     report_ms: int = 50
     turnaround_ms: float = 2.0
@@ -73,10 +73,7 @@ class _Rehearsal:
         self._pace = pace
         self._host = HostModel(scenario, pace.turnaround_ms)
         self._machine = _machine(scenario)
-        opening_ms = READS_TO_OPEN * scenario.latency_ms
-        self._plan = Plan(
-            scenario, bounds(changes, scenario.latency_ms, self._host.ban, opening_ms=opening_ms), drained=False
-        )
+        self._plan = Plan(scenario, bounds(changes, scenario.latency_ms, self._host.ban), drained=False)
         self._now_ms = 0
         self._events: list[tuple[float, int, _Event]] = []
         self._pushed = 0

@@ -60,10 +60,10 @@ TRANSACTION_PAUSE_SECONDS_MAX = 0.5
 
 # ---------------------------------------------------------------------------------------------------------------- relay
 
-# Refs in one signal: some 50 KiB, far below Temporal's 2 MB, and a workflow task stays short.
-RELAY_BATCH_REFS_MAX = 500
-# A run of the writer takes 10,000 signals; two a second leave room for everybody else's.
-RELAY_SIGNAL_INTERVAL_SECONDS = 0.5
+# Refs in one signal: some 100 KiB, far below Temporal's 2 MB, and a workflow task stays short.
+RELAY_BATCH_REFS_MAX = 1000
+# Each signal is four events of history, an operation six: one a second keeps both together below eight an operation.
+RELAY_SIGNAL_INTERVAL_SECONDS = 1.0
 # How soon an EMERGENCY is seen (one index lookup each time).
 RELAY_POLL_SECONDS = 0.1
 # How late a scheduled change may be recorded is a second (design §5).

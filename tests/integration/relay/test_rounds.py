@@ -68,9 +68,9 @@ def test_an_ordinary_change_waits_for_the_next_signal_and_an_emergency_does_not(
         ordinary, emergency = write(engine, "a"), write(engine, "b", "guest_locked_out")
         await relay.run_once(0.1)
         assert listener.batches == [[emergency]]
-        await relay.run_once(0.4)
+        await relay.run_once(0.9)
         assert listener.batches == [[emergency]]
-        await relay.run_once(0.5)
+        await relay.run_once(1.0)
         assert listener.batches == [[emergency], [ordinary]]
 
     run(rounds())
@@ -110,7 +110,7 @@ def test_trap_17_signals_refused_are_sent_again_and_stay_far_below_the_size_limi
     assert listener.batches == [ids]
     longest = ChangeRef(2**62, PriorityClass.EMERGENCY, "t" * 64, "x" * 128, "e" * 64, 2**42)
     batch = EnqueueBatch([to_wire(longest)] * limits.RELAY_BATCH_REFS_MAX)
-    assert len(str(batch.refs)) < 300_000
+    assert len(str(batch.refs)) < 512 * 1024
 
 
 def test_a_lost_acknowledgement_means_the_same_batch_again(engine: Engine) -> None:
@@ -175,17 +175,17 @@ def test_only_emergencies_go_on_while_the_writer_is_full(engine: Engine) -> None
     async def rounds() -> None:
         assert not (await relay.run_once(0.0)).held_back
         assert listener.batches == [first[:3]]
-        assert (await relay.run_once(0.5)).held_back
+        assert (await relay.run_once(1.0)).held_back
         older = write(engine, "x")
         emergency = write(engine, "x", "guest_locked_out")
-        assert (await relay.run_once(1.0)).held_back
+        assert (await relay.run_once(2.0)).held_back
         assert listener.batches[1:] == [[older, emergency]]
         assert unrelayed(engine) == first[3:]
         change_sql(
             engine,
             "UPDATE outbox_events SET processed_at = UTC_TIMESTAMP(6), outcome = 'APPLIED' WHERE relayed_at IS NOT NULL",
         )
-        await relay.run_once(1.5)
+        await relay.run_once(3.0)
         assert listener.batches[2:] == [first[3:]]
 
     run(rounds())
