@@ -156,7 +156,10 @@ def test_what_is_too_large_stays_behind_and_is_read_again() -> None:
     machine.enqueue(refs, START_MS)
     machine.pause("ana", "too much")
     loaded = carried(machine)
-    assert len(zlib.compress(json.dumps(snapshot.dump(machine)).encode(), snapshot.COMPRESSION_LEVEL)) < snapshot.WAITING_BYTES_MAX
+    assert (
+        len(zlib.compress(json.dumps(snapshot.dump(machine)).encode(), snapshot.COMPRESSION_LEVEL))
+        < snapshot.WAITING_BYTES_MAX
+    )
     assert not loaded.loaded
     assert loaded.paused == machine.paused
     loaded.enqueue(refs, START_MS, sweep=True)
