@@ -30,6 +30,7 @@ from oldhost_sync.store import outbox, retention, schedule
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.errors import InvalidChange, StoreError
 from oldhost_sync.store.lease import release_lease, take_lease
+from oldhost_sync.store.outbox import Unrelayed
 from oldhost_sync.store.transactions import is_the_values_fault, run_in_transaction
 from oldhost_sync.telemetry import RelayMetrics
 
@@ -38,6 +39,8 @@ T = TypeVar("T")
 
 # A lock, or an outage that the other loop is just about to see, passes within fewer rounds than these.
 LATE_ROUNDS_TOLD = 3
+
+NOTHING = Unrelayed()
 
 # Hands refs to the writer; returning means that they are durable there, raising that nobody knows.
 Signal = Callable[[list[ChangeRef]], Awaitable[None]]
@@ -87,6 +90,29 @@ class Round:
     held_back: bool = False
 
 
+InTransaction = Callable[[Callable[[Connection], dict[str, Unrelayed]]], Awaitable[dict[str, Unrelayed]]]
+
+
+class Lookout:
+    """One look at the outbox for all hosts that a process relays, shared by their relays while it is `fresh_s` young.
+
+    A deployment's hosts are idle most of the time; each asking for itself ten times a second would cost more than all they send.
+    """
+
+    def __init__(self, fresh_s: float = 0.0) -> None:
+        self._fresh_s = fresh_s
+        self._seen: dict[str, Unrelayed] = {}
+        self._looked_at = float("-inf")
+        self._looking = asyncio.Lock()
+
+    async def look(self, host: str, owner: str, now: float, in_transaction: InTransaction) -> Unrelayed:
+        async with self._looking:
+            if now >= self._looked_at + self._fresh_s:
+                self._seen = await in_transaction(lambda connection: outbox.unrelayed(connection, owner))
+                self._looked_at = now
+        return self._seen.get(host, NOTHING)
+
+
 class Relay:
     """One host's relay. `owner` names this process in the lease; `now` arguments are monotonic seconds."""
 
@@ -97,6 +123,7 @@ class Relay:
         host: str,
         *,
         owner: str,
+        lookout: Lookout | None = None,
         pace: RelayPace | None = None,
         metrics: RelayMetrics | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -107,6 +134,7 @@ class Relay:
         self._signal = signal
         self._host = host
         self._owner = owner
+        self._lookout = lookout or Lookout()
         self._pace = pace or RelayPace()
         self._metrics = metrics
         self._monotonic = monotonic
@@ -137,12 +165,14 @@ class Relay:
         done = Round(active=await self._hold_lease(now))
         if not done.active:
             return done
-        done.emergencies = await self._relay_emergencies()
-        if now >= self._signal_at:
+        seen = await self._lookout.look(self._host, self._owner, now, self._in_transaction)
+        if seen.emergency:
+            done.emergencies = await self._relay_emergencies()
+        if now >= self._signal_at and (seen.anything or now >= self._count_at):
             self._signal_at = now + self._pace.signal_interval_s
             room = await self._room_at_writer(now)
             done.held_back = room <= 0
-            if not done.held_back:
+            if seen.anything and not done.held_back:
                 done.relayed = await self._relay_batch(room)
         return done
 

@@ -110,7 +110,8 @@ async def _relay(config: Settings) -> None:
     """Put the relays together, one for each host, and let them run until SIGTERM or SIGINT."""
     from prometheus_client import CollectorRegistry
 
-    from oldhost_sync.relay import Relay
+    from oldhost_sync.policy.limits import RELAY_POLL_SECONDS
+    from oldhost_sync.relay import Lookout, Relay
     from oldhost_sync.store.engine import create_engine
     from oldhost_sync.telemetry import RelayMetrics, serve_metrics
 
@@ -122,10 +123,11 @@ async def _relay(config: Settings) -> None:
     engine = create_engine(config.need_database_url(), pool_size=4)
     owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
-        signalling, metrics = _Signalling(config), RelayMetrics(registry)
+        signalling, metrics, lookout = _Signalling(config), RelayMetrics(registry), Lookout(RELAY_POLL_SECONDS)
         async with asyncio.TaskGroup() as relays:
             for host in config.hosts():
-                relay = Relay(engine, partial(signalling.signal, host), host, owner=owner, metrics=metrics)
+                signal_host = partial(signalling.signal, host)
+                relay = Relay(engine, signal_host, host, owner=owner, lookout=lookout, metrics=metrics)
                 relays.create_task(relay.run(stop))
     finally:
         engine.dispose()

@@ -145,6 +145,16 @@ def test_a_claim_reads_what_it_gives_and_not_all_that_waits(
     assert sum(int(value) for _, value in read) < 10 * found
 
 
+def test_a_look_at_the_outbox_reads_next_to_nothing(crowded: Engine) -> None:
+    change_sql(crowded, "INSERT INTO relay_lease (host, owner, expires_at) VALUES ('oldhost', 'one', UTC_TIMESTAMP(6))")
+    with crowded.connect() as connection:
+        connection.exec_driver_sql("FLUSH STATUS")
+        seen = outbox.unrelayed(connection, "one")
+        read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
+    assert seen == {HOST: outbox.Unrelayed(anything=True, emergency=True)}
+    assert sum(int(value) for _, value in read) < 10
+
+
 def test_old_nonces_are_forgotten_from_the_lowest_on_and_the_last_ones_stay(engine: Engine) -> None:
     change_sql(
         engine,
