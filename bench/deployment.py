@@ -88,7 +88,7 @@ class Deployment:
     def start(self, role: str, name: str = "") -> Child:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("SYNC_")}
         environment |= self.settings.to_environment() | {"TEMPORAL_ADDRESS": self.stage.temporal.address}
-        environment["PYTHONPATH"] = str(ROOT)
+        environment |= {"PYTHONPATH": str(ROOT), "BENCH_FOLDER": str(self.stage.folder)}
         name = name or role
         log = self.stage.folder / f"{self.host}-{name}.log"
         child = Child(name, COMMANDS[role], log, environment, folder=Path(ROOT))

@@ -49,7 +49,7 @@ def measure(stage: Stage) -> Result:
         "Many hosts on one machine",
         conditions=[
             f"OldHosts at {LATENCY_MS} ms (all simulators in one process), a backlog for each, window of {seconds} s",
-            "one worker process for all hosts (SYNC_OLDHOST_URLS), no relay, one Temporal dev server, one MariaDB",
+            "one worker and one relay process for all hosts (SYNC_OLDHOST_URLS), one Temporal dev server, one MariaDB",
         ],
     )
     crowds = [_crowd(stage, number, seconds) for number in numbers]
@@ -61,6 +61,7 @@ def measure(stage: Stage) -> Result:
             "busy, least %",
             "operations/s",
             "CPU worker, cores",
+            "CPU relay",
             "CPU Temporal",
             "CPU MariaDB",
             "CPU simulators",
@@ -76,6 +77,7 @@ def measure(stage: Stage) -> Result:
                 100 * min(each.busy),
                 each.operations / each.seconds,
                 each.cpu["worker"] / each.seconds,
+                each.cpu["relay"] / each.seconds,
                 each.cpu["temporal"] / each.seconds,
                 each.cpu["mariadb"] / each.seconds,
                 each.cpu["simulators"] / each.seconds,
@@ -90,10 +92,12 @@ def measure(stage: Stage) -> Result:
     first, last = crowds[0], crowds[-1]
     per_host = (last.mib["worker"] - first.mib["worker"]) / (last.hosts - first.hosts)
     result.notes.append(f"A further host takes {per_host:.1f} MiB of the worker's memory.")
-    relay, database = _idle_relay(stage)
-    result.notes.append(
-        f"An idle relay takes {1000 * relay:.1f} ms of CPU a second and {1000 * database:.1f} ms of MariaDB's."
-    )
+    for number in (1, numbers[-1]):
+        relay, database = _idle_relay(stage, number)
+        result.notes.append(
+            f"A relay of {number} idle host{'s' * (number > 1)} takes {1000 * relay:.0f} ms of CPU a second and "
+            f"{1000 * database:.0f} ms of MariaDB's."
+        )
     result.pictures.append(
         Picture(
             "hosts",
@@ -119,6 +123,7 @@ def _crowd(stage: Stage, number: int, seconds: float) -> Crowd:
         for host in hosts:
             put_into_outbox(deployment.engine, host, backlog(round(2.5 * (seconds + 40))), relayed=True)
         deployment.start("worker")
+        deployment.start("relay")
         deployment.children["simulators"] = child
         ends.callback(lambda: deployment.ask(lambda client: _end(client, hosts)))
         deployment.ask(lambda client: _begin(client, deployment, hosts))
@@ -155,14 +160,21 @@ def _simulators(stage: Stage, number: int) -> tuple[list[SimulatedHost], Child]:
     return [SimulatedHost(child, url, admin) for url, admin in json.loads(child.said().splitlines()[0])], child
 
 
-def _idle_relay(stage: Stage) -> tuple[float, float]:
-    """CPU seconds a second of a relay with nothing to do, and of the database for it."""
-    with stage.simulator(LATENCY_MS) as simulator, Deployment(stage, simulator) as deployment:
-        deployment.start("relay")
-        time.sleep(3)
-        meter = CpuMeter(deployment.pids())
-        time.sleep(_IDLE_SECONDS)
-        cost = meter.read()
+def _idle_relay(stage: Stage, number: int) -> tuple[float, float]:
+    """CPU seconds a second of a relay of so many hosts with nothing to do, and of the database for it."""
+    with stage.simulator(LATENCY_MS) as simulator:
+        hosts = [stage.name("idle-") for _ in range(number)]
+        given = {"oldhost_urls": dict.fromkeys(hosts, simulator.url)}
+        with Deployment(stage, simulator, given, host=hosts[0]) as deployment:
+            deployment.start("relay")
+            return _idle_cost(deployment)
+
+
+def _idle_cost(deployment: Deployment) -> tuple[float, float]:
+    time.sleep(3)
+    meter = CpuMeter(deployment.pids())
+    time.sleep(_IDLE_SECONDS)
+    cost = meter.read()
     return cost["relay"] / _IDLE_SECONDS, cost["mariadb"] / _IDLE_SECONDS
 
 

@@ -2,7 +2,7 @@
 
 Of the product two workers run, as a deployment has them; the one that holds the session is killed with SIGKILL in the
 middle of an operation. The other one must notice, wait the settle time, ask OldHost and go on. A rival has one process,
-which is started again at once, as a supervisor would. The queue worker is left out: its queue dies with it.
+which is started again at once, as a supervisor would.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ import signal
 import time
 from collections.abc import Callable
 
-from bench.deployment import Deployment
+from bench.deployment import RIVALS, Deployment
 from bench.result import Result, spread
 from bench.stage import SimulatedHost, Stage
 from bench.workload import backlog, put_into_outbox
 
 LATENCY_MS = 400
-RIVALS = ("naive workflow", "plain loop")
 BACKLOG = 1_000
 
 
 def measure(stage: Stage) -> Result:
-    kills = 1 if stage.quick else 3
+    kills = 1 if stage.quick else 2
     result = Result(
         "kill",
         "A worker killed in the middle of an operation",

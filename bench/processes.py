@@ -24,6 +24,12 @@ def resident_mib(pid: int | None = None) -> float:
     return pages * _PAGE / 2**20
 
 
+def peak_mib(pid: int) -> float:
+    """The most that was ever resident."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
 def descendants(pid: int) -> list[int]:
     """`pid` and all processes below it."""
     found = [pid]

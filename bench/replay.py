@@ -16,7 +16,7 @@ from temporalio.worker import Replayer
 from bench.deployment import Deployment
 from bench.result import Result
 from bench.stage import Stage
-from bench.workload import record_emergency
+from bench.workload import emergency, record
 from oldhost_sync.temporal import DATA_CONVERTER
 from workflows.sync_writer import SyncWriterWorkflow
 
@@ -42,11 +42,11 @@ def longest_history(stage: Stage) -> WorkflowHistory:
         deployment.start_writer()
         first = deployment.run_id()
         for number in range(EMERGENCIES_MAX):
-            record_emergency(deployment.engine, deployment.host, number)
+            record(deployment.engine, deployment.host, emergency(f"locked-out-{number}", number))
             time.sleep(1 / EMERGENCIES_PER_SECOND)
             if number % EMERGENCIES_PER_SECOND == 0 and deployment.run_id() != first:
-                break
-        return deployment.histories()[-1]
+                return deployment.histories()[-1]
+    raise RuntimeError(f"{EMERGENCIES_MAX} emergencies have not filled a run")
 
 
 def _replay_seconds(history: WorkflowHistory) -> float:

@@ -9,6 +9,11 @@ from pathlib import Path
 from bench.pictures import draw
 from bench.result import Cell, Result, Target, shown
 
+NOT_MEASURED = (
+    "–: the rival has nothing of the kind (no writer that holds changes, no snapshot, no history), shares the part with the "
+    "product (the API), or would take hours (an emergency behind the plain loop's whole backlog)."
+)
+
 
 def to_text(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     """A Markdown table whose columns stand under each other in a terminal too."""
@@ -58,7 +63,14 @@ def write(results: Sequence[Result], folder: Path, headline: str) -> None:
     """One page, one JSON file, and the pictures."""
     folder.mkdir(parents=True, exist_ok=True)
     targets = [target for result in results for target in result.targets]
-    page = ["# Benchmark", headline, "## Targets", targets_table(targets), *[to_markdown(result) for result in results]]
+    page = [
+        "# Benchmark",
+        headline,
+        "## Targets",
+        targets_table(targets),
+        NOT_MEASURED,
+        *[to_markdown(result) for result in results],
+    ]
     (folder / "results.md").write_text("\n\n".join(page))
     as_json = {"run": headline, "results": [result.as_json() for result in results]}
     (folder / "results.json").write_text(json.dumps(as_json, indent=1) + "\n")

@@ -87,19 +87,23 @@ def put_into_outbox(
         return list(found.scalars())
 
 
-def record_emergency(engine: Engine, host: str, number: int) -> RecordedChange:
-    """Record one as an application does, each of a unit of its own."""
+def record(engine: Engine, host: str, change: Change) -> RecordedChange:
+    """Record one change as an application does."""
     return run_in_transaction(
         engine,
         partial(
             record_change,
             host=host,
             entity_type="unit",
-            entity_id=f"locked-out-{number}",
-            event_type=EVENTS[PriorityClass.EMERGENCY],
-            payload={"guest": f"g-{number}"},
+            entity_id=change.unit,
+            event_type=change.event_type,
+            payload=change.payload,
         ),
     )
+
+
+def emergency(unit: str, number: int) -> Change:
+    return Change(unit, PriorityClass.EMERGENCY, payload_of(PriorityClass.EMERGENCY, number))
 
 
 def _slices(items: Sequence[Change], size: int) -> Iterable[Sequence[Change]]:

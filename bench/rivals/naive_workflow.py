@@ -95,7 +95,6 @@ class NaiveWriter:
             report: messages.SendReport = await workflow.execute_activity(
                 "send",
                 messages.SendBatch(self.host, session.epoch, [ref.change_id]),
-                task_queue=session.task_queue,
                 result_type=messages.SendReport,
                 start_to_close_timeout=timedelta(seconds=60),
                 heartbeat_timeout=timedelta(seconds=5),

@@ -7,7 +7,6 @@ no application has to write to two systems at once; SQLite's queue then is a sec
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 import time
 from functools import partial
@@ -30,7 +29,7 @@ def main() -> None:
     settings = load_settings()
     engine = create_engine(settings.need_database_url(), pool_size=3)
     holding = Holding(settings, engine)
-    broker = Path(tempfile.mkdtemp(prefix="bench-huey-")) / "queue.db"
+    broker = Path(os.environ["BENCH_FOLDER"]) / f"{settings.host}-queue.db"  # it outlives this process
     huey = SqliteHuey("bench", filename=str(broker), results=False, fsync=False)
 
     @huey.task()  # type: ignore[untyped-decorator]
