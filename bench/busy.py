@@ -146,7 +146,7 @@ def _cost(name: str, window: Window) -> tuple[str | float | None, ...]:
 
 def rival(stage: Stage, name: str, latency_ms: float, *, arriving: bool = False) -> Window:
     """The same window for a rival. It begins with an outbox that nobody has looked at yet."""
-    seconds = min(_seconds(latency_ms, stage.quick), 14.0)
+    seconds = min(_seconds(latency_ms, stage.quick), 12.0)
     with stage.simulator(latency_ms) as simulator, Deployment(stage, simulator) as deployment:
         put_into_outbox(deployment.engine, deployment.host, backlog(enough(latency_ms, seconds)), relayed=False)
         deployment.start(name)
@@ -228,4 +228,4 @@ def warm_up(latency_ms: float) -> int:
 def _seconds(latency_ms: float, quick: bool) -> float:
     if quick:
         return 8.0 if latency_ms >= 400 else 5.0
-    return 28.0 if latency_ms >= 400 else 8.0
+    return 24.0 if latency_ms >= 400 else 7.0

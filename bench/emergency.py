@@ -23,7 +23,7 @@ OLDER_WAITS_EVERY = 5
 
 
 def measure(stage: Stage) -> Result:
-    count = 6 if stage.quick else 30
+    count = 6 if stage.quick else 25
     waiting = 2_000 if stage.quick else 10_000
     result = Result(
         "emergency",

@@ -43,7 +43,7 @@ class Crowd:
 
 def measure(stage: Stage) -> Result:
     numbers = (1, 10) if stage.quick else (1, 10, 25, 50)
-    seconds = 8 if stage.quick else 12
+    seconds = 8 if stage.quick else 10
     result = Result(
         "hosts",
         "Many hosts on one machine",

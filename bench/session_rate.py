@@ -84,8 +84,7 @@ def measure(stage: Stage) -> Result:
 
 
 def _count(latency_ms: float, quick: bool) -> int:
-    seconds = 5 if quick else 10
-    return round(seconds * 1000 / latency_ms) if latency_ms else (1_000 if quick else 3_000)
+    return round(5 * 1000 / latency_ms) if latency_ms else (1_000 if quick else 3_000)
 
 
 def run(stage: Stage, latency_ms: float, count: int) -> Rate:

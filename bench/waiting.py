@@ -39,7 +39,7 @@ _TASK_COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 
 
 def measure(stage: Stage) -> Result:
-    seconds = 5 if stage.quick else 10
+    seconds = 5 if stage.quick else 9
     result = Result(
         "waiting",
         "Many waiting keys",
