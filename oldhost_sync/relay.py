@@ -2,7 +2,7 @@
 
 Who is authoritative: the outbox. A change is marked only after Temporal has acknowledged the signal that carries it,
 so whatever fails in between, it is signalled again, and the writer knows it by its id. One relay is active at a time by
-a lease; two at once would only signal twice. An EMERGENCY goes at once, all else at most once a second. While the
+a lease; two at once would only signal twice. An EMERGENCY goes at once, all else once a second, or as fast as full batches can. While the
 writer holds more than it can use, only emergencies go on; everything else is safe in the outbox.
 
 It also records scheduled changes when they are due, and forgets what ended long ago. When MariaDB or Temporal is away
@@ -15,11 +15,12 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
@@ -90,27 +91,28 @@ class Round:
     held_back: bool = False
 
 
-InTransaction = Callable[[Callable[[Connection], dict[str, Unrelayed]]], Awaitable[dict[str, Unrelayed]]]
+Seen = dict[str, Unrelayed]
 
 
 class Lookout:
     """One look at the outbox for all hosts that a process relays, shared by their relays while it is `fresh_s` young.
 
     A deployment's hosts are idle most of the time; each asking for itself ten times a second would cost more than all they send.
+    Who asks while a look is under way waits for it, and for its failure: a database that is away is waited for once, not by one
+    host after the other.
     """
 
-    def __init__(self, fresh_s: float = 0.0) -> None:
+    def __init__(self, fresh_s: float) -> None:
         self._fresh_s = fresh_s
-        self._seen: dict[str, Unrelayed] = {}
         self._looked_at = float("-inf")
-        self._looking = asyncio.Lock()
+        self._look: asyncio.Task[Seen] | None = None
 
-    async def look(self, host: str, owner: str, now: float, in_transaction: InTransaction) -> Unrelayed:
-        async with self._looking:
-            if now >= self._looked_at + self._fresh_s:
-                self._seen = await in_transaction(lambda connection: outbox.unrelayed(connection, owner))
-                self._looked_at = now
-        return self._seen.get(host, NOTHING)
+    async def look(self, now: float, ask: Callable[[], Coroutine[Any, Any, Seen]]) -> Seen:
+        """What the look shows that is under way or fresh, or else a new one by `ask`, with whatever that raises."""
+        if self._look is None or (self._look.done() and now >= self._looked_at + self._fresh_s):
+            self._looked_at = now
+            self._look = asyncio.create_task(ask())
+        return await asyncio.shield(self._look)
 
 
 class Relay:
@@ -134,7 +136,7 @@ class Relay:
         self._signal = signal
         self._host = host
         self._owner = owner
-        self._lookout = lookout or Lookout()
+        self._lookout = lookout
         self._pace = pace or RelayPace()
         self._metrics = metrics
         self._monotonic = monotonic
@@ -165,15 +167,17 @@ class Relay:
         done = Round(active=await self._hold_lease(now))
         if not done.active:
             return done
-        seen = await self._lookout.look(self._host, self._owner, now, self._in_transaction)
+        seen = await self._look(now)
         if seen.emergency:
             done.emergencies = await self._relay_emergencies()
         if now >= self._signal_at and (seen.anything or now >= self._count_at):
-            self._signal_at = now + self._pace.signal_interval_s
             room = await self._room_at_writer(now)
             done.held_back = room <= 0
-            if seen.anything and not done.held_back:
-                done.relayed = await self._relay_batch(room)
+            if seen.anything:
+                self._signal_at = now + self._pace.signal_interval_s
+                done.relayed = await self._relay_batch(room) if room > 0 else []
+            if len(done.relayed) == self._pace.batch_refs:
+                self._signal_at = now  # there is more
         return done
 
     async def keep_time_once(self, now: float) -> int:
@@ -200,6 +204,11 @@ class Relay:
         held = await self._in_transaction(lambda connection: take_lease(connection, self._host, self._owner, span))
         self._leased_until = now + self._pace.lease_s if held else float("-inf")
         return held
+
+    async def _look(self, now: float) -> Unrelayed:
+        ask = partial(self._in_transaction, lambda connection: outbox.unrelayed(connection, self._owner))
+        seen = await (self._lookout.look(now, ask) if self._lookout else ask())
+        return seen.get(self._host, NOTHING)
 
     async def _relay_emergencies(self) -> list[ChangeRef]:
         batch = self._pace.batch_refs
@@ -282,8 +291,8 @@ class Relay:
                 connection, self._host, days=pace.retention_days, rows=pace.retention_rows
             )
         )
-        # While there is more, go on with the next signal interval; then rest.
-        self._prune_at = now + (pace.signal_interval_s if gone >= pace.retention_rows else pace.retention_interval_s)
+        # While there is more, go on with the next round; then rest.
+        self._prune_at = now + (0.0 if gone >= pace.retention_rows else pace.retention_interval_s)
         if self._metrics and gone:
             self._metrics.pruned.labels(self._host).inc(gone)
 

@@ -20,8 +20,8 @@ ONCE = RetryPolicy(maximum_attempts=1)
 UNTIL_IT_WORKS = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
 # Cancelled or not, what is at OldHost comes to its end first.
 TO_THE_END = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
-# A dead worker is noticed after this; heartbeats come every second or faster.
-HEARTBEAT_TIMEOUT = timedelta(seconds=5)
+# A dead worker is noticed after this; heartbeats come every second, the first after one.
+HEARTBEAT_TIMEOUT = timedelta(seconds=6)
 # The holder of a session polls its own queue all the time: not taken by then means that it is gone.
 SCHEDULE_TO_START = timedelta(seconds=10)
 # Connecting may wait for OldHost to notice that the last connection is gone.

@@ -48,7 +48,7 @@ class SyncWriterWorkflow:
     def __init__(self, given: WriterInput) -> None:
         self.host = given.host
         self.policy = given.policy
-        self.machine = snapshot.load(given.snapshot, given.policy, now_ms())
+        self.machine = snapshot.load(_readable(given.snapshot), given.policy, now_ms())
         self.inbox = Inbox(given.submissions)
         self.stirred = True
         self.renewal = Renewal()
@@ -376,6 +376,14 @@ class SyncWriterWorkflow:
             act()
         except Refused as refused:
             raise _refused(str(refused)) from None
+
+
+def _readable(carried: snapshot.Snapshot | None) -> snapshot.Snapshot | None:
+    """Nothing where a worker that did not know this version has begun the run: it went on by rebuilding, and so do we."""
+    version = carried.get("version", 0) if carried else 0
+    if version > snapshot.VERSION_UNMARKED and not workflow.patched(f"snapshot-{version}"):
+        return None
+    return carried
 
 
 def _refused(why: str) -> ApplicationError:

@@ -60,8 +60,8 @@ TRANSACTION_PAUSE_SECONDS_MAX = 0.5
 
 # ---------------------------------------------------------------------------------------------------------------- relay
 
-# Refs in one signal: some 100 KiB, far below Temporal's 2 MB, and a workflow task stays short.
-RELAY_BATCH_REFS_MAX = 1000
+# Refs in one signal: some 50 KiB, far below Temporal's 2 MB, and a workflow task stays short.
+RELAY_BATCH_REFS_MAX = 500
 # Each signal is four events of history, an operation six: one a second keeps both together below eight an operation.
 RELAY_SIGNAL_INTERVAL_SECONDS = 1.0
 # How soon an EMERGENCY is seen (one index lookup each time).

@@ -3,7 +3,7 @@
 Waiting changes are stored by column, with ids and times as differences, the few type names as indexes, and UUIDs as their 16
 bytes: 50,000 of them compress to 0.35 MB, or to 0.95 MB when all entity ids are UUIDs. It is taken when nothing is being sent.
 Where the waiting changes are too large to carry, they stay behind and the new run reads them from MariaDB; a version that is
-not known is rebuilt whole.
+not known is rebuilt whole. A new version costs nothing but its number: `_readable` in workflows/sync_writer.py marks the runs.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from oldhost_sync.policy.writer_policy import WriterPolicy
 
 VERSION = 2
 READABLE = (1, 2)  # 1 had its UUIDs as text
+# A run that is given a later one says so in its history, so that workers of two releases go on with it alike.
+VERSION_UNMARKED = 1
 # Temporal refuses payloads above 2 MiB and retries the refused task for ever. Compressed, as the data converter does it, the
 # waiting changes take at most half of that; submissions and what little else there is have the other half.
 WAITING_BYTES_MAX = 1024 * 1024

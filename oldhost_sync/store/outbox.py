@@ -47,9 +47,10 @@ _CLAIM = text(
 
 # An emergency brings its entity's older changes along, or it would overtake them (trap 11).
 _CLAIM_EMERGENCIES = text(
-    f"SELECT DISTINCT {_REF} FROM ("
+    f"SELECT {_REF} FROM (SELECT host, entity_type, entity_id, MAX(id) AS id FROM ("
     f"SELECT o.id, o.host, o.entity_type, o.entity_id FROM outbox_events o {_BY_STATE} "
-    f"WHERE {_UNRELAYED} AND o.priority_class = 'EMERGENCY' ORDER BY o.id LIMIT :limit) e "
+    f"WHERE {_UNRELAYED} AND o.priority_class = 'EMERGENCY' ORDER BY o.id LIMIT :limit) first "
+    "GROUP BY host, entity_type, entity_id) e "
     f"JOIN outbox_events o {_BY_ENTITY} ON o.host = e.host AND o.entity_type = e.entity_type AND o.entity_id = e.entity_id "
     "AND o.processed_at IS NULL AND o.relayed_at IS NULL AND o.id <= e.id ORDER BY o.id"
 )

@@ -217,7 +217,7 @@ class Run(asyncio.AbstractEventLoop):
     def workflow_random(self) -> Any:
         return self.server.random
 
-    def workflow_patch(self, _id: str, *, deprecated: bool = False) -> bool:
+    def workflow_patch(self, _id: str, **_: Any) -> bool:
         return True
 
     def workflow_metric_meter(self) -> Any:

@@ -50,6 +50,26 @@ def send(sessions: SessionActivities, epoch: int, *change_ids: int) -> messages.
     return ActivityEnvironment().run(sessions.send, messages.SendBatch(HOST, epoch, list(change_ids)))
 
 
+def test_a_heartbeat_leaves_with_each_look_but_not_in_the_first_second(world: MariaWorld, oldhost: Simulator) -> None:
+    """The timeout runs from the start: an earlier one tells nothing, and most operations end before it."""
+    clock = iter((0.0, 0.9, 1.0, 4.0))
+    beats: list[object] = []
+    sessions = worker(world, oldhost, "a")
+    sessions.clock = lambda: next(clock)
+    environment = ActivityEnvironment()
+    environment.on_heartbeat = lambda *_: beats.append(None)
+
+    def work() -> list[int]:
+        beat = sessions._beating()
+        found = []
+        for _ in range(3):
+            beat()
+            found.append(len(beats))
+        return found
+
+    assert environment.run(work) == [0, 1, 2]
+
+
 def test_a_session_is_opened_spoken_to_and_closed(world: MariaWorld, oldhost: Simulator) -> None:
     sessions = worker(world, oldhost, "a")
     answer = open_session(sessions)

@@ -10,7 +10,9 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.relay import Lookout, Relay
+from oldhost_sync.relay import Lookout, Relay, Seen
+from oldhost_sync.store.errors import DatabaseUnavailable
+from oldhost_sync.store.outbox import Unrelayed
 from tests.integration.relay.listening import Listener
 from tests.integration.store.writing import recorded
 
@@ -80,14 +82,52 @@ def test_what_an_old_look_did_not_see_is_seen_by_the_next(engine: Engine) -> Non
     assert len(listener.ids) == 1
 
 
+def test_a_database_that_is_away_is_waited_for_once_by_all_hosts() -> None:
+    lookout = Lookout(0.1)
+    asked, answer = 0, asyncio.Event()
+
+    async def ask() -> Seen:
+        nonlocal asked
+        asked += 1
+        await answer.wait()
+        raise DatabaseUnavailable("no answer")
+
+    async def rounds() -> list[Seen | BaseException]:
+        asking = [asyncio.create_task(lookout.look(number / 5, ask)) for number in range(5)]
+        await asyncio.sleep(0)
+        answer.set()
+        return await asyncio.gather(*asking, return_exceptions=True)
+
+    assert all(isinstance(each, DatabaseUnavailable) for each in asyncio.run(rounds()))
+    assert asked == 1
+
+
+def test_after_a_failed_look_comes_another() -> None:
+    lookout = Lookout(0.1)
+
+    async def fail() -> Seen:
+        raise DatabaseUnavailable("no answer")
+
+    async def ask() -> Seen:
+        return {HOSTS[0]: Unrelayed(anything=True)}
+
+    async def rounds() -> Seen:
+        with pytest.raises(DatabaseUnavailable):
+            await lookout.look(0.0, fail)
+        return await lookout.look(0.1, ask)
+
+    assert asyncio.run(rounds())[HOSTS[0]].anything
+
+
 def test_an_ordinary_change_after_a_quiet_time_goes_with_the_next_look(engine: Engine) -> None:
+    """Whether or not the writer's room was counted meanwhile."""
     relay, listener = relays(engine, 0.0)[HOSTS[0]]
 
     async def rounds() -> None:
         await relay.run_once(0.0)
-        await relay.run_once(1.0)
+        await relay.run_once(2.0)
         recorded(engine, entity_id="u", host=HOSTS[0])
-        await relay.run_once(1.1)
+        await relay.run_once(2.1)
 
     asyncio.run(rounds())
     assert len(listener.ids) == 1

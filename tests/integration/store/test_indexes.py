@@ -145,6 +145,22 @@ def test_a_claim_reads_what_it_gives_and_not_all_that_waits(
     assert sum(int(value) for _, value in read) < 10 * found
 
 
+def test_many_emergencies_of_one_entity_read_its_changes_once(engine: Engine) -> None:
+    for cls, first, last in (("TXN", 1, 1_000), ("EMERGENCY", 1_001, 1_200)):
+        change_sql(
+            engine,
+            f"{_EVENT} SELECT 'oldhost', CONCAT('k', seq), '', 'unit', 'hot', 'e', '{{}}', '{cls}', NULL, NULL, NULL "
+            f"FROM seq_{first}_to_{last}",
+        )
+    with engine.connect() as connection:
+        connection.exec_driver_sql("FLUSH STATUS")
+        claimed = outbox.claim_batch(connection, HOST, 500, emergencies_only=True)
+        read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
+    assert [ref.change_id for ref in claimed] == sorted(ref.change_id for ref in claimed)
+    assert len(claimed) == 1_200
+    assert sum(int(value) for _, value in read) < 10 * len(claimed)
+
+
 def test_a_look_at_the_outbox_reads_next_to_nothing(crowded: Engine) -> None:
     change_sql(crowded, "INSERT INTO relay_lease (host, owner, expires_at) VALUES ('oldhost', 'one', UTC_TIMESTAMP(6))")
     with crowded.connect() as connection:
