@@ -90,6 +90,8 @@ class SessionActivities:
             sent.reason,
             sent.halted,
             sent.never_taken,
+            [to_wire(ref) for ref in sent.older],
+            [[*entity, dead] for entity, dead in sent.held],
         )
 
     @activity.defn(no_thread_cancel_exception=True)

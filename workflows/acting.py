@@ -12,6 +12,7 @@ from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy import actions
+    from oldhost_sync.policy.changes import EntityKey
     from oldhost_sync.policy.machine import Machine
     from workflows import calls, messages
     from workflows.clock import now_ms
@@ -98,7 +99,7 @@ class Acting:
 
     async def _send(self, action: actions.Send) -> None:
         try:
-            sent = await calls.send(self._host, action)
+            sent = await calls.send(self._host, action, self._machine.release)
         except ActivityError as error:
             self._machine.send_failed(action.batch, never_started=_never_started(error))
             return
@@ -110,6 +111,8 @@ class Acting:
             banned_ms=sent.banned_ms,
             halted=sent.halted,
             never_taken=sent.never_taken,
+            older=[from_wire(item) for item in sent.older],
+            held=[(EntityKey(entity_type, entity_id), dead) for entity_type, entity_id, dead in sent.held],
             now_ms=now_ms(),
         )
 

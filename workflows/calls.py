@@ -46,10 +46,10 @@ async def open_session(host: str, action: actions.OpenSession) -> messages.Sessi
     )
 
 
-async def send(host: str, action: actions.Send) -> messages.SendReport:
+async def send(host: str, action: actions.Send, release: int) -> messages.SendReport:
     return await workflow.execute_activity(  # type: ignore[no-any-return]
         "send",
-        messages.SendBatch(host, action.epoch, list(action.change_ids), action.sequence),
+        messages.SendBatch(host, action.epoch, list(action.change_ids), action.sequence, release),
         task_queue=action.task_queue,
         result_type=messages.SendReport,
         schedule_to_start_timeout=SCHEDULE_TO_START,

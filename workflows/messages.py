@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, Fate, PriorityClass
+from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, Fate, PriorityClass
 from oldhost_sync.policy.limits import ID_LENGTH_MAX, NAME_PATTERN
 from oldhost_sync.policy.writer_policy import WriterPolicy
 
-__all__ = ["BOUND", "WAITING", "Fate", "WriterPolicy"]  # of the policy, and part of what crosses the boundary
+__all__ = ["BOUND", "HELD", "WAITING", "Fate", "WriterPolicy"]  # of the policy, and part of what crosses the boundary
 
 TASK_QUEUE = "oldhost-sync"
 WORKFLOW_TYPE = "SyncWriterWorkflow"
@@ -195,21 +195,25 @@ class SendBatch:
     """Input of `send`, on the session's own queue: change ids in the order to be sent.
 
     `sequence`: this is the session's first, second, … send; it reserves its nonces after the one before it (0: at once).
+    `release`: what the writer's run understands; one begun before 0.2 (release 1) is told WAITING instead of HELD.
     """
 
     host: str
     epoch: int
     change_ids: list[int] = field(default_factory=list)
     sequence: int = 0
+    release: int = 1
 
 
 @dataclass
 class SendReport:
-    """Result of `send`: one fate per change id (WAITING: not sent; BOUND: its end is in doubt), and the session's state.
+    """Result of `send`: one fate per change id (WAITING: not sent; BOUND: its end is in doubt; HELD: behind a dead letter), and
+    the session's state.
 
     `service_ms`: mean time OldHost took per operation on the wire. `session_open` False: open the next one.
     `banned_ms`: > 0 when OldHost answered with a ban that lasts so long from now. `halted`: why the ledger was halted, if it
-    was: an operator decides, and may do so before the ban is over.
+    was: an operator decides, and may do so before the ban is over. `older`: refs of outstanding changes that must go before
+    those refused here, oldest first; `held`: entities with dead letters as [entity_type, entity_id, [change ids]].
     """
 
     fates: list[Fate] = field(default_factory=list)
@@ -219,6 +223,8 @@ class SendReport:
     reason: str = ""
     halted: str = ""
     never_taken: int | None = None
+    older: list[WireRef] = field(default_factory=list)
+    held: list[list[Any]] = field(default_factory=list)
 
 
 @dataclass

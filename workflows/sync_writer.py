@@ -22,7 +22,7 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy import deciding, snapshot
     from oldhost_sync.policy.breaker import BreakerState
     from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
-    from oldhost_sync.policy.machine import Refused, Watch
+    from oldhost_sync.policy.machine import RELEASE, RELEASE_MIN, Refused, Watch
     from workflows import calls, intake, messages, report, validating
     from workflows.acting import Acting
     from workflows.clock import now_ms
@@ -48,7 +48,9 @@ class SyncWriterWorkflow:
     def __init__(self, given: WriterInput) -> None:
         self.host = given.host
         self.policy = given.policy
-        self.machine = snapshot.load(_readable(given.snapshot), given.policy, now_ms())
+        carried = _readable(given.snapshot)
+        release = RELEASE if workflow.patched(f"release-{RELEASE}") else RELEASE_MIN
+        self.machine = snapshot.load(carried, given.policy, now_ms(), release=release)
         self.inbox = Inbox(given.submissions)
         self.stirred = True
         self.renewal = Renewal()

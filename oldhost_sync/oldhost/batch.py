@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from oldhost_sync.oldhost.connection import Beat
 from oldhost_sync.oldhost.ledger import Answered, Reserved
-from oldhost_sync.policy.changes import Fate
+from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,7 @@ class Sent:
 
     `refusal`: the kind of answer that ended the session ("banned", "ambiguous", …), if one did. `halted`: why the ledger
     was halted, if this batch found a reason to; `never_taken`: the change whose first send was called a replay.
+    `older`: outstanding changes that must go before those refused here, oldest first; `held`: entities with dead letters.
     """
 
     fates: list[Fate]
@@ -26,6 +27,8 @@ class Sent:
     refusal: str = ""
     halted: str = ""
     never_taken: int | None = None
+    older: list[ChangeRef] = field(default_factory=list)
+    held: list[tuple[EntityKey, list[int]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class Batch:
     refusal: str = ""
     halted: str = ""
     never_taken: int | None = None
+    older: list[ChangeRef] = field(default_factory=list)
+    held: list[tuple[EntityKey, list[int]]] = field(default_factory=list)
 
     @property
     def nonces(self) -> list[int]:

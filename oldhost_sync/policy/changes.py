@@ -67,11 +67,12 @@ class ChangeRef:
 # What a fate says of a change that has no outcome yet.
 BOUND = "BOUND"  # it holds a nonce, its end is in doubt, and it must be sent first
 WAITING = "WAITING"  # it holds none and waits as before
+HELD = "HELD"  # it holds none, and an older change of its entity that OldHost rejected waits for an operator
 
 
 @dataclass
 class Fate:
-    """What became of one change: `outcome` is an Outcome's name, or BOUND, or WAITING."""
+    """What became of one change: `outcome` is an Outcome's name, or BOUND, WAITING or HELD."""
 
     change_id: int
     outcome: str

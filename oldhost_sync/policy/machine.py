@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from oldhost_sync.policy.alarms import Alarms, clock
 from oldhost_sync.policy.breaker import Breaker, BreakerState
-from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, EntityKey, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, EntityKey, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.coalescer import Added, Coalescer, Waiting
 from oldhost_sync.policy.in_flight import InFlight
 from oldhost_sync.policy.session import Phase, Session
@@ -32,6 +32,12 @@ from oldhost_sync.policy.writer_policy import (
 
 class Refused(Exception):  # noqa: N818 - reads as what happened
     """The operator's request makes no sense now; the message says why. Nothing was changed."""
+
+
+# What a machine does is kept in its run's history and must be the same whenever that is replayed. So what it does differently
+# from 0.2 on it does in release 2 only; runs begun before 0.2 stay with release 1 until they are followed by a new one.
+RELEASE = 2
+RELEASE_MIN = 1
 
 
 @dataclass
@@ -72,11 +78,12 @@ class Watch:
 @dataclass
 class Machine:
     """The whole state. `loaded` False: still rebuilding from MariaDB, nothing is sent; `carried`: but for what waits, it came from
-    an earlier run. `draining`: a new run is about to start.
+    an earlier run. `draining`: a new run is about to start. `release`: which of its actions' orders it keeps (RELEASE_MIN, RELEASE).
     """
 
     policy: WriterPolicy
     now_ms: int
+    release: int = RELEASE
     loaded: bool = False
     carried: bool = False
     draining: bool = False
@@ -137,7 +144,7 @@ class Machine:
         )
 
     def load_held(self, entity: EntityKey, dead: Sequence[int]) -> None:
-        """While rebuilding: this entity has dead letters that nobody has decided on."""
+        """Some dead letters of this entity wait for an operator."""
         for change_id in dead:
             self.coalescer.hold(entity, change_id)
 
@@ -230,9 +237,17 @@ class Machine:
         now_ms: int,
         halted: str = "",
         never_taken: int | None = None,
+        older: Iterable[ChangeRef] = (),
+        held: Iterable[tuple[EntityKey, Sequence[int]]] = (),
     ) -> None:
-        """A send ended and said how. `halted`: the ledger was halted, and why; `never_taken`: the change that showed it."""
+        """A send ended and said how. `halted`: the ledger was halted, and why; `never_taken`: the change that showed it.
+
+        `older`: what must go before the changes that the reservation refused; `held`: the dead letters they are held behind.
+        """
         ids = self.in_flight.batches.pop(batch)
+        self.enqueue(older, now_ms)
+        for entity, dead in held:
+            self.load_held(entity, dead)
         try:
             for fate in fates:
                 self._settle(fate, now_ms)
@@ -334,7 +349,7 @@ class Machine:
             if entry is None:
                 return
             self.in_flight.enter(entry)
-        if fate.outcome == WAITING:
+        if fate.outcome in (WAITING, HELD):
             self._put_back(change_id)
             return
         outcome = Outcome(fate.outcome)

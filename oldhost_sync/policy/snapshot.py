@@ -19,7 +19,7 @@ from typing import Any
 from oldhost_sync.policy.breaker import Breaker, BreakerState
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.coalescer import Hold, Waiting
-from oldhost_sync.policy.machine import Counters, Machine, Pause
+from oldhost_sync.policy.machine import RELEASE, Counters, Machine, Pause
 from oldhost_sync.policy.session import Phase, Session
 from oldhost_sync.policy.writer_policy import WriterPolicy
 
@@ -67,11 +67,11 @@ def dump(machine: Machine) -> Snapshot:
     }
 
 
-def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int) -> Machine:
+def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, release: int = RELEASE) -> Machine:
     """A machine as the snapshot left it, `loaded` unless its waiting changes stayed behind; an empty one, to be rebuilt, when
     there is no snapshot that this version can read.
     """
-    machine = Machine(policy, now_ms)
+    machine = Machine(policy, now_ms, release)
     if snapshot is None or snapshot.get("version") not in READABLE:
         return machine
     _load_changes(machine, snapshot)

@@ -7,7 +7,7 @@ import pytest
 from oldhost_sync.policy import deciding
 from oldhost_sync.policy.actions import RaiseAlert, RecordHalt
 from oldhost_sync.policy.breaker import BreakerState
-from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, EntityKey, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.machine import Machine, Pause, Refused
 from oldhost_sync.policy.session import Phase
 from oldhost_sync.policy.writer_policy import BATCH_FILL_MS, REOPEN_MS_MAX, WriterPolicy
@@ -397,3 +397,56 @@ def test_what_is_read_again_is_no_arrival() -> None:
 def test_an_idle_machine_wakes_for_its_probe_and_its_sweep_only(play: Play) -> None:
     assert play.machine.session.phase is Phase.OPEN
     assert deciding.wake_at_ms(play.machine) == min(play.machine.probe_at_ms, play.machine.sweeping.at_ms)
+
+
+# ------------------------------------------------------------------------------------- what the reservation refused
+
+
+def refused(play: Play, change_id: int, **found: object) -> None:
+    """The send of this one change ends with the reservation's refusal."""
+    ((batch, send),) = play.under.sends.items()
+    assert send.change_ids == (change_id,)
+    del play.under.sends[batch], play.in_flight[change_id]
+    play.books.sequence += 1
+    outcome = HELD if "held" in found else WAITING
+    play.machine.reported(
+        batch,
+        [Fate(change_id, outcome)],
+        session_open=True,
+        service_ms=0,
+        banned_ms=0,
+        now_ms=play.now_ms,
+        **found,  # type: ignore[arg-type]
+    )
+
+
+def test_what_the_reservation_says_goes_first_is_sent_before_the_change_that_it_refused(play: Play) -> None:
+    older = play.accept("TXN", "u")
+    play.undelivered.clear()
+    play.take("TXN", "u")
+    refused(play, 2, older=[older])
+    play.books.changes[1].relayed = True
+    play.step()
+    assert sent(play) == [(1,)]
+    play.end_send(1 + 1)
+    assert sent(play) == [(2,)]
+
+
+def test_a_change_that_goes_first_and_is_known_already_is_taken_once(play: Play) -> None:
+    first, second = play.accept("TXN", "u"), play.accept("TXN", "u")
+    play.undelivered.clear()
+    play.machine.enqueue([second], play.now_ms)
+    play.books.changes[2].relayed = True
+    play.step()
+    play.machine.enqueue([first], play.now_ms)
+    refused(play, 2, older=[first])
+    assert sorted(play.machine.coalescer.waiting) == [1, 2]
+    assert play.machine.counters.received == 2
+
+
+def test_a_change_that_the_reservation_holds_is_not_sent_again_before_its_dead_letter_is_decided(play: Play) -> None:
+    play.take("TXN", "u")
+    entity = EntityKey("unit", "u")
+    refused(play, 1, held=[(entity, [77])])
+    assert deciding.decide(play.machine, play.now_ms) == []
+    assert play.machine.coalescer.holds[entity].dead == [77]
