@@ -2,12 +2,12 @@
 
 A fault fires with a `probability` (drawn from a seeded generator), or the `next` N times and then never again, or,
 with neither, always. It fires for calls of the kind `on` (sync, ask or any) that its `rule` fits; the first `skip` of
-these are let pass. Faults are looked at in the order in which they were switched on. Several of one name can be on at
+these are let pass, and of the others each Nth is hit where it has an `every`. Faults are looked at in the order in which they were switched on. Several of one name can be on at
 once under different labels.
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,11 +21,15 @@ from oldhost_simulator.parameters import (
     read_number,
     read_object,
     read_only,
+    read_shift,
     read_text,
     read_whole_number,
 )
+from oldhost_simulator.wire import Answer
 
-ENDINGS: Final = ("drop_before", "apply_late", "drop_after", "cut_reply", "garbage", "hang")
+ENDINGS: Final = (
+    "drop_before", "apply_late", "drop_after", "cut_reply", "garbage", "hang", "close_after", "http10", "duplicate",
+)  # fmt: skip
 MISFORTUNES: Final[tuple[MisfortuneName, ...]] = ("restore", "foreign_write", "ban")
 GARBAGE: Final = ("bytes", "not_json", "status", "other_nonce")
 
@@ -41,13 +45,25 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "refuse": {},
     "hang": {"seconds": 60.0, "applied": False},
     "idle_close": {"after_ms": 1000.0},
+    "close_after": {},
+    "http10": {"length": True},
+    "duplicate": {"answer": "second"},
+    "say": {"status": 0, "shift": 0, "fields": {}},
     "ban": {"seconds": None},
     "restore": {"back": 1},
     "foreign_write": {"count": 1},
 }
-"""Each fault's own parameters with their defaults. A ban's None is the host's usual length."""
+"""Each fault's own parameters with their defaults. A ban's None is the host's usual length.
 
-_COMMON: Final = ("name", "label", "on", "probability", "next", "skip", "rule")
+The last three of the endings, and `say`, are hosts and proxies that behave oddly: the connection is closed quietly after a
+whole reply (`close_after`); HTTP/1.0, one request a connection (`http10`, with a Content-Length or without); a proxy
+delivers a request twice and the client hears the first or the second answer (`duplicate`); an answer of this `status`
+(0: any) says other `fields`, or an expected nonce moved by `shift` (`say`).
+"""
+
+_COMMON: Final = ("name", "label", "on", "probability", "next", "skip", "every", "rule")
+_CHOICES: Final = {"reply": GARBAGE, "answer": ("first", "second")}
+_READERS: Final[Mapping[type, Callable[[str, Any], Any]]] = {bool: read_flag, str: read_text, dict: read_object}
 _RULE_FIELDS: Final = ("entity_type", "entity_id", "event_type", "nonce", "field", "equals")
 _MISSING: Final = object()
 
@@ -60,9 +76,11 @@ class Fault:
     probability: float | None = None
     next: int | None = None
     skip: int = 0
+    every: int | None = None
     rule: Mapping[str, Any] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     fired: int = 0
+    met: int = 0
 
     def to_json(self) -> dict[str, Any]:
         common = {name: getattr(self, name) for name in _COMMON}
@@ -137,6 +155,15 @@ class Switchboard:
         fault = self._fire(("reject",), call)
         return None if fault is None else Rejection(fault.parameters["reason"], fault.parameters["consume"])
 
+    def said(self, call: Call, answer: Answer) -> Answer:
+        """What the host says instead of `answer`."""
+        for fault in self._faults.values():
+            fits = fault.name == "say" and fault.parameters["status"] in {0, answer.status} and fault.fits(call)
+            if fits and self._draw(fault):
+                fault.fired += 1
+                return _other(answer, fault.parameters["fields"], fault.parameters["shift"])
+        return answer
+
     def misfortunes(self, call: Call) -> list[Misfortune]:
         fired = [(name, self._fire((name,), call)) for name in MISFORTUNES]
         return [Misfortune(name=name, **fault.parameters) for name, fault in fired if fault is not None]
@@ -165,11 +192,21 @@ class Switchboard:
         if fault.skip > 0:
             fault.skip -= 1
             return False
+        fault.met += 1
+        if fault.every is not None and fault.met % fault.every != 0:
+            return False
         if fault.probability is not None and self._random.random() >= fault.probability:
             return False
         if fault.next is not None:
             fault.next -= 1
         return True
+
+
+def _other(answer: Answer, fields: Mapping[str, Any], shift: int) -> Answer:
+    body = {**answer.body, **fields}
+    if shift and isinstance(body.get("expected_nonce"), int):
+        body["expected_nonce"] = max(0, body["expected_nonce"] + shift)
+    return Answer(answer.status, body)
 
 
 # ----------------------------------------------------------------------------------------------------- reading
@@ -180,7 +217,7 @@ def read_fault(wanted: Mapping[str, Any]) -> Fault:
     name = read_choice("name", wanted.get("name"), tuple(PARAMETERS))
     own = PARAMETERS[name]
     read_only(wanted, (*_COMMON, *own), name)
-    probability, next_times = wanted.get("probability"), wanted.get("next")
+    probability, next_times, every = wanted.get("probability"), wanted.get("next"), wanted.get("every")
     return Fault(
         name=name,
         label=read_text("label", wanted.get("label", name)),
@@ -188,6 +225,7 @@ def read_fault(wanted: Mapping[str, Any]) -> Fault:
         probability=None if probability is None else read_number("probability", probability, up_to=1),
         next=None if next_times is None else read_whole_number("next", next_times),
         skip=read_whole_number("skip", wanted.get("skip", 0)),
+        every=None if every is None else max(1, read_whole_number("every", every)),
         rule=_rule(wanted.get("rule", {})),
         parameters={key: _parameter(key, wanted.get(key, default), default) for key, default in own.items()},
     )
@@ -203,14 +241,10 @@ def _rule(value: Any) -> Mapping[str, Any]:
 
 
 def _parameter(key: str, value: Any, default: Any) -> Any:
-    if key == "reply":
-        return read_choice(key, value, GARBAGE)
+    if key in _CHOICES:
+        return read_choice(key, value, _CHOICES[key])
     if key == "seconds" and value is default:
         return value
-    if key in {"back", "count"}:
+    if key in {"back", "count", "status"}:
         return read_whole_number(key, value, up_to=FOREIGN_WRITES_MAX if key == "count" else None)
-    if isinstance(default, bool):
-        return read_flag(key, value)
-    if isinstance(default, str):
-        return read_text(key, value)
-    return read_number(key, value)
+    return (read_shift if key == "shift" else _READERS.get(type(default), read_number))(key, value)

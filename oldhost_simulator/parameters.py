@@ -33,6 +33,12 @@ def read_whole_number(key: str, value: Any, *, up_to: int | None = None) -> int:
     return value
 
 
+def read_shift(key: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidParameterError(f"{key} is a whole number, not {value!r}")
+    return value
+
+
 def read_flag(key: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise InvalidParameterError(f"{key} is true or false, not {value!r}")

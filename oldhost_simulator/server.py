@@ -21,7 +21,7 @@ from oldhost_simulator.limits import BACKLOG, LINGER_SECONDS, LINGERING_MAX, REA
 from oldhost_simulator.loop import Loop
 from oldhost_simulator.operation import Call, understand
 from oldhost_simulator.pace import Pace
-from oldhost_simulator.wire import CONNECTION_IN_USE, Request, encode
+from oldhost_simulator.wire import CONNECTION_IN_USE, Answer, Request, encode
 
 
 class Server:
@@ -195,7 +195,7 @@ class Server:
     def _finish(self, connection: Connection, call: Call, plan: Plan, *, last: bool) -> None:
         parameters = plan.parameters
         applies = parameters.get("applied", True)
-        answer = self._desk.settle(call, self._loop.clock.now()) if applies else None
+        answer = self._settle(call, plan) if applies else None
         if plan.ending == "hang":
             self._hang(connection, parameters["seconds"])
         elif plan.ending == "garbage":
@@ -203,12 +203,26 @@ class Server:
             self._reply(connection, reply, last=last or not goes_on)
         else:
             assert answer is not None, "only a hang and garbage can be without an answer"
-            reply = encode(answer, last=last)
+            reply = self._encoded(answer, plan, last=last)
             if plan.ending == "cut_reply":
                 reply = reply[: len(reply) // 2]
             elif plan.ending == "drop_after":
                 reply = b""
-            self._reply(connection, reply, last=last or plan.ending is not None, reset=parameters.get("reset", False))
+            ends = plan.ending not in {None, "duplicate"}
+            self._reply(connection, reply, last=last or ends, reset=parameters.get("reset", False))
+
+    def _settle(self, call: Call, plan: Plan) -> Answer:
+        """What this call is answered; a proxy that delivers it twice has it settled twice."""
+        answer = self._desk.settle(call, self._loop.clock.now())
+        if plan.ending == "duplicate":
+            again = self._desk.settle(call, self._loop.clock.now())
+            answer = again if plan.parameters["answer"] == "second" else answer
+        return self._faults.said(call, answer)
+
+    def _encoded(self, answer: Answer, plan: Plan, *, last: bool) -> bytes:
+        if plan.ending == "http10":
+            return encode(answer, last=True, version="1.0", length=plan.parameters["length"])
+        return encode(answer, last=last)
 
     def _reply(self, connection: Connection, reply: bytes, *, last: bool, reset: bool = False) -> None:
         """A client that has gone costs only the reply: what was read whole from it is still served."""

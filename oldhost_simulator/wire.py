@@ -42,16 +42,20 @@ class Answer:
     body: Mapping[str, Any]
 
 
-def encode(answer: Answer, *, last: bool = False) -> bytes:
-    """The answer on the wire; `last` announces that the connection ends with it."""
+def encode(answer: Answer, *, last: bool = False, version: str = "1.1", length: bool = True) -> bytes:
+    """The answer on the wire; `last` announces that the connection ends with it.
+
+    Another `version`, and no `length` (the end of the connection is the end of the body): for a host that behaves oddly.
+    """
     body = json.dumps(answer.body).encode()
-    head = [f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}", "Content-Type: application/json"]
+    head = [f"HTTP/{version} {answer.status} {_REASONS[answer.status]}", "Content-Type: application/json"]
     retry_after = answer.body.get("retry_after")
-    if retry_after is not None:
+    if isinstance(retry_after, int | float) and math.isfinite(retry_after):
         head.append(f"Retry-After: {math.ceil(retry_after)}")
     if last:
         head.append("Connection: close")
-    head.append(f"Content-Length: {len(body)}")
+    if length:
+        head.append(f"Content-Length: {len(body)}")
     return "\r\n".join(head).encode("ascii") + b"\r\n\r\n" + body
 
 
