@@ -18,6 +18,7 @@ from temporalio.worker import Worker
 from bench.rivals.naive_workflow import WORKFLOW_TYPE, NaiveWriter
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.relay import Relay
+from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.settings import Settings, load_settings
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.telemetry import WorkerMetrics
@@ -49,7 +50,7 @@ async def run(settings: Settings) -> None:
 
         async with worker:
             await signal([])  # the workflow runs before the first change comes, as the product's does
-            await Relay(engine, signal, settings.host, owner="naive").run(asyncio.Event())
+            await Relay(Transactions(engine), signal, settings.host, owner="naive").run(asyncio.Event())
 
 
 async def _signal(client: Client, settings: Settings, refs: list[ChangeRef]) -> None:

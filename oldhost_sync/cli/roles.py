@@ -111,7 +111,8 @@ async def _relay(config: Settings) -> None:
     from prometheus_client import CollectorRegistry
 
     from oldhost_sync.policy.limits import RELAY_POLL_SECONDS
-    from oldhost_sync.relay import Lookout, Relay
+    from oldhost_sync.relay import HostRelay, SharedPoll
+    from oldhost_sync.relay.host_relay import CONNECTIONS, RelayTransactions
     from oldhost_sync.store.engine import create_engine
     from oldhost_sync.telemetry import RelayMetrics, serve_metrics
 
@@ -120,14 +121,15 @@ async def _relay(config: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(signum, stop.set)
     registry = CollectorRegistry()
     stop_metrics = serve_metrics(config.metrics_bind, registry) if config.metrics_bind else lambda: None
-    engine = create_engine(config.need_database_url(), pool_size=4)
+    engine = create_engine(config.need_database_url(), pool_size=CONNECTIONS)
     owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
-        signalling, metrics, lookout = _Signalling(config), RelayMetrics(registry), Lookout(RELAY_POLL_SECONDS)
+        signalling, metrics, poll = _Signalling(config), RelayMetrics(registry), SharedPoll(RELAY_POLL_SECONDS)
+        transactions = RelayTransactions.of(engine)
         async with asyncio.TaskGroup() as relays:
             for host in config.hosts():
                 signal_host = partial(signalling.signal, host)
-                relay = Relay(engine, signal_host, host, owner=owner, lookout=lookout, metrics=metrics)
+                relay = HostRelay(transactions, signal_host, host, owner=owner, poll=poll, metrics=metrics)
                 relays.create_task(relay.run(stop))
     finally:
         engine.dispose()

@@ -108,11 +108,11 @@ MUTANTS = (
         "poller inside one long snapshot",
         (
             Patch(
-                "oldhost_sync/relay.py",
-                "        return await asyncio.to_thread(run_in_transaction, self._engine, fn)\n",
+                "oldhost_sync/relay/transactions.py",
+                "        return await loop.run_in_executor(self._threads, run_in_transaction, self._engine, fn)\n",
                 '        if not hasattr(self, "_snapshot"):\n'
                 '            self._snapshot = self._engine.connect().execution_options(isolation_level="REPEATABLE READ")\n'
-                "        return await asyncio.to_thread(fn, self._snapshot)\n",
+                "        return await loop.run_in_executor(self._threads, fn, self._snapshot)\n",
             ),
         ),
         levels=(MARIADB,),
@@ -159,10 +159,10 @@ MUTANTS = (
         "outbox marked before the signal is acknowledged",
         (
             Patch(
-                "oldhost_sync/relay.py",
+                "oldhost_sync/relay/relay.py",
                 "        try:\n            await self._signal(refs)\n",
                 "        ids = [ref.change_id for ref in refs]\n"
-                "        await self._in_transaction(lambda connection: outbox.mark_relayed(connection, ids))\n"
+                "        await self._transactions.run(lambda connection: outbox.mark_relayed(connection, ids))\n"
                 "        try:\n            await self._signal(refs)\n",
             ),
         ),

@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.relay import Relay, RelayPace
+from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.recording import record_change
 from oldhost_sync.store.transactions import run_in_transaction
@@ -38,8 +39,10 @@ def driven(work: Coroutine[Any, Any, Any]) -> Any:
     raise AssertionError("it waited on a loop")
 
 
-class BlockingRelay(Relay):
-    async def _in_transaction(self, fn: Callable[..., Any]) -> Any:
+class BlockingTransactions(Transactions):
+    """The relay's transactions in its own task, instead of on threads."""
+
+    async def run(self, fn: Callable[..., Any]) -> Any:
         return run_in_transaction(self._engine, fn)
 
 
@@ -52,8 +55,8 @@ class RelayProcess:
         self.process = self.hub.process(f"relay-{number}")
         self.process.mortal = True
         engine = world.engine(self.process)
-        self.relay = BlockingRelay(
-            engine,
+        self.relay = Relay(
+            BlockingTransactions(engine),
             self._signal,
             HOST,
             owner=self.process.name,

@@ -15,6 +15,10 @@ from sqlalchemy.exc import OperationalError
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.relay import Relay, RelayPace, SignalFailed
+from oldhost_sync.relay.leadership import Leadership
+from oldhost_sync.relay.pruner import Pruner
+from oldhost_sync.relay.scheduler import Scheduler
+from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store import outbox
 from oldhost_sync.store.lease import lease_holder
 from oldhost_sync.telemetry import RelayMetrics
@@ -31,7 +35,17 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def relay_of(engine: Engine, listener: Listener, owner: str = "one", **pace: Any) -> Relay:
-    return Relay(engine, listener, HOST, owner=owner, pace=RelayPace(**pace))
+    return Relay(Transactions(engine), listener, HOST, owner=owner, pace=RelayPace(**pace))
+
+
+def scheduler_of(engine: Engine, owner: str = "one") -> Scheduler:
+    transactions = Transactions(engine)
+    return Scheduler(transactions, Leadership(transactions, HOST, owner, 5.0), RelayPace())
+
+
+def pruner_of(engine: Engine, **pace: Any) -> Pruner:
+    transactions = Transactions(engine)
+    return Pruner(transactions, Leadership(transactions, HOST, "one", 5.0), RelayPace(**pace))
 
 
 def write(engine: Engine, unit: str, event_type: str = "unit_status_changed", **changes: Any) -> int:
@@ -151,7 +165,7 @@ def test_nothing_is_marked_before_the_acknowledgement(engine: Engine) -> None:
     async def signal(_: list[ChangeRef]) -> None:
         seen.append(unrelayed(engine))
 
-    run(Relay(engine, signal, HOST, owner="one").run_once(0.0))
+    run(Relay(Transactions(engine), signal, HOST, owner="one").run_once(0.0))
     assert seen == [ids]
     assert unrelayed(engine) == []
 
@@ -221,11 +235,11 @@ def test_what_is_due_is_recorded_in_due_order_and_relayed(engine: Engine) -> Non
     plan(engine, "later", 1)
     plan(engine, "sooner", 100)
     listener = Listener()
-    relay = relay_of(engine, listener)
+    relay, scheduler = relay_of(engine, listener), scheduler_of(engine)
 
     async def rounds() -> None:
-        assert await relay.keep_time_once(0.0) == 2
-        assert await relay.keep_time_once(0.5) == 0
+        assert await scheduler.record_due(0.0) == 2
+        assert await scheduler.record_due(0.5) == 0
         await relay.run_once(0.5)
 
     run(rounds())
@@ -240,11 +254,11 @@ def test_a_scheduled_change_that_cannot_be_recorded_is_set_aside_and_told_of(eng
     change_sql(engine, "UPDATE scheduled_changes SET idempotency_key = 'taken' WHERE entity_id = 'bad'")
     recorded(engine, entity_id="other", idempotency_key="free")
     change_sql(engine, "UPDATE outbox_events SET idempotency_key = 'taken' WHERE entity_id = 'other'")
-    relay = relay_of(engine, Listener())
+    scheduler = scheduler_of(engine)
 
     async def rounds() -> None:
-        await relay.keep_time_once(0.0)
-        assert await relay.keep_time_once(1.0) == 0
+        await scheduler.record_due(0.0)
+        assert await scheduler.record_due(1.0) == 0
 
     run(rounds())
     assert rows(engine, "SELECT entity_id FROM outbox_events WHERE entity_id = 'good'") != []
@@ -257,8 +271,7 @@ def test_what_ended_long_ago_is_pruned_and_then_left_for_an_hour(engine: Engine)
         engine,
         "UPDATE outbox_events SET processed_at = UTC_TIMESTAMP(6) - INTERVAL 100 DAY, outcome = 'APPLIED'",
     )
-    relay = relay_of(engine, Listener())
-    run(relay.keep_time_once(0.0))
+    assert run(pruner_of(engine).run_once(0.0)) == limits.RETENTION_INTERVAL_SECONDS
     assert rows(engine, "SELECT id FROM outbox_events") == []
 
 
@@ -308,7 +321,7 @@ def test_two_relays_at_once_lose_nothing_and_only_signal_twice(engine: Engine) -
         await two.run_once(0.0)
         change_sql(engine, "UPDATE outbox_events SET relayed_at = NULL")
         # The first has not looked at its lease again yet, as after being stopped for a while.
-        one._leased_until = one._lease_tried_at = 0.0
+        one._leadership._leased_until = one._leadership._tried_at = 0.0
         await asyncio.gather(one.run_once(1.0), two.run_once(1.0))
 
     run(rounds())
@@ -321,8 +334,8 @@ def test_hosts_have_a_relay_each(engine: Engine) -> None:
     listeners = Listener(), Listener()
 
     async def rounds() -> None:
-        await Relay(engine, listeners[0], HOST, owner="one").run_once(0.0)
-        await Relay(engine, listeners[1], "other", owner="one").run_once(0.0)
+        await Relay(Transactions(engine), listeners[0], HOST, owner="one").run_once(0.0)
+        await Relay(Transactions(engine), listeners[1], "other", owner="one").run_once(0.0)
 
     run(rounds())
     assert (listeners[0].ids, listeners[1].ids) == ([mine], [theirs])
@@ -332,7 +345,7 @@ def test_metrics_tell_numbers_and_no_ids(engine: Engine) -> None:
     registry = CollectorRegistry()
     write(engine, "secret-unit")
     write(engine, "other-unit", "guest_locked_out")
-    relay = Relay(engine, Listener(), HOST, owner="one", metrics=RelayMetrics(registry))
+    relay = Relay(Transactions(engine), Listener(), HOST, owner="one", metrics=RelayMetrics(registry))
     run(relay.run_once(0.0))
     page = generate_latest(registry).decode()
     assert 'oldhost_sync_relayed_changes_total{host="oldhost",priority_class="EMERGENCY"} 1.0' in page

@@ -14,6 +14,7 @@ from temporalio.converter import DataConverter
 
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.relay import Condition, Relay
+from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.temporal import DATA_CONVERTER, signal_enqueue, writer_handle
 from tests.integration.relay.listening import until
@@ -42,7 +43,9 @@ def test_the_first_change_starts_the_writer_and_a_restarted_temporal_misses_none
 ) -> None:
     async def scenario(server: EmbeddedTemporal) -> None:
         client = await Client.connect(server.address, data_converter=DATA_CONVERTER)
-        relay = Relay(engine, partial(signal_enqueue, client, HOST, WriterPolicy()), HOST, owner="one", pace=QUICK)
+        relay = Relay(
+            Transactions(engine), partial(signal_enqueue, client, HOST, WriterPolicy()), HOST, owner="one", pace=QUICK
+        )
         wanted = [recorded(engine, entity_id="a").ref]
         async with running(relay):
             await until(lambda: not unrelayed(engine), "the first")

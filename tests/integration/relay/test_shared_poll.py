@@ -1,4 +1,4 @@
-"""The lookout: the relays of one process share their looks at the outbox, and none misses what is there."""
+"""The shared poll: the relays of one process share their looks at the outbox, and none misses what is there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.relay import Lookout, Relay, Seen
+from oldhost_sync.relay import Relay, SharedPoll
+from oldhost_sync.relay.shared_poll import Seen
+from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.outbox import Unrelayed
 from tests.integration.relay.listening import Listener
@@ -35,9 +37,9 @@ def statements(engine: Engine) -> Iterator[list[str]]:
 
 
 def relays(engine: Engine, fresh_s: float) -> dict[str, tuple[Relay, Listener]]:
-    lookout, listeners = Lookout(fresh_s), {host: Listener() for host in HOSTS}
+    shared, listeners = SharedPoll(fresh_s), {host: Listener() for host in HOSTS}
     return {
-        host: (Relay(engine, listener, host, owner="one", lookout=lookout), listener)
+        host: (Relay(Transactions(engine), listener, host, owner="one", poll=shared), listener)
         for host, listener in listeners.items()
     }
 
@@ -83,7 +85,7 @@ def test_what_an_old_look_did_not_see_is_seen_by_the_next(engine: Engine) -> Non
 
 
 def test_a_database_that_is_away_is_waited_for_once_by_all_hosts() -> None:
-    lookout = Lookout(0.1)
+    shared = SharedPoll(0.1)
     asked, answer = 0, asyncio.Event()
 
     async def ask() -> Seen:
@@ -93,7 +95,7 @@ def test_a_database_that_is_away_is_waited_for_once_by_all_hosts() -> None:
         raise DatabaseUnavailable("no answer")
 
     async def rounds() -> list[Seen | BaseException]:
-        asking = [asyncio.create_task(lookout.look(number / 5, ask)) for number in range(5)]
+        asking = [asyncio.create_task(shared.poll(number / 5, ask)) for number in range(5)]
         await asyncio.sleep(0)
         answer.set()
         return await asyncio.gather(*asking, return_exceptions=True)
@@ -103,7 +105,7 @@ def test_a_database_that_is_away_is_waited_for_once_by_all_hosts() -> None:
 
 
 def test_after_a_failed_look_comes_another() -> None:
-    lookout = Lookout(0.1)
+    shared = SharedPoll(0.1)
 
     async def fail() -> Seen:
         raise DatabaseUnavailable("no answer")
@@ -113,8 +115,8 @@ def test_after_a_failed_look_comes_another() -> None:
 
     async def rounds() -> Seen:
         with pytest.raises(DatabaseUnavailable):
-            await lookout.look(0.0, fail)
-        return await lookout.look(0.1, ask)
+            await shared.poll(0.0, fail)
+        return await shared.poll(0.1, ask)
 
     assert asyncio.run(rounds())[HOSTS[0]].anything
 

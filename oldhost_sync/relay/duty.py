@@ -1,0 +1,92 @@
+"""A duty in a loop of its own: one round after the other, through every outage, told of once.
+
+A duty that fails harms no other: a database or a server that is away is waited for, and an unexpected error ends the
+round, is logged with its traceback, and the next round comes after a growing pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from sqlalchemy.exc import DBAPIError
+
+from oldhost_sync.store.errors import StoreError
+from oldhost_sync.telemetry import RelayMetrics
+
+logger = logging.getLogger(__name__)
+
+# A lock, or an outage that another loop is just about to see, passes within fewer rounds than these.
+FAILED_ROUNDS_TOLD = 3
+PAUSE_SECONDS_MAX = 30.0
+
+
+class Duty(Protocol):
+    """`name` says what is not done while it fails, `host` whose (or "all hosts"), `pause_s` how long to wait then."""
+
+    name: str
+    host: str
+    pause_s: float
+
+    async def run_once(self, now: float) -> float:
+        """One round; returns the seconds until the next. `now` is monotonic."""
+
+
+async def repeat(stop: asyncio.Event, step: Callable[[], Awaitable[float]]) -> None:
+    """Take steps until `stop`; each says how long to wait before the next."""
+    while not stop.is_set():
+        pause = await step()
+        try:
+            await asyncio.wait_for(stop.wait(), pause)
+        except TimeoutError:
+            continue
+
+
+class DutyLoop:
+    """Runs one duty. `outage_known` says whether somebody else has told of the database's outage already."""
+
+    def __init__(
+        self,
+        duty: Duty,
+        *,
+        monotonic: Callable[[], float],
+        metrics: RelayMetrics | None = None,
+        outage_known: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._duty = duty
+        self._monotonic = monotonic
+        self._metrics = metrics
+        self._outage_known = outage_known
+        self.failed_rounds = 0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await repeat(stop, self.guarded_round)
+
+    async def guarded_round(self) -> float:
+        """One round, and the pause after it."""
+        try:
+            pause = await self._duty.run_once(self._monotonic())
+        except (StoreError, DBAPIError) as error:
+            self._failed(error)
+            return self._duty.pause_s
+        except Exception as error:
+            if not self.failed_rounds:
+                logger.exception("relay of %s: %s failed unexpectedly", self._duty.host, self._duty.name)
+            self._failed(error)
+            return min(self._duty.pause_s * 2.0 ** min(self.failed_rounds, 10), PAUSE_SECONDS_MAX)
+        if self.failed_rounds >= FAILED_ROUNDS_TOLD:
+            logger.info("relay of %s: %s works again", self._duty.host, self._duty.name)
+        self.failed_rounds = 0
+        return pause
+
+    def _failed(self, error: Exception) -> None:
+        if self._outage_known():
+            self.failed_rounds = 0
+            return
+        self.failed_rounds += 1
+        if self._metrics:
+            self._metrics.failures.labels(self._duty.host, self._duty.name).inc()
+        if self.failed_rounds == FAILED_ROUNDS_TOLD:
+            logger.warning("relay of %s: %s fails: %s", self._duty.host, self._duty.name, error)

@@ -1,0 +1,50 @@
+"""Whether this process is the active relay of a host: the lease as its duties see it.
+
+A lease for efficiency only: whatever two active relays do for a moment, nothing is lost and nothing is wrong. Each duty
+asks before a round. The first that finds a third of the span over renews it; the others do not wait for that.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.store.lease import release_lease, take_lease
+
+
+class Leadership:
+    """One host's lease, for this process `owner`; `now` arguments are monotonic seconds."""
+
+    def __init__(self, transactions: Transactions, host: str, owner: str, lease_s: float) -> None:
+        self._transactions = transactions
+        self.host = host
+        self.owner = owner
+        self._lease_s = lease_s
+        self._leased_until = float("-inf")
+        self._tried_at = float("-inf")
+        self._asking = False
+
+    def held(self, now: float) -> bool:
+        """As last heard, without asking."""
+        return now < self._leased_until
+
+    async def hold(self, now: float) -> bool:
+        """Renew at a third of the span, and ask no oftener when another relay holds it."""
+        if self._asking or now < self._tried_at + self._lease_s / 3:
+            return self.held(now)
+        self._tried_at = now
+        self._asking = True
+        try:
+            await self._ask(now)
+        finally:
+            self._asking = False
+        return self.held(now)
+
+    async def _ask(self, now: float) -> None:
+        span = timedelta(seconds=self._lease_s)
+        held = await self._transactions.run(lambda connection: take_lease(connection, self.host, self.owner, span))
+        self._leased_until = now + self._lease_s if held else float("-inf")
+
+    async def release(self) -> None:
+        """Give it up, so that the next relay need not wait it out. Raises StoreError or DBAPIError."""
+        await self._transactions.run(lambda connection: release_lease(connection, self.host, self.owner))

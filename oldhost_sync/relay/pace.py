@@ -1,0 +1,24 @@
+"""How often and how much the relay's duties work; the reason of every number is in policy/limits.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oldhost_sync.policy import limits
+
+
+@dataclass(frozen=True, slots=True)
+class RelayPace:
+    batch_refs: int = limits.RELAY_BATCH_REFS_MAX
+    signal_interval_s: float = limits.RELAY_SIGNAL_INTERVAL_SECONDS
+    poll_s: float = limits.RELAY_POLL_SECONDS
+    schedule_interval_s: float = limits.RELAY_SCHEDULE_INTERVAL_SECONDS
+    schedule_batch: int = limits.RELAY_SCHEDULE_BATCH_MAX
+    unprocessed_max: int = limits.RELAY_UNPROCESSED_MAX
+    count_interval_s: float = limits.RELAY_COUNT_INTERVAL_SECONDS
+    lease_s: float = limits.RELAY_LEASE_SECONDS
+    pause_s: float = limits.RELAY_PAUSE_SECONDS
+    pause_max_s: float = limits.RELAY_PAUSE_SECONDS_MAX
+    retention_days: int = limits.RETENTION_DAYS
+    retention_rows: int = limits.RETENTION_BATCH_ROWS
+    retention_interval_s: float = limits.RETENTION_INTERVAL_SECONDS

@@ -1,0 +1,233 @@
+"""The relay hands the outbox to the writer: claimed by state, signalled in batches, marked when acknowledged.
+
+Who is authoritative: the outbox. A change is marked only after Temporal has acknowledged the signal that carries it,
+so whatever fails in between, it is signalled again, and the writer knows it by its id. One relay is active at a time by
+a lease; two at once would only signal twice. An EMERGENCY goes at once, all else once a second, or as fast as full
+batches can. While the writer holds more than it can use, only emergencies go on; everything else is safe in the outbox.
+When MariaDB or Temporal is away it waits, with growing pauses and one line in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+
+from sqlalchemy.exc import DBAPIError
+
+from oldhost_sync.policy.changes import ChangeRef
+from oldhost_sync.relay.duty import repeat
+from oldhost_sync.relay.leadership import Leadership
+from oldhost_sync.relay.pace import RelayPace
+from oldhost_sync.relay.shared_poll import SharedPoll
+from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.store import outbox
+from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.outbox import Unrelayed
+from oldhost_sync.telemetry import RelayMetrics
+
+logger = logging.getLogger(__name__)
+
+NOTHING = Unrelayed()
+
+# Hands refs to the writer; returning means that they are durable there, raising that nobody knows.
+Signal = Callable[[list[ChangeRef]], Awaitable[None]]
+
+
+class SignalFailed(Exception):  # noqa: N818 - reads as what happened
+    """The writer did not acknowledge: Temporal's or the network's fault. The batch stays unmarked; again, later."""
+
+
+class Condition(StrEnum):
+    """What the relay is doing; each change of it is one line in the log."""
+
+    STARTING = "starting"
+    ACTIVE = "active"
+    STANDBY = "standby"
+    HOLDING_BACK = "holding back"
+    DATABASE_AWAY = "database away"
+    WRITER_AWAY = "writer away"
+
+
+@dataclass(slots=True)
+class Round:
+    """What one round did."""
+
+    active: bool = False
+    emergencies: list[ChangeRef] = field(default_factory=list)
+    relayed: list[ChangeRef] = field(default_factory=list)
+    held_back: bool = False
+
+
+class Relay:
+    """One host's relay. `owner` names this process in the lease; `now` arguments are monotonic seconds."""
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        signal: Signal,
+        host: str,
+        *,
+        owner: str,
+        leadership: Leadership | None = None,
+        poll: SharedPoll | None = None,
+        pace: RelayPace | None = None,
+        metrics: RelayMetrics | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._transactions = transactions
+        self._signal = signal
+        self._host = host
+        self._owner = owner
+        self._pace = pace or RelayPace()
+        self._leadership = leadership or Leadership(transactions, host, owner, self._pace.lease_s)
+        self._poll = poll
+        self._metrics = metrics
+        self._monotonic = monotonic
+        self._wall = wall
+        self._chance = chance
+        self.condition = Condition.STARTING
+        self._failures = 0
+        self._signal_at = float("-inf")
+        self._count_at = float("-inf")
+        self._room = 0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Relay until `stop` is set, through every outage; then give the lease up."""
+        await self.repeat(stop)
+        await self.release()
+
+    async def repeat(self, stop: asyncio.Event) -> None:
+        """Relay until `stop` is set, through every outage."""
+        await repeat(stop, self._guarded_round)
+
+    async def run_once(self, now: float) -> Round:
+        """One round: lease, emergencies, and a batch when its time has come.
+
+        Raises StoreError or DBAPIError when the database is away, SignalFailed when the writer did not acknowledge.
+        """
+        done = Round(active=await self._leadership.hold(now))
+        if not done.active:
+            return done
+        seen = await self._look(now)
+        if seen.emergency:
+            done.emergencies = await self._relay_emergencies()
+        if now >= self._signal_at and (seen.anything or now >= self._count_at):
+            room = await self._room_at_writer(now)
+            done.held_back = room <= 0
+            if seen.anything:
+                self._signal_at = now + self._pace.signal_interval_s
+                done.relayed = await self._relay_batch(room) if room > 0 else []
+            if len(done.relayed) == self._pace.batch_refs:
+                self._signal_at = now  # there is more
+        return done
+
+    # ------------------------------------------------------------------------------------------------- one round's parts
+
+    async def _look(self, now: float) -> Unrelayed:
+        ask = partial(self._transactions.run, lambda connection: outbox.unrelayed(connection, self._owner))
+        seen = await (self._poll.poll(now, ask) if self._poll else ask())
+        return seen.get(self._host, NOTHING)
+
+    async def _relay_emergencies(self) -> list[ChangeRef]:
+        batch = self._pace.batch_refs
+        refs = await self._transactions.run(
+            lambda connection: outbox.claim_batch(connection, self._host, batch, emergencies_only=True)
+        )
+        for start in range(0, len(refs), batch):
+            await self._hand_over(refs[start : start + batch], "emergency")
+        return refs
+
+    async def _relay_batch(self, room: int) -> list[ChangeRef]:
+        limit = min(self._pace.batch_refs, room)
+        refs = await self._transactions.run(lambda connection: outbox.claim_batch(connection, self._host, limit))
+        if refs:
+            await self._hand_over(refs, "batch")
+            self._room -= len(refs)
+        return refs
+
+    async def _hand_over(self, refs: list[ChangeRef], kind: str) -> None:
+        """Signal first, mark after the acknowledgement; never the other way round."""
+        try:
+            await self._signal(refs)
+        except Exception as error:
+            # The next round tries again, or it would find nothing to do and pass for a recovery.
+            self._signal_at = float("-inf")
+            raise SignalFailed(f"{type(error).__name__}: {error}") from error
+        ids = [ref.change_id for ref in refs]
+        await self._transactions.run(lambda connection: outbox.mark_relayed(connection, ids))
+        self._count_relayed(refs, kind)
+
+    async def _room_at_writer(self, now: float) -> int:
+        """How many more changes the writer may be given; counted anew now and then, and whenever it seems full."""
+        if self._room <= 0 or now >= self._count_at:
+            self._count_at = now + self._pace.count_interval_s
+            most = self._pace.unprocessed_max
+            held = await self._transactions.run(
+                lambda connection: outbox.unprocessed_up_to(connection, self._host, most + 1)
+            )
+            self._room = most - held
+            if self._metrics:
+                self._metrics.unprocessed.labels(self._host).set(held)
+        return self._room
+
+    # --------------------------------------------------------------------------------------------------- through outages
+
+    async def _guarded_round(self) -> float:
+        """One round, and the pause after it."""
+        try:
+            done = await self.run_once(self._monotonic())
+        except SignalFailed as error:
+            return self._failed(Condition.WRITER_AWAY, error)
+        except (StoreError, DBAPIError) as error:
+            return self._failed(Condition.DATABASE_AWAY, error)
+        self._failures = 0
+        if not done.active:
+            self._become(Condition.STANDBY)
+        elif done.held_back:
+            self._become(Condition.HOLDING_BACK, f"the writer holds {self._pace.unprocessed_max} changes or more")
+        elif self.condition is not Condition.HOLDING_BACK or self._room > 0:
+            self._become(Condition.ACTIVE)
+        return self._pace.poll_s
+
+    def _failed(self, condition: Condition, error: Exception) -> float:
+        if self._metrics:
+            self._metrics.failures.labels(self._host, condition.value).inc()
+        self._become(condition, str(error))
+        longest: float = min(self._pace.pause_s * 2.0**self._failures, self._pace.pause_max_s)
+        self._failures = min(self._failures + 1, 30)
+        return longest * (0.5 + self._chance() / 2)
+
+    def _become(self, condition: Condition, why: str = "") -> None:
+        if condition is self.condition:
+            return
+        level = logging.WARNING if condition in {Condition.DATABASE_AWAY, Condition.WRITER_AWAY} else logging.INFO
+        logger.log(level, "relay of %s: %s%s", self._host, condition.value, f" ({why})" if why else "")
+        if self._metrics:
+            self._metrics.condition.labels(self._host, self.condition.value).set(0)
+            self._metrics.condition.labels(self._host, condition.value).set(1)
+        self.condition = condition
+
+    async def release(self) -> None:
+        """Give the lease up; when that fails it runs out."""
+        try:
+            await self._leadership.release()
+        except (StoreError, DBAPIError) as error:
+            logger.info("relay of %s: the lease was left to run out (%s)", self._host, error)
+
+    def _count_relayed(self, refs: Sequence[ChangeRef], kind: str) -> None:
+        if not self._metrics:
+            return
+        self._metrics.signals.labels(self._host, kind).inc()
+        now_ms = self._wall() * 1000
+        for ref in refs:
+            self._metrics.relayed.labels(self._host, ref.priority_class.value).inc()
+            waited = max(0.0, (now_ms - ref.accepted_at_ms) / 1000)
+            self._metrics.wait_seconds.labels(self._host, ref.priority_class.value).observe(waited)

@@ -1,0 +1,31 @@
+"""The relay's way to the database: short transactions on a few threads of their own.
+
+Each kind of duty gets threads of its own, and the engine a connection for each thread: a duty that waits for a lock
+waits alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from sqlalchemy.engine import Connection, Engine
+
+from oldhost_sync.store.transactions import run_in_transaction
+
+T = TypeVar("T")
+
+
+class Transactions:
+    """Runs functions of a connection, each in one transaction, on `threads` threads."""
+
+    def __init__(self, engine: Engine, threads: int = 1, name: str = "relay") -> None:
+        self._engine = engine
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=f"{name}-database")
+
+    async def run(self, fn: Callable[[Connection], T]) -> T:
+        """Run `fn` in a transaction of its own, repeated whole on a conflict. Raises StoreError or DBAPIError."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, run_in_transaction, self._engine, fn)
