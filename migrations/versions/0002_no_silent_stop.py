@@ -2,15 +2,106 @@
 
 from __future__ import annotations
 
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.dialects import mysql
+
 revision = "0002"
 down_revision = "0001"
 branch_labels = None
 depends_on = None
 
+NOW = sa.text("CURRENT_TIMESTAMP(6)")
+MOMENT = mysql.DATETIME(fsp=6)
+STATUS = sa.String(length=16)
+
+
+def _id(length: int) -> mysql.VARCHAR:
+    """Keys and ids compare byte by byte and without padding."""
+    return mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_nopad_bin")
+
 
 def upgrade() -> None:
-    """Nothing yet."""
+    _let_fates_wait()
+    _number_fates()
+    _find_units()
 
 
 def downgrade() -> None:
-    """Nothing yet."""
+    for index, table in (
+        ("ix_units_name", "units"),
+        ("ix_units_property", "units"),
+        ("ix_outbox_events_feed", "outbox_events"),
+        ("ix_outbox_events_status", "outbox_events"),
+    ):
+        op.drop_index(index, table, if_exists=True)
+    for table in ("units", "entities"):
+        op.alter_column(table, "sync_status", existing_type=STATUS, existing_nullable=False, server_default=None)
+    op.drop_column("outbox_events", "fate_sequence", if_exists=True)
+    op.drop_column("nonce_ledger", "fate_sequence", if_exists=True)
+    op.drop_table("feed_horizon", if_exists=True)
+    op.drop_table("pending_fates", if_exists=True)
+
+
+def _let_fates_wait() -> None:
+    op.create_table(
+        "pending_fates",
+        sa.Column("host", _id(64), nullable=False),
+        sa.Column("change_id", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("entity_type", _id(64), nullable=False),
+        sa.Column("entity_id", _id(128), nullable=False),
+        sa.Column("outcome", STATUS, nullable=False),
+        sa.Column("nonce", sa.BigInteger(), nullable=True),
+        sa.Column("superseded_by", sa.BigInteger(), nullable=True),
+        sa.Column("error", sa.String(length=1024), nullable=True),
+        sa.Column("decided_at", MOMENT, server_default=NOW, nullable=False),
+        sa.CheckConstraint(
+            "outcome IN ('APPLIED', 'SUPERSEDED', 'NO_OP', 'STALE', 'DEAD', 'DISCARDED', 'REFUSED')",
+            name="ck_pending_fates_outcome",
+        ),
+        sa.PrimaryKeyConstraint("host", "change_id"),
+        if_not_exists=True,
+        mysql_charset="utf8mb4",
+        mysql_engine="InnoDB",
+    )
+    op.create_index(
+        "ix_pending_fates_entity", "pending_fates", ["host", "entity_type", "entity_id"], if_not_exists=True
+    )
+
+
+def _number_fates() -> None:
+    op.add_column(
+        "nonce_ledger",
+        sa.Column("fate_sequence", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        if_not_exists=True,
+    )
+    op.add_column("outbox_events", sa.Column("fate_sequence", sa.BigInteger(), nullable=True), if_not_exists=True)
+    op.create_index(
+        "ix_outbox_events_feed", "outbox_events", ["host", "fate_sequence", "processed_at", "id"], if_not_exists=True
+    )
+    op.create_table(
+        "feed_horizon",
+        sa.Column("host", _id(64), nullable=False),
+        sa.Column("pruned_sequence", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("host"),
+        if_not_exists=True,
+        mysql_charset="utf8mb4",
+        mysql_engine="InnoDB",
+    )
+
+
+def _find_units() -> None:
+    """Sync status is derived from the outbox; the stored one gets a default, so that who records leaves it out."""
+    for table in ("units", "entities"):
+        op.alter_column(
+            table,
+            "sync_status",
+            existing_type=STATUS,
+            existing_nullable=False,
+            server_default=sa.text("'PENDING_SYNC'"),
+        )
+    op.create_index(
+        "ix_outbox_events_status", "outbox_events", ["host", "outcome", "entity_type", "entity_id"], if_not_exists=True
+    )
+    op.create_index("ix_units_property", "units", ["host", "property_id", "id"], if_not_exists=True)
+    op.create_index("ix_units_name", "units", ["host", "name", "id"], if_not_exists=True)

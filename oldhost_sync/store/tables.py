@@ -78,10 +78,16 @@ OUTCOMES = ("APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "REF
 
 
 def _shadow_columns() -> list[Any]:
-    """What every shadow row has. `state` is {event_type: last accepted payload}; `sync_status` obeys invariant I7."""
+    """What every shadow row has. `state` is {event_type: last accepted payload}.
+
+    `sync_status`, `synced_at` and `synced_change_id` are written by the release before this one alone, and read by
+    nobody: whether OldHost has a state is derived when it is read (store/units.py). To keep it here, each fate would have
+    to lock a row that applications hold for as long as they like. The columns, their index and their CHECK go with the
+    next release, when no process of the one before can be running.
+    """
     return [
         Column("state", JSON, nullable=False),
-        Column("sync_status", String(16), nullable=False),
+        Column("sync_status", String(16), nullable=False, server_default=text("'PENDING_SYNC'")),
         Column("synced_at", UtcDateTime),
         Column("newest_change_id", BigInteger),
         Column("synced_change_id", BigInteger),
@@ -101,6 +107,9 @@ units = Table(
     *_shadow_columns(),
     _one_of("ck_units_sync_status", "sync_status", *SYNC_STATUSES),
     Index("ix_units_sync_status", "host", "sync_status", "id"),
+    # Lists of units by property or by name, in id order.
+    Index("ix_units_property", "host", "property_id", "id"),
+    Index("ix_units_name", "host", "name", "id"),
     mysql_engine="InnoDB",
     mysql_charset="utf8mb4",
 )
@@ -138,6 +147,8 @@ outbox_events = Table(
     Column("superseded_by", BigInteger),
     Column("nonce", BigInteger),
     Column("error", String(TEXT_LENGTH_MAX)),
+    # Which transaction of the host's ledger gave it its fate; NULL until the relay numbers a fate that came without.
+    Column("fate_sequence", BigInteger),
     UniqueConstraint("host", "idempotency_key", name="uq_outbox_events_idempotency_key"),
     _one_of("ck_outbox_events_priority_class", "priority_class", *CLASSES),
     _one_of("ck_outbox_events_outcome", "outcome", *OUTCOMES),
@@ -150,6 +161,39 @@ outbox_events = Table(
     Index("ix_outbox_events_key", "host", "entity_type", "entity_id", "processed_at", "event_type"),
     # Dead letters and the books.
     Index("ix_outbox_events_outcome", "host", "outcome", "id"),
+    # What is outstanding, dead or given up, of one entity or entity by entity (sync status, holds).
+    Index("ix_outbox_events_status", "host", "outcome", "entity_type", "entity_id"),
+    # The feed of fates; fates without a number.
+    Index("ix_outbox_events_feed", "host", "fate_sequence", "processed_at", "id"),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)
+
+# A fate that could not be written because somebody held the change's row; the relay writes it when the row is free.
+pending_fates = Table(
+    "pending_fates",
+    metadata,
+    _host(),
+    Column("change_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("entity_type", _id(EVENT_TYPE_LENGTH_MAX), nullable=False),
+    Column("entity_id", _id(ID_LENGTH_MAX), nullable=False),
+    Column("outcome", String(16), nullable=False),
+    Column("nonce", BigInteger),
+    Column("superseded_by", BigInteger),
+    Column("error", String(TEXT_LENGTH_MAX)),
+    Column("decided_at", UtcDateTime, nullable=False, server_default=NOW),
+    _one_of("ck_pending_fates_outcome", "outcome", *OUTCOMES),
+    Index("ix_pending_fates_entity", "host", "entity_type", "entity_id"),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)
+
+# Up to which number fates were forgotten: a reader of the feed that is behind it has missed some.
+feed_horizon = Table(
+    "feed_horizon",
+    metadata,
+    _host(),
+    Column("pruned_sequence", BigInteger, nullable=False),
     mysql_engine="InnoDB",
     mysql_charset="utf8mb4",
 )
@@ -167,6 +211,8 @@ nonce_ledger = Table(
     Column("halted", String(TEXT_LENGTH_MAX)),
     # What OldHost expected when it was halted: an operator's `resolve` starts from it.
     Column("halted_expected_nonce", BigInteger),
+    # The number of the last transaction that gave fates; raised under this row's lock, so in the order of the commits.
+    Column("fate_sequence", BigInteger, nullable=False, server_default=text("0")),
     Column("updated_at", UtcDateTime, nullable=False, server_default=NOW),
     CheckConstraint("next_nonce > last_applied_nonce", name="ck_nonce_ledger_order"),
     mysql_engine="InnoDB",
