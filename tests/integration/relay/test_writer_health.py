@@ -1,0 +1,71 @@
+"""The writer's health by a real Temporal server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from temporalio import workflow
+from temporalio.client import Client
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from oldhost_sync.stack.temporal import EmbeddedTemporal
+from oldhost_sync.temporal import DATA_CONVERTER, start_writer
+from oldhost_sync.writer_health import WriterHealth, WriterState, writer_health
+from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, WriterPolicy
+
+pytestmark = pytest.mark.temporal
+HOST = "oldhost"
+
+
+@workflow.defn(name=WORKFLOW_TYPE)
+class FailingWriter:
+    @workflow.run
+    async def run(self, _given: int) -> None:
+        """Its argument is another one, so every task fails before it begins."""
+
+
+async def health_when(client: Client, true: Callable[[WriterHealth], bool]) -> WriterHealth:
+    """The first answer for which `true` holds."""
+    async with asyncio.timeout(40):
+        while not true(health := await writer_health(client, HOST)):
+            await asyncio.sleep(0.2)
+        return health
+
+
+def test_a_writer_is_missing_then_without_worker_then_failing_then_closed() -> None:
+    async def scenario(server: EmbeddedTemporal) -> None:
+        client = await Client.connect(server.address, data_converter=DATA_CONVERTER)
+        assert (await writer_health(client, HOST)).state is WriterState.MISSING
+        handle = await start_writer(client, HOST, WriterPolicy())
+        assert (await writer_health(client, HOST)).state is WriterState.NO_WORKER
+        worker = Worker(
+            client, task_queue=TASK_QUEUE, workflows=[FailingWriter], workflow_runner=UnsandboxedWorkflowRunner()
+        )
+        async with worker:
+            failing = await health_when(client, lambda health: health.state is WriterState.FAILING)
+            assert failing.error.startswith("its workflow task fails: Failed decoding arguments")
+        await handle.terminate(reason="enough")
+        closed = await writer_health(client, HOST)
+        assert closed.state is WriterState.CLOSED
+        assert "enough" in closed.error
+
+    with EmbeddedTemporal(None) as server:
+        asyncio.run(scenario(server))
+
+
+def test_a_worker_that_left_is_missed_when_its_task_is_not_taken() -> None:
+    async def scenario(server: EmbeddedTemporal) -> None:
+        client = await Client.connect(server.address, data_converter=DATA_CONVERTER)
+        worker = Worker(
+            client, task_queue=TASK_QUEUE, workflows=[FailingWriter], workflow_runner=UnsandboxedWorkflowRunner()
+        )
+        async with worker:
+            await asyncio.sleep(0)
+        await start_writer(client, HOST, WriterPolicy())
+        untaken = await health_when(client, lambda health: "task" in health.error)
+        assert untaken.state is WriterState.NO_WORKER
+
+    with EmbeddedTemporal(None) as server:
+        asyncio.run(scenario(server))
