@@ -96,7 +96,7 @@ class Server:
         self.world.sometimes.hit("continue-as-new")
         if given.submissions or run._pending:
             self.world.sometimes.hit("continue-as-new with signals waiting")
-        payload = payload_of(given)
+        payload = payload_of(self.world.carried(given))
         self.world.look_for_payload("continue-as-new", payload, submissions=True)
         run.limits.carried(payload.data)
         self._abandon(run)

@@ -375,6 +375,10 @@ class World:
         self.always.watch(instance.machine)
         self.log("run", self.temporal.runs)
 
+    def carried(self, given: messages.WriterInput) -> messages.WriterInput:
+        """What a new run is given by the old one; a scenario may spoil it."""
+        return given
+
     def rebind(self, act: Any, run: Any) -> Any:
         if isinstance(act, Signal):
             return Signal(run, act.name, act.payload)
