@@ -29,10 +29,11 @@ from temporalio.worker import Worker
 
 from activities.alerts import AlertActivities
 from activities.recording import RecordingActivities
-from activities.session import Address, SessionActivities
+from activities.session import SessionActivities
 from oldhost_sync.cli.surroundings import settings
 from oldhost_sync.cli.telling import told
 from oldhost_sync.delivery import POST_SECONDS_MAX, Delivery
+from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
 from oldhost_sync.store.engine import check_server, create_engine
@@ -193,7 +194,7 @@ def parse_address(url: str) -> Address:
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname is None or parts.path.strip("/"):
         raise SettingsError("SYNC_OLDHOST_URL: give it as http://address:port")
-    return parts.hostname, parts.port or 80
+    return Address(parts.hostname, parts.port or 80, parts.netloc.rpartition("@")[2])
 
 
 @asynccontextmanager

@@ -18,7 +18,8 @@ from sqlalchemy.engine import Engine
 from temporalio import activity
 
 from oldhost_sync.oldhost.batch import Sent
-from oldhost_sync.oldhost.connection import connect
+from oldhost_sync.oldhost.connection import Address
+from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.opening import Halt, Opened, Opening, Wait
@@ -34,8 +35,6 @@ logger = logging.getLogger(__name__)
 WATCH_SECONDS = 2.0
 FIRST_BEAT_SECONDS = 1.0
 NOT_HERE = "this worker does not hold the session"
-
-Address = tuple[str, int]
 
 
 def steady_clock() -> float:
@@ -58,6 +57,7 @@ class SessionActivities:
     metrics: WorkerMetrics
     clock: Callable[[], float] = steady_clock
     _sessions: dict[str, Session] = field(default_factory=dict)
+    _connectors: dict[str, Connector] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _leaving: threading.Event = field(default_factory=threading.Event)
 
@@ -152,16 +152,23 @@ class SessionActivities:
         return beat
 
     def _opening(self, host: str, beat: Callable[[], None]) -> Opening:
-        address = self.addresses(host)
+        connector = self._connector(host)
         return Opening(
             ledger=self.ledger(host),
-            connect=lambda: connect(address, self.clock),
+            connect=lambda: connector.connect(beat),
             owner=self.owner,
             gate=threading.Condition(),
             clock=self.clock,
             limits=self.limits,
             beat=beat,
         )
+
+    def _connector(self, host: str) -> Connector:
+        """One for each host, as it remembers the address that worked."""
+        with self._lock:
+            if host not in self._connectors:
+                self._connectors[host] = Connector(self.addresses(host), self.clock)
+            return self._connectors[host]
 
     def ledger(self, host: str) -> Ledger:
         return MariaLedger(self.engine, host, timedelta(seconds=self.limits.settle_seconds))

@@ -22,7 +22,8 @@ from bench.result import Result
 from bench.stage import SimulatedHost, Stage
 from bench.statements import served
 from bench.workload import backlog, put_into_outbox
-from oldhost_sync.oldhost.connection import connect
+from oldhost_sync.oldhost.connection import Address
+from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.opening import Opened, Opening
 from oldhost_sync.policy.writer_policy import BATCH_FILL_MS, BATCH_OPERATIONS_MAX
@@ -142,11 +143,11 @@ def open_session(engine: Engine, host: str, url: str) -> Opened:
     parts = urlsplit(url)
     assert parts.hostname is not None
     assert parts.port is not None
-    address = (parts.hostname, parts.port)
+    address = Address(parts.hostname, parts.port)
     limits = SessionLimits()
     outcome = Opening(
         ledger=MariaLedger(engine, host, timedelta(seconds=limits.settle_seconds)),
-        connect=lambda: connect(address, time.monotonic),
+        connect=lambda: Connector(address, time.monotonic).connect(lambda: None),
         owner=f"bench-{os.getpid()}",
         gate=threading.Condition(),
         clock=time.monotonic,

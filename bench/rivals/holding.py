@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.oldhost.connection import connect
+from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.opening import Halt, Opened, Opening, Wait
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.settings import Settings
@@ -52,7 +52,7 @@ class Holding:
         address = parse_address(self._settings.need_oldhost_url())
         return Opening(
             ledger=MariaLedger(self._engine, host, timedelta(seconds=limits.settle_seconds)),
-            connect=lambda: connect(address, time.monotonic),
+            connect=lambda: Connector(address, time.monotonic).connect(lambda: None),
             owner=f"rival-{os.getpid()}",
             gate=threading.Condition(),
             clock=time.monotonic,

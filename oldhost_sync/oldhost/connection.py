@@ -12,29 +12,41 @@ import contextlib
 import select
 import socket
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from oldhost_sync.oldhost.errors import (
     ConnectionClosed,
     ExchangeCut,
     InvariantViolated,
-    NoConnection,
     NothingWritten,
+    Unreadable,
 )
 from oldhost_sync.oldhost.response import NotAResponse, Response, ResponseReader
 
 # How long a wait on the socket lasts before `while_waiting` is called: well below any heartbeat timeout.
 SLICE_SECONDS = 0.5
 READ_BYTES = 16 * 1024
-# Nobody heartbeats meanwhile.
-CONNECT_SECONDS_MAX = 2.0
+# A connection that went away without a word (a firewall that forgot it, a machine that lost its power) is found out
+# within a minute, and an idle one is kept alive in tables on the way, which forget after some 240 s.
+KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 Clock = Callable[[], float]
 Beat = Callable[[], None]
 
 
+class Address(NamedTuple):
+    """Where OldHost is. `authority`: as its URL names it, for the Host header."""
+
+    name: str
+    port: int
+    authority: str = "oldhost"
+
+
 class HostConnection(Protocol):
-    """What a session needs of its connection; the simulation has its own."""
+    """What a session needs of its connection; the simulation has its own. `authority`: for the Host header."""
+
+    @property
+    def authority(self) -> str: ...
 
     def is_alive(self) -> bool: ...
 
@@ -48,11 +60,16 @@ class HostConnection(Protocol):
 class OldHostConnection:
     """A blocking connection over a plain socket."""
 
-    def __init__(self, sock: socket.socket, clock: Clock) -> None:
+    def __init__(self, sock: socket.socket, clock: Clock, authority: str = "oldhost") -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in KEEP_ALIVE.items():
+            if hasattr(socket, option):  # not every system counts all three
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         self._socket: socket.socket | None = sock
         self._clock = clock
+        self.authority = authority
         self._until: float | None = None  # the deadline of what is on the wire
 
     def is_alive(self) -> bool:
@@ -127,8 +144,10 @@ class OldHostConnection:
                 response = reader.feed(data)
             except BlockingIOError:
                 continue
-            except (OSError, NotAResponse) as error:
+            except OSError as error:
                 raise ExchangeCut(f"no answer to be read: {error}") from error
+            except NotAResponse as error:
+                raise Unreadable(f"no answer to be read: {error}") from error
             if response is not None:
                 return response
             if not data:
@@ -137,25 +156,14 @@ class OldHostConnection:
     def _wait(self, sock: socket.socket, until: float, while_waiting: Beat, *, writing: bool) -> None:
         while True:
             left = until - self._clock()
-            if _ready(sock, min(SLICE_SECONDS, max(0.0, left)), writing=writing):
+            if ready(sock, min(SLICE_SECONDS, max(0.0, left)), writing=writing):
                 return
             if left <= 0:
                 raise ExchangeCut("silent past the deadline")
             while_waiting()
 
 
-def connect(
-    address: tuple[str, int], clock: Clock, *, timeout_seconds: float = CONNECT_SECONDS_MAX
-) -> OldHostConnection:
-    """Open the connection; raises NoConnection."""
-    try:
-        sock = socket.create_connection(address, timeout=timeout_seconds)
-    except OSError as error:
-        raise NoConnection(f"{address[0]}:{address[1]}: {error}") from error
-    return OldHostConnection(sock, clock)
-
-
-def _ready(sock: socket.socket, seconds: float, *, writing: bool) -> bool:
+def ready(sock: socket.socket, seconds: float, *, writing: bool) -> bool:
     """poll, not select: a process with many hosts has file numbers beyond 1024."""
     poll = select.poll()
     poll.register(sock, select.POLLOUT if writing else select.POLLIN)

@@ -245,7 +245,7 @@ def connected(hub: Hub, link: Link, process: Process, faults: Any) -> tuple[Clie
     return client, host
 
 
-_real_ready = product._ready
+_real_ready = product.ready
 
 
 def _ready(sock: Any, seconds: float, *, writing: bool) -> bool:
@@ -256,4 +256,4 @@ def _ready(sock: Any, seconds: float, *, writing: bool) -> bool:
 
 def install() -> None:
     """Let the product's connection wait on these ends as it does on sockets."""
-    product._ready = _ready
+    product.ready = _ready

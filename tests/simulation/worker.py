@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 from activities.alerts import AlertActivities
 from activities.recording import RecordingActivities
 from activities.session import SessionActivities
-from oldhost_sync.oldhost.connection import OldHostConnection
+from oldhost_sync.oldhost.connection import Address, OldHostConnection
 from oldhost_sync.oldhost.errors import NoConnection
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.opening import Opening
@@ -117,7 +117,7 @@ class Worker:
         engine = world.engine(process)
         self.sessions = Sessions(
             engine=engine,
-            addresses=lambda host: (host, 1),
+            addresses=lambda host: Address(host, 1),
             task_queue=self.queue,
             owner=process.name,
             limits=limits,

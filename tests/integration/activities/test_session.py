@@ -13,6 +13,7 @@ from activities.session import NOT_HERE, SessionActivities
 from oldhost_simulator.config import Config
 from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator
+from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.telemetry import WorkerMetrics
@@ -34,7 +35,7 @@ def worker(world: MariaWorld, oldhost: Simulator, name: str) -> SessionActivitie
     limits = SessionLimits(connect_patience_seconds=2.0, connect_pause_seconds=0.02, look_up_seconds=0.02)
     return SessionActivities(
         engine=world.engine,
-        addresses=lambda host: (oldhost.config.host, oldhost.port),
+        addresses=lambda host: Address(oldhost.config.host, oldhost.port),
         task_queue=f"queue-{name}",
         owner=name,
         limits=limits,
@@ -191,7 +192,7 @@ def test_an_unknown_host_is_an_error_that_says_so() -> None:
     from worker import addresses
 
     find = addresses(load_settings(oldhost_url="http://10.0.0.7:8100", host="annex"))
-    assert find("annex") == ("10.0.0.7", 8100)
+    assert find("annex") == Address("10.0.0.7", 8100, "10.0.0.7:8100")
     with pytest.raises(SettingsError, match="no address is set"):
         find("elsewhere")
 

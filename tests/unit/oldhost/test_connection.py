@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from oldhost_sync.oldhost.connection import OldHostConnection, connect
+from oldhost_sync.oldhost.connection import Address, OldHostConnection
+from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.errors import ConnectionClosed, ExchangeCut, InvariantViolated, NoConnection, NothingWritten
 from oldhost_sync.oldhost.response import Response
 
@@ -23,7 +24,7 @@ class Peer:
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.listener.settimeout(5)
-        self.connection = connect(self.listener.getsockname(), time.monotonic)
+        self.connection = Connector(Address(*self.listener.getsockname()), time.monotonic).connect(lambda: None)
         self.accepted, _ = self.listener.accept()
         self.accepted.settimeout(5)
 
@@ -183,7 +184,7 @@ def test_nobody_listening_is_no_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
     with pytest.raises(NoConnection):
-        connect(address, time.monotonic)
+        Connector(Address(*address), time.monotonic).connect(lambda: None)
 
 
 def test_a_large_request_is_written_whole(peer: Peer) -> None:

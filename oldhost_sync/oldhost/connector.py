@@ -1,0 +1,131 @@
+"""The way to OldHost: its name looked up and its address connected to under one deadline, with a heartbeat all the while.
+
+A name server that takes its time blocks a thread of its own, never the caller: who opens a session would miss its
+heartbeats and be given up each time. A look-up that outlasts the deadline goes on, and the next try gets what it found.
+The last address that worked is tried while the name server is slow or away.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from oldhost_sync.oldhost.connection import SLICE_SECONDS, Address, Beat, Clock, OldHostConnection, ready
+from oldhost_sync.oldhost.errors import NoConnection
+
+# Looking up and connecting together; a resolver's own patience is mostly 5 s a server, twice.
+REACH_SECONDS_MAX = 12.0
+# To one address: OldHost's machine answers at once, or it is away.
+CONNECT_SECONDS_MAX = 2.0
+# With an address known that worked before: how long a newer one is waited for.
+LOOK_UP_SECONDS = 1.0
+
+SockAddress = tuple[socket.AddressFamily, tuple[object, ...]]
+Resolve = Callable[[str, int], list[SockAddress]]
+
+
+def resolve(name: str, port: int) -> list[SockAddress]:
+    """The system's answer; raises OSError. May take long."""
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    return [(family, address) for family, _, _, _, address in found]
+
+
+class Connector:
+    """The way to the host at `address`; one opening at a time uses it. `clock`: seconds that only go forward."""
+
+    def __init__(self, address: Address, clock: Clock, resolve: Resolve = resolve) -> None:
+        self._address = address
+        self._clock = clock
+        self._resolve = resolve
+        self._look_up: _LookUp | None = None
+        self._worked: SockAddress | None = None
+
+    def connect(self, beat: Beat) -> OldHostConnection:
+        """Open a connection; raises NoConnection. `beat` is called at least every half second."""
+        try:
+            return self._connect(self._clock() + REACH_SECONDS_MAX, beat)
+        except OSError as error:
+            raise NoConnection(f"{self._address.name}:{self._address.port}: {error}") from error
+
+    def _connect(self, until: float, beat: Beat) -> OldHostConnection:
+        if self._worked is not None and not self._found(self._clock() + LOOK_UP_SECONDS, beat):
+            with suppress(OSError):
+                return self._connect_to([self._worked], until, beat)
+        if not self._found(until, beat):
+            raise OSError(f"the name server gave no address within {REACH_SECONDS_MAX:g} s")
+        return self._connect_to(self._take(), until, beat)
+
+    def _found(self, until: float, beat: Beat) -> bool:
+        """Whether the name server has answered; a look-up under way is waited for, whoever began it."""
+        if self._look_up is None:
+            self._look_up = _LookUp(lambda: self._resolve(self._address.name, self._address.port))
+        while not self._look_up.ended.wait(max(0.0, min(SLICE_SECONDS, until - self._clock()))):
+            if self._clock() >= until:
+                return False
+            beat()
+        return True
+
+    def _take(self) -> list[SockAddress]:
+        look_up, self._look_up = self._look_up, None
+        if look_up is None or look_up.error is not None:
+            raise look_up.error if look_up is not None and look_up.error is not None else OSError("not looked up")
+        return look_up.found
+
+    def _connect_to(self, addresses: list[SockAddress], until: float, beat: Beat) -> OldHostConnection:
+        last = OSError("the name has no address")
+        for family, address in addresses:
+            try:
+                sock = _connected(family, address, min(until, self._clock() + CONNECT_SECONDS_MAX), self._clock, beat)
+            except OSError as error:
+                last = error
+                continue
+            self._worked = (family, address)
+            return OldHostConnection(sock, self._clock, self._address.authority)
+        raise last
+
+
+class _LookUp:
+    """One question to the name server, in a thread that nobody waits for at the end."""
+
+    def __init__(self, ask: Callable[[], list[SockAddress]]) -> None:
+        self.ended = threading.Event()
+        self.found: list[SockAddress] = []
+        self.error: OSError | None = None
+        self._ask = ask
+        threading.Thread(target=self._run, name="look-up", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self.found = self._ask()
+        except (OSError, UnicodeError) as error:  # a label that is too long is no OSError
+            self.error = error if isinstance(error, OSError) else OSError(str(error))
+        finally:
+            self.ended.set()
+
+
+def _connected(
+    family: socket.AddressFamily, address: tuple[object, ...], until: float, clock: Clock, beat: Beat
+) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        _reach(sock, address, until, clock, beat)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _reach(sock: socket.socket, address: tuple[object, ...], until: float, clock: Clock, beat: Beat) -> None:
+    sock.setblocking(False)
+    with suppress(BlockingIOError):
+        sock.connect(address)
+    while not ready(sock, max(0.0, min(SLICE_SECONDS, until - clock())), writing=True):
+        if clock() >= until:
+            raise TimeoutError("timed out")
+        beat()
+    code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if code:
+        raise OSError(code, os.strerror(code))
