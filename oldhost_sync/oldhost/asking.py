@@ -9,6 +9,8 @@ from oldhost_sync.oldhost.wire import AskAnswer, encode_ask, read_ask
 
 def ask(connection: HostConnection, limits: SessionLimits, beat: Beat) -> AskAnswer:
     """Ask once; raises what the exchange raises."""
-    connection.begin(encode_ask(), timeout_seconds=limits.request_timeout_seconds, while_waiting=beat)
+    connection.begin(
+        encode_ask(connection.authority), timeout_seconds=limits.request_timeout_seconds, while_waiting=beat
+    )
     response = connection.finish(while_waiting=beat)
     return read_ask(response.status, response.body)

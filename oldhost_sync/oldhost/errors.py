@@ -4,6 +4,7 @@ HostError
 ├── NoConnection          the host's or the network's; yes, a little later (nothing was sent)
 ├── NothingWritten        the network's; yes, on a new connection (not one byte of the request left)
 ├── ExchangeCut           anybody's; never blindly: the request may have been applied (recovery decides)
+│   └── Unreadable        the host's or a proxy's; likewise: bytes came, and they are no answer
 └── ConnectionClosed      ours: the connection was given up; open a new session
 LedgerError
 ├── Fenced                nobody's: another session took over; stop, never touch the host again
@@ -31,6 +32,10 @@ class NothingWritten(HostError):
 
 class ExchangeCut(HostError):
     """No whole answer came: closed, silent past the deadline, or garbage. The request may have been applied."""
+
+
+class Unreadable(ExchangeCut):
+    """What came is no HTTP response within the limits. The request may have been applied."""
 
 
 class ConnectionClosed(HostError):

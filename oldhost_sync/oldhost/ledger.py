@@ -56,17 +56,19 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """A SENT row found at a takeover."""
+    """A SENT row found at a takeover. `sends`: how often it may have reached OldHost; 0 when it certainly never did."""
 
     nonce: int
     change_id: int
+    sends: int
 
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
     """What a takeover found. `next_nonce` None: OldHost was never asked. Both waits in milliseconds from now.
 
-    `doubt_age_ms`: how long ago the youngest row in doubt was marked SENT.
+    `settle_wait_ms`, `doubt_age_ms`: by the youngest row that may have been written. One that was marked and taken
+    back before a byte of it left, or that OldHost refused, can't be applied late: nobody waits for it.
     """
 
     epoch: int
@@ -79,15 +81,31 @@ class TakenOver:
     doubt_age_ms: int = 0
     halted: str | None = None
 
+    @property
+    def may_be_late(self) -> bool:
+        """Something of ours may still be applied."""
+        return any(row.sends for row in self.in_doubt)
+
+    @property
+    def certain_nonce(self) -> int | None:
+        """What OldHost expects if nobody but us writes to it; None while that depends on what it makes of our sends."""
+        if self.next_nonce is None or self.last_applied_nonce is None or self.may_be_late:
+            return None
+        return self.last_applied_nonce + 1
+
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """The ledger compared with OldHost. `halted`: they can't both be right; an operator decides."""
+    """The ledger compared with OldHost. `halted`: they can't both be right; an operator decides.
+
+    `mismatch`: the same, found by a comparison that was not to halt; nothing was changed.
+    """
 
     fates: list[Fate] = field(default_factory=list)
     bound: list[ChangeRef] = field(default_factory=list)
     more_bound: bool = False
     halted: str | None = None
+    mismatch: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +130,11 @@ class Ledger(Protocol):
     def adopt_first(self, epoch: int, expected: int) -> None:
         """The very first contact: number from what OldHost expects."""
 
-    def reconcile(self, epoch: int, expected: int) -> Reconciled:
-        """Compare with OldHost's expected nonce: in-doubt rows below it are APPLIED, the others stay bound, or halt."""
+    def reconcile(self, epoch: int, expected: int, *, final: bool = True) -> Reconciled:
+        """Compare with OldHost's expected nonce: in-doubt rows below it are APPLIED, the others stay bound, or halt.
+
+        `final` False: a mismatch changes nothing, since one reading may be false.
+        """
 
     def reserve(self, epoch: int, change_ids: Sequence[int]) -> list[Reserved | Fate]:
         """One entry per change id, in order: a nonce with its exact body, or a fate that needs none."""

@@ -25,6 +25,9 @@ class SessionLimits:
     # A whole opening, with all its waiting and asking: well below the writer's limit for it (90 s), so that no zombie of
     # an opening that was given up goes on asking.
     opening_seconds: float = 45.0
+    # Before OldHost and the ledger are said to contradict each other: how long until the second look, the settle time, but
+    # never more than this; the looking itself takes no longer. With `opening_seconds` below the writer's limit (90 s).
+    second_look_seconds_max: float = 20.0
     # How long a probe waits for the wire, likewise (60 s); it is asked for again later.
     probe_wait_seconds: float = 20.0
     # After an opening without success, how soon the writer comes back; and after an unsteady expected nonce.
@@ -35,7 +38,8 @@ class SessionLimits:
     busy_waits_max: int = 10
     busy_pause_seconds_min: float = 0.05
     busy_pause_seconds_max: float = 2.0
-    # A ban whose length OldHost does not say.
+    # A ban whose length OldHost does not say; and after how long it is asked again whatever it said: asking does not
+    # prolong a ban, and believing a number that is garbage would stop everything for as long as that.
     ban_seconds: float = 900.0
     # How long an operation waits at a free wire for the one that must go before it.
     predecessor_seconds: float = 10.0
@@ -56,6 +60,15 @@ class SessionLimits:
     def late_seconds(self) -> float:
         """What the settle time leaves for OldHost to apply what it has read, after the way to the wire and an exchange."""
         return self.settle_seconds - self.send_within_seconds - self.request_timeout_seconds
+
+    @property
+    def second_look_seconds(self) -> float:
+        """When a false reading of the expected nonce is over, as far as that can be known."""
+        return min(self.settle_seconds, self.second_look_seconds_max)
+
+    def ban_span(self, retry_after: float | None) -> float:
+        """How long nobody asks after a ban: as OldHost says, but no longer than a ban is."""
+        return self.ban_seconds if retry_after is None else min(retry_after, self.ban_seconds)
 
     def busy_pause(self, retry_after: float) -> float:
         """How long to wait when OldHost says busy: as it asks, within bounds."""

@@ -12,15 +12,33 @@ from dataclasses import dataclass, field
 
 from oldhost_sync.oldhost.asking import ask
 from oldhost_sync.oldhost.connection import Beat, Clock, HostConnection
-from oldhost_sync.oldhost.errors import Fenced, HostError, InvariantViolated, LedgerHalted, LedgerUnavailable
+from oldhost_sync.oldhost.errors import (
+    Fenced,
+    HostError,
+    InvariantViolated,
+    LedgerHalted,
+    LedgerUnavailable,
+    Unreadable,
+)
 from oldhost_sync.oldhost.ledger import Ledger, Reconciled, TakenOver
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.oldhost.turn import Gate
-from oldhost_sync.oldhost.wire import Ambiguous, Banned, Busy, ConnectionInUse, Expected
+from oldhost_sync.oldhost.wire import Ambiguous, Banned, Busy, ConnectionInUse, Expected, OutOfRange
 from oldhost_sync.policy.changes import ChangeRef, Fate
 
 Connect = Callable[[], HostConnection]
+
+# May be over in a moment: tried again while the opening lasts, before the writer is told to come back.
+_TRIED_AGAIN = frozenset({"connection", "busy", "unreadable"})
+_NO_KEEP_ALIVE = (
+    "OldHost closes the connection after each answer (HTTP/1.0, or 'Connection: close'): a session needs one that stays"
+)
+
+
+Reading = Expected | OutOfRange
+# A connection, and what OldHost said over it.
+Reached = tuple[HostConnection, Reading]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +54,12 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Come back in `wait_ms`: "ban", "settle", "connection", "busy", "database" or "fenced"."""
+    """Come back in `wait_ms`. `reason`:
+
+    "ban", "settle" (what is in doubt) · "connection" (none, or OldHost serves another one) · "busy" · "unsteady" (the
+    expected nonce changes from one reading to the next) · "unreadable" (its answers are no answers) · "keep-alive" (it
+    closes the connection after each answer) · "database" · "fenced".
+    """
 
     wait_ms: int
     reason: str
@@ -48,6 +71,13 @@ class Halt:
     """Nothing goes on until an operator decides; a sentence that says why."""
 
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Mismatch:
+    """OldHost and the ledger can't both be right; asked once so far."""
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,42 +120,68 @@ class Opening:
             return Wait(taken.banned_ms, "ban")
         if taken.settle_wait_ms > 0:
             return Wait(taken.settle_wait_ms, "settle", f"{len(taken.in_doubt)} in doubt")
+        outcome = self._look(taken, over_at, final=False)
+        if not isinstance(outcome, _Mismatch):
+            return outcome
+        # One reading may be false (a stale replica behind the address, a proxy): halting needs a second, later one.
+        self._rest(self.limits.second_look_seconds)
+        again = self._look(taken, self.clock() + self.limits.second_look_seconds_max, final=True)
+        return Halt(again.why) if isinstance(again, _Mismatch) else again
+
+    def _look(self, taken: TakenOver, over_at: float, *, final: bool) -> Opened | Wait | Halt | _Mismatch:
+        """Connect, ask, compare. `final`: a mismatch halts the ledger."""
         reached = self._reach(taken, over_at)
         if isinstance(reached, Wait):
             return reached
-        connection, expected = reached
+        connection, reading = reached
         kept = False
         try:
-            outcome = self._compare(taken, connection, expected)
+            outcome = self._compare(taken, connection, reading, final=final)
             kept = isinstance(outcome, Opened)
             return outcome
         finally:
             if not kept:
                 connection.close()
 
-    def _compare(self, taken: TakenOver, connection: HostConnection, expected: int) -> Opened | Halt:
+    def _compare(
+        self, taken: TakenOver, connection: HostConnection, reading: Reading, *, final: bool
+    ) -> Opened | Halt | _Mismatch:
+        if isinstance(reading, OutOfRange):
+            return self._out_of_range(taken, reading, final=final)
         try:
-            found = self._reconcile(taken, expected)
+            found = self._reconcile(taken, reading.nonce, final=final)
         except InvariantViolated as error:
-            return self._violated(taken.epoch, error, expected)
+            return self._violated(taken.epoch, error, reading.nonce)
+        if found.mismatch is not None:
+            return _Mismatch(found.mismatch)
         if found.halted is not None:
             return Halt(found.halted)
         session = Session(
             ledger=self.ledger,
             connection=connection,
             epoch=taken.epoch,
-            next_nonce=expected,
+            next_nonce=reading.nonce,
             gate=self.gate,
             clock=self.clock,
             limits=self.limits,
         )
-        return Opened(session, expected, found.fates, found.bound, found.more_bound)
+        return Opened(session, reading.nonce, found.fates, found.bound, found.more_bound)
 
-    def _reconcile(self, taken: TakenOver, expected: int) -> Reconciled:
+    def _reconcile(self, taken: TakenOver, expected: int, *, final: bool) -> Reconciled:
         if taken.next_nonce is None:
             self.ledger.adopt_first(taken.epoch, expected)
             return Reconciled()
-        return self.ledger.reconcile(taken.epoch, expected)
+        return self.ledger.reconcile(taken.epoch, expected, final=final)
+
+    def _out_of_range(self, taken: TakenOver, reading: OutOfRange, *, final: bool) -> Halt | _Mismatch:
+        why = (
+            f"OldHost expects nonce {reading.said}, which is no number to count from: its counter overflowed, or "
+            "something between us and it answers for it. See to that, then `resolve`."
+        )
+        if final:
+            self.ledger.halt(taken.epoch, why)
+            return Halt(why)
+        return _Mismatch(why)
 
     def _violated(self, epoch: int, error: InvariantViolated, expected: int | None = None) -> Halt:
         """Level L0: stop, and say so where operators look."""
@@ -135,7 +191,7 @@ class Opening:
 
     # ------------------------------------------------------------------------------------------- reaching OldHost
 
-    def _reach(self, taken: TakenOver, over_at: float) -> tuple[HostConnection, int] | Wait:
+    def _reach(self, taken: TakenOver, over_at: float) -> Reached | Wait:
         """A connection on which the expected nonce was read twice alike.
 
         Tries for a while: OldHost may only just be noticing that the last connection is gone. Until it did, a request
@@ -146,57 +202,78 @@ class Opening:
         failed_before = taken.doubt_age_ms > 1000 * prompt
         until = min(over_at, self.clock() + self.limits.connect_patience_seconds)
         while True:
-            rest_seconds = self.limits.late_seconds if failed_before and taken.in_doubt else 0.0
-            reached = self._try_to_reach(taken.epoch, over_at, rest_seconds=rest_seconds)
+            rest_seconds = self.limits.late_seconds if failed_before and taken.may_be_late else 0.0
+            reached = self._try_to_reach(taken, over_at, rest_seconds=rest_seconds)
             failed_before = True
-            if not isinstance(reached, Wait) or reached.reason not in {"connection", "busy"}:
+            if not isinstance(reached, Wait) or reached.reason not in _TRIED_AGAIN:
                 return reached
             if self.clock() + self.limits.connect_pause_seconds >= until:
                 return reached
             self._rest(self.limits.connect_pause_seconds)
 
-    def _try_to_reach(self, epoch: int, over_at: float, *, rest_seconds: float) -> tuple[HostConnection, int] | Wait:
+    def _try_to_reach(self, taken: TakenOver, over_at: float, *, rest_seconds: float) -> Reached | Wait:
         try:
             connection = self.connect()
         except HostError as error:
             return self._come_back("connection", str(error))
         kept = False
         try:
-            read = self._ask_until_steady(connection, epoch, over_at)
+            read = self._read_expected(connection, taken, over_at)
             if rest_seconds and not isinstance(read, Wait):
                 self._rest(rest_seconds)
-                read = self._ask_until_steady(connection, epoch, over_at)
+                read = self._read_expected(connection, taken, over_at)
             if isinstance(read, Wait):
                 return read
             kept = True
             return connection, read
+        except Unreadable as error:
+            return self._come_back("unreadable", str(error))
         except HostError as error:
             return self._come_back("connection", str(error))
         finally:
             if not kept:
                 connection.close()
 
-    def _ask_until_steady(self, connection: HostConnection, epoch: int, over_at: float) -> int | Wait:
-        before: int | None = None
-        for _ in range(self.limits.expected_reads_max):
+    def _read_expected(self, connection: HostConnection, taken: TakenOver, over_at: float) -> Reading | Wait:
+        """What OldHost expects, read twice alike on a connection that is open after it.
+
+        Once is enough where nothing may have been sent since the ledger counted and OldHost says what it counts: no
+        apply of ours can change it, so that a host which gives few answers to a connection still gets operations.
+        """
+        certain = None if taken.certain_nonce is None else Expected(taken.certain_nonce)
+        before: Reading | None = None
+        for reads in range(self.limits.expected_reads_max):
             if self.clock() >= over_at:
                 break
+            if before is not None and not connection.is_alive():
+                return self._hung_up(reads)
             answer = ask(connection, self.limits, self.beat)
             match answer:
-                case Expected(nonce):
-                    if nonce == before:
-                        return nonce
-                    before = nonce
-                case Banned(retry_after):
-                    seconds = self.limits.ban_seconds if retry_after is None else retry_after
-                    return Wait(self.ledger.ban(epoch, seconds), "ban")
+                case Expected() | OutOfRange():
+                    if answer in (before, certain):
+                        return answer if connection.is_alive() else self._hung_up(reads + 1)
+                    before = answer
                 case Busy(retry_after):
                     self._rest(self.limits.busy_pause(retry_after))
-                case ConnectionInUse():
-                    return self._come_back("connection", "OldHost serves another connection")
-                case Ambiguous(why):
-                    return self._come_back("connection", why)
-        return self._come_back("busy" if before is None else "settle", "the expected nonce did not hold still")
+                case _:
+                    return self._not_told(answer, taken.epoch)
+        if before is None:
+            return self._come_back("busy", "OldHost stays busy when it is asked for the expected nonce")
+        return self._come_back("unsteady", f"the expected nonce did not hold still; the last reading was {before}")
+
+    def _not_told(self, answer: Banned | ConnectionInUse | Ambiguous, epoch: int) -> Wait:
+        match answer:
+            case Banned(retry_after):
+                return Wait(self.ledger.ban(epoch, self.limits.ban_span(retry_after)), "ban")
+            case ConnectionInUse():
+                return self._come_back("connection", "OldHost serves another connection")
+            case Ambiguous(why, unreadable):
+                return self._come_back("unreadable" if unreadable else "connection", why)
+
+    def _hung_up(self, answers: int) -> Wait:
+        if answers > 1:
+            return self._come_back("connection", f"OldHost closed the connection after {answers} answers")
+        return self._come_back("keep-alive", _NO_KEEP_ALIVE)
 
     def _come_back(self, reason: str, message: str) -> Wait:
         return Wait(round(self.limits.come_back_seconds * 1000), reason, message)

@@ -49,6 +49,13 @@ def refusal(operation: Reserved, answer: Answer | Unwritten) -> Refusal:
     return _REFUSALS[type(answer)]
 
 
+def kind(answer: Answer | Unwritten) -> str:
+    """The answer's name in metrics and reports; an answer that came but can't be read has a name of its own."""
+    if isinstance(answer, Ambiguous) and answer.unreadable:
+        return "unreadable"
+    return type(answer).__name__.lower()
+
+
 def why_ended(operation: Reserved, answer: Answer | Unwritten) -> str:
     """A sentence for people: what OldHost answered, or did not, that ended the session."""
     nonce = operation.nonce

@@ -14,6 +14,7 @@ simulation runs this very code on its own time. No gate is held during IO.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import TypeVar
@@ -28,10 +29,11 @@ from oldhost_sync.oldhost.errors import (
     LedgerError,
     LedgerUnavailable,
     NothingWritten,
+    Unreadable,
 )
 from oldhost_sync.oldhost.ledger import Answered, Ledger, Reserved, consumed
 from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.refusal import Refusal, Unwritten, refusal, why_ended, why_halted
+from oldhost_sync.oldhost.refusal import Refusal, Unwritten, kind, refusal, why_ended, why_halted
 from oldhost_sync.oldhost.turn import Gate, Step, Turn
 from oldhost_sync.oldhost.wire import (
     Ambiguous,
@@ -96,11 +98,12 @@ class Session:
                 self._record_pending(batch)
             self._take_back(batch)
         except InvariantViolated as error:
-            self._halt(f"invariant violated: {error}")
+            batch.halted = batch.halted or f"invariant violated: {error}"
+            self._halt(batch.halted)
         except LedgerError as error:
             self.close(f"{type(error).__name__}: {error}")
         except BaseException:
-            self.close("an error nobody foresaw")
+            self.close("unexpected error")
             raise
         finally:
             self._turn.unclaim(batch.nonces)
@@ -262,7 +265,7 @@ class Session:
         batch.marked = batch.marked if batch.marked is not operation else None
         try:
             self._connection.begin(
-                encode_sync(operation.nonce, operation.body),
+                encode_sync(operation.nonce, operation.body, self._connection.authority),
                 timeout_seconds=self._limits.request_timeout_seconds,
                 while_waiting=batch.beat,
             )
@@ -271,7 +274,7 @@ class Session:
         except NothingWritten as error:
             return Unwritten(str(error))
         except HostError as error:
-            return Ambiguous(str(error))
+            return Ambiguous(str(error), unreadable=isinstance(error, Unreadable))
         batch.wire_seconds += self._clock() - began
         batch.exchanges += 1
         if not response.reusable:
@@ -290,14 +293,31 @@ class Session:
     def _give_up(self, operation: Reserved, answer: Answer | Unwritten, batch: Batch) -> None:
         """No answer that lets us go on: what is certainly not taken does not count as sent, recovery decides the rest."""
         self.close(why_ended(operation, answer))
-        batch.refusal = type(answer).__name__.lower()
+        batch.refusal = kind(answer)
         follows = refusal(operation, answer)
         if follows.halts:
             batch.halted, batch.never_taken = why_halted(operation), operation.change_id
-        if follows.bans:
-            self._ban(operation, answer, follows, batch)
-        elif follows.takes_back:
-            self._insist(lambda: self._ledger.take_back(self.epoch, operation), batch.beat)
+        try:
+            if follows.bans:
+                self._ban(operation, answer, follows, batch)
+            elif follows.takes_back:
+                self._insist(lambda: self._ledger.take_back(self.epoch, operation), batch.beat)
+        except (Fenced, LedgerUnavailable):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is: an answer that is not kept must not be forgotten
+            self._halt_unkept(operation, answer, error, batch)
+
+    def _halt_unkept(self, operation: Reserved, answer: Answer | Unwritten, error: Exception, batch: Batch) -> None:
+        """OldHost refused the operation and the ledger did not keep that: without it, the next comparison may take the
+        operation for applied and lose it. So nobody sends on; the writer makes the halt durable if the ledger can't.
+        """
+        why = f"{why_ended(operation, answer)}; that could not be recorded: {type(error).__name__}: {error}"
+        batch.halted = batch.halted or f"invariant violated: {why}"
+        if refusal(operation, answer).takes_back:
+            batch.never_taken = None if operation.sends else operation.change_id
+            with contextlib.suppress(LedgerError):
+                self._ledger.take_back(self.epoch, operation)
+        self._halt(batch.halted)
 
     def _ban(self, operation: Reserved, answer: Answer | Unwritten, follows: Refusal, batch: Batch) -> None:
         def keep() -> int:
@@ -313,8 +333,7 @@ class Session:
         batch.banned_ms = self._insist(keep, batch.beat)
 
     def _ban_seconds(self, answer: object) -> float:
-        said = answer.retry_after if isinstance(answer, Banned | Replay) else None
-        return self._limits.ban_seconds if said is None else said
+        return self._limits.ban_span(answer.retry_after if isinstance(answer, Banned | Replay) else None)
 
     def _insist(self, keep: Callable[[], T], beat: Beat) -> T:
         """What must not be forgotten is tried a few times while the database is away; done twice it is as done once."""

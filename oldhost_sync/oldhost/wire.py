@@ -15,8 +15,13 @@ from typing import Any
 
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
 
-# A ban longer than a day is asked about once a day: asking does not extend it (protocol page).
+# No ban and no pause is longer; a larger number is no span. Who waits asks far more often anyway.
 RETRY_AFTER_SECONDS_MAX = 86_400.0
+# The ledger keeps nonces as BIGINT (to 2^63 - 1) and must be able to count on from what OldHost says. No counter that
+# began at 0 ever gets here: a larger number is garbage, or a counter that overflowed.
+NONCE_MAX = 2**62
+# A number that is out of range may have thousands of digits.
+SAID_LENGTH_MAX = 40
 REASON_LENGTH_MAX = 512
 UNIT = "unit"
 RESERVED_NAMES = ("entity_type", "entity_id", "event_type", "payload", "event_id", "idempotency_key", "unit_id")
@@ -89,14 +94,22 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
+class OutOfRange:
+    """The answer to an ask names a nonce that no ledger can count from; `said`: which, shortened."""
+
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ambiguous:
-    """Anything else: only the expected nonce can tell."""
+    """Anything else: only the expected nonce can tell. `unreadable`: something came, and it is no answer of the page."""
 
     why: str
+    unreadable: bool = False
 
 
 Answer = Applied | Rejected | Gap | Replay | Banned | Busy | ConnectionInUse | Malformed | Ambiguous
-AskAnswer = Expected | Banned | Busy | ConnectionInUse | Ambiguous
+AskAnswer = Expected | OutOfRange | Banned | Busy | ConnectionInUse | Ambiguous
 
 
 # -------------------------------------------------------------------------------------------------------- requests
@@ -154,7 +167,7 @@ def read_answer(status: int, body: bytes, nonce: int) -> Answer:
     """What `status` and `body` say of the operation sent with `nonce`."""
     fields = _json_object(body)
     if fields is None:
-        return Ambiguous(f"status {status} without a JSON object")
+        return _unreadable(f"status {status} without a JSON object")
     if status == 200:
         return _read_applied(fields, nonce)
     error = fields.get("error")
@@ -162,34 +175,35 @@ def read_answer(status: int, body: bytes, nonce: int) -> Answer:
         return _read_rejected(fields, nonce)
     if status == 400 and error == "nonce_gap":
         expected = _nonce(fields.get("expected_nonce"))
-        return Ambiguous("a gap without the expected nonce") if expected is None else Gap(expected)
+        return _unreadable("a gap without the expected nonce") if expected is None else Gap(expected)
     if status == 400 and error == "nonce_replay":
         return Replay(_nonce(fields.get("expected_nonce")), _seconds(fields.get("retry_after")))
     if status == 400 and error == "malformed":
         return Malformed(_text(fields.get("reason")))
-    return _read_refusal(status, fields) or Ambiguous(f"status {status}, not in the contract")
+    return _read_refusal(status, fields) or _unreadable(f"status {status}, not in the contract")
 
 
 def read_ask(status: int, body: bytes) -> AskAnswer:
     """What `status` and `body` say when the expected nonce was asked for."""
     fields = _json_object(body)
     if fields is None:
-        return Ambiguous(f"status {status} without a JSON object")
+        return _unreadable(f"status {status} without a JSON object")
     if status == 200:
-        expected = _nonce(fields.get("expected_nonce"))
+        said = fields.get("expected_nonce")
         # A sync's answer has a nonce beside the expected one: it is no answer to an ask.
-        if expected is None or "nonce" in fields:
-            return Ambiguous("status 200 without an expected nonce")
-        return Expected(expected)
-    return _read_refusal(status, fields) or Ambiguous(f"status {status}, not in the contract")
+        if not _is_whole(said) or "nonce" in fields:
+            return _unreadable("status 200 without an expected nonce")
+        expected = _nonce(said)
+        return OutOfRange(str(said)[:SAID_LENGTH_MAX]) if expected is None else Expected(expected)
+    return _read_refusal(status, fields) or _unreadable(f"status {status}, not in the contract")
 
 
 def _read_applied(fields: Mapping[str, Any], nonce: int) -> Answer:
     answered, expected = _nonce(fields.get("nonce")), _nonce(fields.get("expected_nonce"))
     if answered != nonce:
-        return Ambiguous(f"the answer is for nonce {answered}, not {nonce}")
+        return _unreadable(f"the answer is for nonce {answered}, not {nonce}")
     if expected != nonce + 1:
-        return Ambiguous(f"applied {nonce}, but expects {expected}")
+        return _unreadable(f"applied {nonce}, but expects {expected}")
     return Applied(expected)
 
 
@@ -197,9 +211,9 @@ def _read_rejected(fields: Mapping[str, Any], nonce: int) -> Answer:
     """The page: consumed, unless `expected_nonce` says otherwise."""
     expected = _nonce(fields.get("expected_nonce"))
     if expected is None and "expected_nonce" in fields:
-        return Ambiguous("rejected, with an expected nonce that is none")
+        return _unreadable("rejected, with an expected nonce that is none")
     if expected not in {None, nonce, nonce + 1}:
-        return Ambiguous(f"rejected {nonce}, but expects {expected}")
+        return _unreadable(f"rejected {nonce}, but expects {expected}")
     return Rejected(_text(fields.get("reason")), consumed=expected != nonce)
 
 
@@ -222,9 +236,18 @@ def _json_object(body: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _nonce(value: object) -> int | None:
+def _is_whole(value: object) -> bool:
     """A whole number, and neither True nor 501.0: a lax reading is how garbage becomes an answer."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _nonce(value: object) -> int | None:
+    """A nonce that the ledger can keep and count from."""
+    return value if isinstance(value, int) and _is_whole(value) and 0 <= value <= NONCE_MAX else None
+
+
+def _unreadable(why: str) -> Ambiguous:
+    return Ambiguous(why, unreadable=True)
 
 
 def _seconds(value: object) -> float | None:

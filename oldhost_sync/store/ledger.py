@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import DataError, IntegrityError, OperationalError
 
 from oldhost_sync.oldhost.errors import Fenced, InvariantViolated, LedgerHalted, LedgerUnavailable
 from oldhost_sync.oldhost.ledger import (
@@ -72,7 +72,7 @@ class MariaLedger:
             epoch=epoch,
             next_nonce=next_nonce,
             last_applied_nonce=row.last_applied_nonce,
-            in_doubt=[InDoubt(nonce, change_id) for nonce, change_id in in_doubt],
+            in_doubt=[InDoubt(*row) for row in in_doubt],
             released=list(released),
             banned_ms=max(0, row.banned_ms or 0),
             settle_wait_ms=0 if youngest is None else max(0, self._settle_ms - youngest),
@@ -85,7 +85,7 @@ class MariaLedger:
         if next_nonce is None or last_applied is None:
             return None
         highest = connection.exec_driver_sql(sql.HIGHEST_NONCE, (self._host,)).scalar()
-        lowered = max(last_applied, highest or 0) + 1
+        lowered = max(last_applied, last_applied if highest is None else highest) + 1
         _check(lowered <= next_nonce, f"nonce {lowered - 1} was bound beyond the ledger's next, {next_nonce}")
         connection.exec_driver_sql(sql.SET_NEXT_NONCE, (lowered, self._host))
         return lowered
@@ -100,10 +100,10 @@ class MariaLedger:
 
     # ---------------------------------------------------------------------------------------------- reconciling
 
-    def reconcile(self, epoch: int, expected: int) -> Reconciled:
-        return self._run(lambda connection: self._reconcile(connection, epoch, expected))
+    def reconcile(self, epoch: int, expected: int, *, final: bool = True) -> Reconciled:
+        return self._run(lambda connection: self._reconcile(connection, epoch, expected, final=final))
 
-    def _reconcile(self, connection: Connection, epoch: int, expected: int) -> Reconciled:
+    def _reconcile(self, connection: Connection, epoch: int, expected: int, *, final: bool) -> Reconciled:
         ledger = self._lock(connection, epoch)
         if ledger.halted is not None:
             return Reconciled(halted=ledger.halted)
@@ -112,6 +112,8 @@ class MariaLedger:
         due = list(range(ledger.last_applied_nonce + 1, ledger.next_nonce))
         _check(nonces == due, f"in doubt are {nonces[:5]}, by the ledger {due[:5]} (of {len(due)})")
         mismatch = _mismatch(expected, ledger.last_applied_nonce, ledger.next_nonce, [row.sends for row in sent])
+        if mismatch is not None and not final:
+            return Reconciled(mismatch=mismatch)
         if mismatch is not None:
             connection.exec_driver_sql(sql.HALT, (expected, shortened(mismatch), self._host))
             return Reconciled(halted=mismatch)
@@ -313,7 +315,7 @@ class MariaLedger:
             return run_in_transaction(self._engine, fn)
         except StoreError as error:
             raise LedgerUnavailable(f"{type(error).__name__}: {error}") from error
-        except IntegrityError as error:
+        except (DataError, IntegrityError) as error:
             raise InvariantViolated(f"the database refused a ledger row: {error.orig}") from error
         except OperationalError as error:
             if error_code(error) != CHECK_VIOLATED:

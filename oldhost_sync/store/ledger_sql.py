@@ -56,10 +56,13 @@ PULL_BACK_SENT_AT = (
     "UPDATE nonce_requests SET sent_at = UTC_TIMESTAMP(6) "
     "WHERE host = %s AND status = 'SENT' AND sent_at > UTC_TIMESTAMP(6)"
 )
-IN_DOUBT = "SELECT nonce, change_id FROM nonce_requests WHERE host = %s AND status = 'SENT' ORDER BY nonce LIMIT %s"
+IN_DOUBT = (
+    "SELECT nonce, change_id, sends FROM nonce_requests WHERE host = %s AND status = 'SENT' ORDER BY nonce LIMIT %s"
+)
+# Of those that may have been written: what was taken back before its first byte can't be applied late.
 YOUNGEST_SENT_MS = (
     "SELECT TIMESTAMPDIFF(MICROSECOND, MAX(sent_at), UTC_TIMESTAMP(6)) DIV 1000 "
-    "FROM nonce_requests WHERE host = %s AND status = 'SENT'"
+    "FROM nonce_requests WHERE host = %s AND status = 'SENT' AND sends > 0"
 )
 SENT_ROWS = (
     "SELECT r.nonce, r.change_id, r.idempotency_key, r.body, r.sends, o.entity_type, o.entity_id, o.event_type, "

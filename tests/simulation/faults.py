@@ -31,8 +31,6 @@ class Faults(Protocol):
 
 
 class NoFaults:
-    on = False
-
     def at(self, kind: str, process: Process, detail: str = "") -> str:
         return ""
 

@@ -15,7 +15,8 @@ from oldhost_simulator.config import Config
 from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator
 from oldhost_sync.oldhost.batch import Sent
-from oldhost_sync.oldhost.connection import Beat, HostConnection, OldHostConnection, connect
+from oldhost_sync.oldhost.connection import Address, Beat, HostConnection, OldHostConnection
+from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.opening import Halt, Opened, Opening, Wait
@@ -34,6 +35,7 @@ LIMITS = SessionLimits(
     busy_waits_max=3,
     look_up_seconds=0.02,
     predecessor_seconds=0.3,
+    second_look_seconds_max=0.02,
 )
 EVENT_SECONDS_MAX = 5.0
 
@@ -105,6 +107,7 @@ class WatchedConnection:
         self._connection = connection
         self._process = process
         self._asking = False
+        self.authority = connection.authority
 
     def is_alive(self) -> bool:
         return bool(self._process.around("is_alive", self._connection.is_alive))
@@ -182,8 +185,8 @@ class Stage:
             session.close("the test is over")
 
     def _connect(self, process: Process) -> HostConnection:
-        address = (self.simulator.config.host, self.simulator.port)
-        connection = process.around("connect", lambda: connect(address, process.clock))
+        address = Address(self.simulator.config.host, self.simulator.port)
+        connection = process.around("connect", lambda: Connector(address, process.clock).connect(lambda: None))
         return WatchedConnection(connection, process)
 
     # ------------------------------------------------------------------------------------------------- looking

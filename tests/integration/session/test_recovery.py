@@ -282,7 +282,7 @@ def test_an_opening_watches_its_own_deadline(stage: Stage) -> None:
     process.hook = hook
     waiting = stage.open(process)
     assert isinstance(waiting, Wait)
-    assert waiting.reason == "settle"
+    assert waiting.reason == "unsteady"
     assert process.calls.count("ask") == 3
 
 
