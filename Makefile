@@ -14,7 +14,7 @@ FAST    := $(wildcard tests/unit tests/architecture tests/simulator tests/workfl
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/usr/local/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup mariadb demo up test check lint format bench simulate exhaustive soak mutants lock clean
+.PHONY: help setup mariadb demo up test check lint format bench simulate exhaustive soak incidents mutants lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -54,6 +54,9 @@ simulate: setup  ## deterministic simulation: SEEDS=50000
 
 soak: setup  ## real processes, killed by a seeded schedule: MINUTES=10 SEED=1
 	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES) --seed $(SEED)
+
+incidents: setup  ## what once stopped the writer without a word, at full size: NAMES="locked-unit held-entity"
+	$(BIN)/python -m tests.faults.incidents $(NAMES)
 
 mutants: setup  ## break the product in every listed way; each must be noticed
 	$(BIN)/python -m tests.mutants

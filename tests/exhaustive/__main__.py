@@ -1,16 +1,22 @@
-"""`python -m tests.exhaustive`: all single faults and all pairs; `--case 123:after 140:die` replays one."""
+"""`python -m tests.exhaustive`: all single faults, all pairs, all rebuilds; `--case 123:after 140:die` replays one.
+
+A rebuild is replayed by `--lost 71 "snapshot left behind"`.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
+from tests.exhaustive import rebuilds
 from tests.exhaustive.cases import Result, pair_cases, run_cases, single_cases
+from tests.exhaustive.rebuilds import LosingRun, RebuildCase, RebuildScenario
 from tests.exhaustive.scenario import Case, NumberedFaults, Scenario
 
 
@@ -18,11 +24,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit code 1 when a case failed or was not run."""
     parser = argparse.ArgumentParser(prog="python -m tests.exhaustive", description=__doc__)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--only", choices=("singles", "pairs"), help="one half of it")
+    parser.add_argument("--only", choices=tuple(PARTS), help="one part of it")
     parser.add_argument("--case", nargs="+", metavar="CALL:MODE", help="replay one case and show its events")
     parser.add_argument("--persistent", action="store_true", help="with --case: from then on")
+    parser.add_argument("--lost", nargs=2, metavar=("CALL", "WAY"), help="replay one rebuild and show its events")
     given = parser.parse_args(arguments)
     console = Console()
+    if given.lost:
+        return show(RebuildScenario(LosingRun({}, number=int(given.lost[0]), way=given.lost[1])), console)
     if given.case:
         return replay(given.case, console, persistent=given.persistent)
     with Progress(console=console) as progress:
@@ -33,9 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
             progress.advance(task)
             if result.violations:
                 progress.console.print(f"{result.case}: {result.violations[0][:600]}", markup=False)
-                faults = " ".join(f"{number}:{mode}" for number, mode in result.case.plan)
-                more = " --persistent" if result.case.persistent else ""
-                progress.console.print(f"  replay: python -m tests.exhaustive --case {faults}{more}", markup=False)
+                progress.console.print(f"  replay: python -m tests.exhaustive {_arguments(result.case)}", markup=False)
 
         table = run_cases(cases, given.workers, each)
     for line in table.lines():
@@ -43,20 +50,36 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if table.failed or not table.complete else 0
 
 
-def _cases(only: str | None) -> Iterator[tuple[str, Case]]:
-    if only != "pairs":
-        yield from single_cases()
-    if only != "singles":
-        yield from pair_cases()
+def _arguments(case: Case | RebuildCase) -> str:
+    if isinstance(case, RebuildCase):
+        return f"--lost {case.number} {case.way!r}"
+    faults = " ".join(f"{number}:{mode}" for number, mode in case.plan)
+    return f"--case {faults}{' --persistent' if case.persistent else ''}"
+
+
+PARTS: Mapping[str, Callable[[], Iterator[tuple[str, Any]]]] = {
+    "singles": single_cases,
+    "pairs": pair_cases,
+    "rebuilds": rebuilds.cases,
+}
+
+
+def _cases(only: str | None) -> Iterator[tuple[str, Case | RebuildCase]]:
+    for name, cases in PARTS.items():
+        if only in {None, name}:
+            yield from cases()
 
 
 def replay(faults: list[str], console: Console, *, persistent: bool) -> int:
     plan = {int(number): mode for number, mode in (one.split(":") for one in faults)}
-    scenario = Scenario(NumberedFaults(plan, persistent))
+    return show(Scenario(NumberedFaults(plan, persistent)), console)
+
+
+def show(scenario: Scenario, console: Console) -> int:
     scenario.trace = []
     verdict = scenario.play()
     print("\n".join(scenario.trace))
-    for number in sorted(plan):
+    for number in scenario.faults.fired:
         print(f"call {number} is {scenario.faults.calls[number]}")
     for violation in verdict.violations:
         console.print(f"VIOLATED: {violation}", style="red", markup=False)

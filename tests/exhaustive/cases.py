@@ -1,4 +1,5 @@
-"""Level L2: every call of the scenario fails in every mode, once and for good; on the ambiguous path, every pair.
+"""Level L2: every call of the scenario fails in every mode, once and for good; on the ambiguous path, every pair; and at every
+call the writer's run is lost (`rebuilds`).
 
 A pair is two calls of the workers: the API and the relays have no part in finding out what became of an operation. Its
 second is no single statement: one that fails rolls its transaction back, as a COMMIT that fails before its effect does.
@@ -10,6 +11,8 @@ import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from tests.exhaustive import rebuilds
+from tests.exhaustive.rebuilds import RebuildCase
 from tests.exhaustive.scenario import Case, play
 from tests.simulation.faults import MODES
 from tests.simulation.sometimes import Sometimes
@@ -25,7 +28,7 @@ SENT, RECORDED = "UPDATE nonce_requests SET status = 'SENT", "UPDATE nonce_reque
 class Result:
     """One case's verdict, small enough to cross between processes."""
 
-    case: Case
+    case: Case | RebuildCase
     kind: str
     violations: list[str]
     sometimes: dict[str, int]
@@ -105,17 +108,17 @@ def _end_of_doubt(settled_at_call: dict[int, int], calls: list[tuple[str, str]],
     return min(settled[min(sent, len(settled)) - 1] + 1, len(calls))
 
 
-def run_case(item: tuple[str, Case]) -> Result:
+def run_case(item: tuple[str, Case | RebuildCase]) -> Result:
     kind, case = item
     try:
-        verdict, scenario = play(case)
+        verdict, scenario = rebuilds.play(case) if isinstance(case, RebuildCase) else play(case)
     except Exception as error:
         return Result(case, kind, [f"the scenario itself broke: {error!r}"], {}, fired=True)
     return Result(case, kind, verdict.violations, verdict.sometimes, bool(scenario.faults.fired))
 
 
 def run_cases(
-    cases: Iterable[tuple[str, Case]], workers: int, each: Callable[[Result], None] = lambda result: None
+    cases: Iterable[tuple[str, Case | RebuildCase]], workers: int, each: Callable[[Result], None] = lambda result: None
 ) -> Table:
     """Run them all; the table says whether it was all."""
     listed = list(cases)
@@ -128,7 +131,7 @@ def run_cases(
     return table
 
 
-def _results(listed: list[tuple[str, Case]], workers: int) -> Iterator[Result]:
+def _results(listed: list[tuple[str, Case | RebuildCase]], workers: int) -> Iterator[Result]:
     if workers <= 1:
         yield from map(run_case, listed)
         return

@@ -31,6 +31,8 @@ class Faults(Protocol):
 
 
 class NoFaults:
+    on = False
+
     def at(self, kind: str, process: Process, detail: str = "") -> str:
         return ""
 

@@ -54,6 +54,7 @@ class Process:
         self.stopped = False
         self.mortal = False  # faults may kill it; somebody starts it again
         self.role = name.split("-", maxsplit=1)[0]
+        self.late_s = 0.0  # its next transaction begins so much later
         self.powerless = False  # it dies with its machine: no connection of it says goodbye
         self.tasks: dict[Task, None] = {}
         self.at_death: list[Callable[[], None]] = []

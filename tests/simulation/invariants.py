@@ -65,6 +65,7 @@ class Always:
         self._floor = 0
         self._touched: set[str] = set()
         self._sent_again: dict[int, int] = {}
+        self._marked_with_offset = 0.0  # the database's clock as the newest row was marked SENT
 
     def fail(self, text: str) -> None:
         self.violations.append(f"{text} (at {self.world.at():.3f} s)")
@@ -128,6 +129,8 @@ class Always:
             table = rest.replace("INTO ", "").replace("FROM ", "").split(" ")[0]
             self._touched.add(table)
             self.has_inserted |= word == "INSERT" and table == "outbox_events"
+            if "SET status = 'SENT'" in statement:
+                self._marked_with_offset = self.world.database_offset
             if table == "nonce_requests" and "found applied: OldHost expected a later nonce" in values:
                 self.world.sometimes.hit("ambiguous, found applied")
 
@@ -236,7 +239,7 @@ class Always:
             self.fail(f"nonce {nonce} goes on the wire while the ledger has it {rows[0][0] if rows else 'not at all'}")
             return
         _, sent_at, body, epoch, sends = rows[0]
-        age = self.world.hub.now - sent_at / 1_000_000
+        age = self.world.hub.now + self._marked_with_offset - sent_at / 1_000_000
         if age > send_within_s + 0.001:
             self.fail(f"nonce {nonce} goes on the wire {age:.3f} s after it was marked SENT")
         if not data.endswith(body):

@@ -129,7 +129,8 @@ class Connection(PlainConnection):
         if engine.weather.down:
             engine.hub.sleep(0.05)
             raise database_error(CANT_CONNECT, "can't connect")
-        engine.hub.sleep(engine.weather.delay_s * (0.5 + engine.hub.random.random()))
+        late_s, engine.process.late_s = engine.process.late_s, 0.0
+        engine.hub.sleep(engine.weather.delay_s * (0.5 + engine.hub.random.random()) + late_s)
         if engine.weather.down:
             raise database_error(CONNECTION_LOST, "connection lost")
 

@@ -96,8 +96,9 @@ class Server:
         self.world.sometimes.hit("continue-as-new")
         if given.submissions or run._pending:
             self.world.sometimes.hit("continue-as-new with signals waiting")
-        payload = payload_of(given)
+        payload = payload_of(self.world.carried(given))
         self.world.look_for_payload("continue-as-new", payload, submissions=True)
+        run.limits.carried(payload.data)
         self._abandon(run)
         self.runs += 1
         self.run = new = Run(self, CONVERTER.from_payload(payload, messages.WriterInput))  # type: ignore[abstract]
@@ -249,6 +250,7 @@ class Server:
         if error is None:
             assert result is not None
             self.world.look_for_payload(f"{attempt.name} result", result)
+            attempt.run.limits.payload(result.data)
             hint = attempt.options.get("result_type")
             value = CONVERTER.from_payload(result, hint) if hint not in (None, type(None)) else None
             attempt.run.add(lambda: _set(attempt.future, value), history=0)

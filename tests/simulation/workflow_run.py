@@ -6,6 +6,7 @@ A workflow task is atomic: all that came is given to the workflow, then its loop
 from __future__ import annotations
 
 import asyncio
+import time
 import types
 from asyncio import events
 from collections import deque
@@ -19,6 +20,7 @@ from temporalio.common import MetricMeter, RawValue
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ActivityError, ApplicationError
 
+from tests.simulation.temporal_limits import TemporalLimits
 from workflows import messages
 from workflows.sync_writer import SyncWriterWorkflow
 
@@ -56,6 +58,8 @@ class Run(asyncio.AbstractEventLoop):
         self.handlers = 0
         self._uuids = 0
         workflow._Runtime.set_on_loop(self, self)  # type: ignore[arg-type]
+        self.limits = TemporalLimits(server.world.always.fail)
+        self._activities: list[asyncio.Future[Any]] = []
         self._pending: list[Callable[[], None]] = [lambda: self._begin(given)]
         self._task_due = False
         self.schedule_task()
@@ -85,6 +89,7 @@ class Run(asyncio.AbstractEventLoop):
         if self.closed:
             return
         self._now = self.hub.now
+        began_s = time.thread_time()
         self.events += 3
         self.server.tasks_done += 1
         pending, self._pending = self._pending, []
@@ -95,6 +100,9 @@ class Run(asyncio.AbstractEventLoop):
             self._turn()
         finally:
             events._set_running_loop(None)
+        # One that waits to be tried again is pending too.
+        self._activities = [one for one in self._activities if not one.done()]
+        self.limits.activation(self.events, len(self._activities), began_s)
         if self.main.done():
             self._close()
 
@@ -190,7 +198,7 @@ class Run(asyncio.AbstractEventLoop):
         return types.SimpleNamespace(
             is_continue_as_new_suggested=self.workflow_is_continue_as_new_suggested,
             get_current_history_length=lambda: self.events,
-            get_current_history_size=lambda: self.events * 200,
+            get_current_history_size=self.workflow_get_current_history_size,
             workflow_id="sync-writer:oldhost",
             run_id=self.run_id,
             _logger_details=dict,
@@ -206,7 +214,7 @@ class Run(asyncio.AbstractEventLoop):
         return self.events
 
     def workflow_get_current_history_size(self) -> int:
-        return self.events * 200
+        return self.limits.size(self.events)
 
     def workflow_set_current_details(self, details: str) -> None:
         self.details = details
@@ -238,12 +246,15 @@ class Run(asyncio.AbstractEventLoop):
         self.events += 3
         future = self.create_future()
         payload = payload_of(args[0])
+        self.limits.payload(payload.data)
+        self._activities.append(future)
         self.server.begin_activity(self, str(activity), payload, options, future)
         return future
 
     # ------------------------------------------------------------------------------------------------- from outside
 
     def signal(self, name: str, payload: Payload) -> None:
+        self.limits.signal(payload.data)
         signals = _DEFINITION.signals
         definition = signals.get(name) or signals[None]
         if definition.name is None:
@@ -264,6 +275,9 @@ class Run(asyncio.AbstractEventLoop):
         except Exception as error:
             answered(None, str(error))
             return
+        if not self.limits.update_began():
+            answered(None, "too many updates are in flight")
+            return
         self.handlers += 1
 
         async def handle() -> None:
@@ -275,5 +289,6 @@ class Run(asyncio.AbstractEventLoop):
                 answered(None, f"failed: {error.cause}")
             finally:
                 self.handlers -= 1
+                self.limits.update_ended()
 
         self.create_task(handle())

@@ -22,6 +22,7 @@ from tests.simulation.database import Database
 from tests.simulation.faults import Faults, RandomFaults
 from tests.simulation.hub import EPOCH, Hub, Process
 from tests.simulation.invariants import Always, after_healing
+from tests.simulation.later_nemesis import LaterNemesis
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.oldhost import OldHost
 from tests.simulation.roles import HOST, MARKER, Api, Applications, Operators, RelayProcess, Wish
@@ -57,9 +58,9 @@ class _Ledger(MariaLedger):
             self.world.sometimes.hit("zombie fenced at SENT")
             raise
 
-    def reconcile(self, epoch: int, expected: int, *, final: bool = True) -> Any:
-        found = super().reconcile(epoch, expected, final=final)
-        if found.halted is None and found.mismatch is None:
+    def reconcile(self, epoch: int, expected: int) -> Any:
+        found = super().reconcile(epoch, expected)
+        if found.halted is None:
             self.world.always.reconciled = max(self.world.always.reconciled, epoch)
         return found
 
@@ -85,7 +86,9 @@ class World:
         self.events = 0
         self.trace: list[str] | None = None
         self.faults: Any = faults or RandomFaults(random)
-        self.database = Database(lambda: self.hub.now)
+        self.database_offset = 0.0
+        self.clock_jumps_s: tuple[float, ...] = (-2.0, 2.0, 120.0, 7200.0)
+        self.database = Database(lambda: self.hub.now + self.database_offset)
         self.always = Always(self)
         self.database.after_statement.append(self.always.statement)
         self.database.after_commit.append(self.always.committed)
@@ -129,11 +132,13 @@ class World:
         """Faults, then healing, then the checks."""
         self.begin()
         nemesis = Nemesis(self, pause_s=self.shape.pause_s, meddle=self.shape.meddle)
+        later = LaterNemesis(self)
         self._plan_changes()
         self._go_on_for(self.shape.minutes * 60)
         nemesis.rest()
+        later.rest()
         verdict = self.heal()
-        verdict.faults = {**nemesis.counts, **getattr(self.faults, "counts", {})}
+        verdict.faults = {**nemesis.counts, **later.counts, **getattr(self.faults, "counts", {})}
         return verdict
 
     def _go_on_for(self, seconds: float) -> None:
@@ -369,6 +374,10 @@ class World:
         self.machine = instance.machine
         self.always.watch(instance.machine)
         self.log("run", self.temporal.runs)
+
+    def carried(self, given: messages.WriterInput) -> messages.WriterInput:
+        """What a new run is given by the old one; a scenario may spoil it."""
+        return given
 
     def rebind(self, act: Any, run: Any) -> Any:
         if isinstance(act, Signal):

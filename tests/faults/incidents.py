@@ -1,0 +1,440 @@
+"""`python -m tests.faults.incidents [NAME …]`: what once stopped the writer without a word, at full size on real servers.
+
+Each incident is one function: it sets the scene, makes the trouble, measures, and asserts what users were promised. They take
+minutes each, so they are no part of `make test`, which has smaller ones of the same kind. Figures go into docs/reliability.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import secrets
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import Client
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.service import RPCError
+
+from oldhost_sync.stack.mariadb import EmbeddedMariaDB
+from oldhost_sync.stack.temporal import EmbeddedTemporal
+from oldhost_sync.store.migrating import migrate
+from oldhost_sync.temporal import DATA_CONVERTER, writer_handle, writer_policy
+from tests.faults.product import Product
+from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, OperatorRequest, WriterInput, workflow_id
+
+Figures = dict[str, Any]
+Incident = Callable[[Product], Figures]
+
+EMERGENCY_SECONDS_MAX = 2.0
+QUERY_SECONDS_MAX = 1.0
+COMES_BACK_SECONDS_MAX = 15.0
+ACT = OperatorRequest("incidents", "to see what happens")
+
+# Real spans, where an incident is about them.
+REAL: dict[str, Any] = {"request_timeout_seconds": 5.0, "settle_seconds": 10.0, "sweep_seconds": 300.0}
+
+
+# --------------------------------------------------------------------------------------------------------------- incidents
+
+
+def locked_unit(product: Product) -> Figures:
+    """An application's transaction holds a unit's row for 25 s while that unit's operation is in flight."""
+    begin(product)
+    product.fault("slow", next=1, extra_ms=2000)
+    in_flight = product.api.change("warm", "booking_created", {"number": 2})
+    product.wait_for("it is in flight", lambda: product.requests("SENT"))
+    with closing(product.connect_database()) as application:
+        application.begin()
+        with application.cursor() as cursor:
+            cursor.execute("SELECT * FROM units WHERE host = %s AND id = 'warm' FOR UPDATE", (product.host,))
+            cursor.execute("SELECT id FROM outbox_events WHERE id = %s FOR UPDATE", (in_flight,))
+            product.wait_for("the operation's end", after(2.5))
+            waits: list[float] = []
+            for number in range(8):
+                waits.append(emergency(product, f"other-{number}"))
+                product.wait_for("three seconds", after(3.0 - min(waits[-1], 3.0)))
+        application.commit()
+    product.wait_for("all fates", lambda: not outstanding(product), 60)
+    product.check_clean()
+    return figures_of(waits)
+
+
+def blocked_emergencies(product: Product) -> Figures:
+    """10,000 emergencies wait when the writer is paused, banned, halted and rebuilt; it answers throughout."""
+    begin(product)
+    found: Figures = {}
+    with queries(product) as answers:
+        for cause in ("pause", "ban", "halt", "rebuild"):
+            answers.clear()
+            _block(product, cause)
+            insert(product, [("EMERGENCY", f"{cause}-{number}") for number in range(2_500)])
+            product.wait_for("an alert", lambda: "emergency-blocked" in product.open_alerts(), 60)
+            began = time.monotonic()
+            _unblock(product, cause)
+            product.wait_for("all sent", lambda: not outstanding(product), 300)
+            slowest = max(answers, default=0.0)
+            opened = product.sql("SELECT COUNT(*) AS n FROM alerts WHERE kind = 'emergency-blocked'")[0]["n"]
+            found[cause] = {"sent in": round(time.monotonic() - began, 1), "slowest answer": round(slowest, 2)}
+            found[cause]["alerts so far"] = opened
+            assert slowest <= QUERY_SECONDS_MAX, found
+    assert opened <= 16, found
+    return found
+
+
+def terminated_writer(product: Product) -> Figures:
+    """The writer is terminated, cancelled, and made to fail, while changes wait and none comes."""
+    begin(product)
+    found: Figures = {}
+    for how in ("terminate", "cancel"):
+        product.fault("refuse")
+        product.admin("POST", "/actions/close-connection", {})
+        goal = len(product.applied()) + 2
+        insert(product, [("EMERGENCY", f"{how}-1"), ("TXN", f"{how}-2")])
+        product.wait_for(
+            "both relayed", lambda: not product.sql("SELECT 1 FROM outbox_events WHERE relayed_at IS NULL")
+        )
+        product.no_faults()
+        end_writer(product, how)
+        began = time.monotonic()
+        product.wait_for("sent again", partial(_has_applied, product, goal), 60)
+        found[how] = round(time.monotonic() - began, 1)
+    assert all(seconds <= COMES_BACK_SECONDS_MAX for seconds in found.values()), found
+    product.check_clean()
+    return found
+
+
+def held_entity(product: Product) -> Figures:
+    """50,000 changes of one entity behind a dead letter, and 10,000 dead letters: another unit's emergency goes at once."""
+    begin(product)
+    product.fault("reject", rule={"entity_id": "held"})
+    insert(product, [("TXN", "held")])
+    product.wait_for("a dead letter", lambda: "DEAD" in product.fates().values())
+    insert(product, [("TXN", "held")] * 50_000)
+    dead_letters(product, 10_000)
+    product.wait_for("all relayed", lambda: not unrelayed(product), 180)
+    before = emergency(product, "other-1")
+    end_writer(product, "terminate")
+    began = time.monotonic()
+    after_rebuild = emergency(product, "other-2", seconds=60)
+    whole = time.monotonic() - began
+    assert before <= EMERGENCY_SECONDS_MAX, before
+    return {
+        "emergency": round(before, 2),
+        "emergency after terminate": round(after_rebuild, 2),
+        "in all": round(whole, 2),
+    }
+
+
+def closing_host(product: Product) -> Figures:
+    """OldHost closes its connection after each 20th reply: each costs less than a second."""
+    begin(product)
+    insert(product, [("TXN", f"plain-{number}") for number in range(300)])
+    plain = seconds_to_drain(product)
+    product.fault("close_after", every=20, on="any")
+    insert(product, [("TXN", f"closed-{number}") for number in range(300)])
+    closed = seconds_to_drain(product)
+    product.check_clean()
+    cost = (closed - plain) / 15
+    assert cost < 1.0, (plain, closed)
+    return {"without": round(plain, 1), "with": round(closed, 1), "cost of one": round(cost, 2)}
+
+
+def unread_signals(product: Product) -> Figures:
+    """Workers stopped, 2,200 signals of 28 kB each are acknowledged, and the server ends the run; workers go on."""
+    return _signals_left_unread(product, 2_200, lambda: None)
+
+
+def unread_then_terminated(product: Product) -> Figures:
+    """The run is terminated by hand with signals unread."""
+    return _signals_left_unread(product, 300, lambda: end_writer(product, "terminate"))
+
+
+def unread_then_reset(product: Product) -> Figures:
+    """The run is reset by hand with signals unread."""
+    return _signals_left_unread(product, 300, lambda: product.ask(partial(_reset, product)))
+
+
+def _signals_left_unread(product: Product, count: int, meanwhile: Callable[[], None]) -> Figures:
+    begin(product)
+    product.children["worker"].send_signal(signal.SIGTERM)
+    assert product.children["worker"].wait(30) == 0
+    acknowledged = product.ask(lambda _: _submit(product, count))
+    meanwhile()
+    product.start_worker("second")
+    began = time.monotonic()
+
+    def missing() -> list[int]:
+        rows = product.sql("SELECT JSON_VALUE(payload, '$.number') AS n FROM outbox_events WHERE source <> 'http'")
+        numbers = [int(row["n"]) for row in rows if row["n"] is not None]
+        assert len(numbers) == len(set(numbers)), "a signalled change was recorded twice"
+        return sorted(set(acknowledged) - set(numbers))
+
+    try:
+        recorded = product.wait_for("all recorded", lambda: not missing(), 240)
+    except AssertionError:
+        print(f"{len(missing())} of {len(acknowledged)} acknowledged are missing", file=sys.stderr)
+        raise
+    product.wait_for("all fates", lambda: not outstanding(product), 240)
+    product.check_clean()
+    whole = time.monotonic() - began
+    return {"acknowledged": len(acknowledged), "recorded in": round(recorded, 1), "applied in": round(whole, 1)}
+
+
+async def _submit(product: Product, count: int) -> list[int]:
+    """Signal with start, as other SDKs do; every second one without a key. Gives the numbers that were acknowledged."""
+    client = await Client.connect(product.temporal_address)
+    acknowledged: list[int] = []
+    text = secrets.token_hex(14_000)
+
+    async def one(number: int) -> None:
+        change: dict[str, Any] = {
+            "entity_type": "unit",
+            "entity_id": f"S-{number}",
+            "event_type": "booking_created",
+            "payload": {"number": number, "text": text},
+        }
+        if number % 2:
+            change["idempotency_key"] = f"signal-{number}"
+        try:
+            await client.start_workflow(
+                WORKFLOW_TYPE,
+                WriterInput(host=product.host, policy=writer_policy(product.settings)),
+                id=workflow_id(product.host),
+                task_queue=TASK_QUEUE,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                start_signal="submit_change",
+                start_signal_args=[change],
+            )
+        except RPCError:
+            return
+        acknowledged.append(number)
+
+    for start in range(0, count, 20):
+        await asyncio.gather(*(one(number) for number in range(start, min(start + 20, count))))
+    return acknowledged
+
+
+async def _reset(product: Product, client: Client) -> None:
+    """Back to the last workflow task that ended, as an operator does it in Temporal's UI."""
+    handle = writer_handle(client, product.host)
+    last, run_id = 0, (await handle.describe()).run_id
+    async for event in handle.fetch_history_events():
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+            last = event.event_id
+    await client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace=client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=run_id),
+            reason="an incident",
+            workflow_task_finish_event_id=last,
+            request_id=str(uuid.uuid4()),
+        )
+    )
+
+
+INCIDENTS: dict[str, tuple[Incident, dict[str, Any]]] = {
+    "locked-unit": (locked_unit, REAL),
+    "blocked-emergencies": (blocked_emergencies, {"ban_seconds": 20.0}),
+    "terminated-writer": (terminated_writer, {}),
+    "held-entity": (held_entity, {}),
+    "closing-host": (closing_host, REAL),
+    "unread-signals": (unread_signals, {}),
+    "unread-then-terminated": (unread_then_terminated, {}),
+    "unread-then-reset": (unread_then_reset, {}),
+}
+LATENCY_MS = {"locked-unit": 400.0, "closing-host": 100.0}
+
+
+# ------------------------------------------------------------------------------------------------------------- the scene
+
+
+def begin(product: Product) -> None:
+    """Every role runs, and a first change is applied."""
+    product.start_api()
+    product.start("relay")
+    product.start_worker()
+    product.api.change("warm", "booking_created", {})
+    product.wait_for("the first change", lambda: product.all_have_fates(1), 60)
+
+
+def emergency(product: Product, entity: str, *, seconds: float = 30.0) -> float:
+    """Seconds from an emergency's acceptance to OldHost's 200."""
+    change_id = product.api.change(entity, "guest_locked_out", {})
+    return product.wait_for(
+        "the emergency", lambda: any(one == change_id for _, one in product.applied()[-50:]), seconds
+    )
+
+
+def insert(product: Product, changes: list[tuple[str, str]]) -> None:
+    """(class, unit) each, recorded as applications would, but many at a time."""
+    events = {"EMERGENCY": "guest_locked_out", "TXN": "booking_created", "LWW": "unit_status_changed"}
+    with closing(product.connect_database()) as connection, connection.cursor() as cursor:
+        units = sorted({entity for _, entity in changes})
+        cursor.executemany(
+            "INSERT IGNORE INTO units (host, id, state, sync_status) VALUES (%s, %s, '{}', 'PENDING_SYNC')",
+            [(product.host, entity) for entity in units],
+        )
+        stamp = time.monotonic_ns()
+        rows = [
+            (product.host, f"k-{stamp}-{number}", entity, events[cls], "{}", cls)
+            for number, (cls, entity) in enumerate(changes)
+        ]
+        connection.begin()
+        cursor.executemany(
+            "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+            "priority_class, created_at) VALUES (%s, %s, '', 'unit', %s, %s, %s, %s, UTC_TIMESTAMP(6))",
+            rows,
+        )
+        connection.commit()
+
+
+def dead_letters(product: Product, count: int) -> None:
+    """So many rejected changes, each of a unit of its own, as an hour of a bad rule at OldHost leaves them."""
+    insert(product, [("TXN", f"dead-{number}") for number in range(count)])
+    product.sql(
+        "UPDATE outbox_events SET outcome = 'DEAD', processed_at = UTC_TIMESTAMP(6), relayed_at = UTC_TIMESTAMP(6), "
+        "error = 'rejected' WHERE entity_id LIKE 'dead-%%' AND processed_at IS NULL"
+    )
+
+
+def outstanding(product: Product) -> int:
+    found: int = product.sql("SELECT COUNT(*) AS n FROM outbox_events WHERE processed_at IS NULL")[0]["n"]
+    return found
+
+
+def unrelayed(product: Product) -> int:
+    found: int = product.sql(
+        "SELECT COUNT(*) AS n FROM outbox_events WHERE processed_at IS NULL AND relayed_at IS NULL"
+    )[0]["n"]
+    return found
+
+
+def seconds_to_drain(product: Product) -> float:
+    return product.wait_for("all fates", lambda: not outstanding(product), 600)
+
+
+def end_writer(product: Product, how: str) -> None:
+    async def end(client: Client) -> None:
+        handle = writer_handle(client, product.host)
+        await (handle.terminate("an incident") if how == "terminate" else handle.cancel())
+
+    product.ask(end)
+
+
+def _has_applied(product: Product, count: int) -> bool:
+    return len(product.applied()) >= count
+
+
+def after(seconds: float) -> Callable[[], bool]:
+    over_at = time.monotonic() + seconds
+    return lambda: time.monotonic() >= over_at
+
+
+@contextmanager
+def queries(product: Product) -> Iterator[list[float]]:
+    """Ask the writer for its status twice a second, and keep how long each answer took."""
+    took: list[float] = []
+    over = threading.Event()
+
+    async def ask() -> None:
+        client = await Client.connect(product.temporal_address, data_converter=DATA_CONVERTER)
+        handle = client.get_workflow_handle(workflow_id(product.host))
+        while not over.is_set():
+            began = time.monotonic()
+            try:
+                await asyncio.wait_for(handle.query("status"), 20)
+            except Exception as error:
+                print(f"no answer: {error}", file=sys.stderr)
+            took.append(time.monotonic() - began)
+            await asyncio.sleep(0.5)
+
+    thread = threading.Thread(target=lambda: asyncio.run(ask()))
+    thread.start()
+    try:
+        yield took
+    finally:
+        over.set()
+        thread.join()
+
+
+def figures_of(waits: list[float]) -> Figures:
+    assert max(waits) <= EMERGENCY_SECONDS_MAX, waits
+    return {"emergencies": len(waits), "slowest": round(max(waits), 2)}
+
+
+def _block(product: Product, cause: str) -> None:
+    if cause == "pause":
+        product.ask(lambda client: writer_handle(client, product.host).execute_update("pause", ACT))
+    elif cause == "ban":
+        product.admin("POST", "/actions/ban", {})
+        insert(product, [("TXN", "meets-the-ban")])
+        product.wait_for("the ban", lambda: "ban" in product.open_alerts(), 30)
+    elif cause == "halt":
+        product.admin("POST", "/actions/foreign-write", {"count": 1})
+        insert(product, [("TXN", "meets-the-writer")])
+        product.wait_for("the halt", lambda: "halted" in product.open_alerts(), 60)
+    else:
+        product.ask(lambda client: writer_handle(client, product.host).execute_update("pause", ACT))
+        end_writer(product, "terminate")
+
+
+def _unblock(product: Product, cause: str) -> None:
+    if cause in {"pause", "rebuild"}:
+        product.ask(lambda client: writer_handle(client, product.host).execute_update("resume", ACT))
+    elif cause == "halt":
+        adopt = OperatorRequest("incidents", "it was us", mode="adopt")
+        product.ask(lambda client: writer_handle(client, product.host).execute_update("resolve", adopt))
+
+
+# --------------------------------------------------------------------------------------------------------------- running
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.incidents", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[[], *INCIDENTS], help="all, unless some are named")
+    names = parser.parse_args().names or list(INCIDENTS)
+    bad = 0
+    with tempfile.TemporaryDirectory(prefix="incidents-") as folder:
+        root = Path(folder)
+        with EmbeddedMariaDB(root / "mariadb") as mariadb, EmbeddedTemporal(root / "temporal") as temporal:
+            for name in names:
+                bad += not _run(name, root / name, mariadb, temporal)
+    return 1 if bad else 0
+
+
+def _run(name: str, folder: Path, mariadb: EmbeddedMariaDB, temporal: EmbeddedTemporal) -> bool:
+    incident, settings = INCIDENTS[name]
+    folder.mkdir()
+    urls = mariadb.create_database(name.replace("-", "_"))
+    migrate(urls.migration)
+    began = time.monotonic()
+    given = {"host": name, **settings}
+    try:
+        with Product(folder, urls, temporal.address, LATENCY_MS.get(name, 5.0), given) as product:
+            product.start_simulator()
+            figures = incident(product)
+    except Exception:
+        traceback.print_exc()
+        print(f"{name}: BAD after {time.monotonic() - began:.0f} s", flush=True)
+        return False
+    print(f"{name}: good in {time.monotonic() - began:.0f} s: {json.dumps(figures)}", flush=True)
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""Mishaps that came to the programme later. They have a generator of their own, so that the seeds from before stay what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+SHARE_OF_RUNS = 0.25
+PAUSE_S = 25.0
+
+
+class LaterNemesis:
+    """Strikes in every fourth run, with one or more of its kinds, until `rest`."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.hub = world.hub
+        self.random = Random(f"{world.seed}/later")
+        self.resting = False
+        self.counts: dict[str, int] = {}
+        kinds = {
+            name.removeprefix("do_"): getattr(self, name) for name in sorted(dir(type(self))) if name.startswith("do_")
+        }
+        names = [name for name in kinds if self.random.random() < SHARE_OF_RUNS]
+        self._strikes: dict[str, Callable[[], None]] = {name: kinds[name] for name in names}
+        if names:
+            self.hub.process("later-nemesis").spawn(self._run)
+
+    def _run(self) -> None:
+        while True:
+            self.hub.sleep(self.random.expovariate(1 / PAUSE_S))
+            if self.resting:
+                return
+            name = self.random.choice(list(self._strikes))
+            self.counts[name] = self.counts.get(name, 0) + 1
+            self.world.log("nemesis", name)
+            self._strikes[name]()
+
+    def rest(self) -> None:
+        self.resting = True
+
+    def do_jump_database_clock(self) -> None:
+        """NTP steps it, a machine comes back from a snapshot, a replica with another clock takes over."""
+        self.world.database_offset += self.random.choice(self.world.clock_jumps_s)
