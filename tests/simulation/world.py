@@ -58,9 +58,9 @@ class _Ledger(MariaLedger):
             self.world.sometimes.hit("zombie fenced at SENT")
             raise
 
-    def reconcile(self, epoch: int, expected: int) -> Any:
-        found = super().reconcile(epoch, expected)
-        if found.halted is None:
+    def reconcile(self, epoch: int, expected: int, *, final: bool = True) -> Any:
+        found = super().reconcile(epoch, expected, final=final)
+        if found.halted is None and found.mismatch is None:
             self.world.always.reconciled = max(self.world.always.reconciled, epoch)
         return found
 
