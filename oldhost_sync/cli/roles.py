@@ -5,25 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
-import socket
 import sys
-import uuid
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from oldhost_sync.cli.printing import console
 from oldhost_sync.cli.surroundings import settings, settings_of_a_new_stack
 from oldhost_sync.settings import bind_address
-
-if TYPE_CHECKING:
-    from temporalio.client import Client
-
-    from oldhost_sync.policy.changes import ChangeRef
-    from oldhost_sync.settings import Settings
 
 # Its options are the simulator's own; `oldhost-sync simulator --help` shows them.
 _AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -58,8 +48,10 @@ def worker() -> None:
 
 def relay() -> None:
     """Hand recorded changes to the writer, and record scheduled ones when they are due."""
+    from oldhost_sync.relay import role
+
     _log_to_stderr()
-    asyncio.run(_relay(settings()))
+    asyncio.run(role.run(settings()))
 
 
 def migrate() -> None:
@@ -104,50 +96,6 @@ def up(
         relays=relays,
     )
     raise typer.Exit(run_up(settings_of_a_new_stack(), plan))
-
-
-async def _relay(config: Settings) -> None:
-    """Put the relays together, one for each host, and let them run until SIGTERM or SIGINT."""
-    from prometheus_client import CollectorRegistry
-
-    from oldhost_sync.policy.limits import RELAY_POLL_SECONDS
-    from oldhost_sync.relay import HostRelay, SharedPoll
-    from oldhost_sync.relay.host_relay import CONNECTIONS, RelayTransactions
-    from oldhost_sync.store.engine import create_engine
-    from oldhost_sync.telemetry import RelayMetrics, serve_metrics
-
-    stop = asyncio.Event()
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(signum, stop.set)
-    registry = CollectorRegistry()
-    stop_metrics = serve_metrics(config.metrics_bind, registry) if config.metrics_bind else lambda: None
-    engine = create_engine(config.need_database_url(), pool_size=CONNECTIONS)
-    owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    try:
-        signalling, metrics, poll = _Signalling(config), RelayMetrics(registry), SharedPoll(RELAY_POLL_SECONDS)
-        transactions = RelayTransactions.of(engine)
-        async with asyncio.TaskGroup() as relays:
-            for host in config.hosts():
-                signal_host = partial(signalling.signal, host)
-                relay = HostRelay(transactions, signal_host, host, owner=owner, poll=poll, metrics=metrics)
-                relays.create_task(relay.run(stop))
-    finally:
-        engine.dispose()
-        stop_metrics()
-
-
-class _Signalling:
-    """Connects to Temporal when there is first something to say: the relay starts also while Temporal is away."""
-
-    def __init__(self, config: Settings) -> None:
-        self._config = config
-        self._client: Client | None = None
-
-    async def signal(self, host: str, refs: list[ChangeRef]) -> None:
-        from oldhost_sync import temporal
-
-        self._client = self._client or await temporal.connect()
-        await temporal.signal_enqueue(self._client, host, temporal.writer_policy(self._config), refs)
 
 
 def _log_to_stderr() -> None:

@@ -19,9 +19,9 @@ from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.telemetry import RelayMetrics
 
-RELAY_THREADS, SCHEDULE_THREADS, PRUNE_THREADS = 4, 2, 1
+RELAY_THREADS, SCHEDULE_THREADS, PRUNE_THREADS, WATCH_THREADS = 4, 2, 1, 1
 # One for each thread: no duty waits for another's connection.
-CONNECTIONS = RELAY_THREADS + SCHEDULE_THREADS + PRUNE_THREADS
+CONNECTIONS = RELAY_THREADS + SCHEDULE_THREADS + PRUNE_THREADS + WATCH_THREADS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class RelayTransactions:
     relaying: Transactions
     scheduling: Transactions
     pruning: Transactions
+    watching: Transactions
 
     @classmethod
     def of(cls, engine: Engine) -> RelayTransactions:
@@ -39,6 +40,7 @@ class RelayTransactions:
             Transactions(engine, RELAY_THREADS, "relay"),
             Transactions(engine, SCHEDULE_THREADS, "schedule"),
             Transactions(engine, PRUNE_THREADS, "prune"),
+            Transactions(engine, WATCH_THREADS, "watch"),
         )
 
 
@@ -75,7 +77,7 @@ class HostRelay:
             Pruner(transactions.pruning, self.leadership, pace, metrics),
         )
         self.loops = [
-            DutyLoop(duty, monotonic=monotonic, metrics=metrics, outage_known=self._outage_is_known) for duty in duties
+            DutyLoop(duty, monotonic=monotonic, metrics=metrics, outage_known=self.knows_of_outage) for duty in duties
         ]
 
     @property
@@ -83,12 +85,13 @@ class HostRelay:
         return self.relay.condition
 
     async def run(self, stop: asyncio.Event) -> None:
-        """All duties until `stop` is set, through every outage; then give the lease up."""
+        """The host's duties until `stop` is set, through every outage; then give the lease up."""
         async with asyncio.TaskGroup() as loops:
             loops.create_task(self.relay.repeat(stop))
             for loop in self.loops:
                 loops.create_task(loop.run(stop))
         await self.relay.release()
 
-    def _outage_is_known(self) -> bool:
+    def knows_of_outage(self) -> bool:
+        """Whether the relay has told that the database is away."""
         return self.relay.condition is Condition.DATABASE_AWAY

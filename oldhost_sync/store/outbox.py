@@ -35,6 +35,13 @@ _UNRELAYED_OF_OWNER = text(
     + " AS emergency FROM relay_lease l WHERE l.owner = :owner"
 )
 
+_PROGRESS = text(
+    "SELECT l.host, COALESCE(n.fate_sequence, 0) AS fates, "
+    "EXISTS (SELECT 1 FROM outbox_events o FORCE INDEX (ix_outbox_events_outstanding) "
+    "WHERE o.host = l.host AND o.processed_at IS NULL) AS outstanding "
+    "FROM relay_lease l LEFT JOIN nonce_ledger n ON n.host = l.host WHERE l.owner = :owner"
+)
+
 # One branch per class: each reads its index in id order and stops at the limit, however long the backlog is.
 _CLAIM = text(
     " UNION ALL ".join(
@@ -166,6 +173,20 @@ def unrelayed(connection: Connection, owner: str) -> dict[str, Unrelayed]:
     """Of each host whose relay's lease `owner` holds: two index look-ups, however much waits."""
     found = connection.execute(_UNRELAYED_OF_OWNER, {"owner": owner})
     return {row.host: Unrelayed(bool(row.anything), bool(row.emergency)) for row in found}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Whether a host has something outstanding, and a number that grows with each fate."""
+
+    outstanding: bool = False
+    fates: int = 0
+
+
+def progress(connection: Connection, owner: str) -> dict[str, Progress]:
+    """Of each host whose relay's lease `owner` holds: two index look-ups, however much waits."""
+    found = connection.execute(_PROGRESS, {"owner": owner})
+    return {row.host: Progress(bool(row.outstanding), int(row.fates)) for row in found}
 
 
 def mark_relayed(connection: Connection, change_ids: Sequence[int]) -> int:

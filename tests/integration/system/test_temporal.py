@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.temporal import writer_handle
@@ -75,6 +75,26 @@ def test_terminated_writer_is_started_by_the_next_change_and_rebuilds_itself(pro
     product.check_clean()
     assert sorted(change_id for _, change_id in product.applied()) == sorted(product.fates())
     assert run_id(product) != before
+
+
+@pytest.mark.parametrize("end", ["terminate", "cancel"])
+def test_writer_that_ended_sends_again_within_15_s_though_no_new_change_comes(product: Product, end: str) -> None:
+    product.admin("POST", "/actions/latency", {"latency_ms": 400})
+    product.start("relay")
+    product.start_worker()
+    record(product, 60)
+    product.wait_for("work under way", lambda: len(product.applied()) >= 3)
+    record(product, 2, "guest_locked_out", entity="emergency-")
+    ending = product.ask(lambda client: _end(writer_handle(client, product.host), end))
+    assert ending is None
+    sent = len(product.applied())
+    product.wait_for("sending again", lambda: len(product.applied()) >= sent + 3, 15)
+    product.wait_for("all fates", lambda: product.all_have_fates(62), 60)
+    product.check_clean()
+
+
+async def _end(handle: WorkflowHandle[object, object], how: str) -> None:
+    await (handle.terminate(reason="somebody's mistake") if how == "terminate" else handle.cancel())
 
 
 def test_starter_is_safe_to_run_twice(product: Product) -> None:

@@ -1,0 +1,70 @@
+"""The relay as a role: settings → engine, Temporal → a relay for each host and the watches over all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+import uuid
+from functools import partial
+
+from prometheus_client import CollectorRegistry
+
+from oldhost_sync import temporal
+from oldhost_sync.policy.limits import RELAY_POLL_SECONDS
+from oldhost_sync.relay.duty import Duty, DutyLoop
+from oldhost_sync.relay.host_relay import CONNECTIONS, HostRelay, RelayTransactions
+from oldhost_sync.relay.shared_poll import SharedPoll
+from oldhost_sync.relay.watchdog import Watchdog
+from oldhost_sync.relay.writers import TemporalWriters
+from oldhost_sync.settings import Settings
+from oldhost_sync.store.engine import create_engine
+from oldhost_sync.telemetry import RelayMetrics, serve_metrics
+
+
+async def run(settings: Settings) -> None:
+    """Work until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(signum, stop.set)
+    registry = CollectorRegistry()
+    stop_metrics = serve_metrics(settings.metrics_bind, registry) if settings.metrics_bind else lambda: None
+    engine = create_engine(settings.need_database_url(), pool_size=CONNECTIONS)
+    owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    try:
+        transactions, metrics = RelayTransactions.of(engine), RelayMetrics(registry)
+        writers = TemporalWriters(temporal.writer_policy(settings))
+        await _relay(settings, transactions, writers, metrics, owner, stop)
+    finally:
+        engine.dispose()
+        stop_metrics()
+
+
+async def _relay(
+    settings: Settings,
+    transactions: RelayTransactions,
+    writers: TemporalWriters,
+    metrics: RelayMetrics,
+    owner: str,
+    stop: asyncio.Event,
+) -> None:
+    poll = SharedPoll(RELAY_POLL_SECONDS)
+    relays = {
+        host: HostRelay(transactions, partial(writers.signal, host), host, owner=owner, poll=poll, metrics=metrics)
+        for host in settings.hosts()
+    }
+    leaderships = {host: relay.leadership for host, relay in relays.items()}
+    watches: tuple[Duty, ...] = (Watchdog(transactions.watching, leaderships, writers, owner=owner),)
+    async with asyncio.TaskGroup() as tasks:
+        for relay in relays.values():
+            tasks.create_task(relay.run(stop))
+        for watch in watches:
+            loop = DutyLoop(
+                watch,
+                monotonic=time.monotonic,
+                metrics=metrics,
+                outage_known=lambda: any(relay.knows_of_outage() for relay in relays.values()),
+            )
+            tasks.create_task(loop.run(stop))

@@ -1,0 +1,118 @@
+"""Watches the writers of all hosts that this process relays for: while something is outstanding, one must run.
+
+MariaDB says whether something is outstanding and whether fates come; where they come the writer runs, and Temporal is not
+asked. Where they don't, Temporal is asked every few seconds: a run that ended is started, one that is stuck is told of
+(`writer_watch` decides). A host with nothing outstanding is looked at now and then, since a run that ended may have left
+signals unread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.relay.leadership import Leadership
+from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.relay.writer_watch import Action, Over, StartWriter, Tell, TemporalAway, WriterWatch
+from oldhost_sync.relay.writers import TemporalDoesNotAnswer, Writers
+from oldhost_sync.store.alerts import close_alert, raise_alert
+from oldhost_sync.store.outbox import Progress, progress
+from oldhost_sync.writer_health import WriterHealth
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 3.0
+IDLE_LOOK_SECONDS = 15.0
+# Descriptions asked for at a time: a hundred hosts take a second, and Temporal has others to serve.
+ASKED_AT_A_TIME = 5
+
+
+@dataclass(slots=True)
+class _Host:
+    watch: WriterWatch = field(default_factory=WriterWatch)
+    progress: Progress | None = None
+    looked_at: float = float("-inf")
+
+
+class Watchdog:
+    """A duty (see `duty`) for all hosts of `leaderships`; `owner` names this process in their leases."""
+
+    name = "watching the writers"
+    host = "all hosts"
+    pause_s = LOOK_SECONDS
+
+    def __init__(
+        self, transactions: Transactions, leaderships: Mapping[str, Leadership], writers: Writers, *, owner: str
+    ) -> None:
+        self._transactions = transactions
+        self._leaderships = leaderships
+        self._writers = writers
+        self._owner = owner
+        self._hosts: dict[str, _Host] = {}
+        self._asking = asyncio.Semaphore(ASKED_AT_A_TIME)
+
+    async def run_once(self, now: float) -> float:
+        """One look at every host that this process is active for."""
+        active = [host for host, leadership in self._leaderships.items() if leadership.held(now)]
+        # Who takes over a host looks at it afresh.
+        self._hosts = {host: self._hosts.get(host, _Host()) for host in active}
+        if active:
+            found = await self._transactions.run(lambda connection: progress(connection, self._owner))
+            due = [host for host in active if self._is_due(self._hosts[host], found.get(host, Progress()), now)]
+            looks = (self._look(host, found.get(host, Progress()), now) for host in due)
+            for error in await asyncio.gather(*looks, return_exceptions=True):
+                if error is not None:
+                    raise error
+        return LOOK_SECONDS
+
+    def _is_due(self, host: _Host, found: Progress, now: float) -> bool:
+        """Nothing is asked where fates come, or where nothing is outstanding and a look was a short time ago."""
+        before, host.progress = host.progress, found
+        if not host.watch.is_calm or host.looked_at == float("-inf"):
+            return True
+        if found.outstanding and (before is None or before.fates == found.fates):
+            return True
+        return now >= host.looked_at + IDLE_LOOK_SECONDS
+
+    async def _look(self, name: str, found: Progress, now: float) -> None:
+        host = self._hosts[name]
+        host.looked_at = now
+        async with self._asking:
+            seen = await self._ask(name)
+            for action in host.watch.look(seen, now, waiting=found.outstanding):
+                await self._act(name, action)
+
+    async def _ask(self, host: str) -> WriterHealth | TemporalAway:
+        try:
+            return await self._writers.health(host)
+        except TemporalDoesNotAnswer as error:
+            return TemporalAway(str(error))
+
+    async def _act(self, host: str, action: Action) -> None:
+        if isinstance(action, StartWriter):
+            await self._start(host)
+        elif isinstance(action, Tell):
+            await self._transactions.run(lambda connection: _tell(connection, host, action))
+        else:
+            await self._transactions.run(lambda connection: _close(connection, host, action))
+
+    async def _start(self, host: str) -> None:
+        try:
+            await self._writers.start(host)
+        except TemporalDoesNotAnswer as error:
+            logger.warning("the writer of %s can't be started: %s", host, error)
+        else:
+            logger.warning("the writer of %s did not run and was started", host)
+
+
+def _tell(connection: Connection, host: str, told: Tell) -> None:
+    raise_alert(connection, host=host, kind=told.kind, severity="critical", message=told.message, dedupe_key=told.kind)
+
+
+def _close(connection: Connection, host: str, over: Over) -> None:
+    for kind in over.kinds:
+        close_alert(connection, host, kind)

@@ -1,0 +1,112 @@
+"""What to do about one host's writer, from what is seen of it: start it, tell of it, say that it is over. Pure.
+
+A run that ended is started again at once; one that ends again and again, after growing pauses. Trouble is told of when it
+has lasted for a few looks, since a restart of a worker or of Temporal looks the same for a moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oldhost_sync.writer_health import WriterHealth, WriterState
+
+CLOSED, FAILING, NO_WORKER, AWAY = KINDS = ("writer-closed", "writer-failing", "no-worker", "temporal-away")
+
+# How long trouble lasts before it is told of. With the time until it is seen (a look every few seconds, a task that nobody
+# takes counts after 8 s) people are told well within the 30 s in which emergencies are promised.
+LASTS_SECONDS = {FAILING: 6.0, NO_WORKER: 6.0, AWAY: 10.0}
+# A run that we started and that ended again is not started at every look.
+START_PAUSE_SECONDS = 5.0
+START_PAUSE_SECONDS_MAX = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class StartWriter:
+    """Start the writer, or attach to it when somebody else has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Open an alert of this kind, unless it is open."""
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """Close the alerts of these kinds."""
+
+    kinds: tuple[str, ...]
+
+
+Action = StartWriter | Tell | Over
+
+
+@dataclass(frozen=True, slots=True)
+class TemporalAway:
+    """Temporal does not say how the writer is."""
+
+    error: str
+
+
+class WriterWatch:
+    """One host's. `now` in monotonic seconds; `waiting`: whether changes are outstanding."""
+
+    def __init__(self) -> None:
+        self._trouble = ""
+        self._since = 0.0
+        # Those that an earlier relay process may have left open, too.
+        self._open = set(KINDS)
+        self._starts = 0
+        self._started_at = float("-inf")
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing was wrong at the last look."""
+        return not self._trouble
+
+    def look(self, seen: WriterHealth | TemporalAway, now: float, *, waiting: bool) -> list[Action]:
+        """What to do now."""
+        kind, message = _trouble(seen, waiting=waiting)
+        if kind != self._trouble:
+            self._trouble, self._since = kind, now
+        actions: list[Action] = []
+        if over := tuple(sorted(self._open - {kind})):
+            self._open &= {kind}
+            actions.append(Over(over))
+        if _is_gone(seen, waiting=waiting) and now >= self._started_at + self._start_pause():
+            self._starts += 1
+            self._started_at = now
+            actions.append(StartWriter())
+        elif not kind and now >= self._started_at + START_PAUSE_SECONDS_MAX:
+            self._starts = 0
+        if kind and now >= self._since + LASTS_SECONDS.get(kind, 0.0):
+            self._open.add(kind)
+            actions.append(Tell(kind, message))
+        return actions
+
+    def _start_pause(self) -> float:
+        if not self._starts:
+            return 0.0
+        return min(START_PAUSE_SECONDS * 2.0 ** min(self._starts - 1, 10), START_PAUSE_SECONDS_MAX)
+
+
+def _is_gone(seen: WriterHealth | TemporalAway, *, waiting: bool) -> bool:
+    """A run that ended may have left messages unread, whether or not the outbox waits; one that never was has not."""
+    if isinstance(seen, TemporalAway):
+        return False
+    return seen.state is WriterState.CLOSED or (seen.state is WriterState.MISSING and waiting)
+
+
+def _trouble(seen: WriterHealth | TemporalAway, *, waiting: bool) -> tuple[str, str]:
+    if isinstance(seen, TemporalAway):
+        return (AWAY, f"Temporal does not answer ({seen.error}) while changes wait") if waiting else ("", "")
+    if seen.state is WriterState.CLOSED:
+        return CLOSED, f"the writer does not run: {seen.error}; the relay starts it again"
+    if seen.state is WriterState.FAILING:
+        return FAILING, f"the writer is stuck: {seen.error}"
+    # Without anything to do nobody misses a worker; a task that nobody takes is something to do.
+    if seen.state is WriterState.NO_WORKER and (waiting or seen.since is not None):
+        return NO_WORKER, f"{seen.error}: start one, or see why those that run do not"
+    return "", ""

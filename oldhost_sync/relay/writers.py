@@ -1,0 +1,87 @@
+"""The relay's way to the writers: signal, start, and ask how they are, over one client that connects when first needed.
+
+The relay starts also while Temporal is away. Who needs the client while it connects waits for the same attempt, however
+many hosts there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from oldhost_sync import temporal
+from oldhost_sync.policy.changes import ChangeRef
+from oldhost_sync.writer_health import WriterHealth, is_task_queue_polled, writer_health
+from workflows.messages import WriterPolicy
+
+CALL_SECONDS_MAX = 10.0
+# All hosts' writers share a task queue: who polls it is asked once for all of them.
+POLLED_FRESH_SECONDS = 3.0
+
+
+class TemporalDoesNotAnswer(Exception):  # noqa: N818 - says what happened
+    """Temporal's or the network's fault; again, later."""
+
+
+class Writers(Protocol):
+    """What the watchdog asks of Temporal. Each raises TemporalDoesNotAnswer."""
+
+    async def start(self, host: str) -> None: ...
+    async def health(self, host: str) -> WriterHealth: ...
+
+
+class TemporalWriters:
+    """The :class:`Writers` of a Temporal server."""
+
+    def __init__(self, policy: WriterPolicy, connect: Callable[[], Awaitable[Client]] = temporal.connect) -> None:
+        self._policy = policy
+        self._connect = connect
+        self._connecting: asyncio.Task[Client] | None = None
+        self._polled: tuple[float, asyncio.Task[bool]] | None = None
+
+    async def signal(self, host: str, refs: list[ChangeRef]) -> None:
+        """Hand refs to the writer. Raises whatever the SDK does; returned means that they are durable there."""
+        await temporal.signal_enqueue(await self._client(), host, self._policy, refs)
+
+    async def start(self, host: str) -> None:
+        try:
+            async with asyncio.timeout(CALL_SECONDS_MAX):
+                await temporal.start_writer(await self._client(), host, self._policy)
+        except (RPCError, RuntimeError, TimeoutError) as error:
+            raise TemporalDoesNotAnswer(_reason(error)) from error
+
+    async def health(self, host: str) -> WriterHealth:
+        try:
+            async with asyncio.timeout(CALL_SECONDS_MAX):
+                return await writer_health(await self._client(), host, is_polled=self._is_polled)
+        except (RPCError, RuntimeError, TimeoutError) as error:
+            raise TemporalDoesNotAnswer(_reason(error)) from error
+
+    async def _client(self) -> Client:
+        if self._connecting is None or (self._connecting.done() and self._connecting.exception() is not None):
+            self._connecting = asyncio.ensure_future(self._connect_once())
+        return await asyncio.shield(self._connecting)
+
+    async def _connect_once(self) -> Client:
+        async with asyncio.timeout(CALL_SECONDS_MAX):
+            return await self._connect()
+
+    async def _is_polled(self) -> bool:
+        now = time.monotonic()
+        if self._polled is None or (self._polled[1].done() and now >= self._polled[0] + POLLED_FRESH_SECONDS):
+            self._polled = now, asyncio.ensure_future(self._ask_polled())
+        return await asyncio.shield(self._polled[1])
+
+    async def _ask_polled(self) -> bool:
+        return await is_task_queue_polled(await self._client())
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RPCError):
+        return error.status.name.lower().replace("_", " ")
+    return "no answer in time" if isinstance(error, TimeoutError) else str(error)

@@ -1,0 +1,159 @@
+"""The watchdog: while something is outstanding a writer runs, or an open alert says why not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import Engine
+from temporalio.client import Client
+
+from oldhost_sync.relay.leadership import Leadership
+from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.relay.watchdog import Watchdog
+from oldhost_sync.relay.writers import TemporalDoesNotAnswer, TemporalWriters
+from oldhost_sync.stack.temporal import EmbeddedTemporal
+from oldhost_sync.temporal import DATA_CONVERTER, start_writer, writer_handle
+from oldhost_sync.writer_health import WriterHealth, WriterState
+from tests.integration.store.writing import HOST, change_sql, recorded, rows
+from workflows.messages import WriterPolicy
+
+pytestmark = pytest.mark.mariadb
+RUNNING = WriterHealth(WriterState.RUNNING)
+
+
+class KnownWriters:
+    """Writers that are as the test says; `asked` counts."""
+
+    def __init__(self, health: WriterHealth | None = RUNNING) -> None:
+        self.known = health
+        self.asked: list[str] = []
+        self.started: list[str] = []
+
+    async def start(self, host: str) -> None:
+        self.started.append(host)
+
+    async def health(self, host: str) -> WriterHealth:
+        self.asked.append(host)
+        if self.known is None:
+            raise TemporalDoesNotAnswer("unavailable")
+        return self.known
+
+
+class Stage:
+    """A watchdog that is active for `hosts`, with a clock of its own."""
+
+    def __init__(
+        self, engine: Engine, writers: KnownWriters | TemporalWriters, hosts: tuple[str, ...] = (HOST,)
+    ) -> None:
+        transactions = Transactions(engine)
+        self.leaderships = {host: Leadership(transactions, host, "one", 1e6) for host in hosts}
+        self.watchdog = Watchdog(transactions, self.leaderships, writers, owner="one")
+
+    async def looks(self, *times: float) -> None:
+        for now in times:
+            for leadership in self.leaderships.values():
+                await leadership.hold(now)
+            await self.watchdog.run_once(now)
+
+
+def open_alerts(engine: Engine) -> list[str]:
+    return [row["kind"] for row in rows(engine, "SELECT kind FROM alerts WHERE is_open ORDER BY id")]
+
+
+def test_trouble_is_told_of_once_and_closed_when_it_is_over(engine: Engine) -> None:
+    recorded(engine)
+    writers = KnownWriters(WriterHealth(WriterState.FAILING, "its workflow task fails: nonsense"))
+    stage = Stage(engine, writers)
+
+    async def scenario() -> None:
+        await stage.looks(0, 3, 6, 9, 12)
+        assert [row["message"] for row in rows(engine, "SELECT message FROM alerts")] == [
+            "the writer is stuck: its workflow task fails: nonsense"
+        ]
+        writers.known = RUNNING
+        await stage.looks(15)
+
+    asyncio.run(scenario())
+    assert open_alerts(engine) == []
+
+
+def test_temporal_away_is_told_of_while_something_waits(engine: Engine) -> None:
+    recorded(engine)
+    writers = KnownWriters(None)
+    asyncio.run(Stage(engine, writers).looks(0, 3, 6, 9, 12))
+    assert open_alerts(engine) == ["temporal-away"]
+    assert writers.started == []
+
+
+def test_alerts_that_another_relay_left_open_are_closed_by_its_successor(engine: Engine) -> None:
+    recorded(engine)
+    asyncio.run(Stage(engine, KnownWriters(None)).looks(0, 10))
+    assert open_alerts(engine) == ["temporal-away"]
+    asyncio.run(Stage(engine, KnownWriters()).looks(0))
+    assert open_alerts(engine) == []
+
+
+def test_hosts_without_anything_outstanding_or_with_fates_are_hardly_asked_about(engine: Engine) -> None:
+    hosts = tuple(f"host-{number}" for number in range(20))
+    writers = KnownWriters()
+    stage = Stage(engine, writers, hosts)
+    busy, silent = hosts[0], hosts[1]
+    for host in (busy, silent):
+        recorded(engine, host=host)
+        change_sql(engine, f"INSERT INTO nonce_ledger (host) VALUES ('{host}')")
+
+    async def scenario() -> None:
+        await stage.looks(0)
+        writers.asked.clear()
+        for now in (3, 6, 9, 12):
+            change_sql(engine, f"UPDATE nonce_ledger SET fate_sequence = fate_sequence + 1 WHERE host = '{busy}'")
+            await stage.looks(now)
+
+    asyncio.run(scenario())
+    assert writers.asked == [silent] * 4
+
+
+def test_a_relay_on_standby_watches_nothing(engine: Engine) -> None:
+    recorded(engine)
+    writers = KnownWriters(None)
+    change_sql(engine, "INSERT INTO relay_lease VALUES ('oldhost', 'other', UTC_TIMESTAMP(6) + INTERVAL 1 SECOND)")
+    asyncio.run(Stage(engine, writers).looks(0, 0.1))
+    assert writers.asked == []
+
+
+@pytest.fixture
+def temporal(tmp_path: Path) -> Iterator[EmbeddedTemporal]:
+    with EmbeddedTemporal(tmp_path / "temporal") as server:
+        yield server
+
+
+@pytest.mark.temporal
+@pytest.mark.parametrize("end", ["terminate", "cancel", "nothing"])
+def test_a_writer_that_is_gone_while_changes_wait_is_started_by_one_look(
+    engine: Engine, temporal: EmbeddedTemporal, end: str
+) -> None:
+    """A cancelled run does not end without a worker; it is there, so none is started."""
+    recorded(engine)
+
+    async def scenario() -> None:
+        client = await Client.connect(temporal.address, data_converter=DATA_CONVERTER)
+        handle = await start_writer(client, HOST, WriterPolicy())
+        first = (await handle.describe()).run_id
+        if end == "terminate":
+            await handle.terminate(reason="by mistake")
+        elif end == "cancel":
+            await handle.cancel()
+
+        async def connect() -> Client:
+            return client
+
+        await Stage(engine, TemporalWriters(WriterPolicy(), connect)).looks(0)
+        now = await writer_handle(client, HOST).describe()
+        assert (now.run_id != first) == (end == "terminate")
+        assert now.status is not None
+        assert now.status.name == "RUNNING"
+
+    asyncio.run(scenario())
