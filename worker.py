@@ -29,6 +29,8 @@ from temporalio.worker import Worker
 
 from activities.alerts import AlertActivities
 from activities.recording import RecordingActivities
+from activities.recovery import RecoveryActivities
+from activities.run_histories import TemporalHistories
 from activities.session import SessionActivities
 from oldhost_sync.cli.surroundings import settings
 from oldhost_sync.cli.telling import told
@@ -38,7 +40,7 @@ from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
 from oldhost_sync.store.engine import check_server, create_engine
 from oldhost_sync.telemetry import WorkerMetrics, serve_metrics
-from oldhost_sync.temporal import connect, leave
+from oldhost_sync.temporal import connect, leave, writer_policy
 from workflows.messages import TASK_QUEUE
 from workflows.sync_writer import SyncWriterWorkflow
 
@@ -104,7 +106,8 @@ def workers(
     grace: timedelta,
 ) -> tuple[Worker, Worker]:
     """The Worker of the shared queue and the one of this process's own."""
-    recording = RecordingActivities(engine)
+    recording = RecordingActivities(engine, writer_policy(settings))
+    recovery = RecoveryActivities(engine, TemporalHistories(client, asyncio.get_running_loop()))
     alerts = AlertActivities(engine)
     shared = Worker(
         client,
@@ -115,6 +118,7 @@ def workers(
             recording.record_submissions,
             recording.load_outstanding,
             recording.record_decision,
+            recovery.recover_submissions,
             alerts.raise_alert,
         ],
         activity_executor=threads,

@@ -6,7 +6,7 @@ id of its activity.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -17,12 +17,12 @@ from sqlalchemy.exc import DBAPIError
 from temporalio import activity
 
 from oldhost_sync.policy.changes import EntityKey
-from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
+from oldhost_sync.policy.limits import ID_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.store.accepting import check_name
 from oldhost_sync.store.decisions import Act, decide
-from oldhost_sync.store.errors import InvalidChange
+from oldhost_sync.store.errors import InvalidChange, TransactionContended
 from oldhost_sync.store.outbox import older_are_unrelayed, outstanding_page
-from oldhost_sync.store.recording import RecordedChange, record_change
+from oldhost_sync.store.recording import RecordedChange, reach_entity, record_change
 from oldhost_sync.store.refusing import record_refused
 from oldhost_sync.store.rules import class_of
 from oldhost_sync.store.standing import Standing, standing
@@ -36,13 +36,18 @@ FIELDS = ("entity_type", "entity_id", "event_type", "payload", "idempotency_key"
 
 @dataclass(frozen=True, slots=True)
 class RecordingActivities:
-    """Works on the database only; holds nothing."""
+    """Works on the database only. `policy`: the settings of a writer that was started without any."""
 
     engine: Engine
+    policy: messages.WriterPolicy | None = None
 
     @activity.defn(no_thread_cancel_exception=True)
     def record_submissions(self, request: messages.Submissions) -> list[messages.Recorded]:
         """One answer per item; what makes no sense is kept as a refused change with an alert, never raised."""
+        if request.original_run_id and request.original_run_id != activity.info().workflow_run_id:
+            return [messages.Recorded(item.fallback_key, left=True, after_reset=True) for item in request.items]
+        if request.may_leave:
+            return record_or_leave(self.engine, request.host, request.items, set())
         return [
             run_in_transaction(self.engine, partial(record, host=request.host, item=item)) for item in request.items
         ]
@@ -56,13 +61,13 @@ class RecordingActivities:
             )
             if page.after_id == 0 and not page.quiet_ms:
                 _add_standing(outstanding, standing(connection, page.host))
+                outstanding.policy = self.policy
             return outstanding
 
         return run_in_transaction(self.engine, read)
 
     @activity.defn(no_thread_cancel_exception=True)
     def record_decision(self, decision: messages.Decision) -> messages.Decided:
-        info = activity.info()
         act = Act(
             decision.host,
             decision.action,
@@ -70,7 +75,7 @@ class RecordingActivities:
             decision.reason,
             decision.change_id,
             decision.mode,
-            decision_id=f"{info.workflow_run_id}/{info.activity_id}",
+            decision_id=decision.decision_id or _id_of_activity(),
             entity=EntityKey(*decision.entity) if decision.entity else None,
         )
         outcome = run_in_transaction(self.engine, lambda connection: decide(connection, act))
@@ -86,6 +91,51 @@ def _add_standing(outstanding: messages.Outstanding, found: Standing) -> None:
     outstanding.held = [list(one) for one in found.held]
     outstanding.paused = [found.pause.operator, found.pause.reason] if found.pause else None
     outstanding.ban_left_ms = found.ban_left_ms
+
+
+def _id_of_activity() -> str:
+    info = activity.info()
+    return f"{info.workflow_run_id}/{info.activity_id}"
+
+
+def record_or_leave(
+    engine: Engine, host: str, items: Sequence[messages.Submission], blocked: set[tuple[str, str]]
+) -> list[messages.Recorded]:
+    """As `record`, each in its transaction; one whose entity's row somebody holds is left, and what follows of that entity.
+
+    `blocked`: the entities of what was left, before and after.
+    """
+    answers: list[messages.Recorded] = []
+    for item in items:
+        entity = _entity_of(item.change)
+        left = messages.Recorded(item.fallback_key, left=True)
+        if entity in blocked:
+            answers.append(left)
+            continue
+        try:
+            answers.append(run_in_transaction(engine, partial(_record_at_once, host=host, item=item), attempts=1))
+        except TransactionContended:
+            if entity is not None:
+                blocked.add(entity)
+            answers.append(left)
+    return answers
+
+
+def _record_at_once(connection: Connection, host: str, item: messages.Submission) -> messages.Recorded:
+    entity = _entity_of(item.change)
+    if entity is not None:
+        reach_entity(connection, host, *entity)
+    return record(connection, host, item)
+
+
+def _entity_of(change: Any) -> tuple[str, str] | None:
+    """Which entity a change names, if it names one that can be looked for."""
+    if not isinstance(change, Mapping):
+        return None
+    entity_type, entity_id = change.get("entity_type"), change.get("entity_id")
+    if not isinstance(entity_type, str) or not isinstance(entity_id, str):
+        return None
+    return (entity_type, entity_id) if storable(entity_id, ID_LENGTH_MAX) == entity_id else None
 
 
 def record(connection: Connection, host: str, item: messages.Submission) -> messages.Recorded:
@@ -132,7 +182,12 @@ def _record_change(connection: Connection, host: str, item: messages.Submission)
 
 def _answer(connection: Connection, host: str, recorded: RecordedChange) -> messages.Recorded:
     if recorded.ref is None:
-        return messages.Recorded(recorded.idempotency_key, recorded.change_id or 0)
+        return messages.Recorded(
+            recorded.idempotency_key,
+            recorded.change_id or 0,
+            outcome=recorded.outcome or recorded.sync_status,
+            duplicate=recorded.duplicate,
+        )
     by_relay = recorded.outcome is None and older_are_unrelayed(connection, host, recorded.ref)
     return messages.Recorded(
         recorded.idempotency_key,
@@ -141,6 +196,8 @@ def _answer(connection: Connection, host: str, recorded: RecordedChange) -> mess
         processed=recorded.outcome is not None,
         nonce=recorded.nonce,
         by_relay=by_relay,
+        outcome=recorded.outcome or "PENDING",
+        duplicate=recorded.duplicate,
     )
 
 

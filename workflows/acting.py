@@ -13,10 +13,11 @@ from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy import actions
     from oldhost_sync.policy.changes import EntityKey
-    from oldhost_sync.policy.machine import Machine
+    from oldhost_sync.policy.machine import RELEASE_MIN, Machine
     from workflows import calls, messages
     from workflows.clock import now_ms
     from workflows.messages import from_wire
+    from workflows.operator_acts import OperatorActs
 
 # A sweep's page, and how long a change must have been relayed to be missed: what is younger is on its way.
 SWEEP_REFS = 1000
@@ -29,10 +30,11 @@ class Acting:
     `stir` is called when one has ended.
     """
 
-    def __init__(self, host: str, machine: Machine, stir: Callable[[], None]) -> None:
+    def __init__(self, host: str, machine: Machine, stir: Callable[[], None], acts: OperatorActs) -> None:
         self._host = host
         self._machine = machine
         self._stir = stir
+        self._acts = acts
         self._tasks: dict[asyncio.Task[None], None] = {}
         self.under_way = 0
         self.at_the_host = 0
@@ -51,8 +53,10 @@ class Acting:
                 self.start(self._sweep(action))
             case actions.RaiseAlert():
                 self.start(calls.raise_alert(self._host, action))
-            case actions.RecordHalt():
+            case actions.RecordHalt() if self._machine.release == RELEASE_MIN:
                 self.start(self._record_halt(action))
+            case actions.RecordHalt():
+                self._acts.add_halt(self._host, action.reason, action.never_taken)
 
     def start(self, work: Coroutine[Any, Any, None], *, at_the_host: bool = False) -> None:
         self.under_way += 1

@@ -6,7 +6,6 @@ the database is idempotent and is tried until it works.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 
 from temporalio import workflow
@@ -31,6 +30,10 @@ SENDING_LIMIT = timedelta(seconds=120)
 PROBING_LIMIT = timedelta(seconds=60)
 CLOSING_LIMIT = timedelta(seconds=20)
 DATABASE_LIMIT = timedelta(seconds=30)
+# Some thousand signals of 28 kB take half a minute; what did not fit goes on with the next attempt, from where it stood.
+RECOVERY_LIMIT = timedelta(minutes=10)
+# A statement may take 8 s, and a page of history some seconds.
+RECOVERY_HEARTBEAT = timedelta(seconds=30)
 
 
 async def open_session(host: str, action: actions.OpenSession) -> messages.SessionAnswer:
@@ -101,18 +104,28 @@ async def load_outstanding(page: messages.OutstandingPage, retry_policy: RetryPo
     )
 
 
-async def record_submissions(
-    host: str, items: Sequence[messages.Submission], within: timedelta | None = None
-) -> list[messages.Recorded]:
+async def record_submissions(request: messages.Submissions, within: timedelta | None = None) -> list[messages.Recorded]:
     """`within`: ActivityError after that, whoever still tries; None: until it works."""
     return await workflow.execute_activity(  # type: ignore[no-any-return]
         "record_submissions",
-        messages.Submissions(host, list(items)),
+        request,
         result_type=list[messages.Recorded],
         start_to_close_timeout=DATABASE_LIMIT,
         schedule_to_close_timeout=within,
         retry_policy=UNTIL_IT_WORKS,
-        summary=f"{len(items)} submitted",
+        summary=f"{len(request.items)} submitted",
+    )
+
+
+async def recover_submissions(request: messages.Recovery) -> messages.Recovered:
+    return await workflow.execute_activity(  # type: ignore[no-any-return]
+        "recover_submissions",
+        request,
+        result_type=messages.Recovered,
+        start_to_close_timeout=RECOVERY_LIMIT,
+        heartbeat_timeout=RECOVERY_HEARTBEAT,
+        retry_policy=UNTIL_IT_WORKS,
+        summary="signals that earlier runs left unread",
     )
 
 

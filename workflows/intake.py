@@ -12,11 +12,12 @@ from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RawValue
+from temporalio.converter import DataConverter
 
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX, PAYLOAD_DEPTH_MAX
 from oldhost_sync.policy.writer_policy import WriterPolicy
-from workflows.messages import from_wire
+from workflows.messages import WORKFLOW_ID_PREFIX, WriterInput, from_wire
 
 # No change that OldHost would take is larger; a few of them must fit in one activity's input.
 CHANGE_BYTES_MAX = HOST_BODY_BYTES_MAX
@@ -26,6 +27,27 @@ CHANGE_DEPTH_MAX = PAYLOAD_DEPTH_MAX + 8
 MAY_BE_ZERO = ("debounce_ms", "max_wait_ms")
 # Nobody waits a year, and Temporal's timers end at some hundreds: one that can't be set stops the writer for ever.
 FIGURE_MAX = 366 * 86_400_000
+
+
+def read_input(raw: RawValue, workflow_id: str) -> tuple[WriterInput, str]:
+    """The argument of the workflow, and what was wrong with it ("": nothing). None, null and {} are good ones.
+
+    The host is the workflow's id's, whatever the argument says: two writers of one host would take each other's session away.
+    """
+    given, problem = WriterInput(), ""
+    if raw.payload.data:
+        try:
+            hint: Any = WriterInput | None
+            given = workflow.payload_converter().from_payload(raw.payload, hint) or given
+        except Exception as error:  # noqa: BLE001 - whatever a converter makes of foreign bytes
+            problem = f"it can't be read ({type(error).__name__}); the writer goes on with what the database knows"
+    if given.policy is not None and not _is_policy(given.policy):
+        given.policy, problem = None, "its policy has figures that are none; the worker's settings hold"
+    host = workflow_id.removeprefix(WORKFLOW_ID_PREFIX)
+    if given.host not in ("", host):
+        problem = f"it names the host {given.host[:64]!r}, the workflow's id {host!r}, which counts"
+    given.host = host
+    return given, problem
 
 
 def read_change(raw: RawValue) -> Any:
@@ -69,10 +91,13 @@ def read_policy(raw: RawValue) -> WriterPolicy | None:
     """The policy that came, or None: only the two waits may be nothing at all, and none may be for ever."""
     try:
         policy: WriterPolicy = workflow.payload_converter().from_payload(raw.payload, WriterPolicy)
-        fit = all(_is_figure(figure, name not in MAY_BE_ZERO) for name, figure in vars(policy).items())
+        return policy if _is_policy(policy) else None
     except Exception:  # noqa: BLE001 - whatever a converter makes of foreign bytes
         return None
-    return policy if fit else None
+
+
+def _is_policy(policy: WriterPolicy) -> bool:
+    return all(_is_figure(figure, name not in MAY_BE_ZERO) for name, figure in vars(policy).items())
 
 
 def _is_figure(value: object, least: int) -> bool:
@@ -80,8 +105,9 @@ def _is_figure(value: object, least: int) -> bool:
 
 
 def _value(raw: RawValue) -> Any:
+    converter = workflow.payload_converter() if workflow.in_workflow() else DataConverter.default.payload_converter
     try:
-        return workflow.payload_converter().from_payload(raw.payload)
+        return converter.from_payload(raw.payload)
     except Exception as error:  # noqa: BLE001 - whatever a converter makes of foreign bytes
         return f"not readable as JSON ({type(error).__name__})"
 

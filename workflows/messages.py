@@ -101,13 +101,38 @@ class Submission:
 
 
 @dataclass
-class WriterInput:
-    """Argument of `SyncWriterWorkflow`: `snapshot` is None on a first start (rebuild from MariaDB)."""
+class Decision:
+    """Input of `record_decision`: an operator's act that changes the books, made durable before the machine follows it.
 
-    host: str = "oldhost"
-    policy: WriterPolicy = field(default_factory=WriterPolicy)
+    `entity`: [entity_type, entity_id] of a flush; None: all. `decision_id` names the act, so that a repetition by a later run
+    finds it done; empty: the activity's own id (runs begun before 0.2).
+    """
+
+    host: str
+    action: str
+    operator: str
+    reason: str
+    change_id: int | None = None
+    mode: str | None = None
+    entity: list[str] | None = None
+    decision_id: str = ""
+
+
+@dataclass
+class WriterInput:
+    """Argument of `SyncWriterWorkflow`; every field has a default, and there may be no argument at all.
+
+    `host`: empty: from the workflow's id. `policy` None: the worker's settings. `snapshot` None: rebuild from MariaDB.
+    `submissions`, `decisions`: what the run before had begun to record. `unrecorded`: its history, and perhaps those of the
+    runs before it, hold signals that were not recorded.
+    """
+
+    host: str = ""
+    policy: WriterPolicy | None = None
     snapshot: dict[str, Any] | None = None
     submissions: list[Submission] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    unrecorded: bool = False
 
 
 # --------------------------------------------------------------------------------------------------- signals, updates
@@ -137,6 +162,18 @@ class ResolveMode(StrEnum):
 
     RESEND = "resend"
     ADOPT = "adopt"
+
+
+@dataclass
+class SubmitAnswer:
+    """Answer of `submit`, after the change was recorded: `change_id` is 0 while one with a `not_before` waits for its time.
+
+    `status`: PENDING, SCHEDULED, or the change's fate, for a repetition of one that has it.
+    """
+
+    idempotency_key: str
+    change_id: int
+    status: str
 
 
 @dataclass
@@ -260,7 +297,8 @@ class OutstandingPage:
 @dataclass
 class Outstanding:
     """Result of `load_outstanding`. With the first page comes what else a new writer must know: `held`, entities with a dead
-    letter as [entity_type, entity_id, [change ids]]; `paused` by whom and why; `ban_left_ms` of the last ban, negative when it is over.
+    letter as [entity_type, entity_id, [change ids]]; `paused` by whom and why; `ban_left_ms` of the last ban, negative when it is
+    over; `policy`, the worker's settings, for a writer that was started without any.
     """
 
     refs: list[WireRef] = field(default_factory=list)
@@ -269,14 +307,22 @@ class Outstanding:
     more: bool = False
     paused: list[str] | None = None
     ban_left_ms: int | None = None
+    policy: WriterPolicy | None = None
 
 
 @dataclass
 class Submissions:
-    """Input of `record_submissions`: to be recorded in this order, each in its own transaction."""
+    """Input of `record_submissions`: to be recorded in this order, each in its own transaction.
+
+    `may_leave`: what can't be recorded now, because somebody holds its entity's row, is left for later, and with it what
+    follows of that entity. `original_run_id`: of the run that asks, before any reset; another one than the activity's own run
+    says that the run was reset, and that nobody can tell by the position alone which signal is which: all are left.
+    """
 
     host: str
     items: list[Submission] = field(default_factory=list)
+    may_leave: bool = False
+    original_run_id: str = ""
 
 
 @dataclass
@@ -284,7 +330,8 @@ class Recorded:
     """Result of `record_submissions`, one per item: `ref` None when it was refused; `refused` then says why.
 
     `processed`: an idempotent repetition of a change that has its fate already (`nonce` if it was applied).
-    `by_relay`: older changes of its entity are still on their way; the relay brings it after them.
+    `outcome`: PENDING, SCHEDULED, CANCELLED or its fate. `by_relay`: older changes of its entity are still on their way; the relay brings it after them. `left`: not recorded,
+    to be asked again; `after_reset`: the run was reset, and what it holds is for `recover_submissions`.
     """
 
     idempotency_key: str = ""
@@ -294,6 +341,30 @@ class Recorded:
     processed: bool = False
     nonce: int | None = None
     by_relay: bool = False
+    outcome: str = ""
+    duplicate: bool = False
+    left: bool = False
+    after_reset: bool = False
+
+
+@dataclass
+class Recovery:
+    """Input of `recover_submissions`: the run that asks, and the one that it continues ("": none)."""
+
+    host: str
+    run_id: str
+    original_run_id: str
+    continued_run_id: str = ""
+    began_at_ms: int = 0
+
+
+@dataclass
+class Recovered:
+    """Result of `recover_submissions`: how many signals were recorded only now; `gone`: runs whose histories are no more."""
+
+    recorded: int = 0
+    runs: int = 0
+    gone: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -307,22 +378,6 @@ class Alert:
     dedupe_key: str
     change_id: int | None = None
     close: bool = False
-
-
-@dataclass
-class Decision:
-    """Input of `record_decision`: an operator's act that changes the books, made durable before the machine follows it.
-
-    `entity`: [entity_type, entity_id] of a flush; None: all.
-    """
-
-    host: str
-    action: str
-    operator: str
-    reason: str
-    change_id: int | None = None
-    mode: str | None = None
-    entity: list[str] | None = None
 
 
 @dataclass

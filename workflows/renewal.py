@@ -1,4 +1,4 @@
-"""Renewal: when a run has become long enough to be followed by a new one, which takes over what waits (design §6)."""
+"""Renewal: when a run has become long enough to be followed by a new one, which takes over what waits."""
 
 from __future__ import annotations
 
@@ -6,19 +6,48 @@ from __future__ import annotations
 # could not be carried there would be rebuilt again, and nothing ever sent. So such a run works on for so many events first, far
 # below Temporal's limits (51,200 events, 50 MiB).
 EVENTS_AFTER_REBUILD = 4_000
+# Temporal ends a run at 50 MiB, with all signals that it has not read. Submitted changes are the one thing that can bring a run
+# there: each is in its history twice, as the signal and as the input of the activity that records it.
+HISTORY_BYTES_MAX = 8 * 1024 * 1024
+# Temporal refuses a run's signal 10,001, the relay's too.
+SIGNALS_MAX = 5_000
+
+
+# Before a new run what speaks to OldHost ends; book-keeping that takes longer than this is left to the next run, which does it
+# again: somebody may hold a row or a table for as long as he likes.
+DRAIN_MS = 2_000
 
 
 class Renewal:
-    """`asked`: new settings came, and hold from the next run on."""
+    """`asked`: new settings came, and hold from the next run on. `leaving`: what waits for book-keeping gives up now."""
 
     def __init__(self) -> None:
         self.asked = False
+        self.leaving = False
+        self.leave_at_ms: int | None = None
         self._not_before_event = 0
+        self._bytes_of_rebuild = 0
 
-    def rebuilt(self, events: int, *, suggested: bool) -> None:
+    def rebuilt(self, events: int, *, suggested: bool, history_bytes: int = 0) -> None:
         """What waits was read from MariaDB, which took `events` of history so far."""
+        self._bytes_of_rebuild = history_bytes
         if suggested:
             self._not_before_event = events + EVENTS_AFTER_REBUILD
 
-    def is_due(self, events: int, *, suggested: bool) -> bool:
-        return self.asked or (suggested and events >= self._not_before_event)
+    def is_due(self, events: int, *, suggested: bool, history_bytes: int = 0, signals: int = 0) -> bool:
+        """`history_bytes` and `signals` of the run; 0 in one begun before 0.2, which did not look at them."""
+        too_large = history_bytes >= self._bytes_of_rebuild + HISTORY_BYTES_MAX or signals >= SIGNALS_MAX
+        return self.asked or too_large or (suggested and events >= self._not_before_event)
+
+    def drain(self, *, due: bool, now_ms: int) -> bool:
+        """Whether to end this run, and from when on that has been so."""
+        if not due:
+            self.leave_at_ms = None
+        elif self.leave_at_ms is None:
+            self.leave_at_ms = now_ms + DRAIN_MS
+        return due
+
+    def leave(self, now_ms: int) -> bool:
+        """Whether book-keeping has had its time."""
+        self.leaving = self.leave_at_ms is not None and now_ms >= self.leave_at_ms
+        return self.leaving

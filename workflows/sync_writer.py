@@ -8,7 +8,7 @@ machine's snapshot; what can't be carried is rebuilt from MariaDB.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -22,13 +22,17 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy import deciding, snapshot
     from oldhost_sync.policy.breaker import BreakerState
     from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
-    from oldhost_sync.policy.machine import RELEASE, RELEASE_MIN, Refused, Watch
+    from oldhost_sync.policy.machine import RELEASE, RELEASE_MIN, Watch
+    from oldhost_sync.policy.writer_policy import WriterPolicy
     from workflows import calls, intake, messages, report, validating
     from workflows.acting import Acting
     from workflows.clock import now_ms
-    from workflows.inbox import Inbox
     from workflows.messages import OperatorRequest, Submission, WriterInput, from_wire
+    from workflows.operator_acts import OperatorActs
+    from workflows.reception import Reception
     from workflows.renewal import Renewal
+    from workflows.submission_keys import update_key
+    from workflows.waiting_updates import WaitingUpdates
 
 # An open handler must not hold up a new run, nor the ten that may be open at a time the operators' updates; design §6 gives
 # applications this long, recording included.
@@ -45,22 +49,30 @@ class SyncWriterWorkflow:
     """See the module's docstring; messages and their shapes are in `workflows.messages`."""
 
     @workflow.init
-    def __init__(self, given: WriterInput) -> None:
+    def __init__(self, argument: RawValue = NOTHING) -> None:
+        given, unreadable = intake.read_input(argument, workflow.info().workflow_id)
         self.host = given.host
         self.policy = given.policy
         carried = _readable(given.snapshot)
         release = RELEASE if workflow.patched(f"release-{RELEASE}") else RELEASE_MIN
-        self.machine = snapshot.load(carried, given.policy, now_ms(), release=release)
-        self.inbox = Inbox(given.submissions)
+        self.machine = snapshot.load(carried, self._policy_in_force, now_ms(), release=release)
         self.stirred = True
         self.renewal = Renewal()
+        self.reception = Reception(self.host, self.machine, self._stir, given)
+        self.acts = OperatorActs(self.machine, self._stir, lambda: self.renewal.leaving, given.decisions)
+        self.waiting_updates = WaitingUpdates()
         self.alarms: dict[int, asyncio.Task[None]] = {}  # timers under way, by when they ring
         self.unreadable = 0
         self.tell_unreadable_at_ms = 0
-        self.acting = Acting(self.host, self.machine, self._stir)
+        self.acting = Acting(self.host, self.machine, self._stir, self.acts)
+        if release > RELEASE_MIN:
+            self._tell_of_start(unreadable)
+            workflow.register_random_seed_callback(self._after_reset)
 
     @workflow.run
-    async def run(self, given: WriterInput) -> None:  # noqa: ARG002 - `__init__` took it
+    async def run(self, argument: RawValue = NOTHING) -> None:  # noqa: ARG002 - `__init__` took it
+        if self.reception.recovering:
+            self.acting.start(self.reception.recover())
         if not self.machine.loaded:
             await self._rebuild()
         while True:
@@ -69,13 +81,12 @@ class SyncWriterWorkflow:
             for action in deciding.decide(self.machine, now_ms()):
                 self.acting.act(action)
             self._record_submissions()
+            self._work_off_acts()
             workflow.set_current_details(report.details(self.machine, now_ms()))
             if self.machine.draining and self._is_drained():
                 break
             await self._wait()
-        workflow.continue_as_new(
-            WriterInput(self.host, self.policy, snapshot.dump(self.machine), submissions=self.inbox.carried())
-        )
+        workflow.continue_as_new(self._successor())
 
     # --------------------------------------------------------------------------------------------------------- signals
 
@@ -87,11 +98,12 @@ class SyncWriterWorkflow:
         stops the writer at its task for ever.
         """
         argument = args[0] if args else NOTHING
+        self.reception.signals += 1
         match name:
             case "enqueue":
                 self._enqueue(argument)
             case "submit_change":
-                self.inbox.add(Submission(intake.read_change(argument), str(workflow.uuid4())))
+                self.reception.take(argument)
             case "configure":
                 self._configure(argument)
             case _:
@@ -110,25 +122,43 @@ class SyncWriterWorkflow:
         read = intake.read_policy(policy)
         if read is None:
             self._alert_unreadable("configure", 1)
-        elif read != self.policy:
+        elif read != self._policy_in_force or self.policy is None:
             self.policy = read
             self.renewal.asked = True
 
     # --------------------------------------------------------------------------------------------------------- updates
 
     @workflow.update
+    async def submit(self, change: dict[str, Any]) -> messages.SubmitAnswer:
+        """Record a change of any class, and only then say so; a refused one fails the update with the reason."""
+        with self.waiting_updates.for_the_books():
+            recorded = await self._record_now(change, "submit")
+        self.reception.hand_over(recorded)
+        self._stir()
+        return messages.SubmitAnswer(recorded.idempotency_key, recorded.change_id, recorded.outcome)
+
+    @submit.validator
+    def _check_submit(self, change: dict[str, Any]) -> None:
+        validating.check_change(change)
+        self.waiting_updates.check_room()
+
+    @workflow.update
     async def apply_now(self, change: dict[str, Any]) -> messages.ApplyNowAnswer:
         """Record an EMERGENCY change and wait up to 25 s for its nonce; during a ban or halt the answer comes at once."""
         until_ms = now_ms() + APPLY_NOW_MS
-        submission = Submission(change, str(workflow.uuid4()), source="apply_now", only_class="EMERGENCY")
-        recorded = await self._record_now(submission)
-        if recorded.ref is None:
-            raise _refused(recorded.refused)
+        with self.waiting_updates.for_the_books():
+            recorded = await self._record_now(change, "apply_now", only_class="EMERGENCY")
         answer = messages.ApplyNowAnswer(recorded.idempotency_key, recorded.change_id, "ACCEPTED", recorded.nonce)
-        if recorded.processed:
+        if recorded.ref is None or recorded.processed:
             answer.status = "APPLIED" if recorded.nonce is not None else "SETTLED"
             return answer
-        fate = await self._await_fate(from_wire(recorded.ref), until_ms, by_relay=recorded.by_relay)
+        if not self.waiting_updates.may_wait_for_fate:
+            self.reception.hand_over(recorded)
+            self._stir()
+            answer.message = "accepted, not yet applied; others wait already: ask for its fate by the idempotency key"
+            return answer
+        with self.waiting_updates.for_a_fate():
+            fate = await self._await_fate(from_wire(recorded.ref), until_ms, by_relay=recorded.by_relay)
         if fate is None:
             answer.message = f"accepted, not yet applied{self._why_not_now()}: ask for its fate by the idempotency key"
             return answer
@@ -138,13 +168,12 @@ class SyncWriterWorkflow:
     @apply_now.validator
     def _check_apply_now(self, change: dict[str, Any]) -> None:
         validating.check_urgent_change(change)
+        self.waiting_updates.check_room()
 
     @workflow.update
     async def pause(self, request: OperatorRequest) -> str:
         """Stop sending and close the connection; changes go on being taken and coalesced."""
-        self._try(lambda: self.machine.pause(request.operator, request.reason))
-        await self._decide_in_books("pause", request)
-        return "paused"
+        return str(await self.acts.carry_out(self.host, "pause", request))
 
     @pause.validator
     def _check_pause(self, request: OperatorRequest) -> None:
@@ -156,9 +185,7 @@ class SyncWriterWorkflow:
     @workflow.update
     async def resume(self, request: OperatorRequest) -> str:
         """Open a session and send again."""
-        self._try(self.machine.resume)
-        await self._decide_in_books("resume", request)
-        return "resumed"
+        return str(await self.acts.carry_out(self.host, "resume", request))
 
     @resume.validator
     def _check_resume(self, request: OperatorRequest) -> None:
@@ -170,38 +197,22 @@ class SyncWriterWorkflow:
     @workflow.update
     async def flush(self, request: OperatorRequest) -> int:
         """End the debounce of one entity's keys, or of all; returns how many keys."""
-        entity = (
-            EntityKey(request.entity_type, request.entity_id) if request.entity_type and request.entity_id else None
-        )
-        flushed = self.machine.flush(entity, now_ms())
-        self.stirred = True
-        await self._decide_in_books("flush", request)
-        return flushed
+        return int(await self.acts.carry_out(self.host, "flush", request))
 
     @flush.validator
     def _check_flush(self, request: OperatorRequest) -> None:
         validating.check_flush(request)
+        self.acts.check_room()
 
     @workflow.update
     async def retry(self, request: OperatorRequest) -> str:
         """Send a dead letter again, before what is held behind it."""
-        decided = await self._decide_in_books("retry", request)
-        if decided.ref is not None:
-            self.machine.retry(from_wire(decided.ref), now_ms())
-        elif decided.entity is not None and request.change_id is not None:
-            # Its fate is decided already: this act was repeated after a lost answer, and a newer change came meanwhile.
-            self.machine.is_decided(EntityKey(*decided.entity), request.change_id)
-        self.stirred = True
-        return decided.message
+        return str(await self.acts.carry_out(self.host, "retry", request))
 
     @workflow.update
     async def discard(self, request: OperatorRequest) -> str:
         """Give a dead letter up; what is held behind it goes on."""
-        decided = await self._decide_in_books("discard", request)
-        if decided.entity is not None and request.change_id is not None:
-            self.machine.is_decided(EntityKey(*decided.entity), request.change_id)
-        self.stirred = True
-        return decided.message
+        return str(await self.acts.carry_out(self.host, "discard", request))
 
     @retry.validator
     def _check_retry(self, request: OperatorRequest) -> None:
@@ -222,10 +233,7 @@ class SyncWriterWorkflow:
     @workflow.update
     async def resolve(self, request: OperatorRequest) -> str:
         """End a halt: `resend` sends the ledger's operations again, `adopt` takes OldHost's count as the truth."""
-        decided = await self._decide_in_books("resolve", request)
-        self._try(lambda: self.machine.resolve(now_ms()))
-        self.stirred = True  # again: the loop has turned while the books were written
-        return decided.message
+        return str(await self.acts.carry_out(self.host, "resolve", request))
 
     @resolve.validator
     def _check_resolve(self, request: OperatorRequest) -> None:
@@ -234,9 +242,10 @@ class SyncWriterWorkflow:
         self.machine.can_resolve()
 
     def _check_loaded(self) -> None:
-        """What is being read from MariaDB would undo the operator's act."""
+        """What is being read from MariaDB would undo the operator's act. What makes no sense is refused before it costs history."""
         if not self.machine.loaded:
             raise ValueError("the writer is still reading what is outstanding from MariaDB: repeat this in a moment")
+        self.acts.check_room()
 
     # --------------------------------------------------------------------------------------------------------- queries
 
@@ -254,18 +263,6 @@ class SyncWriterWorkflow:
 
     # ---------------------------------------------------------------------------------------------- loading and recording
 
-    async def _decide_in_books(self, action: str, request: OperatorRequest) -> messages.Decided:
-        """Make an operator's act durable, with who and why; raises when the books say that it makes no sense."""
-        self.stirred = True
-        entity = [request.entity_type, request.entity_id] if request.entity_type and request.entity_id else None
-        decision = messages.Decision(
-            self.host, action, request.operator, request.reason, request.change_id, request.mode, entity
-        )
-        decided = await calls.record_decision(decision)
-        if decided.refused:
-            raise _refused(decided.refused)
-        return decided
-
     async def _rebuild(self) -> None:
         """A first start, or a loss: MariaDB knows what is outstanding."""
         after_id = 0
@@ -278,11 +275,17 @@ class SyncWriterWorkflow:
             after_id = page.last_id
         self.machine.finish_loading(now_ms())
         info = workflow.info()
-        self.renewal.rebuilt(info.get_current_history_length(), suggested=info.is_continue_as_new_suggested())
+        events, size = info.get_current_history_length(), info.get_current_history_size()
+        self.renewal.rebuilt(events, suggested=info.is_continue_as_new_suggested(), history_bytes=size)
 
     def _must_renew(self) -> bool:
         info = workflow.info()
-        return self.renewal.is_due(info.get_current_history_length(), suggested=info.is_continue_as_new_suggested())
+        events, suggested = info.get_current_history_length(), info.is_continue_as_new_suggested()
+        if self.machine.release == RELEASE_MIN:
+            return self.renewal.is_due(events, suggested=suggested)
+        size = info.get_current_history_size()
+        due = self.renewal.is_due(events, suggested=suggested, history_bytes=size, signals=self.reception.signals)
+        return self.renewal.drain(due=due, now_ms=now_ms())
 
     def _load_standing(self, page: messages.Outstanding) -> None:
         for entity_type, entity_id, dead in page.held:
@@ -293,30 +296,48 @@ class SyncWriterWorkflow:
             self.machine.load_pause(*page.paused)
         if page.ban_left_ms is not None:
             self.machine.load_ban(page.ban_left_ms, now_ms())
+        if self.policy is None and page.policy is not None:
+            self.policy = page.policy
+            self.renewal.asked = page.policy != WriterPolicy()
+
+    @property
+    def _policy_in_force(self) -> WriterPolicy:
+        return self.policy or WriterPolicy()
 
     def _record_submissions(self) -> None:
-        if batch := self.inbox.next_batch(draining=self.machine.draining):
-            self.acting.start(self._take_submissions(batch))
+        if batch := self.reception.next_batch():
+            self.acting.start(self.reception.record(batch))
 
-    async def _take_submissions(self, batch: list[Submission]) -> None:
-        try:
-            for recorded in await calls.record_submissions(self.host, batch):
-                if recorded.ref is not None and not recorded.processed and not recorded.by_relay:
-                    self.machine.enqueue([from_wire(recorded.ref)], now_ms())
-        finally:
-            self.inbox.recording = False
+    def _work_off_acts(self) -> None:
+        if self.acts.pending and not self.acts.at_work and not self.machine.draining:
+            self.acting.start(self.acts.work_off())
 
-    # --------------------------------------------------------------------------------------------------------- waiting
-
-    async def _record_now(self, submission: Submission) -> messages.Recorded:
-        try:
-            return (await calls.record_submissions(self.host, [submission], within=APPLY_NOW_RECORDING))[0]
-        except ActivityError:
-            key = submission.change.get("idempotency_key") or submission.fallback_key
+    async def _record_now(self, change: dict[str, Any], source: str, only_class: str = "") -> messages.Recorded:
+        """Recorded by an activity of its own, at once; an ApplicationError says why not."""
+        update = workflow.current_update_info()
+        key = update_key(update.id, change) if update else str(workflow.uuid4())
+        submission = Submission(change, key, source=source, only_class=only_class)
+        recording = asyncio.create_task(self._try_to_record(submission))
+        await workflow.wait_condition(lambda: recording.done() or self.renewal.leaving)
+        self._stir()
+        recorded = recording.result() if recording.done() else None
+        if recorded is None:
             raise _refused(
                 f"not recorded within {APPLY_NOW_RECORDING.seconds} s: the database does not answer. "
-                f"It may still be recorded: repeat it with idempotency_key {key!r}"
-            ) from None
+                f"It may still be recorded: repeat it with idempotency_key {change.get('idempotency_key') or key!r}"
+            )
+        if recorded.refused:
+            raise _refused(recorded.refused)
+        return recorded
+
+    async def _try_to_record(self, submission: Submission) -> messages.Recorded | None:
+        try:
+            request = messages.Submissions(self.host, [submission])
+            return (await calls.record_submissions(request, within=APPLY_NOW_RECORDING))[0]
+        except ActivityError:
+            return None
+
+    # --------------------------------------------------------------------------------------------------------- waiting
 
     async def _await_fate(self, ref: ChangeRef, until_ms: int, *, by_relay: bool) -> Fate | None:
         machine = self.machine
@@ -346,10 +367,16 @@ class SyncWriterWorkflow:
         """Until something happens. A timer only when none that is set rings soon enough: each costs history (trap 18),
         and one that rings for nothing costs less than taking it back.
         """
-        wake_at_ms = None if self.acting.at_the_host else deciding.wake_at_ms(self.machine)
+        wake_at_ms = None if self.acting.at_the_host else self._wake_at_ms()
         if wake_at_ms is not None and all(at_ms > wake_at_ms for at_ms in self.alarms):
             self.alarms[wake_at_ms] = asyncio.create_task(self._ring(wake_at_ms))
         await workflow.wait_condition(lambda: self.stirred)
+
+    def _wake_at_ms(self) -> int | None:
+        times = [deciding.wake_at_ms(self.machine)]
+        if self.machine.release > RELEASE_MIN:
+            times.append(self.renewal.leave_at_ms if self.machine.draining else self.reception.wake_at_ms())
+        return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     async def _ring(self, at_ms: int) -> None:
         await workflow.sleep(max(at_ms - now_ms(), 1) / 1000, summary="until something is due")
@@ -360,7 +387,33 @@ class SyncWriterWorkflow:
         self.stirred = True
 
     def _is_drained(self) -> bool:
-        return self.acting.under_way == 0 and workflow.all_handlers_finished()
+        """Nothing is under way any more; or after a moment nothing that speaks to OldHost, and nobody waits for an answer.
+
+        Book-keeping may hang for as long as somebody holds a row or a table; what of it is not done, the next run does again.
+        """
+        if self.acting.under_way == 0 and workflow.all_handlers_finished():
+            return True
+        if self.machine.release == RELEASE_MIN or self.acting.at_the_host:
+            return False
+        return self.renewal.leave(now_ms()) and workflow.all_handlers_finished()
+
+    def _successor(self) -> WriterInput:
+        carried: snapshot.Snapshot | None = snapshot.dump(self.machine)
+        if self.reception.was_reset:
+            carried = None  # what the machine knows is as old as the event that it was reset to
+        submissions, unrecorded = self.reception.successor()
+        decisions = [act.decision for act in self.acts.pending]
+        return WriterInput(self.host, self.policy, carried, submissions, decisions, unrecorded)
+
+    def _tell_of_start(self, unreadable: str) -> None:
+        if unreadable:
+            text = f"The writer was started with an argument that is not right: {unreadable}."
+            self.machine.unreadable(text, "unreadable-start")
+
+    def _after_reset(self, _: int) -> None:
+        """An operator reset this run; Temporal gives a run a new seed at no other time."""
+        self.reception.was_reset = True
+        self._stir()
 
     def _alert_unreadable(self, name: str, count: int) -> None:
         """One alert a minute at most, however many there are."""
@@ -371,13 +424,6 @@ class SyncWriterWorkflow:
             self.machine.unreadable(text, "unreadable-signals")
             self.unreadable = 0
             self.tell_unreadable_at_ms = now_ms() + UNREADABLE_ALERT_MS
-
-    @staticmethod
-    def _try(act: Callable[[], None]) -> None:
-        try:
-            act()
-        except Refused as refused:
-            raise _refused(str(refused)) from None
 
 
 def _readable(carried: snapshot.Snapshot | None) -> snapshot.Snapshot | None:

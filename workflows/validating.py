@@ -8,16 +8,21 @@ from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 from workflows import intake, messages
 from workflows.messages import OperatorRequest
 
-URGENT_CHANGE_FIELDS = ("entity_type", "entity_id", "event_type", "payload")
+CHANGE_FIELDS = ("entity_type", "entity_id", "event_type", "payload")
 
 
 def check_urgent_change(change: dict[str, Any]) -> None:
-    """`apply_now`: whole, for now, and of a size and shape that an activity can be given."""
-    missing = [name for name in URGENT_CHANGE_FIELDS if name not in change]
-    if missing:
-        raise ValueError(f"the change lacks {', '.join(missing)}")
+    """`apply_now`: as any change, and for now."""
     if change.get("not_before") is not None:
         raise ValueError("apply_now is for now: leave not_before out, or submit the change")
+    check_change(change)
+
+
+def check_change(change: dict[str, Any]) -> None:
+    """Whole, and of a size and shape that an activity can be given."""
+    missing = [name for name in CHANGE_FIELDS if name not in change]
+    if missing:
+        raise ValueError(f"the change lacks {', '.join(missing)}")
     if unfit := intake.why_unfit(change):
         raise ValueError(f"the change is {unfit}")
     if len(repr(change)) > intake.CHANGE_BYTES_MAX:

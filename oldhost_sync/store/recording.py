@@ -25,7 +25,7 @@ from oldhost_sync.store.errors import IdempotencyConflict, InvalidChange
 from oldhost_sync.store.rules import default_class
 from oldhost_sync.store.transactions import error_code
 
-__all__ = ["IdempotencyConflict", "InvalidChange", "RecordedChange", "record_change"]
+__all__ = ["IdempotencyConflict", "InvalidChange", "RecordedChange", "reach_entity", "record_change"]
 
 PENDING = "PENDING_SYNC"
 SCHEDULED = "SCHEDULED"
@@ -48,6 +48,10 @@ _INSERT_CHANGE = (
     "RETURNING id, created_at, priority_class"
 )
 _SHADOW = "state = JSON_SET(state, %s, JSON_COMPACT(%s)), sync_status = 'PENDING_SYNC', newest_change_id = %s"
+# For whoever has something else to do meanwhile.
+_REACH = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR SELECT 1 FROM"
+_REACH_UNIT = f"{_REACH} units WHERE host = %s AND id = %s FOR UPDATE"
+_REACH_ENTITY = f"{_REACH} entities WHERE host = %s AND entity_type = %s AND id = %s FOR UPDATE"
 _WRITE_UNIT = f"UPDATE units SET {_SHADOW}, {{columns}}updated_at = UTC_TIMESTAMP(6) WHERE host = %s AND id = %s"
 _WRITE_ENTITY = (
     f"UPDATE entities SET {_SHADOW}, updated_at = UTC_TIMESTAMP(6) WHERE host = %s AND entity_type = %s AND id = %s"
@@ -114,6 +118,14 @@ def record_change(
         if scheduled is not None:
             return scheduled
     return record_accepted(connection, change, look_for_schedule=idempotency_key is not None)
+
+
+def reach_entity(connection: Connection, host: str, entity_type: str, entity_id: str) -> None:
+    """Lock the entity's row if there is one, waiting for a second at most; a conflict comes through as it is."""
+    if entity_type == "unit":
+        connection.exec_driver_sql(_REACH_UNIT, (host, entity_id))
+    else:
+        connection.exec_driver_sql(_REACH_ENTITY, (host, entity_type, entity_id))
 
 
 def record_accepted(connection: Connection, change: Acceptable, *, look_for_schedule: bool) -> RecordedChange:

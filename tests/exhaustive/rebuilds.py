@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.exhaustive.scenario import NumberedFaults, Scenario
 from tests.simulation.hub import Process
 from tests.simulation.shape import Verdict
@@ -64,7 +65,7 @@ class RebuildScenario(Scenario):
     def renew_without_snapshot(self) -> None:
         """A new policy makes the run continue as new; what crosses has no snapshot in it."""
         self._leave_behind = True
-        policy = self.workflow_input().policy
+        policy = self.workflow_input().policy or WriterPolicy()
         policy.probe_ms += 1
         self.hub.soon(lambda: self.temporal.signal_with_start("configure", payload_of(policy)))
 

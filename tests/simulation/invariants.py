@@ -325,10 +325,12 @@ def after_healing(world: Any) -> list[str]:
     )
     always: Always = world.always
     by_key = {row[1]: row for row in rows}
+    by_id = {row[0]: row for row in rows}
     wrong += [
         f"change {wish.change_id} was promised and is not there"
         for wish in world.applications.wishes
-        if wish.change_id is not None and by_key.get(wish.key, (None,))[0] != wish.change_id
+        if wish.change_id is not None
+        and (wish.change_id not in by_id if wish.keyless else by_key.get(wish.key, (None,))[0] != wish.change_id)
     ]
     for change_id, _, entity_type, entity_id, event_type, _, priority_class, outcome, nonce in rows:
         what = f"change {change_id} ({priority_class} {entity_type} {entity_id} {event_type})"

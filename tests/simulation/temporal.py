@@ -20,7 +20,9 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TimeoutType
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
+from activities.recovery import SignalEvent
 from tests.simulation.hub import Hub, Timer
+from tests.simulation.run_histories import RunRecords
 from tests.simulation.workflow_run import CONVERTER, Run, payload_of
 from workflows import messages
 from workflows.sync_writer import SyncWriterWorkflow
@@ -75,15 +77,21 @@ class Server:
         self._queued: list[Attempt] = []
         self._runs_waiting: list[Run] = []
         self._ids = 0
+        self.records = RunRecords(hub)
 
     # ----------------------------------------------------------------------------------------------------- the workflow
 
     def start(self, given: Any) -> Run:
         """USE_EXISTING: the running one, or a new one."""
         if self.run is None or self.run.closed:
-            self.runs += 1
-            self.run = Run(self, given)  # type: ignore[abstract] # a workflow has no sockets
+            self.run = self._begin(payload_of(given), "")
         return self.run
+
+    def _begin(self, given: Payload, continued_run_id: str) -> Run:
+        self.runs += 1
+        run = Run(self, given, continued_run_id)  # type: ignore[abstract] # a workflow has no sockets
+        self.records.began(run.run_id, continued_run_id, CONVERTER.from_payload(given, messages.WriterInput))
+        return run
 
     def terminate(self) -> None:
         if self.run is not None:
@@ -100,8 +108,7 @@ class Server:
         self.world.look_for_payload("continue-as-new", payload, submissions=True)
         run.limits.carried(payload.data)
         self._abandon(run)
-        self.runs += 1
-        self.run = new = Run(self, CONVERTER.from_payload(payload, messages.WriterInput))  # type: ignore[abstract]
+        self.run = new = self._begin(payload, run.run_id)
         for act in run._pending:
             new._pending.append(self.world.rebind(act, new))
         self.events_max = max(self.events_max, run.events)
@@ -134,7 +141,7 @@ class Server:
     def signal_with_start(self, name: str, payload: Payload) -> None:
         run = self.start(self.world.workflow_input())
         self.world.log("signal", name, payload.data if name == "enqueue" else "")
-        signal = Signal(run, name, payload)
+        signal = Signal(run, name, payload, self.records.signalled(run.run_id, name, payload))
         run.add(signal, history=1)
 
     def update(self, name: str, argument: Any, answered: Callable[[Any, str], None]) -> None:
@@ -277,8 +284,13 @@ class Server:
 class Signal:
     """A signal on its way to a run; it goes over to the next run if that comes first."""
 
-    def __init__(self, run: Run, name: str, payload: Payload) -> None:
-        self.run, self.name, self.payload = run, name, payload
+    def __init__(self, run: Run, name: str, payload: Payload, event: SignalEvent | None) -> None:
+        self.run, self.name, self.payload, self.event = run, name, payload, event
+
+    def moved(self, run: Run) -> Signal:
+        if self.event is not None:
+            run.server.records.moved(self.event, self.run.run_id, run.run_id)
+        return Signal(run, self.name, self.payload, self.event)
 
     def __call__(self) -> None:
         self.run.signal(self.name, self.payload)

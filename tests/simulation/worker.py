@@ -11,6 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.alerts import AlertActivities
 from activities.recording import RecordingActivities
+from activities.recovery import RecoveryActivities
 from activities.session import SessionActivities
 from oldhost_sync.oldhost.connection import Address, OldHostConnection
 from oldhost_sync.oldhost.errors import NoConnection
@@ -18,6 +19,7 @@ from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.opening import Opening
 from tests.simulation.hub import Gate, Hub, Process
 from tests.simulation.network import Link, connected
+from tests.simulation.run_histories import SimulatedHistories
 from tests.simulation.temporal import Attempt, in_activity
 from tests.simulation.workflow_run import CONVERTER, payload_of
 from workflows import messages
@@ -30,6 +32,7 @@ ARGUMENTS: dict[str, type] = {
     "record_submissions": messages.Submissions,
     "load_outstanding": messages.OutstandingPage,
     "record_decision": messages.Decision,
+    "recover_submissions": messages.Recovery,
     "raise_alert": messages.Alert,
 }
 CONNECT_SECONDS_MAX = 5.0
@@ -128,11 +131,13 @@ class Worker:
         self.sessions.world, self.sessions.process, self.sessions.link = world, process, self.link
         self.sessions.wall = lambda: self.hub.now + self.wall_offset
         recording, alerts = RecordingActivities(engine), AlertActivities(engine)
+        recovery = RecoveryActivities(engine, SimulatedHistories(world.temporal, process))
         self._activities: dict[str, Callable[[Any], Any]] = {
             name: getattr(owner, name)
             for owner, names in (
                 (self.sessions, ("open_session", "send", "probe", "close_session")),
                 (recording, ("record_submissions", "load_outstanding", "record_decision")),
+                (recovery, ("recover_submissions",)),
                 (alerts, ("raise_alert",)),
             )
             for name in names

@@ -45,10 +45,11 @@ class Renewed(BaseException):
 class Run(asyncio.AbstractEventLoop):
     """One run of the workflow: its loop and what the SDK's functions ask of a runtime."""
 
-    def __init__(self, server: Server, given: Any) -> None:
+    def __init__(self, server: Server, given: Payload, continued_run_id: str = "") -> None:
         self.server = server
         self.hub = server.hub
         self.run_id = f"run-{server.runs}"
+        self.continued_run_id = continued_run_id
         self.closed = False
         self.events = 3
         self.details = ""
@@ -66,10 +67,10 @@ class Run(asyncio.AbstractEventLoop):
 
     # ------------------------------------------------------------------------------------------------ workflow tasks
 
-    def _begin(self, given: Any) -> None:
-        self.instance = SyncWriterWorkflow(given)
+    def _begin(self, given: Payload) -> None:
+        self.instance = SyncWriterWorkflow(RawValue(given))
         self.server.began(self.instance)
-        self.main = self.create_task(self.instance.run(given))
+        self.main = self.create_task(self.instance.run(RawValue(given)))
 
     def add(self, act: Callable[[], None], *, history: int) -> None:
         """A durable event for the workflow."""
@@ -201,6 +202,8 @@ class Run(asyncio.AbstractEventLoop):
             get_current_history_size=self.workflow_get_current_history_size,
             workflow_id="sync-writer:oldhost",
             run_id=self.run_id,
+            original_execution_run_id=self.run_id,
+            continued_run_id=self.continued_run_id or None,
             _logger_details=dict,
         )
 
@@ -221,6 +224,9 @@ class Run(asyncio.AbstractEventLoop):
 
     def workflow_payload_converter(self) -> Any:
         return CONVERTER
+
+    def workflow_register_random_seed_callback(self, callback: Callable[[int], None]) -> None:
+        """No run is reset here (level L4)."""
 
     def workflow_random(self) -> Any:
         return self.server.random

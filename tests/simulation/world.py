@@ -249,7 +249,8 @@ class World:
         way = "api"
         if random.random() < 0.15:
             way = "apply_now" if event_type in EMERGENCY else "signal"
-        return Wish(f"key-{number}", entity_type, entity, event_type, payload, way)
+        keyless = way == "signal" and event_type in TXN and random.random() < 0.5
+        return Wish(f"key-{number}", entity_type, entity, event_type, payload, way, keyless=keyless)
 
     # ------------------------------------------------------------------------------------------------- starting the roles
 
@@ -381,7 +382,7 @@ class World:
 
     def rebind(self, act: Any, run: Any) -> Any:
         if isinstance(act, Signal):
-            return Signal(run, act.name, act.payload)
+            return act.moved(run)
         return lambda: None
 
     def connected(self, number: int, client: Any, process: Process) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workflows.renewal import EVENTS_AFTER_REBUILD, Renewal
+from workflows.renewal import DRAIN_MS, EVENTS_AFTER_REBUILD, HISTORY_BYTES_MAX, SIGNALS_MAX, Renewal
 
 
 def test_a_run_ends_when_temporal_suggests_it_or_new_settings_came() -> None:
@@ -25,3 +25,25 @@ def test_a_rebuild_that_alone_made_the_run_long_is_worked_off_before_the_next() 
     renewal.rebuilt(455, suggested=True)
     assert not renewal.is_due(455 + EVENTS_AFTER_REBUILD - 1, suggested=True)
     assert renewal.is_due(455 + EVENTS_AFTER_REBUILD, suggested=True)
+
+
+def test_a_run_ends_before_its_history_or_its_signals_come_near_temporals_limits() -> None:
+    renewal = Renewal()
+    assert renewal.is_due(10, suggested=False, history_bytes=HISTORY_BYTES_MAX)
+    assert renewal.is_due(10, suggested=False, signals=SIGNALS_MAX)
+    assert not renewal.is_due(10, suggested=False, history_bytes=HISTORY_BYTES_MAX - 1, signals=SIGNALS_MAX - 1)
+
+
+def test_what_a_rebuild_took_of_the_history_does_not_count() -> None:
+    renewal = Renewal()
+    renewal.rebuilt(500, suggested=False, history_bytes=HISTORY_BYTES_MAX)
+    assert not renewal.is_due(501, suggested=False, history_bytes=HISTORY_BYTES_MAX + 1)
+
+
+def test_book_keeping_has_two_seconds_before_a_new_run() -> None:
+    renewal = Renewal()
+    assert not renewal.drain(due=False, now_ms=0)
+    assert renewal.drain(due=True, now_ms=1_000)
+    assert renewal.drain(due=True, now_ms=2_000)
+    assert not renewal.leave(1_000 + DRAIN_MS - 1)
+    assert renewal.leave(1_000 + DRAIN_MS)

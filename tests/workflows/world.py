@@ -62,6 +62,10 @@ class World:
     decisions: list[messages.Decision] = field(default_factory=list)
     submissions: list[messages.Submission] = field(default_factory=list)
     refused: list[messages.Recorded] = field(default_factory=list)
+    recoveries: list[messages.Recovery] = field(default_factory=list)
+    recovery_fails: bool = False
+    held_units: list[str] = field(default_factory=list)
+    attempted: list[list[Any]] = field(default_factory=list)
     closed_sessions: int = 0
     probes: int = 0
     by_key: dict[str, ChangeRef] = field(default_factory=dict)
@@ -158,10 +162,25 @@ class World:
         return self.books.page(page, await self.now_ms())
 
     @activity.defn
+    async def recover_submissions(self, request: messages.Recovery) -> messages.Recovered:
+        self.recoveries.append(request)
+        while self.recovery_fails:
+            activity.heartbeat()
+            await asyncio.sleep(0.05)
+        return messages.Recovered()
+
+    @activity.defn
     async def record_submissions(self, request: messages.Submissions) -> list[messages.Recorded]:
         if self.books_closed:
             raise ApplicationError("the database is away")
-        return [await self._record(item) for item in request.items]
+        if request.may_leave:
+            self.attempted.append([item.change for item in request.items])
+        return [await self._record_or_leave(item) for item in request.items]
+
+    async def _record_or_leave(self, item: messages.Submission) -> messages.Recorded:
+        if isinstance(item.change, dict) and item.change.get("entity_id") in self.held_units:
+            return messages.Recorded(item.fallback_key, left=True)
+        return await self._record(item)
 
     async def _record(self, item: messages.Submission) -> messages.Recorded:
         self.submissions.append(item)
@@ -182,7 +201,10 @@ class World:
         recorded.relayed = True
         processed = recorded.outcome is not None
         ref = messages.to_wire(recorded.ref)
-        return messages.Recorded(key, recorded.ref.change_id, ref, processed=processed, nonce=recorded.nonce)
+        outcome = recorded.outcome.value if recorded.outcome else "PENDING"
+        return messages.Recorded(
+            key, recorded.ref.change_id, ref, processed=processed, nonce=recorded.nonce, outcome=outcome
+        )
 
     def _refuse(self, item: messages.Submission, why: str) -> messages.Recorded:
         self.refused.append(messages.Recorded(item.fallback_key, refused=why))
@@ -207,6 +229,7 @@ class World:
             self.record_submissions,
             self.raise_alert,
             self.record_decision,
+            self.recover_submissions,
         ]
 
     @property

@@ -1,0 +1,244 @@
+"""Recovery of what earlier runs of the writer left unread: signals that Temporal acknowledged and no activity recorded.
+
+A run that ends by continue-as-new hands over what it knows. One that ends otherwise (terminated, failed, ended by the server because
+its history is too large, reset) leaves its signals in its history, and the next run has it read here: back to the last run that was
+given everything by its predecessor. Each signal has the key that the run itself would have given it, so that what was recorded
+is not recorded again. Where a history is gone, people are told.
+
+A reset run begins with a copy of another's history, and is given again the signals of all runs that followed; Temporal's id of
+each signal's request tells them apart.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Protocol
+
+from sqlalchemy.engine import Connection, Engine
+from temporalio import activity
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
+
+from activities.recording import record_or_leave
+from oldhost_sync.policy.limits import RETENTION_DAYS
+from oldhost_sync.store.alerts import raise_alert
+from oldhost_sync.store.submitted_keys import recorded_keys, wrote_before
+from oldhost_sync.store.transactions import run_in_transaction
+from workflows import intake, messages
+from workflows.messages import Submission
+from workflows.submission_keys import signal_key
+
+logger = logging.getLogger(__name__)
+
+# More runs than this without one that was given everything means that something ends each of them.
+RUNS_MAX = 200
+ALL_EARLIER = "all earlier ones"
+# Temporal's clock and the database's differ by less; no history is gone so soon.
+CLOCKS_APART = timedelta(minutes=10)
+BATCH = 50
+
+Beat = Callable[[], None]
+
+
+class HistoryGone(Exception):  # noqa: N818 - it says what happened
+    """Temporal has this run's history no more."""
+
+
+class EntitiesHeld(Exception):  # noqa: N818 - it says what happened
+    """Somebody holds the rows of some entities; the next attempt finds all else recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart:
+    """How a run began. `original_run_id`: its own, or that of the run whose history it took over at a reset."""
+
+    run_id: str
+    original_run_id: str
+    continued_run_id: str
+    given: messages.WriterInput
+
+    @property
+    def is_reset(self) -> bool:
+        return self.original_run_id != self.run_id
+
+
+@dataclass(frozen=True, slots=True)
+class SignalEvent:
+    """One `submit_change` signal of a run, as it came."""
+
+    request_id: str
+    at: datetime
+    payload: Payload
+
+
+@dataclass(slots=True)
+class RunEvents:
+    """What matters of a run's history. `scheduled`: keys of the submissions that were handed to an activity, in order."""
+
+    signals: list[SignalEvent] = field(default_factory=list)
+    scheduled: list[str] = field(default_factory=list)
+    knows_places: bool = False
+
+
+class Histories(Protocol):
+    """Where runs' histories are."""
+
+    def runs_before(self, host: str, run_id: str, beat: Beat) -> list[str]:
+        """Ids of the runs that began before this one, the latest first."""
+
+    def start_of(self, host: str, run_id: str) -> RunStart: ...
+    def events_of(self, host: str, run_id: str, beat: Beat) -> RunEvents: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryActivities:
+    """Reads histories, writes the database; holds nothing."""
+
+    engine: Engine
+    histories: Histories
+
+    @activity.defn(no_thread_cancel_exception=True)
+    def recover_submissions(self, request: messages.Recovery) -> messages.Recovered:
+        """Safe to repeat, and cheap where it was done: the keys are looked up, 50 at a time."""
+        recovered = messages.Recovered()
+        runs = self._runs_to_read(request, recovered)
+        seen: dict[str, None] = {}
+        blocked: set[tuple[str, str]] = set()
+        too_old = 0
+        began_at = datetime.fromtimestamp(request.began_at_ms / 1000, UTC)
+        for run in reversed(runs):
+            submissions, old = self._submissions_of(request.host, run, seen, recovered, began_at)
+            too_old += old
+            recovered.recorded += self._record(request.host, submissions, blocked)
+            recovered.runs += 1
+        if recovered.gone or too_old:
+            self._tell(request.host, recovered.gone, too_old)
+        if blocked:
+            raise EntitiesHeld(f"{len(blocked)} entities are held by others")
+        if recovered.recorded:
+            logger.warning("recorded %s signals of %s that earlier runs had left", recovered.recorded, request.host)
+        return recovered
+
+    def _runs_to_read(self, request: messages.Recovery, recovered: messages.Recovered) -> list[RunStart]:
+        """The latest first: back to a run that was given everything, and to the originals of those that were reset."""
+        walk = _Walk(request, self.histories)
+        found: list[RunStart] = []
+        originals: dict[str, None] = {}
+        run_id = walk.before(request.run_id, request.continued_run_id if not _is_reset(request) else "")
+        while run_id and len(found) < RUNS_MAX:
+            activity.heartbeat()
+            try:
+                run = self.histories.start_of(request.host, run_id)
+            except HistoryGone:
+                recovered.gone.append(run_id)
+                return found
+            found.append(run)
+            originals.pop(run_id, None)
+            if run.is_reset:
+                originals[run.original_run_id] = None
+            elif run.continued_run_id and not run.given.unrecorded and not originals:
+                return found
+            run_id = walk.before(run_id, "" if run.is_reset else run.continued_run_id)
+        recovered.gone += originals
+        if not found and self._has_worked_before(request):
+            recovered.gone.append(ALL_EARLIER)
+        return found
+
+    def _has_worked_before(self, request: messages.Recovery) -> bool:
+        began = datetime.fromtimestamp(request.began_at_ms / 1000, UTC) - CLOCKS_APART
+        return run_in_transaction(self.engine, lambda connection: wrote_before(connection, request.host, began))
+
+    def _submissions_of(
+        self, host: str, run: RunStart, seen: dict[str, None], recovered: messages.Recovered, began_at: datetime
+    ) -> tuple[list[Submission], int]:
+        """All that was submitted to a run, in order, and how many of them are too old to tell whether they were recorded."""
+        try:
+            events = self.histories.events_of(host, run.run_id, activity.heartbeat)
+        except HistoryGone:
+            recovered.gone.append(run.run_id)
+            return [], 0
+        oldest = began_at - timedelta(days=RETENTION_DAYS)
+        submissions, too_old = list(run.given.submissions), 0
+        for place, signal in enumerate(events.signals, 1):
+            if signal.request_id in seen:
+                continue
+            if signal.request_id:
+                seen[signal.request_id] = None
+            if signal.at < oldest:
+                too_old += 1
+                continue
+            key = signal_key(run.original_run_id, place, signal.payload.data)
+            submissions.append(Submission(intake.read_change(RawValue(signal.payload)), key))
+        if (
+            not events.knows_places
+        ):  # begun before 0.2: the keys were made by chance, and stand in the activities' inputs
+            for submission, key in zip(submissions, events.scheduled, strict=False):
+                submission.fallback_key = key
+        return submissions, too_old
+
+    def _record(self, host: str, submissions: Sequence[Submission], blocked: set[tuple[str, str]]) -> int:
+        count = 0
+        for batch in _batches(submissions):
+            activity.heartbeat()
+            keys = [submission.fallback_key for submission in batch]
+            known = run_in_transaction(self.engine, partial(recorded_keys, host=host, keys=keys))
+            missing = [submission for submission in batch if submission.fallback_key not in known]
+            answers = record_or_leave(self.engine, host, missing, blocked)
+            count += sum(not answer.left and not answer.duplicate for answer in answers)
+        return count
+
+    def _tell(self, host: str, gone: Sequence[str], too_old: int) -> None:
+        parts = [f"the histories of these runs are gone: {', '.join(gone[:5])}"] if gone else []
+        if too_old:
+            parts.append(f"{too_old} signals are older than {RETENTION_DAYS} days")
+        message = (
+            f"Changes that were signalled to the writer may be lost: {' and '.join(parts)}. What was sent by signal and "
+            "is not found by its key must be sent again; see docs/messages.md, what a signal promises."
+        )
+
+        def tell(connection: Connection) -> None:
+            raise_alert(
+                connection,
+                host=host,
+                kind="signals-lost",
+                severity="warning" if list(gone) == [ALL_EARLIER] else "critical",
+                message=message,
+                dedupe_key="signals-lost",
+            )
+
+        run_in_transaction(self.engine, tell)
+
+
+class _Walk:
+    """From run to run, backwards; asks for the list of runs only where no run says which it continued."""
+
+    def __init__(self, request: messages.Recovery, histories: Histories) -> None:
+        self._request = request
+        self._histories = histories
+        self._listed: list[str] | None = None
+
+    def before(self, run_id: str, continued_run_id: str) -> str:
+        if continued_run_id:
+            return continued_run_id
+        if self._listed is None:
+            asked = self._request
+            earlier = self._histories.runs_before(asked.host, asked.run_id, activity.heartbeat)
+            self._listed = [asked.run_id, *earlier]
+        try:
+            place = self._listed.index(run_id)
+        except ValueError:
+            return ""
+        return self._listed[place + 1] if place + 1 < len(self._listed) else ""
+
+
+def _is_reset(request: messages.Recovery) -> bool:
+    return request.run_id != request.original_run_id
+
+
+def _batches(submissions: Sequence[Submission]) -> Iterator[Sequence[Submission]]:
+    for start in range(0, len(submissions), BATCH):
+        yield submissions[start : start + BATCH]

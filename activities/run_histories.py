@@ -1,0 +1,158 @@
+"""Runs' histories, as Temporal has them. Activities run in threads; what is asked of Temporal runs on the worker's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import TimeoutError as NotYet
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any, TypeVar
+
+from temporalio.api.common.v1 import Payload, WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import (
+    GetWorkflowExecutionHistoryRequest,
+    GetWorkflowExecutionHistoryResponse,
+)
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.recovery import Beat, HistoryGone, RunEvents, RunStart, SignalEvent
+from workflows import messages
+from workflows.messages import workflow_id
+
+T = TypeVar("T")
+
+# The listing of runs lags behind; the run that asks is in it once those before it are.
+LISTED_WITHIN_SECONDS = 30.0
+RUNS_LISTED_MAX = 1_000
+BEAT_SECONDS = 1.0
+SUBMIT_CHANGE = "submit_change"
+RECORDING = "record_submissions"
+
+
+class NotListed(Exception):  # noqa: N818 - it says what happened
+    """Temporal's listing does not have the run that asks yet: the next attempt looks again."""
+
+
+@dataclass(slots=True)
+class TemporalHistories:
+    """`loop`: the client's."""
+
+    client: Client
+    loop: asyncio.AbstractEventLoop
+
+    def runs_before(self, host: str, run_id: str, beat: Beat) -> list[str]:
+        until = time.monotonic() + LISTED_WITHIN_SECONDS
+        while time.monotonic() < until:
+            listed = self._wait(self._list(host), beat)
+            if run_id in listed:
+                return listed[listed.index(run_id) + 1 :]
+            time.sleep(BEAT_SECONDS)  # an index that is written a moment later than the run began
+            beat()
+        raise NotListed(f"run {run_id} is not in Temporal's list of runs")
+
+    def start_of(self, host: str, run_id: str) -> RunStart:
+        page = self._wait(self._page(host, run_id, b"", size=1), _no_beat)
+        attributes = page.history.events[0].workflow_execution_started_event_attributes
+        given = self._wait(self._input(list(attributes.input.payloads)), _no_beat)
+        original = attributes.original_execution_run_id or run_id
+        return RunStart(run_id, original, attributes.continued_execution_run_id, given)
+
+    def events_of(self, host: str, run_id: str, beat: Beat) -> RunEvents:
+        found = RunEvents()
+        token, first, tasks = b"", True, 0
+        while first or token:
+            first = False
+            page = self._wait(self._page(host, run_id, token), beat)
+            tasks += sum(
+                event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED for event in page.history.events
+            )
+            self._wait(self._read(page.history.events, found), beat)
+            token = page.next_page_token
+            beat()
+        found.knows_places = found.knows_places or not tasks  # no task of it was ever done: nothing has a key yet
+        return found
+
+    def _wait(self, question: Coroutine[Any, Any, T], beat: Beat) -> T:
+        answer = asyncio.run_coroutine_threadsafe(question, self.loop)
+        while True:
+            try:
+                return answer.result(BEAT_SECONDS)
+            except NotYet:
+                if answer.done():
+                    raise
+                beat()
+
+    async def _list(self, host: str) -> list[str]:
+        listed = self.client.list_workflows(f"WorkflowId = '{workflow_id(host)}'", limit=RUNS_LISTED_MAX)
+        runs = [(run.start_time, run.run_id) async for run in listed]
+        return [run_id for _, run_id in sorted(runs, reverse=True)]
+
+    async def _page(self, host: str, run_id: str, token: bytes, size: int = 0) -> GetWorkflowExecutionHistoryResponse:
+        request = GetWorkflowExecutionHistoryRequest(
+            namespace=self.client.namespace,
+            execution=WorkflowExecution(workflow_id=workflow_id(host), run_id=run_id),
+            maximum_page_size=size,
+            next_page_token=token,
+        )
+        try:
+            return await self.client.workflow_service.get_workflow_execution_history(request, retry=True)
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                raise HistoryGone(run_id) from error
+            raise
+
+    async def _input(self, payloads: Sequence[Payload]) -> messages.WriterInput:
+        """The argument of a run; nothing carried where it can't be read (the run itself could not either)."""
+        try:
+            (given,) = await self.client.data_converter.decode(payloads, [messages.WriterInput])
+        except Exception:  # noqa: BLE001 - whatever a converter makes of foreign bytes
+            return messages.WriterInput()
+        return given if isinstance(given, messages.WriterInput) else messages.WriterInput()
+
+    async def _read(self, events: Sequence[HistoryEvent], found: RunEvents) -> None:
+        for event in events:
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
+                await self._read_signal(event, found)
+            elif event.event_type == EventType.EVENT_TYPE_MARKER_RECORDED:
+                found.knows_places = found.knows_places or await self._is_release(event)
+            elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED and not found.knows_places:
+                await self._read_scheduled(event, found)
+
+    async def _read_signal(self, event: HistoryEvent, found: RunEvents) -> None:
+        attributes = event.workflow_execution_signaled_event_attributes
+        if attributes.signal_name == SUBMIT_CHANGE:
+            payloads = await self._decode(list(attributes.input.payloads[:1]))
+            at = event.event_time.ToDatetime(UTC)
+            found.signals.append(SignalEvent(attributes.request_id, at, payloads[0] if payloads else Payload()))
+
+    async def _is_release(self, event: HistoryEvent) -> bool:
+        """Whether this marks a run whose keys come from the signals' places (0.2 and later)."""
+        for details in event.marker_recorded_event_attributes.details.values():
+            for payload in details.payloads:
+                try:
+                    if json.loads(payload.data).get("id", "").startswith("release-"):
+                        return True
+                except (ValueError, AttributeError):
+                    continue
+        return False
+
+    async def _read_scheduled(self, event: HistoryEvent, found: RunEvents) -> None:
+        attributes = event.activity_task_scheduled_event_attributes
+        if attributes.activity_type.name != RECORDING:
+            return
+        (given,) = await self.client.data_converter.decode(list(attributes.input.payloads), [messages.Submissions])
+        found.scheduled += [item.fallback_key for item in given.items if item.source == "signal"]
+
+    async def _decode(self, payloads: list[Payload]) -> list[Payload]:
+        codec = self.client.data_converter.payload_codec
+        return payloads if codec is None else list(await codec.decode(payloads))
+
+
+def _no_beat() -> None:
+    """One short call."""

@@ -1,0 +1,89 @@
+"""What Temporal keeps of each run: how it began and which signals it took. The recovery of unread signals reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from temporalio.api.common.v1 import Payload
+
+from activities.recovery import Beat, HistoryGone, RunEvents, RunStart, SignalEvent
+from tests.simulation.hub import Hub
+from workflows import messages
+
+if TYPE_CHECKING:
+    from tests.simulation.temporal import Server
+
+
+@dataclass(eq=False)
+class RunRecord:
+    """One run's history, as far as it matters here."""
+
+    run_id: str
+    continued_run_id: str
+    given: messages.WriterInput
+    signals: list[SignalEvent] = field(default_factory=list)
+
+
+class RunRecords:
+    """All runs of the writer, the first one first."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._records: dict[str, RunRecord] = {}
+        self._signals = 0
+
+    def began(self, run_id: str, continued_run_id: str, given: messages.WriterInput) -> None:
+        self._records[run_id] = RunRecord(run_id, continued_run_id, given)
+
+    def signalled(self, run_id: str, name: str, payload: Payload) -> SignalEvent | None:
+        """Acknowledged: it is in the run's history, read or not."""
+        if name != "submit_change":
+            return None
+        self._signals += 1
+        event = SignalEvent(f"request-{self._signals}", datetime.fromtimestamp(self._hub.now, UTC), payload)
+        self._records[run_id].signals.append(event)
+        return event
+
+    def moved(self, event: SignalEvent, old_run_id: str, new_run_id: str) -> None:
+        """It came while the old run was ending: Temporal gives it to the new one."""
+        self._records[old_run_id].signals.remove(event)
+        self._records[new_run_id].signals.append(event)
+
+    def before(self, run_id: str) -> list[str]:
+        ids = list(self._records)
+        return ids[: ids.index(run_id)][::-1]
+
+    def record(self, run_id: str) -> RunRecord:
+        if run_id not in self._records:
+            raise HistoryGone(run_id)
+        return self._records[run_id]
+
+
+class SimulatedHistories:
+    """The activity's way to them; each question takes its time, and Temporal may be away."""
+
+    def __init__(self, server: Server, process: Any) -> None:
+        self._server = server
+        self._process = process
+
+    def runs_before(self, host: str, run_id: str, beat: Beat) -> list[str]:
+        self._ask(beat)
+        return self._server.records.before(run_id)
+
+    def start_of(self, host: str, run_id: str) -> RunStart:
+        self._ask(lambda: None)
+        record = self._server.records.record(run_id)
+        return RunStart(run_id, run_id, record.continued_run_id, record.given)
+
+    def events_of(self, host: str, run_id: str, beat: Beat) -> RunEvents:
+        self._ask(beat)
+        return RunEvents(list(self._server.records.record(run_id).signals), [], knows_places=True)
+
+    def _ask(self, beat: Beat) -> None:
+        self._server.hub.sleep(0.005 + self._server.hub.random.random() * 0.02)
+        self._process.check()
+        beat()
+        if self._server.away:
+            raise ConnectionError("Temporal is away")

@@ -1,0 +1,163 @@
+"""Operators' acts, one after the other: each is made durable first, with who and why, and then the machine follows.
+
+One order for all of them, and the same in the books as here: whatever fails in between, a writer that is rebuilt from the books
+does what this one would have done. What a run could not finish is carried to the next, under the same id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from oldhost_sync.policy.breaker import BreakerState
+    from oldhost_sync.policy.changes import EntityKey
+    from oldhost_sync.policy.machine import RELEASE_MIN, Machine, Refused
+    from workflows import calls, messages
+    from workflows.clock import now_ms
+    from workflows.messages import OperatorRequest, from_wire
+
+# Each waiting act is one of the ten updates that Temporal lets wait; while the database is away they would fill all places.
+PENDING_MAX = 4
+
+
+@dataclass
+class Act:
+    """`answer`: what the operator is told; `refused`: why nothing was done."""
+
+    decision: messages.Decision
+    answer: str | int | None = None
+    refused: str = ""
+
+
+class OperatorActs:
+    """`pending`: not done yet, in order. `leaving`: tells that a new run takes over what is pending."""
+
+    def __init__(
+        self, machine: Machine, stir: Callable[[], None], leaving: Callable[[], bool], carried: list[messages.Decision]
+    ) -> None:
+        self._machine = machine
+        self._stir = stir
+        self._leaving = leaving
+        self.pending = [Act(decision) for decision in carried]
+        self.at_work = False
+
+    def check_room(self) -> None:
+        """Raises ValueError when too many wait already."""
+        if len(self.pending) >= PENDING_MAX:
+            first = self.pending[0].decision
+            raise ValueError(
+                f"{len(self.pending)} acts wait to be recorded, the first is {first.action!r} by {first.operator}: "
+                "the database does not answer"
+            )
+
+    def add(self, decision: messages.Decision) -> Act:
+        act = Act(decision)
+        self.pending.append(act)
+        self._stir()
+        return act
+
+    def add_halt(self, host: str, reason: str, change_id: int | None) -> None:
+        """The writer's own act: a halt that must outlive it."""
+        decision = messages.Decision(host, "halt", "writer", reason, change_id, decision_id=f"{workflow.uuid4()}")
+        if not any(act.decision.action == "halt" and act.decision.reason == reason for act in self.pending):
+            self.add(decision)
+
+    async def carry_out(self, host: str, action: str, request: OperatorRequest) -> str | int:
+        """Add an act and wait for its end; ApplicationError says why nothing was done, or that the next run does it."""
+        if self._machine.release == RELEASE_MIN:
+            return await self._carry_out_as_before(_decision(host, action, request))
+        act = self.add(_decision(host, action, request))
+        await workflow.wait_condition(lambda: act.answer is not None or bool(act.refused) or self._leaving())
+        self._stir()
+        if act.refused:
+            raise ApplicationError(act.refused, type="Refused", non_retryable=True)
+        if act.answer is None:
+            text = f"{action} is not recorded yet: the database does not answer. It is tried on; look at the status"
+            raise ApplicationError(text, type="Pending", non_retryable=True)
+        return act.answer
+
+    async def work_off(self) -> None:
+        """One act after the other, until none is pending."""
+        self.at_work = True
+        try:
+            await workflow.wait_condition(lambda: self._machine.loaded)
+            while self.pending:
+                await self._do(self.pending[0])
+                self.pending.pop(0)
+        finally:
+            self.at_work = False
+            self._stir()
+
+    async def _do(self, act: Act) -> None:
+        act.refused = self._objection(act.decision)
+        if act.refused:
+            return
+        decided = await calls.record_decision(act.decision)
+        if decided.refused:
+            act.refused = decided.refused
+        else:
+            act.answer = self._follow(act.decision, decided)
+        self._stir()
+
+    async def _carry_out_as_before(self, decision: messages.Decision) -> str | int:
+        """In runs begun before 0.2 the machine followed a pause, a resume and a flush before they were durable."""
+        answer: str | int | None = None
+        try:
+            if decision.action in ("pause", "resume", "flush"):
+                answer = self._follow(decision, messages.Decided())
+        except Refused as refused:
+            raise ApplicationError(str(refused), type="Refused", non_retryable=True) from None
+        self._stir()
+        decided = await calls.record_decision(decision)
+        if decided.refused:
+            raise ApplicationError(decided.refused, type="Refused", non_retryable=True)
+        if answer is None:
+            answer = self._follow(decision, decided)
+        self._stir()
+        return answer
+
+    def _objection(self, decision: messages.Decision) -> str:
+        """Why it makes no sense any more: another act came before it."""
+        paused = self._machine.paused
+        if decision.action == "pause" and paused:
+            return f"already paused by {paused.operator}: {paused.reason}"
+        if decision.action == "resume" and not paused:
+            return "the writer is not paused"
+        return ""
+
+    def _follow(self, decision: messages.Decision, decided: messages.Decided) -> str | int:
+        machine = self._machine
+        match decision.action:
+            case "pause":
+                machine.pause(decision.operator, decision.reason)
+                return "paused"
+            case "resume":
+                machine.resume()
+                return "resumed"
+            case "flush":
+                return machine.flush(EntityKey(*decision.entity) if decision.entity else None, now_ms())
+            case "retry" if decided.ref is not None:
+                machine.retry(from_wire(decided.ref), now_ms())
+            case "retry" | "discard" if decided.entity is not None and decision.change_id is not None:
+                machine.is_decided(EntityKey(*decided.entity), decision.change_id)
+            case "resolve" if machine.breaker.state is BreakerState.HALTED:
+                machine.resolve(now_ms())
+        return decided.message
+
+
+def _decision(host: str, action: str, request: OperatorRequest) -> messages.Decision:
+    entity = [request.entity_type, request.entity_id] if request.entity_type and request.entity_id else None
+    return messages.Decision(
+        host,
+        action,
+        request.operator,
+        request.reason,
+        request.change_id,
+        request.mode,
+        entity,
+        decision_id=str(workflow.uuid4()),
+    )

@@ -1,0 +1,107 @@
+"""Reception: changes that applications hand to the workflow itself, until they are recorded in the outbox.
+
+A signal is acknowledged by Temporal before anybody here has read it. So its key comes from where it stands: the run it was sent to
+(before any reset), and its place among that run's submissions. Whoever reads the run's history finds the same key, and a signal
+that this run leaves unread, however it ends, is recorded by a later one, exactly once (invariant I13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import ActivityError
+
+with workflow.unsafe.imports_passed_through():
+    from oldhost_sync.policy.machine import Machine
+    from workflows import calls, intake, messages
+    from workflows.clock import now_ms
+    from workflows.inbox import Inbox
+    from workflows.messages import Submission, from_wire
+    from workflows.submission_keys import signal_key
+
+# Older signals are recorded before newer ones, so that the newest state wins; if reading them takes longer, the newer ones go on.
+HELD_MS_MAX = 120_000
+
+
+class Reception:
+    """`recovering`: signals of earlier runs are still being read from their histories, and recorded before newer ones.
+
+    `was_reset`: an operator reset this run; what Temporal gave it again is for the next run to tell apart.
+    """
+
+    def __init__(self, host: str, machine: Machine, stir: Callable[[], None], given: messages.WriterInput) -> None:
+        self._host = host
+        self._machine = machine
+        self._stir = stir
+        self._knows_places = machine.release > 1
+        info = workflow.info()
+        self._run_id, self._original_run_id = info.run_id, info.original_execution_run_id
+        self._continued_run_id = info.continued_run_id or ""
+        self.inbox = Inbox(given.submissions, release=machine.release)
+        self.recovering = self._knows_places and (given.unrecorded or not self._continued_run_id)
+        self.inbox.held = self.recovering
+        self._held_until_ms = now_ms() + HELD_MS_MAX
+        self.was_reset = False
+        self.signals = 0
+        self._submitted = 0
+
+    def take(self, raw: RawValue) -> None:
+        """One `submit_change`."""
+        change = intake.read_change(raw)
+        self._submitted += 1
+        if self._knows_places:
+            key = signal_key(self._original_run_id, self._submitted, raw.payload.data)
+        else:
+            key = str(workflow.uuid4())
+        self.inbox.add(Submission(change, key))
+
+    def next_batch(self) -> list[Submission]:
+        if self.inbox.held and now_ms() >= self._held_until_ms:
+            self.inbox.held = False
+        return self.inbox.next_batch(draining=self._machine.draining, now_ms=now_ms())
+
+    def wake_at_ms(self) -> int | None:
+        """When there may be something to record without anything having happened."""
+        if self.inbox.held:
+            return self._held_until_ms if len(self.inbox) else None
+        return self.inbox.retry_at_ms()
+
+    async def record(self, batch: list[Submission]) -> None:
+        """Record one batch; the machine takes over what is recorded."""
+        try:
+            request = messages.Submissions(self._host, batch, may_leave=self._knows_places)
+            request.original_run_id = self._original_run_id if self._knows_places else ""
+            answers = await calls.record_submissions(request)
+        except BaseException:
+            self.inbox.failed()
+            raise
+        self.inbox.recorded([place for place, one in enumerate(answers) if one.left], now_ms())
+        self.was_reset = self.was_reset or any(one.after_reset for one in answers)
+        for recorded in answers:
+            self.hand_over(recorded)
+
+    def hand_over(self, recorded: messages.Recorded) -> None:
+        if recorded.ref is not None and not recorded.processed and not recorded.by_relay:
+            self._machine.enqueue([from_wire(recorded.ref)], now_ms())
+
+    async def recover(self) -> None:
+        """Have the histories of the runs before this one read, and what they left unread recorded; the relay brings it."""
+        request = messages.Recovery(self._host, self._run_id, self._original_run_id, self._continued_run_id, now_ms())
+        try:
+            await calls.recover_submissions(request)
+        except ActivityError:
+            workflow.logger.warning("signals of earlier runs could not be looked for; the next run tries again")
+            return
+        finally:
+            self.inbox.held = False
+            self._stir()
+        self.recovering = False
+
+    def successor(self) -> tuple[list[Submission], bool]:
+        """What the next run is given, and whether it must look into histories."""
+        carried = self.inbox.carried()
+        if self.recovering or self.was_reset or carried is None:
+            return [], True
+        return carried, False

@@ -1,0 +1,46 @@
+"""How many applications' updates may wait at a time. Temporal takes ten in flight for a run, the operators' among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# So many wait for a change's fate, which may take 25 s each; whoever comes then is told to ask by the key.
+FATES_MAX = 5
+# With those that wait for the database (10 s at most while it is away): the other places are for operators.
+UPDATES_MAX = 8
+
+
+class WaitingUpdates:
+    """Counts them."""
+
+    def __init__(self) -> None:
+        self._books = 0
+        self._fates = 0
+
+    def check_room(self) -> None:
+        """Raises ValueError when one more would leave no place for operators."""
+        if self._books + self._fates >= UPDATES_MAX:
+            raise ValueError(
+                f"{UPDATES_MAX} updates wait already: repeat this in a moment, with the same idempotency_key"
+            )
+
+    @property
+    def may_wait_for_fate(self) -> bool:
+        return self._fates < FATES_MAX
+
+    @contextmanager
+    def for_the_books(self) -> Iterator[None]:
+        self._books += 1
+        try:
+            yield
+        finally:
+            self._books -= 1
+
+    @contextmanager
+    def for_a_fate(self) -> Iterator[None]:
+        self._fates += 1
+        try:
+            yield
+        finally:
+            self._fates -= 1
