@@ -25,10 +25,12 @@ def upgrade() -> None:
     _let_fates_wait()
     _number_fates()
     _find_units()
+    _keep_due_order()
 
 
 def downgrade() -> None:
     for index, table in (
+        ("ix_scheduled_changes_entity", "scheduled_changes"),
         ("ix_units_name", "units"),
         ("ix_units_property", "units"),
         ("ix_outbox_events_feed", "outbox_events"),
@@ -105,3 +107,13 @@ def _find_units() -> None:
     )
     op.create_index("ix_units_property", "units", ["host", "property_id", "id"], if_not_exists=True)
     op.create_index("ix_units_name", "units", ["host", "name", "id"], if_not_exists=True)
+
+
+def _keep_due_order() -> None:
+    """Each entity's oldest scheduled change is found by an index, and locked by who records it."""
+    op.create_index(
+        "ix_scheduled_changes_entity",
+        "scheduled_changes",
+        ["host", "entity_type", "entity_id", "recorded_at", "cancelled_at", "not_before", "id"],
+        if_not_exists=True,
+    )

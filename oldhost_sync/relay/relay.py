@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 
+from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.policy.changes import ChangeRef
@@ -34,6 +35,10 @@ from oldhost_sync.telemetry import RelayMetrics
 logger = logging.getLogger(__name__)
 
 NOTHING = Unrelayed()
+# A count is followed by a pause of so many times what it took: 5 % of the time at most.
+COUNTING_PAUSE = 20
+# Held behind dead letters; counting a million takes some seconds, and a statement ends after eight.
+HELD_BACK_COUNTED_MAX = 1_000_000
 
 # Hands refs to the writer; returning means that they are durable there, raising that nobody knows.
 Signal = Callable[[list[ChangeRef]], Awaitable[None]]
@@ -97,6 +102,7 @@ class Relay:
         self._failures = 0
         self._signal_at = float("-inf")
         self._count_at = float("-inf")
+        self._recount_at = float("-inf")
         self._room = 0
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -166,17 +172,29 @@ class Relay:
         self._count_relayed(refs, kind)
 
     async def _room_at_writer(self, now: float) -> int:
-        """How many more changes the writer may be given; counted anew now and then, and whenever it seems full."""
-        if self._room <= 0 or now >= self._count_at:
-            self._count_at = now + self._pace.count_interval_s
+        """How many more changes the writer may be given; counted anew now and then, and whenever it seems full.
+
+        What is held behind a dead letter stays in the database and takes no room. Counting that costs more, so it is done
+        only when the room seems taken, and however long a count takes it is a small share of the time.
+        """
+        if now >= self._count_at or (self._room <= 0 and now >= self._recount_at):
+            began = self._monotonic()
             most = self._pace.unprocessed_max
-            held = await self._transactions.run(
-                lambda connection: outbox.unprocessed_up_to(connection, self._host, most + 1)
-            )
+            held = await self._transactions.run(lambda connection: self._held_by_writer(connection, most))
+            took = self._monotonic() - began
+            self._count_at = now + max(self._pace.count_interval_s, COUNTING_PAUSE * took)
+            self._recount_at = now + COUNTING_PAUSE * took
             self._room = most - held
             if self._metrics:
                 self._metrics.unprocessed.labels(self._host).set(held)
         return self._room
+
+    def _held_by_writer(self, connection: Connection, most: int) -> int:
+        held = outbox.unprocessed_up_to(connection, self._host, most + 1)
+        if held < most:
+            return held
+        back = outbox.held_back_up_to(connection, self._host, HELD_BACK_COUNTED_MAX)
+        return outbox.unprocessed_up_to(connection, self._host, most + 1 + back) - back if back else held
 
     # --------------------------------------------------------------------------------------------------- through outages
 

@@ -1,12 +1,15 @@
 """Records scheduled changes when they are due, in due order, each in its own transaction.
 
 What is due is due whether or not the writer can be reached. The database's clock says what is due. A change whose own
-fault keeps it from being recorded is set aside and told of; one that the database can't take now keeps its place.
+fault keeps it from being recorded is set aside and told of; one that the database can't take now keeps its place. While an
+application holds an entity, its changes wait for the next round, and all others are recorded.
 """
 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
@@ -16,7 +19,7 @@ from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store import schedule
 from oldhost_sync.store.alerts import raise_alert
-from oldhost_sync.store.errors import InvalidChange
+from oldhost_sync.store.errors import InvalidChange, TransactionContended
 from oldhost_sync.store.transactions import is_the_values_fault
 from oldhost_sync.telemetry import RelayMetrics
 
@@ -34,41 +37,59 @@ class Scheduler:
         leadership: Leadership,
         pace: RelayPace,
         metrics: RelayMetrics | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._transactions = transactions
         self._leadership = leadership
         self._pace = pace
         self._metrics = metrics
+        self._monotonic = monotonic
         self.host = leadership.host
         self.pause_s = pace.schedule_interval_s
 
     async def run_once(self, now: float) -> float:
-        """Record what is due; a full batch is followed at once."""
-        due = await self.record_due(now)
-        return self._pace.poll_s if due >= self._pace.schedule_batch else self._pace.schedule_interval_s
+        """Record what is due."""
+        await self.record_due(now)
+        return self._pace.schedule_interval_s
 
     async def record_due(self, now: float) -> int:
-        """How many changes were due. Raises StoreError or DBAPIError when the database is away."""
-        if not await self._leadership.hold(now):
-            return 0
-        batch = self._pace.schedule_batch
-        due = await self._transactions.run(lambda connection: schedule.due(connection, self.host, batch))
-        for scheduled_id in due:
-            await self._record(scheduled_id)
-        if self._metrics and due:
-            self._metrics.scheduled.labels(self.host).inc(len(due))
-        return len(due)
+        """How many were recorded or set aside. Raises StoreError or DBAPIError when the database is away."""
+        held: set[tuple[str, str]] = set()
+        done, last = 0, None
+        while await self._leadership.hold(now):
+            page = await self._page(last)
+            for each in page:
+                if each.entity in held:
+                    continue
+                if await self._record(each):
+                    done += 1
+                else:
+                    held.add(each.entity)
+            if len(page) < self._pace.schedule_batch:
+                break
+            last, now = page[-1], self._monotonic()
+        if self._metrics and done:
+            self._metrics.scheduled.labels(self.host).inc(done)
+        return done
 
-    async def _record(self, scheduled_id: int) -> None:
+    async def _page(self, last: schedule.Due | None) -> list[schedule.Due]:
+        batch = self._pace.schedule_batch
+        return await self._transactions.run(lambda connection: schedule.due(connection, self.host, batch, last))
+
+    async def _record(self, due: schedule.Due) -> bool:
+        """False while somebody holds its entity."""
         try:
-            await self._transactions.run(lambda connection: schedule.record_due(connection, scheduled_id))
+            await self._transactions.run(lambda connection: schedule.record_due(connection, due), attempts=1)
+        except TransactionContended:
+            return False
         except (InvalidChange, DBAPIError) as error:
             if isinstance(error, DBAPIError) and not is_the_values_fault(error):
                 raise  # the database's trouble (a missing right, a missing table): the change keeps its place
             # The row's own fault would come again for ever.
-            reason = f"scheduled change {scheduled_id} could not be recorded: {error}"
+            reason = f"scheduled change {due.scheduled_id} could not be recorded: {error}"
             logger.exception("relay of %s: %s", self.host, reason)
-            await self._transactions.run(lambda connection: self._set_aside(connection, scheduled_id, reason))
+            await self._transactions.run(lambda connection: self._set_aside(connection, due.scheduled_id, reason))
+        return True
 
     def _set_aside(self, connection: Connection, scheduled_id: int, reason: str) -> None:
         schedule.withdraw(connection, scheduled_id)

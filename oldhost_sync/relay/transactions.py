@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from sqlalchemy.engine import Connection, Engine
 
+from oldhost_sync.policy.limits import TRANSACTION_ATTEMPTS_MAX
 from oldhost_sync.store.transactions import run_in_transaction
 
 T = TypeVar("T")
@@ -25,7 +27,8 @@ class Transactions:
         self._engine = engine
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=f"{name}-database")
 
-    async def run(self, fn: Callable[[Connection], T]) -> T:
+    async def run(self, fn: Callable[[Connection], T], *, attempts: int = TRANSACTION_ATTEMPTS_MAX) -> T:
         """Run `fn` in a transaction of its own, repeated whole on a conflict. Raises StoreError or DBAPIError."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, run_in_transaction, self._engine, fn)
+        run = partial(run_in_transaction, self._engine, fn, attempts=attempts)
+        return await loop.run_in_executor(self._threads, run)

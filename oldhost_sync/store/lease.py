@@ -1,5 +1,8 @@
 """Which relay is the active one: a lease by the database's clock, for efficiency only.
 
+A lease that ends later than one taken now would was taken before the clock was set back: it counts as over, or a dead
+relay's would hold for hours.
+
 A relay that was stopped in the middle may wake up and believe itself active for a moment longer. That is harmless:
 whatever two relays do, they signal the same changes twice, and the writer knows a change by its id.
 """
@@ -18,7 +21,7 @@ _DUPLICATE_KEY = 1062
 _UNTIL = "UTC_TIMESTAMP(6) + INTERVAL :span_us MICROSECOND"
 _RENEW = text(
     f"UPDATE relay_lease SET owner = :owner, expires_at = {_UNTIL} "
-    "WHERE host = :host AND (owner = :owner OR expires_at <= UTC_TIMESTAMP(6))"
+    f"WHERE host = :host AND (owner = :owner OR expires_at <= UTC_TIMESTAMP(6) OR expires_at > {_UNTIL})"
 )
 _FIRST = text(f"INSERT INTO relay_lease (host, owner, expires_at) VALUES (:host, :owner, {_UNTIL})")
 _RELEASE = text("DELETE FROM relay_lease WHERE host = :host AND owner = :owner")

@@ -65,7 +65,9 @@ _CLAIM_EMERGENCIES = text(
 _OUTSTANDING = text(
     f"SELECT {_REF} FROM outbox_events o FORCE INDEX (ix_outbox_events_outstanding) "
     "WHERE o.host = :host AND o.processed_at IS NULL AND o.id > :after_id "
-    "AND o.relayed_at <= UTC_TIMESTAMP(6) - INTERVAL :quiet_us MICROSECOND ORDER BY o.id LIMIT :limit"
+    # What was relayed "in the future" was relayed before the clock was set back.
+    "AND (o.relayed_at <= UTC_TIMESTAMP(6) - INTERVAL :quiet_us MICROSECOND OR o.relayed_at > UTC_TIMESTAMP(6)) "
+    "ORDER BY o.id LIMIT :limit"
 )
 
 _HELD = text(
@@ -86,6 +88,15 @@ _COUNTS = text(
 _UNPROCESSED = text(
     "SELECT COUNT(*) FROM (SELECT 1 FROM outbox_events WHERE host = :host AND processed_at IS NULL "
     "AND relayed_at IS NOT NULL LIMIT :limit) counted"
+)
+
+# Entity by entity, so that each is read by its index; a TXN change is held behind an older dead letter of its entity.
+_HELD_BACK = text(
+    "SELECT COUNT(*) FROM (SELECT 1 FROM (SELECT entity_type, entity_id, MIN(id) AS id FROM outbox_events "
+    "FORCE INDEX (ix_outbox_events_status) WHERE host = :host AND outcome = 'DEAD' GROUP BY entity_type, entity_id) dead "
+    "STRAIGHT_JOIN outbox_events o FORCE INDEX (ix_outbox_events_status) ON o.host = :host AND o.outcome IS NULL "
+    "AND o.entity_type = dead.entity_type AND o.entity_id = dead.entity_id AND o.id > dead.id "
+    "WHERE o.relayed_at IS NOT NULL AND o.priority_class = 'TXN' LIMIT :limit) counted"
 )
 
 _BOOKS = text(
@@ -224,8 +235,13 @@ def held_entities(connection: Connection, host: str, limit: int = 10_000) -> lis
 
 
 def unprocessed_up_to(connection: Connection, host: str, limit: int) -> int:
-    """How many changes the writer holds; counting stops at `limit`."""
+    """How many changes the writer was given and has not ended; counting stops at `limit`."""
     return int(connection.execute(_UNPROCESSED, {"host": host, "limit": limit}).scalar_one())
+
+
+def held_back_up_to(connection: Connection, host: str, limit: int) -> int:
+    """How many of these are held behind a dead letter and stay in the database meanwhile; counting stops at `limit`."""
+    return int(connection.execute(_HELD_BACK, {"host": host, "limit": limit}).scalar_one())
 
 
 def counts(connection: Connection, host: str) -> OutboxCounts:

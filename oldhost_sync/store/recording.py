@@ -64,6 +64,8 @@ _INSERT_SCHEDULED = (
     "source, occurred_at, not_before, created_at) SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6) "
     "FROM DUAL WHERE %s > UTC_TIMESTAMP(6) RETURNING id, created_at"
 )
+_LOCK_FREE_UNIT = "SELECT 1 FROM units WHERE host = %s AND id = %s FOR UPDATE NOWAIT"
+_LOCK_FREE_ENTITY = "SELECT 1 FROM entities WHERE host = %s AND entity_type = %s AND id = %s FOR UPDATE NOWAIT"
 _CHANGE_OF_KEY = (
     "SELECT id, request_hash, entity_type, entity_id, event_type, priority_class, created_at, outcome, nonce "
     "FROM outbox_events WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
@@ -147,6 +149,14 @@ def record_accepted(connection: Connection, change: Acceptable, *, look_for_sche
     _write_shadow(connection, change, change_id)
     ref = _ref(change_id, priority_class, change, accepted_at)
     return RecordedChange(change_id, None, change.idempotency_key, ref, accepted_at.replace(tzinfo=UTC), PENDING)
+
+
+def lock_free_entity(connection: Connection, host: str, entity_type: str, entity_id: str) -> None:
+    """Lock the entity's row if it has one; the database's "lock wait" error at once while somebody else holds it."""
+    if entity_type == "unit":
+        connection.exec_driver_sql(_LOCK_FREE_UNIT, (host, entity_id)).all()
+    else:
+        connection.exec_driver_sql(_LOCK_FREE_ENTITY, (host, entity_type, entity_id)).all()
 
 
 def _lock_shadow(connection: Connection, change: Acceptable) -> None:

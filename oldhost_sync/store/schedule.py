@@ -1,7 +1,9 @@
 """Changes for later: kept aside, recorded when due as if they came then, and to be cancelled until then (design §5).
 
 The database's clock says what is due. What fell due while nobody looked is recorded in due order, not in the order of
-arrival. One transaction per change, so that one bad row holds up no other.
+arrival. One transaction per change, so that one bad row holds up no other. Each takes the lock of its entity's oldest due
+change, so that two relays that are active for a moment keep each entity's order; and none waits for an entity that an
+application holds.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.store.accepting import Acceptable, unit_columns
-from oldhost_sync.store.recording import RecordedChange, record_accepted
+from oldhost_sync.store.recording import RecordedChange, lock_free_entity, record_accepted
 
 _WAITING = "host = :host AND recorded_at IS NULL AND cancelled_at IS NULL"
 _SHOWN = (
@@ -23,11 +25,14 @@ _SHOWN = (
     "recorded_at, cancelled_at, change_id"
 )
 _DUE = text(
-    f"SELECT id FROM scheduled_changes WHERE {_WAITING} AND not_before <= UTC_TIMESTAMP(6) "
-    "ORDER BY not_before, id LIMIT :limit"
+    "SELECT id, entity_type, entity_id, not_before FROM scheduled_changes FORCE INDEX (ix_scheduled_changes_due) "
+    f"WHERE {_WAITING} AND not_before <= UTC_TIMESTAMP(6) AND (not_before, id) > (:after, :after_id) "
+    "AND not_before >= :after ORDER BY not_before, id LIMIT :limit"
 )
-_TAKE = text(
-    "SELECT * FROM scheduled_changes WHERE id = :id AND recorded_at IS NULL AND cancelled_at IS NULL FOR UPDATE"
+# Locked in due order: who waits for the first finds, when it is recorded, the next one.
+_OLDEST = text(
+    f"SELECT * FROM scheduled_changes FORCE INDEX (ix_scheduled_changes_entity) WHERE {_WAITING} "
+    "AND entity_type = :entity_type AND entity_id = :entity_id ORDER BY not_before, id LIMIT 1 FOR UPDATE"
 )
 _RECORDED = text("UPDATE scheduled_changes SET recorded_at = UTC_TIMESTAMP(6), change_id = :change_id WHERE id = :id")
 _CANCEL = text(
@@ -37,6 +42,7 @@ _WITHDRAW = text("UPDATE scheduled_changes SET cancelled_at = UTC_TIMESTAMP(6) W
 _UPCOMING = text(
     f"SELECT {_SHOWN} FROM scheduled_changes WHERE {_WAITING} ORDER BY not_before, id LIMIT :limit OFFSET :offset"
 )
+_EVER = datetime(1970, 1, 1)  # noqa: DTZ001 - as the column holds it
 _OF_KEY = text(f"SELECT {_SHOWN} FROM scheduled_changes WHERE host = :host AND idempotency_key = :key")
 
 
@@ -57,18 +63,39 @@ class ScheduledChange:
     change_id: int | None
 
 
-def due(connection: Connection, host: str, limit: int) -> list[int]:
-    """The ids of what is due now and not yet recorded, in due order."""
-    return [row.id for row in connection.execute(_DUE, {"host": host, "limit": limit})]
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A change whose time has come."""
+
+    scheduled_id: int
+    host: str
+    entity: tuple[str, str]
+    not_before: datetime
 
 
-def record_due(connection: Connection, scheduled_id: int) -> RecordedChange | None:
-    """Record one scheduled change in the caller's transaction; None when it was recorded or cancelled meanwhile."""
-    row = connection.execute(_TAKE, {"id": scheduled_id}).one_or_none()
-    if row is None:
+def due(connection: Connection, host: str, limit: int, after: Due | None = None) -> list[Due]:
+    """What is due now and not yet recorded, in due order; the next page comes `after` the last one of this."""
+    values = {"host": host, "limit": limit, "after": after.not_before if after else _EVER, "after_id": 0}
+    if after:
+        values["after_id"] = after.scheduled_id
+    return [
+        Due(row.id, host, (row.entity_type, row.entity_id), row.not_before) for row in connection.execute(_DUE, values)
+    ]
+
+
+def record_due(connection: Connection, due: Due) -> RecordedChange | None:
+    """Record one scheduled change in the caller's transaction.
+
+    None when it is not its entity's oldest any more: it was recorded or cancelled meanwhile, or an older one goes first.
+    Raises the database's "lock wait" at once while somebody holds the entity.
+    """
+    values = {"host": due.host, "entity_type": due.entity[0], "entity_id": due.entity[1]}
+    row = connection.execute(_OLDEST, values).one_or_none()
+    if row is None or row.id != due.scheduled_id:
         return None
+    lock_free_entity(connection, row.host, row.entity_type, row.entity_id)
     recorded = record_accepted(connection, _as_accepted(row), look_for_schedule=False)
-    connection.execute(_RECORDED, {"id": scheduled_id, "change_id": recorded.change_id})
+    connection.execute(_RECORDED, {"id": row.id, "change_id": recorded.change_id})
     return recorded
 
 

@@ -301,6 +301,17 @@ scheduled_changes = Table(
     Column("change_id", BigInteger),
     UniqueConstraint("host", "idempotency_key", name="uq_scheduled_changes_idempotency_key"),
     Index("ix_scheduled_changes_due", "host", "recorded_at", "cancelled_at", "not_before", "id"),
+    # One entity's oldest (recorded in due order by whichever relay).
+    Index(
+        "ix_scheduled_changes_entity",
+        "host",
+        "entity_type",
+        "entity_id",
+        "recorded_at",
+        "cancelled_at",
+        "not_before",
+        "id",
+    ),
     mysql_engine="InnoDB",
     mysql_charset="utf8mb4",
 )

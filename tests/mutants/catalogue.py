@@ -109,7 +109,7 @@ MUTANTS = (
         (
             Patch(
                 "oldhost_sync/relay/transactions.py",
-                "        return await loop.run_in_executor(self._threads, run_in_transaction, self._engine, fn)\n",
+                "        return await loop.run_in_executor(self._threads, run)\n",
                 '        if not hasattr(self, "_snapshot"):\n'
                 '            self._snapshot = self._engine.connect().execution_options(isolation_level="REPEATABLE READ")\n'
                 "        return await loop.run_in_executor(self._threads, fn, self._snapshot)\n",

@@ -42,7 +42,7 @@ def driven(work: Coroutine[Any, Any, Any]) -> Any:
 class BlockingTransactions(Transactions):
     """The relay's transactions in its own task, instead of on threads."""
 
-    async def run(self, fn: Callable[..., Any]) -> Any:
+    async def run(self, fn: Callable[..., Any], **_: Any) -> Any:
         return run_in_transaction(self._engine, fn)
 
 

@@ -160,8 +160,8 @@ def test_a_scheduled_change_keeps_its_first_answer_after_it_was_recorded(shop: h
     first = shop.post("/api/changes", json=later, headers={"Idempotency-Key": "k"})
     with engine.begin() as connection:
         connection.execute(text("UPDATE scheduled_changes SET not_before = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND"))
-    (scheduled_id,) = run_in_transaction(engine, lambda connection: due(connection, "oldhost", 10))
-    run_in_transaction(engine, lambda connection: record_due(connection, scheduled_id))
+    (planned,) = run_in_transaction(engine, lambda connection: due(connection, "oldhost", 10))
+    run_in_transaction(engine, lambda connection: record_due(connection, planned))
     assert shop.post("/api/changes", json=later, headers={"Idempotency-Key": "k"}).content == first.content
     assert shop.get("/api/changes/k").json()["state"] == "ACCEPTED"
     assert count_changes(engine) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -219,6 +220,24 @@ def test_only_emergencies_go_on_while_the_writer_is_full(engine: Engine) -> None
     run(rounds())
 
 
+def test_changes_held_behind_a_dead_letter_take_no_room(engine: Engine) -> None:
+    dead = write(engine, "hot", "booking_created")
+    change_sql(engine, f"UPDATE outbox_events SET outcome = 'DEAD', processed_at = UTC_TIMESTAMP(6) WHERE id = {dead}")
+    for _ in range(5):
+        write(engine, "hot", "booking_created")
+    change_sql(engine, "UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6)")
+    others = [write(engine, f"u{number}", "booking_created") for number in range(4)]
+    listener = Listener()
+    relay = relay_of(engine, listener, unprocessed_max=3)
+
+    async def rounds() -> None:
+        assert not (await relay.run_once(0.0)).held_back
+        assert (await relay.run_once(1.0)).held_back
+
+    run(rounds())
+    assert listener.batches == [others[:3]]
+
+
 # ------------------------------------------------------------------------------------------------------------ schedule
 
 
@@ -265,6 +284,21 @@ def test_a_scheduled_change_that_cannot_be_recorded_is_set_aside_and_told_of(eng
     assert [row["kind"] for row in rows(engine, "SELECT kind FROM alerts")] == ["schedule-failed"]
 
 
+def test_a_unit_that_an_application_holds_delays_no_other_unit_s_scheduled_change(engine: Engine) -> None:
+    recorded(engine, entity_id="held")
+    plan(engine, "held", 10)
+    plan(engine, "free", 1)
+    scheduler = scheduler_of(engine)
+    with engine.connect() as application:
+        application.exec_driver_sql("SELECT 1 FROM units WHERE id = 'held' FOR UPDATE").all()
+        began = time.monotonic()
+        assert run(scheduler.record_due(0.0)) == 1
+        assert time.monotonic() - began < 2
+    assert run(scheduler_of(engine).record_due(0.0)) == 1
+    found = rows(engine, "SELECT entity_id FROM outbox_events ORDER BY id")
+    assert [row["entity_id"] for row in found] == ["held", "free", "held"]
+
+
 def test_what_ended_long_ago_is_pruned_and_then_left_for_an_hour(engine: Engine) -> None:
     write(engine, "old")
     change_sql(
@@ -297,12 +331,19 @@ def test_one_relay_is_active_and_the_other_takes_over_when_the_lease_runs_out(en
         assert lease_holder(connection, HOST) == "two"
 
 
+@pytest.mark.parametrize("stepped", ["- INTERVAL 2 HOUR", "+ INTERVAL 2 HOUR"])
+def test_a_dead_relay_s_lease_holds_no_longer_when_the_database_s_clock_was_set(engine: Engine, stepped: str) -> None:
+    """A clock that was set back makes the lease end "in the future", one set forward in the past."""
+    change_sql(engine, f"INSERT INTO relay_lease VALUES ('oldhost', 'dead', UTC_TIMESTAMP(6) {stepped})")
+    assert run(relay_of(engine, Listener()).run_once(0.0)).active
+
+
 def test_a_relay_that_believes_itself_active_asks_again_in_time(engine: Engine) -> None:
     relay = relay_of(engine, Listener(), lease_s=6.0)
 
     async def rounds() -> None:
         assert (await relay.run_once(0.0)).active
-        change_sql(engine, "UPDATE relay_lease SET owner = 'other', expires_at = UTC_TIMESTAMP(6) + INTERVAL 1 HOUR")
+        change_sql(engine, "UPDATE relay_lease SET owner = 'other', expires_at = UTC_TIMESTAMP(6) + INTERVAL 5 SECOND")
         assert (await relay.run_once(1.9)).active
         assert not (await relay.run_once(2.0)).active
 

@@ -192,3 +192,24 @@ def test_old_nonces_are_forgotten_from_the_lowest_on_and_the_last_ones_stay(engi
     with engine.begin() as connection:
         assert retention.prune(connection, HOST, days=90, rows=1000) == 4
     assert rows(engine, "SELECT MIN(nonce) AS lowest FROM nonce_requests") == [{"lowest": 10}]
+
+
+def test_counting_what_is_held_reads_what_is_held_and_the_dead_letters(engine: Engine) -> None:
+    sent, ended = "UTC_TIMESTAMP(6)", "UTC_TIMESTAMP(6), 'DEAD'"
+    for statement in (
+        (
+            f"SELECT 'oldhost', CONCAT('d', seq), '', 'unit', CONCAT('d', seq MOD 500), 'e', '{{}}', 'TXN', {sent}, {ended} "
+            "FROM seq_1_to_1000"
+        ),
+        f"SELECT 'oldhost', CONCAT('h', seq), '', 'unit', 'd7', 'e', '{{}}', 'TXN', {sent}, NULL, NULL FROM seq_1_to_2000",
+        (
+            f"SELECT 'oldhost', CONCAT('o', seq), '', 'unit', CONCAT('o', seq), 'e', '{{}}', 'TXN', {sent}, NULL, NULL "
+            f"FROM seq_1_to_{KEPT}"
+        ),
+    ):
+        change_sql(engine, f"{_EVENT} {statement}")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("FLUSH STATUS")
+        assert outbox.held_back_up_to(connection, HOST, 1_000_000) == 2_000
+        read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
+    assert sum(int(value) for _, value in read) < 3 * (1_000 + 2_000) + 2_000

@@ -114,6 +114,15 @@ def test_the_sweep_leaves_what_was_relayed_just_now_alone(engine: Engine) -> Non
     assert not page.more
 
 
+def test_changes_relayed_before_the_clock_was_set_back_are_found_by_rebuild_and_sweep(engine: Engine) -> None:
+    change_id = recorded(engine).change_id
+    change_sql(engine, "UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6) + INTERVAL 2 HOUR")
+    with engine.connect() as connection:
+        for quiet_ms in (0, 30_000):
+            page = outbox.outstanding_page(connection, HOST, 0, 10, quiet_ms=quiet_ms)
+            assert [ref.change_id for ref in page.refs] == [change_id]
+
+
 def test_an_empty_page_keeps_its_place(engine: Engine) -> None:
     with engine.connect() as connection:
         assert outbox.outstanding_page(connection, HOST, 41, 10) == outbox.Page([], 41, more=False)

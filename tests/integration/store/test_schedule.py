@@ -35,7 +35,7 @@ def fall_due(engine: Engine, key: str, seconds_ago: int = 1) -> None:
 def record_all_due(engine: Engine) -> list[RecordedChange | None]:
     with engine.connect() as connection:
         due = schedule.due(connection, HOST, 100)
-    return [run_in_transaction(engine, partial(schedule.record_due, scheduled_id=each)) for each in due]
+    return [run_in_transaction(engine, partial(schedule.record_due, due=each)) for each in due]
 
 
 def test_a_change_for_later_leaves_the_shadow_alone(engine: Engine) -> None:
@@ -167,3 +167,42 @@ def test_what_is_planned_can_be_listed_and_found(engine: Engine) -> None:
         assert schedule.scheduled_of_key(connection, HOST, "c") is None
     assert found is not None
     assert found.not_before == TOMORROW
+
+
+def test_two_relays_record_one_entity_s_changes_in_due_order(engine: Engine) -> None:
+    for key, seconds_ago in (("sooner", 20), ("later", 10)):
+        recorded(engine, idempotency_key=key, not_before=TOMORROW)
+        fall_due(engine, key, seconds_ago)
+    with ThreadPoolExecutor(1) as threads, engine.connect() as first:
+        sooner, later = schedule.due(first, HOST, 10)
+        assert schedule.record_due(first, sooner) is not None
+        other = threads.submit(run_in_transaction, engine, partial(schedule.record_due, due=later))
+        wait_until(lambda: waiting_for_a_lock(engine), "the other relay")
+        first.commit()
+        assert other.result() is not None
+    found = rows(engine, "SELECT idempotency_key FROM outbox_events ORDER BY id")
+    assert [row["idempotency_key"] for row in found] == ["sooner", "later"]
+
+
+def test_a_change_is_not_recorded_before_an_older_one_of_its_entity(engine: Engine) -> None:
+    for key, seconds_ago in (("sooner", 20), ("later", 10)):
+        recorded(engine, idempotency_key=key, not_before=TOMORROW)
+        fall_due(engine, key, seconds_ago)
+    with engine.connect() as connection:
+        _, later = schedule.due(connection, HOST, 10)
+    assert run_in_transaction(engine, partial(schedule.record_due, due=later)) is None
+    assert rows(engine, "SELECT id FROM outbox_events") == []
+
+
+def test_what_is_due_comes_page_by_page(engine: Engine) -> None:
+    for number in range(5):
+        recorded(engine, idempotency_key=f"k{number}", not_before=TOMORROW)
+    change_sql(engine, "UPDATE scheduled_changes SET not_before = UTC_TIMESTAMP(6) - INTERVAL 3 SECOND")
+    found: list[int] = []
+    with engine.connect() as connection:
+        page = schedule.due(connection, HOST, 2)
+        while page:
+            found += [each.scheduled_id for each in page]
+            page = schedule.due(connection, HOST, 2, page[-1])
+    assert found == sorted(found)
+    assert len(found) == 5
