@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pymysql
+
+from tests.faults import further_rules
 
 Key = tuple[str, str, str]
 Row = dict[str, Any]
@@ -32,6 +34,8 @@ class Evidence:
     shadow: list[Row]
     audit: list[Row]
     bans_ordered: int = 0
+    signals: list[Row] = field(default_factory=list)
+    locks: list[Row] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.by_id = {row["id"]: row for row in self.changes}
@@ -99,8 +103,16 @@ def read_database(connection: pymysql.Connection[Any]) -> Row:
     return found
 
 
-def gather(receipts: list[Row], oldhost: Callable[[str], Row], database: Row, *, bans_ordered: int = 0) -> Evidence:
-    """`oldhost(path)` asks the admin port."""
+def gather(
+    receipts: list[Row],
+    oldhost: Callable[[str], Row],
+    database: Row,
+    *,
+    bans_ordered: int = 0,
+    signals: Sequence[Row] = (),
+    locks: Sequence[Row] = (),
+) -> Evidence:
+    """`oldhost(path)` asks the admin port. `signals`: receipts of those who only signal; `locks`: rows that others held."""
     return Evidence(
         receipts=receipts,
         journal=oldhost("/journal?since=0&limit=1000000")["entries"],
@@ -112,6 +124,8 @@ def gather(receipts: list[Row], oldhost: Callable[[str], Row], database: Row, *,
         shadow=database["units"] + database["entities"],
         audit=database["audit"],
         bans_ordered=bans_ordered,
+        signals=list(signals),
+        locks=list(locks),
     )
 
 
@@ -134,6 +148,9 @@ def judge(evidence: Evidence) -> Verdict:
         "books that do not balance": _books,
         "shadow states that are wrong": _shadow,
         "ledger": _ledger,
+        "signals not recorded exactly once (I13)": further_rules.signals_recorded,
+        "fields that differ": further_rules.field_states,
+        "emergencies that waited for rows of others (I10)": further_rules.waited_for_rows,
     }
     verdict = Verdict({name: list(rule(evidence)) for name, rule in rules.items()})
     verdict.figures = _figures(evidence)
@@ -248,8 +265,9 @@ def _answers(evidence: Evidence) -> Iterator[str]:
             continue
         if row is None or row["id"] != receipt["change_id"] or _json(row["payload"]) != receipt["payload"]:
             yield f"{receipt['key']} was accepted as change {receipt['change_id']}, its row says otherwise"
+    signalled = {signal["note"] for signal in evidence.signals}
     for row in evidence.changes:
-        if row["idempotency_key"] not in evidence.receipt_of:
+        if row["idempotency_key"] not in evidence.receipt_of and _json(row["payload"]).get("note") not in signalled:
             yield f"change {row['id']} was never asked for"
 
 
@@ -355,6 +373,8 @@ def _figures(evidence: Evidence) -> Row:
         "ambiguous, found not applied and sent again": sum(row["sends"] > 1 for row in evidence.requests),
         "applied late by OldHost": sum(bool(entry.get("late")) for entry in evidence.applied),
         "rejections whose answer was lost": len(evidence.lost_rejections),
+        "signals tried / acknowledged": f"{len(evidence.signals)} / {sum(one['acknowledged'] for one in evidence.signals)}",
+        "rows that others held": sum(one["rows"] for one in evidence.locks),
         "sessions (epochs)": evidence.ledger["epoch"],
         "connections at OldHost": evidence.stats["connections"],
     }

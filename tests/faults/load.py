@@ -154,6 +154,8 @@ def make(key: str, chance: random.Random) -> Receipt:
         payload: dict[str, Any] = {"status": f"{chance.choice(STATUSES)}{own}"}
     else:
         payload = {"note": f"{MARKER} {key}"}
+        if event_type == "door_code_changed" and chance.random() < 0.5:
+            payload["status"] = chance.choice(STATUSES)  # a field that another event type says as well
         if chance.random() < 0.02:
             payload["poison"] = True
     return Receipt(key, entity_type, entity_id, event_type, priority_class, payload)

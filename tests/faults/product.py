@@ -91,11 +91,14 @@ class Product:
 
     # ---------------------------------------------------------------------------------------------------- processes
 
-    def start(self, role: str, name: str = "", **settings: Any) -> Child:
-        """Start a role (worker, relay, api); `settings` differ from the others' for this process alone."""
+    def start(self, role: str, name: str = "", *, code: Path = ROOT, **settings: Any) -> Child:
+        """Start a role (worker, relay, api); `settings` differ from the others' for this process alone.
+
+        `code`: the folder whose product it is; another release's, where two run side by side.
+        """
         name = name or role
-        told = self.settings.model_copy(update=settings)
-        return self._start(name, [sys.executable, "-m", "oldhost_sync.cli", role], self.environment(told))
+        environment = self.environment(self.settings.model_copy(update=settings)) | {"PYTHONPATH": str(code)}
+        return self._start(name, [sys.executable, "-m", "oldhost_sync.cli", role], environment, code)
 
     def start_worker(self, name: str = "worker", **settings: Any) -> Child:
         """Start a worker and return when it is at work."""
@@ -132,10 +135,10 @@ class Product:
         own = {name: value for name, value in os.environ.items() if not name.startswith(("SYNC_", "TEMPORAL_"))}
         return own | (settings or self.settings).to_environment() | {"TEMPORAL_ADDRESS": self.temporal_address}
 
-    def _start(self, name: str, argv: list[str], environment: dict[str, str] | None) -> Child:
+    def _start(self, name: str, argv: list[str], environment: dict[str, str] | None, folder: Path = ROOT) -> Child:
         child = self.children.get(name)
         if child is None:
-            child = self.children[name] = Child(name, argv, self.folder / f"{name}.log", environment, folder=ROOT)
+            child = self.children[name] = Child(name, argv, self.folder / f"{name}.log", environment, folder=folder)
         child.start()
         return child
 

@@ -7,7 +7,7 @@ comes at most 1.5 s late), while whole processes stop for shorter and for longer
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,11 @@ PAUSE_SECONDS = (1.5, 6.5)
 
 @dataclass(frozen=True, slots=True)
 class Mishap:
-    """One fault. `kind`: kill, stop, leave (SIGTERM), host (at OldHost), hang-up, renew or terminate (the workflow)."""
+    """One fault. `kind`: kill, stop, leave (SIGTERM), host (at OldHost), hang-up, renew or terminate (the workflow).
+
+    Of the further nemeses: lock (rows that another program holds), clock (of the database), ban, end (the workflow, by hand),
+    operate (an operator's act).
+    """
 
     at_s: float
     kind: str
@@ -35,11 +39,75 @@ class Mishap:
     @property
     def sort(self) -> str:
         """What it counts as in the table."""
-        return f"{self.kind} {self.target}" if self.kind in {"host", "renew", "terminate"} else self.kind
+        told = {"host", "renew", "terminate", "lock", "end", "operate"}
+        return f"{self.kind} {self.target}" if self.kind in told else self.kind
 
 
-def plan(seed: int, seconds: float, settle_seconds: float) -> list[Mishap]:
+# How often each further nemesis strikes, in seconds between two.
+FURTHER_PAUSE_SECONDS: Mapping[str, tuple[float, float]] = {
+    "locks": (30, 50), "clock": (15, 40), "ends": (20, 60), "operators": (5, 15),
+}  # fmt: skip
+# Not among them: a second release of the worker, which is there all the time.
+RELEASES = "releases"
+NEMESES = (*FURTHER_PAUSE_SECONDS, RELEASES)
+# Around the beginning of a lock nothing else happens, so that whoever waits waits for it.
+CALM_BEFORE_SECONDS, CALM_AFTER_SECONDS = 12.0, 12.0
+LOCK_SECONDS = (8.0, 30.0)
+CLOCK_STEPS_SECONDS = (-7200, -120, -2, 2, 120, 7200)
+
+
+def plan(seed: int, seconds: float, settle_seconds: float, nemeses: Iterable[str] = ()) -> list[Mishap]:
     """Mishaps from the start until `seconds`, in order of time."""
+    chosen = [name for name in NEMESES if name in set(nemeses) - {RELEASES}]
+    further = [mishap for name in chosen for mishap in _further(name, seed, seconds)]
+    calm = [mishap.at_s for mishap in further if mishap.kind == "lock"]
+    usual = [one for one in _usual(seed, seconds, settle_seconds) if not _disturbs(one, calm)]
+    kept = [one for one in further if one.kind == "lock" or not _disturbs(one, calm)]
+    if "clock" in chosen:
+        kept += _ban(seconds / 3, calm)
+    return sorted([*usual, *kept], key=lambda mishap: mishap.at_s)
+
+
+def _disturbs(mishap: Mishap, calm: Iterable[float]) -> bool:
+    ends_at = mishap.at_s + mishap.seconds
+    return any(mishap.at_s < at + CALM_AFTER_SECONDS and at - CALM_BEFORE_SECONDS < ends_at for at in calm)
+
+
+def _ban(at_s: float, calm: list[float]) -> list[Mishap]:
+    """One, a second within the hour would halt; and the database's clock goes back in it."""
+    while _disturbs(Mishap(at_s, "ban", "simulator", 3.0), calm):
+        at_s += 1.0
+    return [
+        Mishap(at_s, "ban", "simulator"),
+        Mishap(at_s + 0.7, "clock", "mariadb", parameters={"step": -7200}),
+    ]
+
+
+def _further(name: str, seed: int, seconds: float) -> list[Mishap]:
+    chance = random.Random(f"{seed}/{name}")
+    at_s, found = 0.0, []
+    while (at_s := at_s + chance.uniform(*FURTHER_PAUSE_SECONDS[name])) < seconds - CALM_AFTER_SECONDS:
+        found.append(_draw_further(name, chance, at_s))
+    return found
+
+
+def _draw_further(name: str, chance: random.Random, at_s: float) -> Mishap:
+    match name:
+        case "locks":
+            table = chance.choice(("units", "entities", "outbox_events"))
+            entity = f"B{chance.randrange(20)}" if table == "entities" else f"U{chance.randrange(30)}"
+            held = {"entity_id": entity, "seconds": round(chance.uniform(*LOCK_SECONDS), 1)}
+            return Mishap(at_s, "lock", table, parameters=held)
+        case "clock":
+            return Mishap(at_s, "clock", "mariadb", parameters={"step": chance.choice(CLOCK_STEPS_SECONDS)})
+        case "ends":
+            return Mishap(at_s, "end", chance.choice(("terminate", "cancel", "reset")))
+        case _:
+            act = chance.choice(("pause", "resume", "flush", "retry", "discard", "resolve"))
+            return Mishap(at_s, "operate", act, parameters={"which": chance.random()})
+
+
+def _usual(seed: int, seconds: float, settle_seconds: float) -> list[Mishap]:
     chance = random.Random(seed)
     mishaps: list[Mishap] = []
     at_s = 2.0

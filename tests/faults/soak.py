@@ -3,6 +3,9 @@
 API, two relays, two workers, Temporal, MariaDB and OldHost are processes; applications write all three classes through
 HTTP and keep receipts; a seeded schedule kills, stops, restarts and deceives. Then everything is made well again, dead
 letters are decided by an operator, and `checker` gives the verdict. Exit code 1 when it is bad.
+
+`--nemeses locks clock ends operators releases` adds what others do: rows that another program holds, a database whose clock is
+stepped, runs ended by hand (and applications that only signal), operators at work, and a worker of the release before.
 """
 
 from __future__ import annotations
@@ -32,10 +35,14 @@ from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.migrating import migrate
 from oldhost_sync.temporal import writer_handle, writer_policy
 from tests.faults import checker
+from tests.faults.database_clock import DatabaseClock
+from tests.faults.further import Further
 from tests.faults.history import holds
 from tests.faults.load import MARKER, Load
 from tests.faults.product import Product
-from tests.faults.schedule import Mishap, plan
+from tests.faults.release import PREVIOUS, check_out
+from tests.faults.schedule import NEMESES, RELEASES, Mishap, plan
+from tests.faults.signals import SignalLoad
 
 RATE_PER_SECOND = 8.0
 HEALING_SECONDS_MAX = 180.0
@@ -52,6 +59,7 @@ class Soak:
     seed: int
     seconds: float
     rate: float = RATE_PER_SECOND
+    nemeses: tuple[str, ...] = ()
     done: list[tuple[float, Mishap]] = field(default_factory=list)
     away: str = ""
     verdict: checker.Verdict | None = None
@@ -60,12 +68,15 @@ class Soak:
         """Whether the verdict is good."""
         mariadb = EmbeddedMariaDB(self.folder / "mariadb")
         temporal = EmbeddedTemporal(self.folder / "temporal", options=TEMPORAL_OPTIONS)
-        with mariadb, temporal:
+        with mariadb, temporal, contextlib.ExitStack() as stack:
             urls = mariadb.create_database("soak")
             migrate(urls.migration)
-            with Product(self.folder, urls, temporal.address, seed=self.seed) as product:
-                self._mariadb, self._temporal, self._product = mariadb, temporal, product
-                return self._run()
+            clock = stack.enter_context(DatabaseClock(mariadb.port)) if "clock" in self.nemeses else None
+            seen = dataclasses.replace(urls, app=clock.url(urls.app)) if clock else urls
+            product = stack.enter_context(Product(self.folder, seen, temporal.address, seed=self.seed))
+            self._mariadb, self._temporal, self._product = mariadb, temporal, product
+            self._further = Further(product, urls.app, clock)
+            return self._run()
 
     def _run(self) -> bool:
         product = self._product
@@ -75,13 +86,18 @@ class Soak:
         product.fault("reject", rule=poison)
         load = Load(product.api, self.seed, self.rate)
         load.start()
+        signals = SignalLoad(product, self.seed)
+        if "ends" in self.nemeses:
+            signals.start()
         try:
-            self._trouble(plan(self.seed, self.seconds, product.settings.settle_seconds))
+            self._trouble(plan(self.seed, self.seconds, product.settings.settle_seconds, self.nemeses))
         finally:
             load.stop()
+            if "ends" in self.nemeses:
+                signals.stop()
         healing = self._heal(load)
         receipts = [receipt.as_dict() for receipt in load.receipts]
-        self.verdict = self._judge(receipts, healing)
+        self.verdict = self._judge(receipts, signals.as_dicts(), healing)
         return self.verdict.good
 
     # ---------------------------------------------------------------------------------------------------- the trouble
@@ -90,10 +106,16 @@ class Soak:
         product = self._product
         product.start_simulator()
         for number in (1, 2):
-            product.start("worker", f"worker-{number}")
+            product.start("worker", f"worker-{number}", **self._release(number))
             product.start("relay", f"relay-{number}")
         product.start_api()
         product.start_writer()
+
+    def _release(self, number: int) -> dict[str, Any]:
+        """The second worker is of the release before, where two releases are asked for."""
+        if RELEASES not in self.nemeses or number != 2:
+            return {}
+        return {"code": check_out(PREVIOUS, self.folder / "previous")}
 
     def _trouble(self, mishaps: list[Mishap]) -> None:
         began = time.monotonic()
@@ -106,7 +128,8 @@ class Soak:
 
     def _cause(self, mishap: Mishap) -> None:
         # OldHost or Temporal may be away by an earlier mishap: then this one has nobody to happen to.
-        with contextlib.suppress(OSError, RPCError, RuntimeError, http.client.HTTPException):
+        with contextlib.suppress(OSError, RPCError, RuntimeError, ValueError, http.client.HTTPException):
+            self._further.cause(mishap)
             match mishap.kind:
                 case "kill":
                     self.away = mishap.target
@@ -163,6 +186,7 @@ class Soak:
         """Time passes; a role that ended by itself is started again, as in any deployment."""
         until = time.monotonic() + max(0.0, seconds)
         while True:
+            self._further.pass_time()
             for name in ROLES:
                 child = self._product.children[name]
                 if not child.running and name != self.away:
@@ -181,6 +205,7 @@ class Soak:
         self._say("healing")
         began = time.monotonic()
         product.no_faults()
+        self._further.end()
         self._until("the API to answer", product.api.answers, began)
         load.settle(60)
         self._until("all to be settled", self._settled, began)
@@ -189,6 +214,8 @@ class Soak:
     def _settled(self) -> bool:
         """Whether every change has its fate; meanwhile an operator decides the dead letters."""
         with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+            if "operators" in self.nemeses:
+                self._further.resume()
             status, page = self._product.api.call("GET", "/api/dead-letters?limit=100")
             letters = page.get("dead_letters", []) if status == 200 else []
             for letter in letters:
@@ -209,13 +236,21 @@ class Soak:
 
     # -------------------------------------------------------------------------------------------------------- verdict
 
-    def _judge(self, receipts: list[dict[str, Any]], healing: float) -> checker.Verdict:
+    def _judge(self, receipts: list[dict[str, Any]], signals: list[dict[str, Any]], healing: float) -> checker.Verdict:
         product = self._product
         with contextlib.closing(product.connect_database()) as connection:
             database = checker.read_database(connection)
         (self.folder / "receipts.json").write_text(json.dumps(receipts))
         (self.folder / "database.json").write_text(json.dumps(database, default=str))
-        evidence = checker.gather(receipts, lambda path: product.admin("GET", path), database)
+        (self.folder / "signals.json").write_text(json.dumps(signals))
+        evidence = checker.gather(
+            receipts,
+            lambda path: product.admin("GET", path),
+            database,
+            bans_ordered=self._further.bans,
+            signals=signals,
+            locks=[dataclasses.asdict(one) for one in self._further.locks],
+        )
         (self.folder / "journal.json").write_text(json.dumps(evidence.journal))
         verdict = checker.judge(evidence)
         verdict.violations["payloads in logs or history (I9)"] = list(self._leaks())
@@ -270,18 +305,21 @@ def main() -> int:
     options.add_argument("--minutes", type=float, default=10)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--rate", type=float, default=RATE_PER_SECOND, help="writes a second")
+    options.add_argument("--nemeses", nargs="*", default=[], choices=NEMESES, help="what others do as well")
     options.add_argument("--folder", type=Path, help="keep everything here (default: a temporary folder)")
     given = options.parse_args()
     with contextlib.ExitStack() as stack:
         folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="oldhost-soak-")))
         folder.mkdir(parents=True, exist_ok=True)
-        soak = Soak(folder, given.seed, given.minutes * 60, given.rate)
+        soak = Soak(folder, given.seed, given.minutes * 60, given.rate, tuple(given.nemeses))
         good = soak.run()
         print(f"soak of {given.minutes:g} minutes, seed {given.seed}, {given.rate:g} writes/s")
         assert soak.verdict is not None
         print(soak.verdict.table())
     if not good:
-        print(f"again: python -m tests.faults.soak --minutes {given.minutes:g} --seed {given.seed}", file=sys.stderr)
+        further = f" --nemeses {' '.join(given.nemeses)}" if given.nemeses else ""
+        again = f"python -m tests.faults.soak --minutes {given.minutes:g} --seed {given.seed}{further}"
+        print(f"again: {again}", file=sys.stderr)
     return 0 if good else 1
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.faults import checker
-from tests.faults.schedule import plan
+from tests.faults import checker, further_rules
+from tests.faults.schedule import CALM_AFTER_SECONDS, NEMESES, plan
 from tests.faults.soak import Soak
 
 SEED = 4
@@ -29,6 +29,16 @@ def test_a_short_soak_loses_nothing(tmp_path: Path) -> None:
     print(soak.verdict.table())
     assert good, soak.verdict.table()
     assert len(soak.done) >= 5
+
+
+def test_the_further_nemeses_leave_calm_around_each_lock() -> None:
+    mishaps = plan(7, 600, 3.5, NEMESES)
+    locks = [mishap.at_s for mishap in mishaps if mishap.kind == "lock"]
+    assert {mishap.kind for mishap in mishaps} >= {"lock", "clock", "ban", "end", "operate"}
+    assert len(locks) > 5
+    assert not [
+        one for one in mishaps for at in locks if one.kind != "lock" and at <= one.at_s < at + CALM_AFTER_SECONDS
+    ]
 
 
 def test_a_seed_names_one_schedule() -> None:
@@ -61,10 +71,11 @@ def change(
 
 
 def evidence() -> dict[str, Any]:
-    """Two changes that went as they should."""
+    """Three changes that went as they should, the last one signalled; somebody held another unit's rows meanwhile."""
     changes = [
         change(1, "booking_created", "TXN", {"n": 1}),
         change(2, "unit_status_changed", "LWW", {"status": "Clean"}),
+        change(3, "guest_locked_out", "EMERGENCY", {"note": "signalled"}),
     ]
     bodies = [
         {name: row[name] for name in ("entity_type", "entity_id", "event_type", "payload", "idempotency_key")}
@@ -72,7 +83,13 @@ def evidence() -> dict[str, Any]:
         for row in changes
     ]
     journal = [
-        {"outcome": "applied", "nonce": body["event_id"], "expected_nonce": body["event_id"] + 1, "body": body}
+        {
+            "outcome": "applied",
+            "nonce": body["event_id"],
+            "expected_nonce": body["event_id"] + 1,
+            "body": body,
+            "applied_at": 98.0 + body["event_id"],
+        }
         for body in bodies
     ]
     receipts = [
@@ -82,6 +99,8 @@ def evidence() -> dict[str, Any]:
             "change_id": row["id"],
             "payload": row["payload"],
             "priority_class": row["priority_class"],
+            "entity_id": "U1",
+            "answered_at": 100.5,
             "attempts": 1,
             "answers": [202],
         }
@@ -96,24 +115,30 @@ def evidence() -> dict[str, Any]:
     shadow = {
         "entity_type": "unit",
         "entity_id": "U1",
-        "state": {"booking_created": {"n": 1}, "unit_status_changed": {"status": "Clean"}},
+        "state": {
+            "booking_created": {"n": 1},
+            "unit_status_changed": {"status": "Clean"},
+            "guest_locked_out": {"note": "signalled"},
+        },
         "sync_status": "SYNCED",
-        "newest_change_id": 2,
-        "synced_change_id": 2,
+        "newest_change_id": 3,
+        "synced_change_id": 3,
     }
     return {
         "receipts": receipts,
         "journal": journal,
-        "stats": {"replays": 0, "gaps": 0, "bans": 0, "expected_nonce": 3, "connections": 1},
+        "stats": {"replays": 0, "gaps": 0, "bans": 0, "expected_nonce": 4, "connections": 1},
         "records": [
             {"entity_type": "unit", "entity_id": "U1", "event_type": body["event_type"], "body": body}
             for body in bodies
         ],
         "changes": changes,
         "requests": requests,
-        "ledger": {"next_nonce": 3, "last_applied_nonce": 2, "epoch": 1, "halted": None},
+        "ledger": {"next_nonce": 4, "last_applied_nonce": 3, "epoch": 1, "halted": None},
         "shadow": [shadow],
         "audit": [],
+        "signals": [{"note": "signalled", "key": None, "acknowledged": True}],
+        "locks": [{"entity_id": "U2", "rows": 1, "from_at": 100.0, "until_at": 120.0}],
     }
 
 
@@ -145,6 +170,15 @@ SPOILED: dict[str, Any] = {
     "books that do not balance": lambda e: e["changes"][0].update(outcome="SUPERSEDED", superseded_by=2),
     "shadow states that are wrong": lambda e: e["shadow"][0].update(sync_status="PENDING_SYNC"),
     "ledger": lambda e: e["requests"][0].update(status="SENT"),
+    "signals not recorded exactly once (I13)": lambda e: e["signals"].append(
+        {"note": "another", "key": "k", "acknowledged": True}
+    ),
+    "fields that differ": lambda e: e["journal"][1]["body"].update(payload={"status": "Dirty"}),
+    "emergencies that waited for rows of others (I10)": lambda e: (
+        e["receipts"][2].update(answered_at=101.0)
+        or e["journal"][2].update(applied_at=110.0)
+        or e["locks"][0].update(from_at=100.5)
+    ),
 }
 
 
@@ -153,12 +187,24 @@ def test_the_checker_notices_each_violation_by_its_rule(rule: str) -> None:
     assert judged(SPOILED[rule]).violations[rule]
 
 
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda e: e["changes"].append(change(4, "x", "TXN", {"note": "signalled"})),
+        lambda e: e["signals"][0].update(key="its own"),
+    ],
+    ids=["recorded twice", "recorded under another key"],
+)
+def test_a_signal_is_recorded_once_and_under_its_key(spoil: Any) -> None:
+    assert judged(spoil).violations["signals not recorded exactly once (I13)"]
+
+
 def test_every_rule_has_a_violation_that_it_notices() -> None:
     assert list(judged().violations) == list(SPOILED)
 
 
 def test_the_checker_imports_nothing_of_the_product() -> None:
-    text = Path(checker.__file__).read_text()
+    text = Path(checker.__file__).read_text() + Path(further_rules.__file__).read_text()
     for name in ("oldhost_sync", "workflows", "activities", "oldhost_simulator"):
         assert f"import {name}" not in text
         assert f"from {name}" not in text

@@ -1,0 +1,83 @@
+"""The checker's rules for what the further nemeses bring; like the others they know nothing of the product."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+Row = dict[str, Any]
+Entity = tuple[str, str]
+
+EMERGENCY_SECONDS_MAX = 5.0
+# From a lock's beginning: nothing else happens so long (tests/faults/schedule.py), less what an emergency may take.
+CALM_SECONDS = 7.0
+# The writer was at work when the lock began, or something else may be what the emergency waits for.
+AT_WORK_SECONDS = 3.0
+
+
+def signals_recorded(evidence: Any) -> Iterator[str]:
+    """I13: what Temporal acknowledged is recorded exactly once; what it did not, at most once. By the payload, which is its own."""
+    rows: dict[str, list[Row]] = defaultdict(list)
+    for row in evidence.changes:
+        rows[str(_payload(row).get("note"))].append(row)
+    for signal in evidence.signals:
+        found = rows[signal["note"]]
+        if len(found) > 1 or (signal["acknowledged"] and not found):
+            yield f"the signal {signal['note']!r} ({signal['key'] or 'without a key'}) is recorded {len(found)} times"
+        elif found and signal["key"] and found[0]["idempotency_key"] != signal["key"]:
+            yield f"the signal {signal['note']!r} is recorded under the key {found[0]['idempotency_key']!r}"
+
+
+def field_states(evidence: Any) -> Iterator[str]:
+    """OldHost's journal folded by field, over all event types, is the newest accepted state by field.
+
+    Left out: fields whose newest change OldHost does not have by its own or somebody's decision, and entities whose order a rejection
+    or an operator's retry has changed.
+    """
+    at_oldhost: dict[Entity, Row] = defaultdict(dict)
+    for entry in evidence.applied:
+        at_oldhost[_entity(entry["body"])].update(entry["body"]["payload"])
+    reordered = {_entity(entry["body"]) for entry in evidence.rejected}
+    accepted: dict[Entity, dict[str, tuple[Any, Row]]] = defaultdict(dict)
+    for row in evidence.changes:
+        if row["id"] in evidence.retried:
+            reordered.add(_entity(row))
+        for name, value in _payload(row).items():
+            accepted[_entity(row)][name] = (value, row)
+    # A rejection whose answer was lost is known as applied: it holds nothing, so the order is as ever.
+    lost = {_entity(row) for row in evidence.changes if row["id"] in evidence.lost_rejections}
+    for entity, fields in accepted.items():
+        if entity in reordered - lost:
+            continue
+        for name, (value, row) in fields.items():
+            given_up = row["outcome"] in {"DEAD", "DISCARDED"} or row["id"] in evidence.lost_rejections
+            if not given_up and at_oldhost[entity].get(name) != value:
+                yield f"{entity} {name}: change {row['id']} says {value!r}, OldHost has {at_oldhost[entity].get(name)!r}"
+
+
+def waited_for_rows(evidence: Any) -> Iterator[str]:
+    """I10: while another program holds an entity's rows, the emergencies of others are applied within 5 s."""
+    applied = {entry["body"]["event_id"]: entry["applied_at"] for entry in evidence.applied if entry.get("applied_at")}
+    moments = sorted(applied.values())
+    for lock in evidence.locks:
+        began = lock["from_at"]
+        if not lock["rows"] or not any(began - AT_WORK_SECONDS < moment < began for moment in moments):
+            continue
+        for receipt in evidence.receipts:
+            concerned = receipt["priority_class"] == "EMERGENCY" and receipt["entity_id"] != lock["entity_id"]
+            if concerned and began < receipt["answered_at"] < min(lock["until_at"], began + CALM_SECONDS):
+                waited = applied.get(receipt["change_id"], receipt["answered_at"] + 999) - receipt["answered_at"]
+                if waited > EMERGENCY_SECONDS_MAX:
+                    yield f"{receipt['key']} waited {waited:.1f} s while the rows of {lock['entity_id']} were held"
+
+
+def _entity(row: Row) -> Entity:
+    return row["entity_type"], row["entity_id"]
+
+
+def _payload(row: Row) -> Row:
+    value = row["payload"]
+    read: Row = json.loads(value) if isinstance(value, (str, bytes)) else value
+    return read
