@@ -121,14 +121,14 @@ class Unit(BaseModel):
     property_id: str | None = Field(examples=["seaview"])
     status: str | None = Field(examples=["Clean"])
     sync_status: str = Field(examples=["SYNCED"], description="PENDING_SYNC, SYNCED or SYNC_FAILED")
-    synced_at: datetime | None
+    synced_at: datetime | None = Field(description="When OldHost last took a state of it")
     newest_change_id: int | None
-    synced_change_id: int | None
+    synced_change_id: int | None = Field(description="The newest change of which OldHost has the state")
     updated_at: datetime
 
 
 class UnitPage(BaseModel):
-    units: list[Unit]
+    units: list[Unit] = Field(description="At most `limit`; a page with a filter may hold fewer before the list ends")
     next_cursor: str | None = Field(description="Give it as `cursor` for the next page; null after the last")
 
 

@@ -16,7 +16,7 @@ from oldhost_sync.api.keys import KEY_PARAMETER, Cursor, Limit, read_text_cursor
 from oldhost_sync.api.parts import Parts
 from oldhost_sync.api.problems import Unknown, method_not_allowed
 from oldhost_sync.api.shapes import Accepted, Unit, UnitAccepted, UnitDetails, UnitPage, UnitStatus
-from oldhost_sync.policy.limits import ID_LENGTH_MAX
+from oldhost_sync.policy.limits import ID_LENGTH_MAX, UNIT_NAME_LENGTH_MAX
 from oldhost_sync.store import units as store
 from oldhost_sync.store.recording import record_accepted
 
@@ -123,20 +123,27 @@ class UnitRoutes:
     async def list(
         self,
         sync_status: Annotated[SyncStatus | None, Query(description="Only units in this state")] = None,
+        property_id: Annotated[
+            str | None, Query(min_length=1, max_length=ID_LENGTH_MAX, description="Only units of this property")
+        ] = None,
+        name: Annotated[
+            str | None, Query(min_length=1, max_length=UNIT_NAME_LENGTH_MAX, description="Only units of this name")
+        ] = None,
         cursor: Cursor = None,
         limit: Limit = limits.PAGE_DEFAULT,
     ) -> UnitPage:
-        """A page of units; a cursor stays valid for ever."""
+        """A page of units; a cursor stays valid for ever.
+
+        A page may hold fewer units than `limit`, even none, before the list ends: go on while there is a `next_cursor`.
+        """
         after_id = read_text_cursor(cursor)
         host = self._parts.host
-        found = await self._parts.database.run(
-            lambda connection: store.list_units(
-                connection, host, sync_status=sync_status, after_id=after_id, limit=limit + 1
-            )
+        wanted = store.UnitFilter(sync_status, property_id, name)
+        page = await self._parts.database.run(
+            lambda connection: store.list_units(connection, host, wanted, after_id=after_id, limit=limit)
         )
-        page = found[:limit]
-        next_cursor = text_cursor(page[-1].id) if len(found) > limit else None
-        return UnitPage(units=[Unit(**asdict(unit)) for unit in page], next_cursor=next_cursor)
+        next_cursor = None if page.next_after is None else text_cursor(page.next_after)
+        return UnitPage(units=[Unit(**asdict(unit)) for unit in page.units], next_cursor=next_cursor)
 
     async def get(self, unit_id: UnitId) -> Unit:
         """The newest accepted state, and whether OldHost has it."""

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from sqlalchemy import select
+from sqlalchemy import and_, func, select
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.cli.printing import console, print_json, rows, shown, span
@@ -17,7 +17,8 @@ from oldhost_sync.cli.writer import query
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.settings import Settings
 from oldhost_sync.store import fates
-from oldhost_sync.store.tables import entities, outbox_events, scheduled_changes, units
+from oldhost_sync.store.sync_status import sync_status
+from oldhost_sync.store.tables import entities, outbox_events, pending_fates, scheduled_changes, units
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _TYPE_AND_ID = re.compile(f"({NAME_PATTERN})/(.+)")
@@ -97,12 +98,16 @@ def _read_entity(connection: Connection, host: str, entity_type: str, entity_id:
         shadow = select(entities).where(
             entities.c.host == host, entities.c.entity_type == entity_type, entities.c.id == entity_id
         )
-    columns = outbox_events.c
+    columns, later_written = outbox_events.c, pending_fates.c
     latest = (
         select(
             columns.id.label("change_id"), columns.idempotency_key, columns.event_type, columns.priority_class,
-            columns.created_at.label("accepted_at"), columns.outcome, columns.processed_at, columns.nonce, columns.error,
+            columns.created_at.label("accepted_at"), func.coalesce(columns.outcome, later_written.outcome).label("outcome"),
+            func.coalesce(columns.processed_at, later_written.decided_at).label("processed_at"),
+            func.coalesce(columns.nonce, later_written.nonce).label("nonce"),
+            func.coalesce(columns.error, later_written.error).label("error"),
         )
+        .outerjoin(pending_fates, and_(later_written.host == columns.host, later_written.change_id == columns.id))
         .where(columns.host == host, columns.entity_type == entity_type, columns.entity_id == entity_id)
         .order_by(columns.id.desc())
         .limit(CHANGES_SHOWN)
@@ -116,11 +121,17 @@ def _read_entity(connection: Connection, host: str, entity_type: str, entity_id:
         .limit(CHANGES_SHOWN)
     )
     row = connection.execute(shadow).one_or_none()
+    status = sync_status(connection, host, entity_type, entity_id)
     return {
-        "shadow": None if row is None else dict(row._mapping),  # noqa: SLF001 - the documented way to a row by name
+        "shadow": None if row is None else _shown(dict(row._mapping), status),  # noqa: SLF001 - a row by name
         "changes": [dict(each._mapping) for each in connection.execute(latest)],  # noqa: SLF001
         "scheduled": [dict(each._mapping) for each in connection.execute(scheduled)],  # noqa: SLF001
     }
+
+
+def _shown(shadow: dict[str, Any], status: str) -> dict[str, Any]:
+    """The row, with the sync status that is derived; what is stored of it is for the release before."""
+    return {name: value for name, value in shadow.items() if not name.startswith("sync")} | {"sync_status": status}
 
 
 def _print_entity(config: Settings, key: tuple[str, str], found: dict[str, Any], writer: dict[str, Any] | None) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.store import outbox
 from oldhost_sync.store.outbox import Books
+from oldhost_sync.store.sync_status import not_synced
 from oldhost_sync.store.tables import entities, outbox_events, units
 from oldhost_sync.store.transactions import run_in_transaction
 
@@ -93,15 +94,13 @@ def books(engine: Engine, host: str) -> Books:
 
 def _from_database(connection: Connection, host: str) -> Facts:
     shadow: dict[Record, Any] = {}
-    unsynced: list[str] = []
-    unit_rows = select(units.c.id, units.c.state, units.c.sync_status).where(units.c.host == host)
-    other_rows = select(entities.c.entity_type, entities.c.id, entities.c.state, entities.c.sync_status)
+    unit_rows = select(units.c.id, units.c.state).where(units.c.host == host)
+    other_rows = select(entities.c.entity_type, entities.c.id, entities.c.state)
     found = [("unit", *row) for row in connection.execute(unit_rows)]
     found += [tuple(row) for row in connection.execute(other_rows.where(entities.c.host == host))]
-    for entity_type, entity_id, state, sync_status in found:
+    for entity_type, entity_id, state in found:
         shadow.update({(entity_type, entity_id, event_type): payload for event_type, payload in state.items()})
-        if sync_status != "SYNCED":
-            unsynced.append(f"{entity_type}/{entity_id} is {sync_status}")
+    unsynced = [f"{kind}/{entity_id} is {status}" for (kind, entity_id), status in not_synced(connection, host).items()]
     return Facts(outbox.books(connection, host), _changes(connection, host), shadow, {}, [], {}, unsynced)
 
 

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from oldhost_sync import temporal
 from oldhost_sync.policy.limits import RELAY_POLL_SECONDS
 from oldhost_sync.relay.duty import Duty, DutyLoop
+from oldhost_sync.relay.fate_writer import FateWriter
 from oldhost_sync.relay.host_relay import CONNECTIONS, HostRelay, RelayTransactions
 from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.watchdog import Watchdog
@@ -56,7 +57,10 @@ async def _relay(
         for host in settings.hosts()
     }
     leaderships = {host: relay.leadership for host, relay in relays.items()}
-    watches: tuple[Duty, ...] = (Watchdog(transactions.watching, leaderships, writers, owner=owner),)
+    watches: tuple[Duty, ...] = (
+        Watchdog(transactions.watching, leaderships, writers, owner=owner),
+        FateWriter(transactions.fates, settings.hosts()),
+    )
     async with asyncio.TaskGroup() as tasks:
         for relay in relays.values():
             tasks.create_task(relay.run(stop))

@@ -17,8 +17,9 @@ from oldhost_sync.store import ledger_sql
 from oldhost_sync.store.alerts import close_alert
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.outbox import as_ref
+from oldhost_sync.store.pending_fates import RAISE_SEQUENCE, write_pending_fate
 from oldhost_sync.store.resolving import resolve
-from oldhost_sync.store.settling import refresh_shadow, shortened
+from oldhost_sync.store.settling import shortened
 
 NOTED_ONLY = frozenset({"pause", "resume", "flush"})
 
@@ -104,6 +105,7 @@ def _discard(connection: Connection, act: Act) -> Outcome:
     row = _dead_letter(connection, act)
     if isinstance(row, Outcome):
         return row
+    connection.exec_driver_sql(RAISE_SEQUENCE, (act.host,))
     connection.exec_driver_sql(sql.DISCARD_CHANGE, (act.change_id,))
     return _decided(connection, act, row, f"change {act.change_id} is given up")
 
@@ -117,6 +119,8 @@ def _resolve(connection: Connection, act: Act, ledger: ledger_sql.LedgerRow) -> 
 
 
 def _dead_letter(connection: Connection, act: Act) -> Row[tuple[object, ...]] | Outcome:
+    if act.change_id is not None:
+        write_pending_fate(connection, act.host, act.change_id)
     row = connection.exec_driver_sql(sql.CHANGE, (act.change_id, act.host)).one_or_none()
     if row is None:
         return Outcome(refused=f"there is no change {act.change_id} of {act.host}")
@@ -126,7 +130,6 @@ def _dead_letter(connection: Connection, act: Act) -> Row[tuple[object, ...]] | 
 
 
 def _decided(connection: Connection, act: Act, row: Row[tuple[object, ...]], message: str) -> Outcome:
-    refresh_shadow(connection, act.host, row.entity_type, row.entity_id)
     close_alert(connection, act.host, f"dead:{act.change_id}")
     return Outcome(message, ref=_ref(row) if act.action == "retry" else None, entity=_entity(row))
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from oldhost_sync.store.ledger_sql import ARCHIVE
+from oldhost_sync.store.pending_fates import SEQUENCE
 
 CHANGE = (
     "SELECT id, priority_class, entity_type, entity_id, event_type, created_at, outcome FROM outbox_events "
     "WHERE id = %s AND host = %s FOR UPDATE"
 )
 REOPEN_CHANGE = (
-    "UPDATE outbox_events SET outcome = NULL, processed_at = NULL, nonce = NULL, error = NULL "
+    "UPDATE outbox_events SET outcome = NULL, processed_at = NULL, nonce = NULL, error = NULL, fate_sequence = NULL "
     "WHERE id = %s AND outcome = 'DEAD'"
 )
 DISCARD_CHANGE = (
-    "UPDATE outbox_events SET outcome = 'DISCARDED', processed_at = UTC_TIMESTAMP(6) WHERE id = %s AND outcome = 'DEAD'"
+    "UPDATE outbox_events SET outcome = 'DISCARDED', processed_at = UTC_TIMESTAMP(6), "
+    f"fate_sequence = {SEQUENCE} WHERE id = %s AND outcome = 'DEAD'"
 )
 ARCHIVE_OF_CHANGE = f"{ARCHIVE} change_id = %s"
 DELETE_OF_CHANGE = "DELETE FROM nonce_requests WHERE host = %s AND change_id = %s"
@@ -34,15 +36,11 @@ NEW_EPOCH = "UPDATE nonce_ledger SET epoch = epoch + 1, halted = NULL, halted_ex
 COUNT_FROM = (
     "UPDATE nonce_ledger SET last_applied_nonce = %s, next_nonce = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
-# From `expected` on: how many rows there are, and the entities whose changes they carried.
+# From `expected` on: how many rows there are.
 COUNT_ROWS_FROM = "SELECT COUNT(*) FROM nonce_requests WHERE host = %s AND nonce >= %s"
-ENTITIES_FROM = (
-    "SELECT DISTINCT o.entity_type, o.entity_id FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
-    "WHERE r.host = %s AND r.nonce >= %s ORDER BY o.entity_type, o.entity_id"
-)
 REOPEN_FROM = (
     "UPDATE outbox_events o JOIN nonce_requests r ON r.change_id = o.id AND r.host = o.host AND o.nonce = r.nonce "
-    "SET o.outcome = NULL, o.processed_at = NULL, o.nonce = NULL, o.error = NULL "
+    "SET o.outcome = NULL, o.processed_at = NULL, o.nonce = NULL, o.error = NULL, o.fate_sequence = NULL "
     "WHERE r.host = %s AND r.nonce >= %s AND o.outcome IN ('APPLIED', 'DEAD')"
 )
 FORGET_APPLIED_FROM = "DELETE FROM applied_states WHERE host = %s AND nonce >= %s"

@@ -127,7 +127,7 @@ class MariaLedger:
         _check(advanced.rowcount == 1, f"nonce {row.nonce} was settled out of order")
         values = ("APPLIED", "found applied: OldHost expected a later nonce", self._host, row.nonce)
         _check(connection.exec_driver_sql(sql.COMPLETE_FOUND, values).rowcount == 1, f"nonce {row.nonce} was not SENT")
-        settle(connection, self._host, Ending.applied(row))
+        settle(connection, self._host, Ending.applied(row), numbered=True)
         return Fate(row.change_id, Outcome.APPLIED.value, row.nonce)
 
     # ------------------------------------------------------------------------------------------------ reserving
@@ -204,7 +204,7 @@ class MariaLedger:
         operation, answer = answered.operation, answered.answer
         if isinstance(answer, Applied):
             self._consume(connection, epoch, operation, "APPLIED", "applied", sending=sending)
-            settle(connection, self._host, Ending.applied(operation))
+            settle(connection, self._host, Ending.applied(operation), numbered=True)
             return Fate(operation.change_id, Outcome.APPLIED.value, operation.nonce)
         reason = f"rejected: {answer.reason}"
         if consumed(answer):
@@ -213,7 +213,8 @@ class MariaLedger:
         else:
             self._archive_unconsumed(connection, epoch, operation, reason)
             nonce = None
-        settle(connection, self._host, Ending.of(operation, Outcome.DEAD, nonce=nonce, error=answer.reason))
+        dead = Ending.of(operation, Outcome.DEAD, nonce=nonce, error=answer.reason)
+        settle(connection, self._host, dead, numbered=nonce is not None)
         return Fate(operation.change_id, Outcome.DEAD.value, nonce, answer.reason)
 
     def _consume(

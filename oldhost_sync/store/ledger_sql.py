@@ -30,8 +30,9 @@ ADOPT = (
     "UPDATE nonce_ledger SET next_nonce = %s, last_applied_nonce = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
 MOVE_NEXT_NONCE = "UPDATE nonce_ledger SET next_nonce = %s WHERE host = %s AND epoch = %s AND next_nonce = %s"
+# It numbers the fate that follows in the same transaction, too.
 LAST_APPLIED = (
-    "UPDATE nonce_ledger SET last_applied_nonce = %s, updated_at = UTC_TIMESTAMP(6) "
+    "UPDATE nonce_ledger SET last_applied_nonce = %s, fate_sequence = fate_sequence + 1, updated_at = UTC_TIMESTAMP(6) "
     "WHERE host = %s AND epoch = %s AND last_applied_nonce = %s"
 )
 LAST_APPLIED_SENDING = f"{LAST_APPLIED} AND halted IS NULL"
@@ -107,17 +108,20 @@ DELETE_ONE = "DELETE FROM nonce_requests WHERE host = %s AND nonce = %s"
 
 # ------------------------------------------------------------------------------------------------------- changes
 
+# A change's fate is in the outbox, or pending while somebody holds its row there.
+_FATE = "COALESCE(o.outcome, p.outcome) AS outcome, COALESCE(o.nonce, p.nonce) AS nonce, COALESCE(o.error, p.error) AS error"
+_PENDING = "LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o.id "
 CANDIDATES = (
     "SELECT o.id, o.idempotency_key, o.entity_type, o.entity_id, o.event_type, o.payload, o.priority_class, "
-    "o.outcome, o.nonce, o.error, a.change_id AS applied_change_id, a.payload_hash AS applied_hash, "
+    f"{_FATE}, a.change_id AS applied_change_id, a.payload_hash AS applied_hash, "
     "r.nonce AS request_nonce, r.status, r.sends, r.body FROM outbox_events o "
     "LEFT JOIN applied_states a ON a.host = o.host AND a.entity_type = o.entity_type "
     "AND a.entity_id = o.entity_id AND a.event_type = o.event_type "
-    "LEFT JOIN nonce_requests r ON r.host = o.host AND r.change_id = o.id "
+    f"LEFT JOIN nonce_requests r ON r.host = o.host AND r.change_id = o.id {_PENDING}"
     "WHERE o.host = %s AND o.id IN ({ids})"
 )
 FATES = (
-    "SELECT o.id, o.outcome, o.nonce, o.error, r.status, r.nonce AS request_nonce FROM outbox_events o "
-    "LEFT JOIN nonce_requests r ON r.host = o.host AND r.change_id = o.id "
+    f"SELECT o.id, {_FATE}, r.status, r.nonce AS request_nonce FROM outbox_events o "
+    f"LEFT JOIN nonce_requests r ON r.host = o.host AND r.change_id = o.id {_PENDING}"
     "WHERE o.host = %s AND o.id IN ({ids}) ORDER BY o.id"
 )

@@ -65,14 +65,16 @@ _CLAIM_EMERGENCIES = text(
 _OUTSTANDING = text(
     f"SELECT {_REF} FROM outbox_events o FORCE INDEX (ix_outbox_events_outstanding) "
     "WHERE o.host = :host AND o.processed_at IS NULL AND o.id > :after_id "
+    "AND NOT EXISTS (SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id) "
     # What was relayed "in the future" was relayed before the clock was set back.
     "AND (o.relayed_at <= UTC_TIMESTAMP(6) - INTERVAL :quiet_us MICROSECOND OR o.relayed_at > UTC_TIMESTAMP(6)) "
     "ORDER BY o.id LIMIT :limit"
 )
 
 _HELD = text(
-    "SELECT entity_type, entity_id, id FROM outbox_events "
-    "WHERE host = :host AND outcome = 'DEAD' ORDER BY id LIMIT :limit"
+    "(SELECT entity_type, entity_id, id FROM outbox_events WHERE host = :host AND outcome = 'DEAD' "
+    "ORDER BY id LIMIT :limit) UNION ALL (SELECT entity_type, entity_id, change_id AS id FROM pending_fates "
+    "WHERE host = :host AND outcome = 'DEAD' ORDER BY change_id LIMIT :limit) ORDER BY id LIMIT :limit"
 )
 
 _OLDER_UNRELAYED = text(
@@ -102,6 +104,7 @@ _HELD_BACK = text(
 _BOOKS = text(
     "SELECT outcome, COUNT(*) AS changes FROM outbox_events WHERE host = :host GROUP BY outcome ORDER BY outcome"
 )
+_BOOKS_PENDING = text("SELECT outcome, COUNT(*) AS changes FROM pending_fates WHERE host = :host GROUP BY outcome")
 _IN_FLIGHT = text(
     "SELECT COUNT(*) FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
     "WHERE r.host = :host AND r.status IN ('RESERVED', 'SENT') AND o.processed_at IS NULL"
@@ -261,6 +264,9 @@ def counts(connection: Connection, host: str) -> OutboxCounts:
 def books(connection: Connection, host: str) -> Books:
     """The numbers of invariant I5, from one consistent look when the connection's transaction gives one."""
     by_outcome: dict[str | None, int] = {row.outcome: row.changes for row in connection.execute(_BOOKS, {"host": host})}
+    for row in connection.execute(_BOOKS_PENDING, {"host": host}):
+        by_outcome[row.outcome] = by_outcome.get(row.outcome, 0) + row.changes
+        by_outcome[None] = by_outcome.get(None, 0) - row.changes
     in_flight = int(connection.execute(_IN_FLIGHT, {"host": host}).scalar_one())
     refused = by_outcome.get("REFUSED", 0)
     return Books(

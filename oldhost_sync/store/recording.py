@@ -34,12 +34,12 @@ _DUPLICATE_KEY = 1062
 
 # Statements are written out and go to the driver as they are: this is the path of every write, 300 a second.
 _LOCK_UNIT = (
-    "INSERT INTO units (host, id, state, sync_status, created_at, updated_at) "
-    "VALUES (%s, %s, '{}', 'PENDING_SYNC', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE id = id"
+    "INSERT INTO units (host, id, state, created_at, updated_at) "
+    "VALUES (%s, %s, '{}', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE id = id"
 )
 _LOCK_ENTITY = (
-    "INSERT INTO entities (host, entity_type, id, state, sync_status, created_at, updated_at) "
-    "VALUES (%s, %s, %s, '{}', 'PENDING_SYNC', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE id = id"
+    "INSERT INTO entities (host, entity_type, id, state, created_at, updated_at) "
+    "VALUES (%s, %s, %s, '{}', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE id = id"
 )
 _INSERT_CHANGE = (
     "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
@@ -47,6 +47,7 @@ _INSERT_CHANGE = (
     "(SELECT priority_class FROM event_rules WHERE host = %s AND event_type = %s), %s), UTC_TIMESTAMP(6)) "
     "RETURNING id, created_at, priority_class"
 )
+# The sync status that is stored is for readers of the release before: it never says SYNCED too soon.
 _SHADOW = "state = JSON_SET(state, %s, JSON_COMPACT(%s)), sync_status = 'PENDING_SYNC', newest_change_id = %s"
 # For whoever has something else to do meanwhile.
 _REACH = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR SELECT 1 FROM"

@@ -19,7 +19,8 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.store import decisions_sql as sql
 from oldhost_sync.store import ledger_sql
 from oldhost_sync.store.ledger_sql import LedgerRow
-from oldhost_sync.store.settling import Ending, refresh_shadow, settle
+from oldhost_sync.store.pending_fates import FORGET_FROM
+from oldhost_sync.store.settling import Ending, settle
 
 SENDS_ANY = 2**31 - 1
 
@@ -46,10 +47,10 @@ def _went_back(connection: Connection, host: str, ledger: LedgerRow, expected: i
         _archive_from(connection, host, expected, "OldHost's count was adopted")
         connection.exec_driver_sql(sql.COUNT_FROM, (expected - 1, expected, host))
         return f"OldHost's count is adopted: {lost} operations that it lost are not sent again"
-    entities = connection.exec_driver_sql(sql.ENTITIES_FROM, since).all()
     rows = connection.exec_driver_sql(sql.COUNT_ROWS_FROM, since).scalar_one()
     highest = connection.exec_driver_sql(ledger_sql.HIGHEST_NONCE, (host,)).scalar() or expected - 1
     unbroken = rows == highest - expected + 1
+    connection.exec_driver_sql(FORGET_FROM, since)
     connection.exec_driver_sql(sql.REOPEN_FROM, since)
     if unbroken:
         connection.exec_driver_sql(sql.FORGET_APPLIED_FROM, since)
@@ -58,8 +59,6 @@ def _went_back(connection: Connection, host: str, ledger: LedgerRow, expected: i
     else:
         _archive_from(connection, host, expected, "OldHost went back; its change waits again")
         connection.exec_driver_sql(sql.COUNT_FROM, (expected - 1, expected, host))
-    for entity_type, entity_id in entities:
-        refresh_shadow(connection, host, entity_type, entity_id)
     how = "are sent again as they were" if unbroken else "wait again and get new nonces"
     return f"{rows} operations from nonce {expected} on {how}"
 

@@ -1,9 +1,9 @@
-"""All that follows from the end of a change, in the transaction that ends it: outbox, superseding, applied state, shadow.
+"""All that follows from the end of a change, in the transaction that ends it: outbox, superseding, applied state.
 
 Every caller holds the lock of the host's ledger row, so that the ends of one host's changes are decided one after the
-other, each on a snapshot that has all earlier ones. Recording a change takes no such lock: it locks the entity's shadow
-row. That is why a shadow becomes SYNCED only when its *newest* change, as read under that lock, is seen settled (I7,
-trap 10): a change committed while the statement waited is newer than anything its snapshot shows.
+other, each on a snapshot that has all earlier ones. All operations of the host need that row, so nothing here waits for a
+row that others may hold: it touches neither units nor entities, whose sync status is derived when it is read, and a fate
+whose outbox row is held is kept in `pending_fates` for a while.
 """
 
 from __future__ import annotations
@@ -18,22 +18,35 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import Outcome, PriorityClass
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
+from oldhost_sync.store.pending_fates import (
+    AT_ONCE,
+    IDS_MAX,
+    KEEP_FATE,
+    KEEP_FATES,
+    NONE_PENDING,
+    RAISE_SEQUENCE,
+    SEQUENCE,
+    listed,
+    tried_at_once,
+)
 from oldhost_sync.store.text import storable
 
-UNIT = "unit"
 # What makes older LWW changes of the same key pointless: this one was sent, or OldHost had it already.
 SUPERSEDING = frozenset({Outcome.APPLIED, Outcome.NO_OP, Outcome.DEAD})
-# What OldHost now has.
-SYNCING = frozenset({Outcome.APPLIED, Outcome.NO_OP})
 
 _SETTLE = (
-    "UPDATE outbox_events SET outcome = %s, processed_at = UTC_TIMESTAMP(6), nonce = %s, error = %s "
-    "WHERE id = %s AND host = %s AND processed_at IS NULL"
+    f"{AT_ONCE}UPDATE outbox_events SET outcome = %s, processed_at = UTC_TIMESTAMP(6), nonce = %s, error = %s, "
+    f"fate_sequence = {SEQUENCE} WHERE id = %s AND host = %s AND processed_at IS NULL AND {NONE_PENDING}"
+)
+# Read without a lock, since a locking read would stop at the newer change that somebody is just recording.
+_OLDER = (
+    "SELECT id FROM outbox_events FORCE INDEX (ix_outbox_events_key) "
+    "WHERE host = %s AND entity_type = %s AND entity_id = %s AND event_type = %s AND processed_at IS NULL "
+    f"AND priority_class = 'LWW' AND id < %s AND {NONE_PENDING} ORDER BY id"
 )
 _SUPERSEDE = (
-    "UPDATE outbox_events SET outcome = 'SUPERSEDED', processed_at = UTC_TIMESTAMP(6), superseded_by = %s "
-    "WHERE host = %s AND entity_type = %s AND entity_id = %s AND event_type = %s AND processed_at IS NULL "
-    "AND priority_class = 'LWW' AND id < %s"
+    f"{AT_ONCE}UPDATE outbox_events SET outcome = 'SUPERSEDED', processed_at = UTC_TIMESTAMP(6), superseded_by = %s, "
+    f"fate_sequence = {SEQUENCE} WHERE id IN ({{ids}}) AND processed_at IS NULL"
 )
 _REMEMBER = (
     "INSERT INTO applied_states (host, entity_type, entity_id, event_type, change_id, payload_hash, nonce, applied_at) "
@@ -46,19 +59,6 @@ _CONFIRM = (
     "UPDATE applied_states SET change_id = %s WHERE host = %s AND entity_type = %s AND entity_id = %s "
     "AND event_type = %s AND change_id < %s"
 )
-# Assignments run from left to right, so `synced_at` sees the new `sync_status`.
-_REFRESH = (
-    "UPDATE {table} SET synced_change_id = NULLIF(GREATEST(COALESCE(synced_change_id, 0), %s), 0), "
-    "sync_status = CASE WHEN EXISTS (SELECT 1 FROM outbox_events dead WHERE dead.host = %s AND dead.outcome = 'DEAD' "
-    "AND dead.entity_type = %s AND dead.entity_id = %s) THEN 'SYNC_FAILED' "
-    "WHEN EXISTS (SELECT 1 FROM outbox_events newest WHERE newest.id = {table}.newest_change_id "
-    "AND newest.processed_at IS NOT NULL) AND NOT EXISTS (SELECT 1 FROM outbox_events waiting WHERE waiting.host = %s "
-    "AND waiting.entity_type = %s AND waiting.entity_id = %s AND waiting.processed_at IS NULL) THEN 'SYNCED' "
-    "ELSE 'PENDING_SYNC' END, "
-    "synced_at = IF(sync_status = 'SYNCED', UTC_TIMESTAMP(6), synced_at), updated_at = UTC_TIMESTAMP(6) WHERE {key}"
-)
-_REFRESH_UNIT = _REFRESH.format(table="units", key="host = %s AND id = %s")
-_REFRESH_ENTITY = _REFRESH.format(table="entities", key="host = %s AND entity_type = %s AND id = %s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +96,23 @@ class Ending:
         return replace(ending, payload_hash=hash_of_body(change.body))
 
 
-def settle(connection: Connection, host: str, ending: Ending) -> bool:
+def settle(connection: Connection, host: str, ending: Ending, *, numbered: bool = False) -> bool:
     """Record `ending` with all that follows; False when the change has a fate already (nothing of it is changed then).
 
-    The caller holds the ledger row's lock.
+    The caller holds the ledger row's lock, and nothing here waits for another one. `numbered`: the caller has raised the
+    ledger's `fate_sequence` in this transaction (:data:`RAISE_SEQUENCE`).
     """
+    if not numbered:
+        connection.exec_driver_sql(RAISE_SEQUENCE, (host,))
     if not _record_outcome(connection, host, ending):
         return False
+    key = (host, ending.entity_type, ending.entity_id, ending.event_type)
     if ending.priority_class is PriorityClass.LWW and ending.outcome in SUPERSEDING:
-        key = (host, ending.entity_type, ending.entity_id, ending.event_type)
-        connection.exec_driver_sql(_SUPERSEDE, (ending.change_id, *key, ending.change_id))
+        _supersede_older(connection, ending.change_id, key)
     if ending.outcome is Outcome.APPLIED:
         remember_applied(connection, host, ending)
     elif ending.outcome is Outcome.NO_OP:
-        key = (host, ending.entity_type, ending.entity_id, ending.event_type)
         connection.exec_driver_sql(_CONFIRM, (ending.change_id, *key, ending.change_id))
-    synced = ending.change_id if ending.outcome in SYNCING else 0
-    refresh_shadow(connection, host, ending.entity_type, ending.entity_id, synced_change_id=synced)
     return True
 
 
@@ -120,18 +120,6 @@ def remember_applied(connection: Connection, host: str, ending: Ending) -> None:
     """What OldHost has now for this key: later equal changes are no-ops, older ones are stale (trap 8)."""
     key = (host, ending.entity_type, ending.entity_id, ending.event_type)
     connection.exec_driver_sql(_REMEMBER, (*key, ending.change_id, ending.payload_hash, ending.nonce))
-
-
-def refresh_shadow(
-    connection: Connection, host: str, entity_type: str, entity_id: str, *, synced_change_id: int = 0
-) -> None:
-    """Bring `sync_status` in line with the outbox (I7): SYNC_FAILED while a dead letter is open, SYNCED only when
-    the newest change is settled and none waits, PENDING_SYNC otherwise.
-    """
-    entity = (host, entity_type, entity_id)
-    row = (host, entity_id) if entity_type == UNIT else entity
-    statement = _REFRESH_UNIT if entity_type == UNIT else _REFRESH_ENTITY
-    connection.exec_driver_sql(statement, (synced_change_id, *entity, *entity, *row))
 
 
 def payload_hash(payload: Mapping[str, Any]) -> bytes:
@@ -151,5 +139,17 @@ def shortened(text: str | None) -> str | None:
 
 
 def _record_outcome(connection: Connection, host: str, ending: Ending) -> bool:
-    values = (ending.outcome.value, ending.nonce, shortened(ending.error), ending.change_id, host)
-    return connection.exec_driver_sql(_SETTLE, values).rowcount == 1
+    outcome, error = ending.outcome.value, shortened(ending.error)
+    where = (ending.change_id, host)
+    changed = tried_at_once(connection, _SETTLE, (outcome, ending.nonce, error, *where))
+    if changed is None:
+        changed = connection.exec_driver_sql(KEEP_FATE, (outcome, ending.nonce, None, error, *where)).rowcount
+    return changed == 1
+
+
+def _supersede_older(connection: Connection, change_id: int, key: tuple[str, str, str, str]) -> None:
+    older = list(connection.exec_driver_sql(_OLDER, (*key, change_id)).scalars().all())
+    for start in range(0, len(older), IDS_MAX):
+        ids = listed(older[start : start + IDS_MAX])
+        if tried_at_once(connection, _SUPERSEDE.format(ids=ids), (change_id,)) is None:
+            connection.exec_driver_sql(KEEP_FATES.format(ids=ids), ("SUPERSEDED", None, change_id, None))

@@ -80,10 +80,10 @@ OUTCOMES = ("APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "REF
 def _shadow_columns() -> list[Any]:
     """What every shadow row has. `state` is {event_type: last accepted payload}.
 
-    `sync_status`, `synced_at` and `synced_change_id` are written by the release before this one alone, and read by
-    nobody: whether OldHost has a state is derived when it is read (store/units.py). To keep it here, each fate would have
-    to lock a row that applications hold for as long as they like. The columns, their index and their CHECK go with the
-    next release, when no process of the one before can be running.
+    `sync_status`, `synced_at` and `synced_change_id` are for processes of the release before this one alone: whether
+    OldHost has a state is derived when it is read (store/sync_status.py). To keep it here, each fate would have to lock a
+    row that applications hold for as long as they like. The columns, their index and their CHECK go with the next
+    release, when no process of the one before can be running.
     """
     return [
         Column("state", JSON, nullable=False),

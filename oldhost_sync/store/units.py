@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy import bindparam, select, text
+from sqlalchemy.engine import Connection
 
 from oldhost_sync.store.accepting import Acceptable, accept
 from oldhost_sync.store.errors import IdempotencyConflict
 from oldhost_sync.store.recording import RecordedChange, record_accepted
-from oldhost_sync.store.tables import outbox_events, units
+from oldhost_sync.store.sync_status import PENDING_SYNC, SYNC_FAILED, status_expression
+from oldhost_sync.store.tables import UtcDateTime, outbox_events
 
 UNIT = "unit"
 STATUS_CHANGED = "unit_status_changed"
@@ -24,22 +25,42 @@ DETAILS_CHANGED = "unit_details_changed"
 # The key of the second change that one request makes.
 STATUS_KEY_SUFFIX = ":status"
 
-_SHOWN = (
-    units.c.id,
-    units.c.name,
-    units.c.property_id,
-    units.c.status,
-    units.c.sync_status,
-    units.c.synced_at,
-    units.c.newest_change_id,
-    units.c.synced_change_id,
-    units.c.updated_at,
+# How many units one page looks at to find those of a sync status: some 50 ms. Beyond it the page ends early.
+LOOKED_AT_MAX = 2_000
+_CHUNK = 500
+
+_STATUS = status_expression(host="u.host", kind="'unit'", id="u.id")
+_UNIT = (
+    f"SELECT u.id, u.name, u.property_id, u.status, {_STATUS} AS sync_status, "
+    "(SELECT MAX(s.applied_at) FROM applied_states s WHERE s.host = u.host AND s.entity_type = 'unit' "
+    "AND s.entity_id = u.id) AS synced_at, u.newest_change_id, (SELECT MAX(s.change_id) FROM applied_states s "
+    "WHERE s.host = u.host AND s.entity_type = 'unit' AND s.entity_id = u.id) AS synced_change_id, u.updated_at "
+    "FROM units u"
 )
+# Units that may have a sync status, in id order. Outbox rows of one unit lie together in the index, so that this reads
+# what it gives and what waits of it, not what is kept.
+_OF_OUTCOME = (
+    "SELECT DISTINCT entity_id AS id FROM outbox_events FORCE INDEX (ix_outbox_events_status) WHERE host = :host "
+    "AND outcome {outcome} AND entity_type = 'unit' AND entity_id > :after ORDER BY entity_id LIMIT :limit"
+)
+_CANDIDATES = {
+    PENDING_SYNC: text(_OF_OUTCOME.format(outcome="IS NULL")),
+    SYNC_FAILED: text(
+        "SELECT id FROM ("
+        + " UNION ".join(f"({_OF_OUTCOME.format(outcome=outcome)})" for outcome in ("= 'DEAD'", "= 'DISCARDED'"))
+        + " UNION (SELECT DISTINCT entity_id AS id FROM pending_fates FORCE INDEX (ix_pending_fates_entity) WHERE host = :host "
+        "AND entity_type = 'unit' AND entity_id > :after AND outcome = 'DEAD' ORDER BY entity_id LIMIT :limit)) c "
+        "ORDER BY id LIMIT :limit"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class UnitView:
-    """One unit's shadow row, without its payloads."""
+    """One unit as it is shown, without its payloads; `sync_status` as store/sync_status.py says.
+
+    `synced_at`, `synced_change_id`: when OldHost last took a state of it, and the newest change of which it has the state.
+    """
 
     id: str
     name: str | None
@@ -52,21 +73,71 @@ class UnitView:
     updated_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class UnitFilter:
+    """Which units; None: any. `name` without regard to case."""
+
+    sync_status: str | None = None
+    property_id: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnitList:
+    """Part of a list in id order: ask again after `next_after` until that is None. It may be empty before the end."""
+
+    units: list[UnitView]
+    next_after: str | None
+
+
 def find_unit(connection: Connection, host: str, unit_id: str) -> UnitView | None:
-    row = connection.execute(select(*_SHOWN).where(units.c.host == host, units.c.id == unit_id)).one_or_none()
-    return None if row is None else _view(row)
+    found = _views(connection, "u.host = :host AND u.id = :id", {"host": host, "id": unit_id})
+    return found[0] if found else None
 
 
 def list_units(
-    connection: Connection, host: str, *, sync_status: str | None, after_id: str | None, limit: int
-) -> list[UnitView]:
-    """At most `limit` units in id order, after `after_id`, of one sync status or of all."""
-    query = select(*_SHOWN).where(units.c.host == host).order_by(units.c.id).limit(limit)
-    if sync_status is not None:
-        query = query.where(units.c.sync_status == sync_status)
-    if after_id is not None:
-        query = query.where(units.c.id > after_id)
-    return [_view(row) for row in connection.execute(query)]
+    connection: Connection, host: str, wanted: UnitFilter = UnitFilter(), *, after_id: str | None, limit: int
+) -> UnitList:
+    """At most `limit` units in id order, after `after_id`. A look at LOOKED_AT_MAX units may find fewer, or none."""
+    found: list[UnitView] = []
+    after: str | None = after_id or ""
+    looked_at = 0
+    chunk = limit + 1 if wanted.sync_status is None else _CHUNK
+    while after is not None and len(found) <= limit and looked_at < LOOKED_AT_MAX:
+        seen, after = _chunk(connection, host, wanted, after, chunk)
+        found += [unit for unit in seen if wanted.sync_status in {None, unit.sync_status}]
+        looked_at += chunk
+    if len(found) > limit:
+        return UnitList(found[:limit], found[limit - 1].id)
+    return UnitList(found, after)
+
+
+def _chunk(
+    connection: Connection, host: str, wanted: UnitFilter, after: str, size: int
+) -> tuple[list[UnitView], str | None]:
+    """At most `size` units that may be wanted, and where to go on; None at the end."""
+    values: dict[str, Any] = {"host": host, "after": after, "limit": size}
+    candidates = _CANDIDATES.get(wanted.sync_status or "")
+    if candidates is not None and wanted.property_id is None and wanted.name is None:
+        ids = [str(unit_id) for unit_id in connection.execute(candidates, values).scalars().all()]
+        seen = _views(connection, "u.host = :host AND u.id IN :ids", {"host": host, "ids": ids}) if ids else []
+    else:
+        conditions = ["u.host = :host", "u.id > :after"]
+        for column, value in (("property_id", wanted.property_id), ("name", wanted.name)):
+            if value is not None:
+                conditions.append(f"u.{column} = :{column}")
+                values[column] = value
+        seen = _views(connection, " AND ".join(conditions), values)
+        ids = [unit.id for unit in seen]
+    return seen, ids[-1] if len(ids) == size else None
+
+
+def _views(connection: Connection, condition: str, values: dict[str, Any]) -> list[UnitView]:
+    query = text(f"{_UNIT} WHERE {condition} ORDER BY u.id{' LIMIT :limit' if 'limit' in values else ''}")
+    if "ids" in values:
+        query = query.bindparams(bindparam("ids", expanding=True))
+    shown = query.columns(synced_at=UtcDateTime(), updated_at=UtcDateTime())
+    return [UnitView(**row._mapping) for row in connection.execute(shown, values)]  # noqa: SLF001 - a row by name
 
 
 def status_change(*, host: str, unit_id: str, status: str, key: str, source: str) -> Acceptable:
@@ -102,7 +173,3 @@ def record_details(
 def _is_known(connection: Connection, host: str, key: str) -> bool:
     query = select(outbox_events.c.id).where(outbox_events.c.host == host, outbox_events.c.idempotency_key == key)
     return connection.execute(query).first() is not None
-
-
-def _view(row: Row[*tuple[Any, ...]]) -> UnitView:
-    return UnitView(**row._mapping)  # noqa: SLF001 - the documented way to a row by name

@@ -83,6 +83,29 @@ class Fates(LedgerSuite):
         assert world.sync_status("u1") == "SYNC_FAILED"
         assert world.decide("discard", change_id=dead) == ""
         assert world.outcome(dead)[0] == "DISCARDED"
+        assert world.sync_status("u1") == "SYNC_FAILED"  # it shows what OldHost never got
+        self.send(world, epoch, world.record("u1"))
+        assert world.sync_status("u1") == "SYNCED"
+
+    def test_a_unit_with_a_dead_letter_is_failed_also_while_a_later_change_waits(
+        self, world: LedgerWorld, epoch: int
+    ) -> None:
+        dead = world.record("u1")
+        self.reject(world, epoch, dead)
+        world.record("u1", "unit_status_changed", {"status": "Clean"})
+        assert world.sync_status("u1") == "SYNC_FAILED"
+
+    def test_a_change_that_was_given_up_counts_until_a_newer_one_of_its_event_type_comes(
+        self, world: LedgerWorld, epoch: int
+    ) -> None:
+        dirty = world.record("u1", "unit_status_changed", {"status": "Dirty"})
+        self.reject(world, epoch, dirty)
+        assert world.decide("discard", change_id=dirty) == ""
+        self.send(world, epoch, world.record("u1", "unit_details_changed", {"name": "x"}))
+        assert world.sync_status("u1") == "SYNC_FAILED"
+        clean = world.record("u1", "unit_status_changed", {"status": "Clean"})
+        assert world.sync_status("u1") == "PENDING_SYNC"
+        self.send(world, epoch, clean)
         assert world.sync_status("u1") == "SYNCED"
 
     def test_a_retried_dead_letter_waits_again_and_gets_a_new_nonce(self, world: LedgerWorld, epoch: int) -> None:

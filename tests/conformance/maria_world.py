@@ -14,6 +14,7 @@ from oldhost_sync.store.ledger import MariaLedger
 from oldhost_sync.store.outbox import mark_relayed
 from oldhost_sync.store.recording import record_change
 from oldhost_sync.store.rules import set_rule
+from oldhost_sync.store.sync_status import sync_status
 from oldhost_sync.store.transactions import run_in_transaction
 
 HOST = "oldhost"
@@ -61,8 +62,8 @@ class MariaWorld:
         return outcome, nonce
 
     def sync_status(self, entity_id: str) -> str:
-        ((status,),) = self.read("SELECT sync_status FROM units WHERE id = %s", entity_id)
-        return str(status)
+        with self.engine.connect() as connection:
+            return sync_status(connection, HOST, "unit", entity_id)
 
     def row(self, nonce: int) -> tuple[int, str, bytes] | None:
         rows = self.read("SELECT change_id, status, body FROM nonce_requests WHERE nonce = %s", nonce)

@@ -122,7 +122,6 @@ def evidence() -> dict[str, Any]:
         },
         "sync_status": "SYNCED",
         "newest_change_id": 3,
-        "synced_change_id": 3,
     }
     return {
         "receipts": receipts,

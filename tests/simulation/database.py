@@ -34,6 +34,7 @@ _TIMES = {
 }
 
 _RULES: list[tuple[str, str]] = [
+    (r"^SET STATEMENT innodb_lock_wait_timeout = 0 FOR ", ""),
     (r"TIMESTAMPDIFF\(MICROSECOND, (MAX\(\w+\)|[\w().]+?), (MAX\(\w+\)|[\w().]+?)\) DIV 1000", r"((\2) - (\1)) / 1000"),
     (r"UTC_TIMESTAMP\(6\)|CURRENT_TIMESTAMP\(6\)|UTC_TIMESTAMP\b", "utc_now()"),
     (r"([+-]) INTERVAL (\S+) MICROSECOND", r"\1 \2"),

@@ -2,7 +2,7 @@
 
 Modes: "" nothing · "before" its effect (it never happened) · "after" its effect (the reply is lost) · "hang" (no reply
 until somebody's deadline) · "die" (the process ends here) · what only some kinds know: "deadlock", "part" (some bytes,
-then the rest), "part-die", "die-after" (after the effect), "freeze" (the process is stopped right here).
+then the rest), "locked" (somebody else holds the row), "part-die", "die-after" (after the effect), "freeze" (the process is stopped right here).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tests.simulation.hub import Process
 
 MODES: Mapping[str, tuple[str, ...]] = {
     "statement": ("before", "after", "hang", "die", "deadlock"),
+    "row": ("locked",),
     "commit": ("before", "after", "hang", "die", "die-after"),
     "connect": ("before", "after", "hang", "die"),
     "write": ("before", "after", "hang", "die", "part", "part-die", "freeze"),
@@ -48,7 +49,7 @@ class RandomFaults:
 
     def __post_init__(self) -> None:
         rates = {"statement": 0.003, "commit": 0.02, "connect": 0.1, "write": 0.05, "read": 0.05, "activity": 0.01}
-        rates |= {"result": 0.02, "signal": 0.05}
+        rates |= {"result": 0.02, "signal": 0.05, "row": 0.2}
         for kind in MODES:
             if self.random.random() < 0.5:
                 self.rates[kind] = rates[kind] * self.random.choice((0.3, 1, 1, 3))

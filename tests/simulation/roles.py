@@ -11,6 +11,8 @@ from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.relay import Relay, RelayPace
+from oldhost_sync.relay.duty import DutyLoop
+from oldhost_sync.relay.fate_writer import FateWriter
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.recording import record_change
@@ -54,9 +56,10 @@ class RelayProcess:
         self.hub: Hub = world.hub
         self.process = self.hub.process(f"relay-{number}")
         self.process.mortal = True
-        engine = world.engine(self.process)
+        transactions = BlockingTransactions(world.engine(self.process))
+        self.fates = DutyLoop(FateWriter(transactions, [HOST]), monotonic=self.hub.monotonic)
         self.relay = Relay(
-            BlockingTransactions(engine),
+            transactions,
             self._signal,
             HOST,
             owner=self.process.name,
@@ -70,6 +73,7 @@ class RelayProcess:
     def _run(self) -> None:
         while True:
             pause = driven(self.relay._guarded_round())
+            driven(self.fates.guarded_round())
             if not self.world.has_unrelayed():
                 self.hub.park(20.0, self.world.at_next_record)
             self.hub.sleep(pause)

@@ -12,6 +12,7 @@ from sqlalchemy.sql.elements import ClauseElement
 
 from oldhost_sync.policy.limits import CONNECTION_READ_SECONDS_MAX
 from oldhost_sync.store import transactions
+from oldhost_sync.store.pending_fates import AT_ONCE
 from tests.simulation.database import Begin, Database, PlainConnection, Result, Savepoint, database_error
 from tests.simulation.faults import Faults
 from tests.simulation.hub import Hub, Process, Task
@@ -116,7 +117,12 @@ class Connection(PlainConnection):
                 self.before_statement(statement)
                 self.rollback()
                 raise database_error(LOCK_WAIT, "lock wait timeout")
+        if statement.startswith(AT_ONCE) and self._is_locked():
+            raise database_error(LOCK_WAIT, "lock wait timeout")  # the statement is undone, its transaction goes on
         return self._answered(super().exec_driver_sql(statement, values))
+
+    def _is_locked(self) -> bool:
+        return self._engine.faults.at("row", self._engine.process) == "locked"
 
     def begin_nested(self) -> Savepoint:
         if not self._begun:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.store import alerts, audit, fates, outbox, reading, retention, schedule, units
+from oldhost_sync.store import alerts, audit, fates, outbox, reading, retention, schedule, sync_status, units
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql, rows
 
@@ -71,10 +71,21 @@ QUESTIONS: dict[str, Callable[[Connection], Any]] = {
     "what is due": lambda connection: schedule.due(connection, HOST, 100),
     "what is planned": lambda connection: schedule.upcoming(connection, HOST, 100),
     "a cancellation": lambda connection: schedule.cancel(connection, HOST, "k5"),
-    "units": lambda connection: units.list_units(connection, HOST, sync_status=None, after_id="5", limit=50),
+    "units": lambda connection: units.list_units(connection, HOST, after_id="5", limit=25),
+    "one unit": lambda connection: units.find_unit(connection, HOST, "5"),
     "pending units": lambda connection: units.list_units(
-        connection, HOST, sync_status="PENDING_SYNC", after_id=None, limit=50
+        connection, HOST, units.UnitFilter("PENDING_SYNC"), after_id=None, limit=50
     ),
+    "failed units": lambda connection: units.list_units(
+        connection, HOST, units.UnitFilter("SYNC_FAILED"), after_id=None, limit=50
+    ),
+    "a property's units": lambda connection: units.list_units(
+        connection, HOST, units.UnitFilter(property_id="seaview"), after_id=None, limit=50
+    ),
+    "units of a name": lambda connection: units.list_units(
+        connection, HOST, units.UnitFilter(name="Seaview 12"), after_id=None, limit=50
+    ),
+    "an entity's sync status": lambda connection: sync_status.sync_status(connection, HOST, "unit", "5"),
     "the oldest waiting change": lambda connection: reading.oldest_waiting_at(connection, HOST),
     "dead letters": lambda connection: reading.list_dead_letters(connection, HOST, after_id=0, limit=50),
     "held entities": lambda connection: outbox.held_entities(connection, HOST),

@@ -214,7 +214,9 @@ def test_a_server_that_forgets_commits_is_refused(mariadb_server: PrivateMariaDB
 
 def test_an_errors_text_holds_nothing_of_what_was_to_be_written(engine: Engine) -> None:
     with engine.connect() as connection, pytest.raises(DBAPIError) as caught:
-        connection.exec_driver_sql("INSERT INTO units (host, id, state) VALUES ('oldhost', %s, %s)", ("a secret", "{}"))
+        connection.exec_driver_sql(
+            "INSERT INTO units (host, id, sync_status) VALUES ('oldhost', %s, %s)", ("a secret", "SYNCED")
+        )
     assert "secret" not in str(caught.value)
 
 

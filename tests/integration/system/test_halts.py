@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from oldhost_sync.store.sync_status import status_expression
 from tests.faults.product import Product
 from tests.integration.system.changes import record
 from tests.integration.system.commands import oldhost_sync
@@ -45,7 +46,8 @@ def check_resolved(product: Product, mode: str, changes: int) -> None:
     ledger = product.sql("SELECT next_nonce, last_applied_nonce, halted FROM nonce_ledger")[0]
     expected = product.stats()["expected_nonce"]
     assert ledger == {"next_nonce": expected, "last_applied_nonce": expected - 1, "halted": None}
-    assert {row["sync_status"] for row in product.sql("SELECT sync_status FROM units")} == {"SYNCED"}
+    status = status_expression(host="units.host", kind="'unit'", id="units.id")
+    assert {row["shown"] for row in product.sql(f"SELECT {status} AS shown FROM units")} == {"SYNCED"}
     (audit,) = product.sql("SELECT operator, reason FROM operator_audit WHERE action = 'resolve'")
     assert audit == {"operator": "anna", "reason": "we looked into it"}
     stats = product.stats()

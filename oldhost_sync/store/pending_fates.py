@@ -1,0 +1,116 @@
+"""Fates whose change's row somebody else holds: kept beside the outbox until the row is free.
+
+Applications may hold outbox rows for as long as they like: a duplicate `record_change` in an open transaction shares the
+row's lock, a report may have locked whole ranges. A fate is decided under the lock of the host's ledger row, which every
+operation of that host needs; waiting there for an application would stop them all. So no statement that writes a fate
+waits (:data:`AT_ONCE`): what can't be written now goes here, in the same transaction, and :func:`write_pending_fates`
+moves it to the outbox later. Who asks what became of a change looks at both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import OperationalError
+
+from oldhost_sync.store.transactions import error_code
+
+# The server undoes the one statement that met the lock, not its transaction (innodb_rollback_on_timeout is OFF, which
+# the engine checks).
+AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
+LOCKED = 1205
+# How many waiting fates one call looks at: the first may all be locked, and those behind them free.
+LOOKED_AT_MAX = 5_000
+# Above 1,000 the server makes a table of an IN list and scans for its rows.
+IDS_MAX = 500
+
+# The number of the transaction that decides fates, see RAISE_SEQUENCE.
+SEQUENCE = "(SELECT l.fate_sequence FROM nonce_ledger l WHERE l.host = outbox_events.host)"
+# Under the ledger row's lock, before the first fate of a transaction: later numbers are of later commits.
+RAISE_SEQUENCE = "UPDATE nonce_ledger SET fate_sequence = fate_sequence + 1 WHERE host = %s"
+
+NONE_PENDING = (
+    "NOT EXISTS (SELECT 1 FROM pending_fates p WHERE p.host = outbox_events.host AND p.change_id = outbox_events.id)"
+)
+_KEEP = (
+    "INSERT INTO pending_fates (host, change_id, entity_type, entity_id, outcome, nonce, superseded_by, error, decided_at) "
+    "SELECT host, id, entity_type, entity_id, %s, %s, %s, %s, UTC_TIMESTAMP(6) FROM outbox_events "
+)
+KEEP_FATE = f"{_KEEP}WHERE id = %s AND host = %s AND processed_at IS NULL AND {NONE_PENDING}"
+KEEP_FATES = f"{_KEEP}WHERE id IN ({{ids}}) AND processed_at IS NULL AND {NONE_PENDING}"
+# OldHost went back before these nonces: their changes have no fate any more.
+FORGET_FROM = "DELETE FROM pending_fates WHERE host = %s AND nonce >= %s"
+
+_PENDING = "SELECT change_id FROM pending_fates WHERE host = %s ORDER BY change_id LIMIT %s"
+_FREE = "SELECT id FROM outbox_events WHERE id IN ({ids}) LIMIT {limit} FOR UPDATE SKIP LOCKED"
+_KNOWN = "SELECT id FROM outbox_events WHERE id IN ({ids})"
+_WRITE = (
+    f"{AT_ONCE}UPDATE outbox_events SET outcome = %s, processed_at = %s, nonce = %s, superseded_by = %s, error = %s, "
+    f"fate_sequence = {SEQUENCE} WHERE id = %s AND host = %s AND processed_at IS NULL"
+)
+_FATE = (
+    "SELECT outcome, decided_at, nonce, superseded_by, error, change_id, host FROM pending_fates "
+    "WHERE host = %s AND change_id = %s"
+)
+_FORGET = "DELETE FROM pending_fates WHERE host = %s AND change_id = %s"
+
+
+def listed(change_ids: Sequence[int]) -> str:
+    """For an IN of at most IDS_MAX."""
+    return ", ".join(str(int(change_id)) for change_id in change_ids)
+
+
+def tried_at_once(connection: Connection, statement: str, values: Sequence[object]) -> int | None:
+    """How many rows `statement`, one that begins with AT_ONCE, changed; None when somebody holds one of them."""
+    try:
+        return connection.exec_driver_sql(statement, tuple(values)).rowcount
+    except OperationalError as error:
+        if error_code(error) != LOCKED:
+            raise
+        return None
+
+
+def hosts_with_pending_fates(connection: Connection) -> list[str]:
+    return [str(host) for host in connection.exec_driver_sql("SELECT DISTINCT host FROM pending_fates").scalars().all()]
+
+
+def write_pending_fates(connection: Connection, host: str, limit: int) -> int:
+    """Move fates of rows that are free to the outbox, at most `limit`; returns how many were moved.
+
+    Nothing pending costs one look at an index. The rows are taken before the ledger's: whoever decides fates never waits
+    for a row, so this is no deadlock, and it holds the ledger's row for the writing alone.
+    """
+    pending = list(connection.exec_driver_sql(_PENDING, (host, LOOKED_AT_MAX)).scalars().all())
+    free: list[int] = []
+    for start in range(0, len(pending), IDS_MAX):
+        free += _taken(connection, host, pending[start : start + IDS_MAX], limit - len(free))
+        if len(free) >= limit:
+            break
+    return sum(write_pending_fate(connection, host, change_id) for change_id in sorted(free))
+
+
+def _taken(connection: Connection, host: str, pending: Sequence[int], limit: int) -> list[int]:
+    """Those of `pending` whose rows are free, now locked; a fate whose row was deleted by hand is forgotten."""
+    ids = listed(pending)
+    known = set(connection.exec_driver_sql(_KNOWN.format(ids=ids)).scalars().all())
+    for change_id in pending:
+        if change_id not in known:
+            connection.exec_driver_sql(_FORGET, (host, change_id))
+    return list(connection.exec_driver_sql(_FREE.format(ids=ids, limit=int(limit))).scalars().all())
+
+
+def write_pending_fate(connection: Connection, host: str, change_id: int) -> bool:
+    """Move one change's fate to the outbox, if one is pending and its row is free.
+
+    The ledger's row is locked when a fate is pending, and stays so until the caller commits.
+    """
+    if connection.exec_driver_sql(_FATE, (host, change_id)).one_or_none() is None:
+        return False
+    connection.exec_driver_sql(RAISE_SEQUENCE, (host,))
+    # Again, now that nobody else can decide on it.
+    fate = connection.exec_driver_sql(_FATE, (host, change_id)).one_or_none()
+    if fate is None or tried_at_once(connection, _WRITE, tuple(fate)) is None:
+        return False
+    connection.exec_driver_sql(_FORGET, (host, change_id))
+    return True

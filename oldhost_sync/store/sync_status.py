@@ -1,0 +1,76 @@
+"""Whether OldHost has what an entity shows: derived from the outbox whenever it is read, and stored nowhere (I7).
+
+To store it, each fate would have to lock the entity's row, which applications hold for as long as they like, while it
+holds the ledger's row, which every operation of the host needs. Read, it can't be behind either.
+
+| sync status   | when                                                                                              |
+|---------------|---------------------------------------------------------------------------------------------------|
+| SYNC_FAILED   | OldHost rejected a change of it and nobody has decided on that, or a change was given up whose     |
+|               | state is still the one that is shown                                                              |
+| PENDING_SYNC  | else, while a change of it has no fate                                                            |
+| SYNCED        | else                                                                                              |
+
+A change that was given up no longer matters once a newer one of its event type was applied, and is about to be replaced
+while a newer one waits. Each question is a look-up in `ix_outbox_events_status`, however much is kept.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+
+PENDING_SYNC, SYNCED, SYNC_FAILED = "PENDING_SYNC", "SYNCED", "SYNC_FAILED"
+
+_BY_STATUS = "FORCE INDEX (ix_outbox_events_status)"
+# {e}: where the entity is named, `host`, `kind` and `id` of it.
+_ENTITY = "{{one}}.host = {host} AND {{one}}.entity_type = {kind} AND {{one}}.entity_id = {id}"
+_STILL_SHOWN = (
+    "NOT EXISTS (SELECT 1 FROM applied_states a WHERE a.host = g.host AND a.entity_type = g.entity_type "
+    "AND a.entity_id = g.entity_id AND a.event_type = g.event_type AND a.change_id > g.id) "
+    "AND NOT EXISTS (SELECT 1 FROM outbox_events n FORCE INDEX (ix_outbox_events_key) WHERE n.host = g.host "
+    "AND n.entity_type = g.entity_type AND n.entity_id = g.entity_id AND n.processed_at IS NULL "
+    "AND n.event_type = g.event_type AND n.id > g.id)"
+)
+
+
+def status_expression(*, host: str, kind: str, id: str) -> str:  # noqa: A002 - the columns' own name
+    """SQL for the sync status of the entity that the three expressions name."""
+    entity = _ENTITY.format(host=host, kind=kind, id=id)
+
+    def exists(table: str, one: str, condition: str) -> str:
+        return f"EXISTS (SELECT 1 FROM {table} WHERE {entity.format(one=one)} AND {condition})"
+
+    dead = exists(f"outbox_events d {_BY_STATUS}", "d", "d.outcome = 'DEAD'")
+    dead_soon = exists("pending_fates p", "p", "p.outcome = 'DEAD'")
+    given_up = exists(f"outbox_events g {_BY_STATUS}", "g", f"g.outcome = 'DISCARDED' AND {_STILL_SHOWN}")
+    waits = exists(
+        f"outbox_events w {_BY_STATUS}",
+        "w",
+        "w.outcome IS NULL AND NOT EXISTS (SELECT 1 FROM pending_fates f WHERE f.host = w.host AND f.change_id = w.id)",
+    )
+    return (
+        f"CASE WHEN {dead} OR {dead_soon} OR {given_up} THEN '{SYNC_FAILED}' "
+        f"WHEN {waits} THEN '{PENDING_SYNC}' ELSE '{SYNCED}' END"
+    )
+
+
+_STATUS = text(f"SELECT {status_expression(host=':host', kind=':kind', id=':id')} AS sync_status")
+_CANDIDATES = text(
+    f"SELECT DISTINCT entity_type, entity_id FROM outbox_events {_BY_STATUS} "
+    "WHERE host = :host AND (outcome IS NULL OR outcome IN ('DEAD', 'DISCARDED')) ORDER BY entity_type, entity_id"
+)
+
+
+def sync_status(connection: Connection, host: str, entity_type: str, entity_id: str) -> str:
+    """Of one entity, of which at least one change was accepted."""
+    return str(connection.execute(_STATUS, {"host": host, "kind": entity_type, "id": entity_id}).scalar_one())
+
+
+def not_synced(connection: Connection, host: str) -> dict[tuple[str, str], str]:
+    """All entities whose shown state OldHost does not have, with their sync status. For tools: it reads all of them."""
+    found = {}
+    for entity_type, entity_id in connection.execute(_CANDIDATES, {"host": host}).all():
+        status = sync_status(connection, host, entity_type, entity_id)
+        if status != SYNCED:
+            found[entity_type, entity_id] = status
+    return found
