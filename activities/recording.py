@@ -21,7 +21,8 @@ from oldhost_sync.policy.limits import ID_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.store.accepting import check_name
 from oldhost_sync.store.decisions import Act, decide
 from oldhost_sync.store.errors import InvalidChange, TransactionContended
-from oldhost_sync.store.outbox import older_are_unrelayed, outstanding_page
+from oldhost_sync.store.outbox import older_are_unrelayed
+from oldhost_sync.store.outstanding import Page, emergencies_page, entity_page, outstanding_page, relayed_page
 from oldhost_sync.store.recording import RecordedChange, reach_entity, record_change
 from oldhost_sync.store.refusing import record_refused
 from oldhost_sync.store.rules import class_of
@@ -32,6 +33,9 @@ from workflows import messages
 from workflows.messages import to_wire
 
 FIELDS = ("entity_type", "entity_id", "event_type", "payload", "idempotency_key", "occurred_at", "not_before")
+
+# With the first page of these comes what stands: nothing was read before it.
+BEGINNINGS = ("", "emergencies")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +59,12 @@ class RecordingActivities:
     @activity.defn(no_thread_cancel_exception=True)
     def load_outstanding(self, page: messages.OutstandingPage) -> messages.Outstanding:
         def read(connection: Connection) -> messages.Outstanding:
-            found = outstanding_page(connection, page.host, page.after_id, page.limit, page.quiet_ms)
+            found = _page(connection, page)
             outstanding = messages.Outstanding(
                 [to_wire(ref) for ref in found.refs], last_id=found.last_id, more=found.more
             )
-            if page.after_id == 0 and not page.quiet_ms:
-                _add_standing(outstanding, standing(connection, page.host))
+            if page.after_id == 0 and page.part in BEGINNINGS and not page.quiet_ms:
+                _add_standing(outstanding, standing(connection, page.host, held=not page.part))
                 outstanding.policy = self.policy
             return outstanding
 
@@ -87,8 +91,22 @@ class RecordingActivities:
         )
 
 
+def _page(connection: Connection, page: messages.OutstandingPage) -> Page:
+    match page.part:
+        case "emergencies":
+            return emergencies_page(connection, page.host, page.after_id, page.limit)
+        case "rest":
+            return outstanding_page(connection, page.host, page.after_id, page.limit)
+        case "entity" if page.entity:
+            return entity_page(connection, page.host, EntityKey(*page.entity), page.after_id, page.limit)
+        case "sweep":
+            return outstanding_page(connection, page.host, page.after_id, page.limit, quiet_ms=page.quiet_ms)
+    return relayed_page(connection, page.host, page.after_id, page.limit, page.quiet_ms)
+
+
 def _add_standing(outstanding: messages.Outstanding, found: Standing) -> None:
     outstanding.held = [list(one) for one in found.held]
+    outstanding.dead_letters = found.dead_letters
     outstanding.paused = [found.pause.operator, found.pause.reason] if found.pause else None
     outstanding.ban_left_ms = found.ban_left_ms
 

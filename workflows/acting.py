@@ -13,7 +13,8 @@ from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy import actions
     from oldhost_sync.policy.changes import EntityKey
-    from oldhost_sync.policy.machine import RELEASE_MIN, Machine
+    from oldhost_sync.policy.loading import Part
+    from oldhost_sync.policy.machine import RELEASE, RELEASE_MIN, Machine
     from workflows import calls, messages
     from workflows.clock import now_ms
     from workflows.messages import from_wire
@@ -27,14 +28,22 @@ SWEEP_QUIET_MS = 30_000
 class Acting:
     """`under_way`: activities not ended yet. `at_the_host`: those among them that end soon and so need no timer beside them.
 
-    `stir` is called when one has ended.
+    `stir` is called when one has ended, `load_standing` with the first page of what is outstanding.
     """
 
-    def __init__(self, host: str, machine: Machine, stir: Callable[[], None], acts: OperatorActs) -> None:
+    def __init__(
+        self,
+        host: str,
+        machine: Machine,
+        stir: Callable[[], None],
+        acts: OperatorActs,
+        load_standing: Callable[[messages.Outstanding], None],
+    ) -> None:
         self._host = host
         self._machine = machine
         self._stir = stir
         self._acts = acts
+        self._load_standing = load_standing
         self._tasks: dict[asyncio.Task[None], None] = {}
         self.under_way = 0
         self.at_the_host = 0
@@ -51,6 +60,8 @@ class Acting:
                 self.start(self._probe(action), at_the_host=True)
             case actions.Sweep():
                 self.start(self._sweep(action))
+            case actions.Load():
+                self.start(self._load(action))
             case actions.RaiseAlert():
                 self.start(calls.raise_alert(self._host, action))
             case actions.RecordHalt() if self._machine.release == RELEASE_MIN:
@@ -137,12 +148,26 @@ class Acting:
 
     async def _sweep(self, action: actions.Sweep) -> None:
         request = messages.OutstandingPage(self._host, action.after_id, limit=SWEEP_REFS, quiet_ms=SWEEP_QUIET_MS)
+        if self._machine.release >= RELEASE:
+            request.part = "sweep"
         try:
             page = await calls.load_outstanding(request, calls.ONCE)
         except ActivityError:
             self._machine.sweep_failed(now_ms())
             return
         self._machine.swept([from_wire(item) for item in page.refs], page.last_id, page.more, now_ms())
+
+    async def _load(self, action: actions.Load) -> None:
+        entity = None if action.entity is None else list(action.entity)
+        request = messages.OutstandingPage(self._host, action.after_id, part=action.part.value, entity=entity)
+        try:
+            page = await calls.load_outstanding(request, calls.ONCE)
+        except ActivityError:
+            self._machine.load_failed(action, now_ms())
+            return
+        if action.part is Part.EMERGENCIES and not action.after_id:
+            self._load_standing(page)  # nothing was read before it
+        self._machine.took_page(action, [from_wire(item) for item in page.refs], page.last_id, page.more, now_ms())
 
     async def _record_halt(self, action: actions.RecordHalt) -> None:
         await calls.record_decision(messages.Decision(self._host, "halt", "writer", action.reason, action.never_taken))

@@ -100,8 +100,14 @@ async def load_outstanding(page: messages.OutstandingPage, retry_policy: RetryPo
         result_type=messages.Outstanding,
         start_to_close_timeout=DATABASE_LIMIT,
         retry_policy=retry_policy,
-        summary="sweep: what was missed?" if page.quiet_ms else "rebuild: what is outstanding?",
+        summary=_what_is_read(page),
     )
+
+
+def _what_is_read(page: messages.OutstandingPage) -> str:
+    if page.entity is not None:
+        return f"what waits of {page.entity[0]} {page.entity[1]}?"
+    return "sweep: what was missed?" if page.quiet_ms else "rebuild: what is outstanding?"
 
 
 async def record_submissions(request: messages.Submissions, within: timedelta | None = None) -> list[messages.Recorded]:

@@ -283,22 +283,27 @@ class ProbeReport:
 
 @dataclass
 class OutstandingPage:
-    """Input of `load_outstanding`: relayed changes without a fate, after `after_id`, in id order.
+    """Input of `load_outstanding`: changes without a fate, after `after_id`, in id order.
 
-    `quiet_ms`: only those relayed at least so long ago (the sweep leaves the ones on their way alone).
+    `quiet_ms`: only those relayed at least so long ago (the sweep leaves the ones on their way alone). `part`: "emergencies", with
+    the older changes of their entities; "rest", all; "entity", all of `entity`; "sweep". None of these gives what is held behind a
+    dead letter. Empty, from runs begun before 0.2: all relayed ones, and the dead letters.
     """
 
     host: str
     after_id: int = 0
     limit: int = 2000
     quiet_ms: int = 0
+    part: str = ""
+    entity: list[str] | None = None
 
 
 @dataclass
 class Outstanding:
     """Result of `load_outstanding`. With the first page comes what else a new writer must know: `held`, entities with a dead
-    letter as [entity_type, entity_id, [change ids]]; `paused` by whom and why; `ban_left_ms` of the last ban, negative when it is
-    over; `policy`, the worker's settings, for a writer that was started without any.
+    letter as [entity_type, entity_id, [change ids]] (runs begun before 0.2 only); `dead_letters`, how many there are; `paused` by
+    whom and why; `ban_left_ms` of the last ban, negative when it is over; `policy`, the worker's settings, for a writer that was
+    started without any.
     """
 
     refs: list[WireRef] = field(default_factory=list)
@@ -308,6 +313,7 @@ class Outstanding:
     paused: list[str] | None = None
     ban_left_ms: int | None = None
     policy: WriterPolicy | None = None
+    dead_letters: int = 0
 
 
 @dataclass

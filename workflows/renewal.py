@@ -6,6 +6,8 @@ from __future__ import annotations
 # could not be carried there would be rebuilt again, and nothing ever sent. So such a run works on for so many events first, far
 # below Temporal's limits (51,200 events, 50 MiB).
 EVENTS_AFTER_REBUILD = 4_000
+# Nor is a new run begun while the rebuild goes on, unless it has got nowhere for hours.
+EVENTS_OF_REBUILD_MAX = 20_000
 # Temporal ends a run at 50 MiB, with all signals that it has not read. Submitted changes are the one thing that can bring a run
 # there: each is in its history twice, as the signal and as the input of the activity that records it.
 HISTORY_BYTES_MAX = 8 * 1024 * 1024

@@ -34,7 +34,7 @@ def status(machine: Machine, host: str, now_ms: int) -> dict[str, Any]:
         "debounced": machine.coalescer.debounced_count,
         "waiting": len(machine.coalescer.waiting),
         "held": machine.coalescer.held_count,
-        "dead_letters": sum(len(hold.dead) for hold in machine.coalescer.holds.values()),
+        "dead_letters": machine.dead_letters,
         "in_flight": len(machine.in_flight),
         "in_doubt": len(machine.in_flight.unsettled),
         "rates": {
@@ -69,7 +69,9 @@ def state(machine: Machine) -> str:
 
 
 def find(machine: Machine, entity: EntityKey, now_ms: int) -> dict[str, Any]:
-    """Where the entity's changes are: debounced, in their lane, held behind a dead letter, or in flight."""
+    """Where the entity's changes are: debounced, in their lane, or in flight. `held`: how many more wait in MariaDB behind its dead
+    letters, as far as the writer has seen them.
+    """
     hold = machine.coalescer.holds.get(entity)
     held = [entry.ref.change_id for entry in hold.waiting] if hold else []
     changes = [_where(entry, _place_of(entry, held), now_ms) for entry in machine.coalescer.entries_of(entity)]
@@ -79,6 +81,7 @@ def find(machine: Machine, entity: EntityKey, now_ms: int) -> dict[str, Any]:
         "entity_id": entity.entity_id,
         "changes": sorted(changes, key=lambda change: change["change_id"]),
         "dead_letters": list(hold.dead) if hold else [],
+        "held": hold.left if hold else 0,
     }
 
 

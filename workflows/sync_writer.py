@@ -30,7 +30,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.messages import OperatorRequest, Submission, WriterInput, from_wire
     from workflows.operator_acts import OperatorActs
     from workflows.reception import Reception
-    from workflows.renewal import Renewal
+    from workflows.renewal import EVENTS_OF_REBUILD_MAX, Renewal
     from workflows.submission_keys import update_key
     from workflows.waiting_updates import WaitingUpdates
 
@@ -64,7 +64,7 @@ class SyncWriterWorkflow:
         self.alarms: dict[int, asyncio.Task[None]] = {}  # timers under way, by when they ring
         self.unreadable = 0
         self.tell_unreadable_at_ms = 0
-        self.acting = Acting(self.host, self.machine, self._stir, self.acts)
+        self.acting = Acting(self.host, self.machine, self._stir, self.acts, self._load_standing)
         if release > RELEASE_MIN:
             self._tell_of_start(unreadable)
             workflow.register_random_seed_callback(self._after_reset)
@@ -73,7 +73,7 @@ class SyncWriterWorkflow:
     async def run(self, argument: RawValue = NOTHING) -> None:  # noqa: ARG002 - `__init__` took it
         if self.reception.recovering:
             self.acting.start(self.reception.recover())
-        if not self.machine.loaded:
+        if not self.machine.loaded and self.machine.release < RELEASE:
             await self._rebuild()
         while True:
             self.stirred = False
@@ -264,7 +264,7 @@ class SyncWriterWorkflow:
     # ---------------------------------------------------------------------------------------------- loading and recording
 
     async def _rebuild(self) -> None:
-        """A first start, or a loss: MariaDB knows what is outstanding."""
+        """A first start, or a loss, of a run begun before 0.2: MariaDB knows what is outstanding. Later ones read it as they go."""
         after_id = 0
         while True:
             page = await calls.load_outstanding(messages.OutstandingPage(self.host, after_id), calls.UNTIL_IT_WORKS)
@@ -284,12 +284,17 @@ class SyncWriterWorkflow:
         if self.machine.release == RELEASE_MIN:
             return self.renewal.is_due(events, suggested=suggested)
         size = info.get_current_history_size()
+        if self.machine.loading.part is not None and events < EVENTS_OF_REBUILD_MAX:
+            self.renewal.rebuilt(events, suggested=suggested, history_bytes=size)
         due = self.renewal.is_due(events, suggested=suggested, history_bytes=size, signals=self.reception.signals)
         return self.renewal.drain(due=due, now_ms=now_ms())
 
     def _load_standing(self, page: messages.Outstanding) -> None:
         for entity_type, entity_id, dead in page.held:
             self.machine.load_held(EntityKey(entity_type, entity_id), dead)
+            self.machine.dead_letters += len(dead)
+        if self.machine.release >= RELEASE:
+            self.machine.dead_letters = page.dead_letters
         if self.machine.carried:
             return
         if page.paused is not None:

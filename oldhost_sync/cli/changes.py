@@ -161,5 +161,7 @@ def _print_entity(config: Settings, key: tuple[str, str], found: dict[str, Any],
         out.print(rows("At the writer", ("change", "event type", "where", "due in"), held))
     else:
         out.print("Nothing of it waits at the writer.")
+    if writer.get("held"):
+        out.print(f"{writer['held']} more wait in the database behind its dead letters.")
     if writer["dead_letters"]:
         out.print(f"Dead letters: {', '.join(map(str, writer['dead_letters']))}", markup=False)

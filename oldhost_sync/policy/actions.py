@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oldhost_sync.policy.changes import EntityKey
+from oldhost_sync.policy.loading import Part
+
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
@@ -50,6 +53,15 @@ class Sweep:
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """Read a page of outstanding changes: the emergencies' (with what goes before them), the rest's, or one `entity`'s."""
+
+    part: Part
+    after_id: int
+    entity: EntityKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RaiseAlert:
     """Tell people (or `close` what they were told of under this `dedupe_key`)."""
 
@@ -72,4 +84,4 @@ class RecordHalt:
     never_taken: int | None = None
 
 
-Action = OpenSession | Send | CloseSession | Probe | Sweep | RaiseAlert | RecordHalt
+Action = OpenSession | Send | CloseSession | Probe | Sweep | Load | RaiseAlert | RecordHalt

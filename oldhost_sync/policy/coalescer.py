@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, EntityKey, PriorityClass
@@ -36,10 +36,25 @@ class Waiting:
 
 @dataclass(slots=True)
 class Hold:
-    """An entity with dead letters: its later TXN changes wait here until an operator has decided on each."""
+    """An entity with dead letters: its later TXN changes wait in MariaDB until an operator has decided on each.
+
+    `left`: how many the machine has seen and left there, none newer than `newest`. `waiting`: they themselves, in runs begun
+    before 0.2, which kept them.
+    """
 
     dead: list[int]
-    waiting: list[Waiting]
+    waiting: list[Waiting] = field(default_factory=list)
+    left: int = 0
+    newest: int = 0
+
+    def holds(self, change_id: int, *, keeps: bool) -> bool:
+        """Whether a TXN change waits for an operator; one that was itself a dead letter, or came before all of them, does not."""
+        return change_id not in self.dead and (keeps or change_id > self.dead[0])
+
+    def leave(self, change_id: int) -> None:
+        """One more is left in MariaDB, unless it is said twice."""
+        self.left += change_id > self.newest
+        self.newest = max(self.newest, change_id)
 
 
 class Added(Enum):
@@ -48,12 +63,19 @@ class Added(Enum):
     NEW = auto()
     REPLACED_OLDER = auto()
     SUPERSEDED = auto()
+    HELD = auto()
 
 
 class Coalescer:
-    """All that waits. Times are ms; nothing here reads a clock."""
+    """All that waits. Times are ms; nothing here reads a clock. `released`: entities whose oldest dead letter is decided on: what
+    it held is to be read from MariaDB.
+    """
 
-    def __init__(self, *, debounce_ms: int, max_wait_ms: int, txn_per_lww: int, txn_run: int = 0) -> None:
+    def __init__(
+        self, *, debounce_ms: int, max_wait_ms: int, txn_per_lww: int, txn_run: int = 0, keeps_held: bool = False
+    ) -> None:
+        self._keeps_held = keeps_held
+        self.released: dict[EntityKey, None] = {}
         self._debounce_ms = debounce_ms
         self._max_wait_ms = max_wait_ms
         self.turns = Turns(txn_per_lww, txn_run)
@@ -76,8 +98,8 @@ class Coalescer:
 
     def add(self, ref: ChangeRef, now_ms: int) -> Added:
         if ref.priority_class is not _LWW:
-            self._place(Waiting(ref, ref.accepted_at_ms, ref.accepted_at_ms, ready=True))
-            return Added.NEW
+            placed = self._place(Waiting(ref, ref.accepted_at_ms, ref.accepted_at_ms, ready=True))
+            return Added.NEW if placed else Added.HELD
         held = self.waiting.get(self._by_key.get(ref.key, 0))
         if held is not None and ref.change_id < held.ref.change_id:
             return Added.SUPERSEDED
@@ -95,8 +117,7 @@ class Coalescer:
         """An operation that was taken and not sent waits again where it was; if its key has moved on, the newer one does."""
         newer = self._by_key.get(entry.ref.key, 0) if entry.ref.priority_class is _LWW else 0
         if newer <= entry.ref.change_id:
-            self._place(entry)
-            return Added.NEW
+            return Added.NEW if self._place(entry) else Added.HELD
         heir = self.waiting[newer]
         self._take_out(heir)
         heir.first_at_ms = min(heir.first_at_ms, entry.first_at_ms)
@@ -176,23 +197,57 @@ class Coalescer:
 
     # ----------------------------------------------------------------------------------------------------------- holds
 
-    def hold(self, entity: EntityKey, dead_change_id: int) -> None:
-        """OldHost rejected a change of this entity: its later TXN changes wait for an operator."""
-        hold = self.holds.setdefault(entity, Hold([], []))
+    def hold(self, entity: EntityKey, dead_change_id: int) -> int:
+        """OldHost rejected a change of this entity: its later TXN changes wait for an operator. Returns how many are forgotten."""
+        hold = self.holds.setdefault(entity, Hold([]))
         if dead_change_id not in hold.dead:
             insort(hold.dead, dead_change_id)
+        if not self._keeps_held:
+            return self._leave_all(entity, hold)
         for change_id in list(self._by_entity.get(entity, ())):
             entry = self.waiting[change_id]
             if entry.ref.priority_class is _TXN and change_id not in hold.dead:
                 self._take_out(entry)
                 hold.waiting.append(entry)
+        return 0
+
+    def _leave_all(self, entity: EntityKey, hold: Hold) -> int:
+        """Forget what the hold holds, in one go: taken out one by one, tens of thousands would take seconds."""
+        ids = self._by_entity.get(entity, [])
+        held = [one for one in ids if self._is_held(hold, self.waiting[one].ref)]
+        if not held:
+            return 0
+        for change_id in held:
+            hold.leave(change_id)
+            del self.waiting[change_id]
+        rest = [one for one in ids if one in self.waiting]
+        if rest:
+            self._by_entity[entity] = rest
+        else:
+            del self._by_entity[entity]
+        still = [self.waiting[one] for one in rest]
+        items = [entry.lane_item for entry in still if entry.ref.priority_class is _TXN]
+        self.lanes[_TXN].replace(entity, items)
+        return len(held)
+
+    def _is_held(self, hold: Hold, ref: ChangeRef) -> bool:
+        return ref.priority_class is _TXN and hold.holds(ref.change_id, keeps=self._keeps_held)
+
+    def waits_again(self, entity: EntityKey, change_id: int) -> None:
+        """A dead letter that was retried turns out to be held behind an older one: it waits with the others."""
+        hold = self.holds.get(entity)
+        if hold is not None and change_id in hold.dead[1:]:
+            hold.dead.remove(change_id)
 
     def unhold(self, entity: EntityKey, dead_change_id: int) -> None:
         """One dead letter is settled; with the last one the held changes wait in their lane again."""
         hold = self.holds.get(entity)
         if hold is None or dead_change_id not in hold.dead:
             return
+        was_first = hold.dead[0] == dead_change_id
         hold.dead.remove(dead_change_id)
+        if was_first and not self._keeps_held:
+            self.released[entity] = None
         if not hold.dead:
             del self.holds[entity]
             for entry in hold.waiting:
@@ -202,7 +257,7 @@ class Coalescer:
 
     @property
     def held_count(self) -> int:
-        return sum(len(hold.waiting) for hold in self.holds.values())
+        return sum(len(hold.waiting) + hold.left for hold in self.holds.values())
 
     @property
     def debounced_count(self) -> int:
@@ -245,12 +300,16 @@ class Coalescer:
 
     # ------------------------------------------------------------------------------------------------------- placement
 
-    def _place(self, entry: Waiting) -> None:
+    def _place(self, entry: Waiting) -> bool:
+        """False when it is held and not kept."""
         ref = entry.ref
         hold = self.holds.get(ref.entity)
-        if hold is not None and ref.priority_class is _TXN and ref.change_id not in hold.dead:
-            insort(hold.waiting, entry, key=lambda held: held.ref.change_id)
-            return
+        if hold is not None and self._is_held(hold, ref):
+            if self._keeps_held:
+                insort(hold.waiting, entry, key=lambda held: held.ref.change_id)
+            else:
+                hold.leave(ref.change_id)
+            return self._keeps_held
         self.waiting[ref.change_id] = entry
         insort(self._by_entity.setdefault(ref.entity, []), ref.change_id)
         if ref.priority_class is _LWW:
@@ -259,6 +318,7 @@ class Coalescer:
             self._make_ready(entry)
         else:
             self._debounced.put(ref.change_id, entry.due_at_ms)
+        return True
 
     def _make_ready(self, entry: Waiting) -> None:
         entry.ready = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, Probe, Send, Sweep
+from oldhost_sync.policy.actions import Action, CloseSession, Load, OpenSession, Probe, Send, Sweep
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.coalescer import Waiting
 from oldhost_sync.policy.machine import Machine
@@ -20,6 +20,7 @@ def decide(machine: Machine, now_ms: int) -> list[Action]:
     """What to do now; the machine remembers that it is under way."""
     machine.coalescer.fall_due(now_ms)
     machine.breaker.tick(now_ms)
+    machine.take_released()
     actions = [*_sends(machine), *_session(machine, now_ms), *_beside(machine, now_ms)]
     machine.forecast(now_ms)
     return actions + machine.alarms.take()
@@ -32,8 +33,10 @@ def wake_at_ms(machine: Machine) -> int | None:
         times.append(machine.breaker.until_ms)
     if machine.session.phase is Phase.PAUSING and machine.breaker.lets_ask and not machine.paused:
         times.append(machine.session.until_ms)
-    if machine.loaded and not machine.sweeping.under_way:
+    if machine.loaded and machine.loading.part is None and not machine.sweeping.under_way:
         times.append(machine.sweeping.at_ms)
+    if machine.loading.is_due and not machine.draining:
+        times.append(machine.loading.at_ms)
     if machine.may_send and not machine.probing:
         times.append(machine.probe_at_ms)
     if machine.coalescer.waiting:
@@ -92,8 +95,16 @@ def _beside(machine: Machine, now_ms: int) -> Iterator[Action]:
     if machine.may_send and not machine.probing and now_ms >= machine.probe_at_ms:
         machine.probing = True
         yield Probe(machine.session.epoch, machine.session.task_queue)
+    if machine.loading.is_due and not machine.draining and now_ms >= machine.loading.at_ms:
+        yield Load(*machine.loading.begin())
     sweeping = machine.sweeping
-    if machine.loaded and not sweeping.under_way and not machine.draining and now_ms >= sweeping.at_ms:
+    if (
+        machine.loaded
+        and machine.loading.part is None
+        and not sweeping.under_way
+        and not machine.draining
+        and now_ms >= sweeping.at_ms
+    ):
         yield Sweep(sweeping.begin())
 
 

@@ -50,6 +50,9 @@ class InFlight:
             self._coalescer.release(entity)
         return entry
 
+    def entity_of(self, change_id: int) -> EntityKey:
+        return self._entries[change_id].ref.entity
+
     def get(self, change_id: int) -> Waiting | None:
         return self._entries.get(change_id)
 

@@ -42,6 +42,13 @@ class Lane:
             del self._ready[entity]
         self.refresh(entity)
 
+    def replace(self, entity: EntityKey, items: list[LaneItem]) -> None:
+        """These are all that the entity has here from now on."""
+        self._size += len(items) - len(self._ready.pop(entity, ()))
+        if items:
+            self._ready[entity] = sorted(items)
+        self.refresh(entity)
+
     def refresh(self, entity: EntityKey) -> None:
         """Show the entity's first item as a head, or none while the entity is blocked or has nothing ready."""
         items = self._ready.get(entity)

@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from oldhost_sync.policy.actions import Load
 from oldhost_sync.policy.alarms import Alarms, clock
 from oldhost_sync.policy.breaker import Breaker, BreakerState
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, EntityKey, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.coalescer import Added, Coalescer, Waiting
 from oldhost_sync.policy.in_flight import InFlight
+from oldhost_sync.policy.loading import Loading, Part
 from oldhost_sync.policy.session import Phase, Session
 from oldhost_sync.policy.sweeping import Sweeping
 from oldhost_sync.policy.watch import LoadWatch
@@ -98,8 +100,13 @@ class Machine:
         policy = self.policy
         self.breaker = Breaker(policy.ban_ms)
         self.coalescer = Coalescer(
-            debounce_ms=policy.debounce_ms, max_wait_ms=policy.max_wait_ms, txn_per_lww=policy.txn_per_lww
+            debounce_ms=policy.debounce_ms,
+            max_wait_ms=policy.max_wait_ms,
+            txn_per_lww=policy.txn_per_lww,
+            keeps_held=self.release < RELEASE,
         )
+        self.loading = Loading(None if self.release < RELEASE else Part.EMERGENCIES)
+        self.dead_letters = 0
         self.in_flight = InFlight(self.coalescer)
         self.sweeping = Sweeping(policy.sweep_ms)
         self.load = LoadWatch(self.now_ms)
@@ -126,8 +133,11 @@ class Machine:
                     self._tell(ref.change_id, Fate(ref.change_id, Outcome.SUPERSEDED.value))
                 return False
         older = self.coalescer.newest_waiting(ref.key)
+        added = self.coalescer.add(ref, now_ms)
+        if added is Added.HELD:  # it waits in MariaDB, and comes again when it may go
+            return False
         self.counters.received += 1
-        if self.coalescer.add(ref, now_ms) is Added.REPLACED_OLDER and older is not None:
+        if added is Added.REPLACED_OLDER and older is not None:
             self._supersede(ref.entity, older)
         elif self.loaded:  # what is read again came long ago
             self.load.arrived()
@@ -146,7 +156,7 @@ class Machine:
     def load_held(self, entity: EntityKey, dead: Sequence[int]) -> None:
         """Some dead letters of this entity wait for an operator."""
         for change_id in dead:
-            self.coalescer.hold(entity, change_id)
+            self.counters.received -= self.coalescer.hold(entity, change_id)
 
     def load_pause(self, operator: str, reason: str) -> None:
         """While rebuilding: an operator has paused this writer, whichever run of it that was."""
@@ -157,12 +167,32 @@ class Machine:
         self.breaker.load_ban(left_ms, now_ms)
 
     def finish_loading(self, now_ms: int) -> None:
+        """Everything that is outstanding was read."""
         self.loaded = True
+        self.loading.part = None
         self.sweeping.begin_soon(now_ms)
+
+    def took_page(self, load: Load, refs: Iterable[ChangeRef], last_id: int, more: bool, now_ms: int) -> None:
+        """A page that `load` asked for was read. With the first one of a start sending may begin."""
+        self.enqueue(self.loading.fates.outstanding(refs), now_ms, sweep=True)
+        self.loading.end(load.entity, last_id, more=more)
+        if load.entity is None:
+            self.loaded = True
+            if self.loading.part is None:
+                self.finish_loading(now_ms)
+
+    def load_failed(self, load: Load, now_ms: int) -> None:
+        self.loading.fail(load.entity, load.after_id, now_ms)
+
+    def take_released(self) -> None:
+        """Entities that are held no longer: what waits of them in MariaDB is to be read."""
+        for entity in self.coalescer.released:
+            self.loading.want(entity)
+        self.coalescer.released.clear()
 
     def swept(self, refs: Iterable[ChangeRef], last_id: int, more: bool, now_ms: int) -> None:
         """A page of outstanding changes was read: take over what is not held here."""
-        strays = self.enqueue(self.sweeping.unsettled(refs), now_ms, sweep=True)
+        strays = self.enqueue(self.sweeping.fates.outstanding(refs), now_ms, sweep=True)
         self.sweeping.end(last_id, now_ms, more=more)
         if strays:
             self.alarms.strays(strays, last_id, now_ms)
@@ -305,6 +335,9 @@ class Machine:
     def retry(self, ref: ChangeRef, now_ms: int) -> None:
         """A dead letter waits again, before the changes held behind it (the books are changed already)."""
         self.alarms.dead_letter_is_decided(ref.change_id)
+        self.dead_letters = max(0, self.dead_letters - 1)
+        if self.release >= RELEASE:  # the hold may not be known here; it ends with the change's fate
+            self.load_held(ref.entity, [ref.change_id])
         if self.coalescer.knows(ref.change_id) or ref.change_id in self.in_flight:
             return
         self.counters.dead -= 1
@@ -316,6 +349,9 @@ class Machine:
         """A dead letter waits no longer for an operator; what was held behind it may go."""
         self.alarms.dead_letter_is_decided(change_id)
         self.coalescer.unhold(entity, change_id)
+        self.dead_letters = max(0, self.dead_letters - 1)
+        if self.release >= RELEASE:  # the hold may not have been known here
+            self.loading.want(entity)
 
     def can_resolve(self) -> None:
         """Raises Refused unless there is a halt to resolve."""
@@ -349,13 +385,16 @@ class Machine:
             if entry is None:
                 return
             self.in_flight.enter(entry)
+        if fate.outcome == HELD:
+            self.coalescer.waits_again(self.in_flight.entity_of(change_id), change_id)
         if fate.outcome in (WAITING, HELD):
             self._put_back(change_id)
             return
         outcome = Outcome(fate.outcome)
         entry = self.in_flight.leave(change_id)
         self.counters.count(outcome)
-        self.sweeping.saw_settled(entry.ref)
+        self.sweeping.fates.saw(entry.ref)
+        self.loading.fates.saw(entry.ref)
         self.alarms.has_its_fate(change_id)
         self._tell(change_id, fate)
         if outcome in (Outcome.APPLIED, Outcome.DEAD):
@@ -369,13 +408,16 @@ class Machine:
             self.load.applied(now_ms)
 
     def _reject(self, ref: ChangeRef) -> None:
-        self.coalescer.hold(ref.entity, ref.change_id)
+        self.dead_letters += 1
+        self.counters.received -= self.coalescer.hold(ref.entity, ref.change_id)
         self.alarms.dead_letter(ref)
 
     def _put_back(self, change_id: int) -> None:
         entry = self.in_flight.leave(change_id)
-        if self.coalescer.put_back(entry) is Added.SUPERSEDED:
+        added = self.coalescer.put_back(entry)
+        if added is Added.SUPERSEDED:
             self._supersede(entry.ref.entity, change_id)
+        self.counters.received -= added is Added.HELD
 
     def _supersede(self, entity: EntityKey, change_id: int) -> None:
         """A newer change took its place. If it was a dead letter that an operator retried, it holds nothing any more."""

@@ -19,12 +19,14 @@ from typing import Any
 from oldhost_sync.policy.breaker import Breaker, BreakerState
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.coalescer import Hold, Waiting
+from oldhost_sync.policy.loading import Part
 from oldhost_sync.policy.machine import RELEASE, Counters, Machine, Pause
 from oldhost_sync.policy.session import Phase, Session
 from oldhost_sync.policy.writer_policy import WriterPolicy
 
-VERSION = 2
-READABLE = (1, 2)  # 1 had its UUIDs as text
+VERSION = 3
+READABLE = (1, 2, 3)  # 1 had its UUIDs as text, 1 and 2 the changes held behind dead letters
+VERSION_HELD_IN_DATABASE = 3
 # A run that is given a later one says so in its history, so that workers of two releases go on with it alike.
 VERSION_UNMARKED = 1
 # Temporal refuses payloads above 2 MiB and retries the refused task for ever. Compressed, as the data converter does it, the
@@ -40,11 +42,12 @@ def dump(machine: Machine) -> Snapshot:
     """The state as JSON values; `waiting` None when the waiting changes are too large to carry."""
     coalescer, in_flight = machine.coalescer, machine.in_flight
     waiting = _as_text(_columns(sorted(coalescer.waiting.values(), key=lambda entry: entry.ref.change_id)))
-    holds = [[*entity, hold.dead, _columns(hold.waiting)] for entity, hold in coalescer.holds.items()]
+    holds = [[*entity, hold.dead, hold.left, hold.newest] for entity, hold in coalescer.holds.items()]
     fits = _fits(waiting, holds)
+    loading = machine.loading
     received = machine.counters.received
     if not fits:  # they will be counted again when they are read
-        received -= len(coalescer.waiting) + coalescer.held_count
+        received -= len(coalescer.waiting)
     return {
         "version": VERSION,
         "waiting": waiting if fits else None,
@@ -52,6 +55,10 @@ def dump(machine: Machine) -> Snapshot:
         "bound": list(in_flight.bound),
         "unsettled": list(in_flight.unsettled),
         "holds": holds if fits else [],
+        "dead_letters": machine.dead_letters,
+        "loaded": machine.loaded,
+        "loading": [loading.part, loading.after_id] if fits else [Part.EMERGENCIES, 0],
+        "to_load": [[*entity, after_id] for entity, after_id in loading.entities.items()] if fits else [],
         "txn_run": coalescer.turns.txn_run,
         "session": asdict(machine.session),
         "breaker": asdict(machine.breaker),
@@ -74,13 +81,15 @@ def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, releas
     machine = Machine(policy, now_ms, release)
     if snapshot is None or snapshot.get("version") not in READABLE:
         return machine
+    machine.counters = Counters(**snapshot["counters"])
+    machine.dead_letters = snapshot.get("dead_letters", 0)
     _load_changes(machine, snapshot)
+    _load_loading(machine, snapshot)
     machine.carried = True
-    machine.loaded = snapshot["waiting"] is not None
+    machine.loaded = snapshot["waiting"] is not None and snapshot.get("loaded", True)
     machine.session = Session(**{**snapshot["session"], "phase": Phase(snapshot["session"]["phase"])})
     breaker = snapshot["breaker"]
     machine.breaker = Breaker(**{**breaker, "state": BreakerState(breaker["state"]), "ban_ms": policy.ban_ms})
-    machine.counters = Counters(**snapshot["counters"])
     machine.paused = Pause(**snapshot["paused"]) if snapshot["paused"] else None
     watch = machine.load
     watch.service_ms, watch.arrivals_per_s, watch.applied_per_s = snapshot["rates"]
@@ -93,10 +102,25 @@ def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, releas
     return machine
 
 
+def _load_loading(machine: Machine, snapshot: Snapshot) -> None:
+    """What was still to be read from MariaDB."""
+    if machine.release < RELEASE:
+        return
+    everything = None if snapshot["waiting"] is not None else Part.EMERGENCIES
+    part, machine.loading.after_id = snapshot.get("loading", [everything, 0])
+    machine.loading.part = None if part is None else Part(part)
+    for entity_type, entity_id, after_id in snapshot.get("to_load", []):
+        machine.loading.entities[EntityKey(entity_type, entity_id)] = after_id
+
+
 def _load_changes(machine: Machine, snapshot: Snapshot) -> None:
     coalescer, in_flight = machine.coalescer, machine.in_flight
-    for entity_type, entity_id, dead, held in snapshot["holds"]:
-        coalescer.holds[EntityKey(entity_type, entity_id)] = Hold(list(dead), list(_entries(held)))
+    for entity_type, entity_id, dead, *rest in snapshot["holds"]:
+        entity = EntityKey(entity_type, entity_id)
+        if snapshot["version"] >= VERSION_HELD_IN_DATABASE:
+            coalescer.holds[entity] = Hold(list(dead), left=rest[0], newest=rest[1])
+        else:
+            coalescer.holds[entity] = _kept_hold(machine, list(dead), list(_entries(rest[0])))
     coalescer.turns.txn_run = snapshot["txn_run"]
     if snapshot["waiting"] is not None:
         coalescer.restore(_entries(json.loads(snapshot["waiting"])))
@@ -104,6 +128,15 @@ def _load_changes(machine: Machine, snapshot: Snapshot) -> None:
         in_flight.enter(entry)
     in_flight.bound = list(snapshot["bound"])
     in_flight.unsettled = list(snapshot["unsettled"])
+
+
+def _kept_hold(machine: Machine, dead: list[int], held: list[Waiting]) -> Hold:
+    """A hold of a run that kept what was held: left in MariaDB from now on, unless this run was begun before 0.2 itself."""
+    machine.dead_letters += len(dead)
+    if machine.release < RELEASE:
+        return Hold(dead, held)
+    machine.counters.received -= len(held)
+    return Hold(dead, left=len(held), newest=max((entry.ref.change_id for entry in held), default=0))
 
 
 def _fits(waiting: str, holds: list[list[Any]]) -> bool:

@@ -5,10 +5,9 @@ A page is read while the writer works on: what gets its fate between the reading
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, PriorityClass
+from oldhost_sync.policy.recent_fates import RecentFates
 from oldhost_sync.policy.writer_policy import FIRST_SWEEP_MS
 
 
@@ -20,32 +19,13 @@ class Sweeping:
     at_ms: int = 0
     after_id: int = 0
     under_way: bool = False
-    _settled: dict[int, None] = field(default_factory=dict)
-    _newest: dict[CoalescingKey, int] = field(default_factory=dict)
+    fates: RecentFates = field(default_factory=RecentFates)
 
     def begin(self) -> int:
         """A page is asked for; returns after which change."""
         self.under_way = True
-        self._settled.clear()
-        self._newest.clear()
+        self.fates.begin()
         return self.after_id
-
-    def saw_settled(self, ref: ChangeRef) -> None:
-        """A change has its fate, and with an LWW change all older ones of its key."""
-        if not self.under_way:
-            return
-        self._settled[ref.change_id] = None
-        if ref.priority_class is PriorityClass.LWW:
-            self._newest[ref.key] = max(ref.change_id, self._newest.get(ref.key, 0))
-
-    def unsettled(self, refs: Iterable[ChangeRef]) -> list[ChangeRef]:
-        """Those of a page that still have no fate."""
-        return [
-            ref
-            for ref in refs
-            if ref.change_id not in self._settled
-            and not (ref.priority_class is PriorityClass.LWW and ref.change_id < self._newest.get(ref.key, 0))
-        ]
 
     def end(self, last_id: int, now_ms: int, *, more: bool) -> None:
         """The page is taken over; the next one soon when there is more, a new sweep when its time comes."""
@@ -62,4 +42,5 @@ class Sweeping:
 
     def _rest(self, now_ms: int, *, soon: bool) -> None:
         self.under_way = False
+        self.fates.end()
         self.at_ms = now_ms + (min(FIRST_SWEEP_MS, self.every_ms) if soon else self.every_ms)

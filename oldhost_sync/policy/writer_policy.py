@@ -20,6 +20,9 @@ REOPEN_MS_MAX = 30_000
 REOPEN_ALERT_ATTEMPTS = 5
 # After so many sessions in a row that could not end the operation in doubt: it may never end, and all waits behind it.
 FRUITLESS_SESSIONS_ALERT = 5
+# Pause before a page of what is outstanding is read again when MariaDB did not answer: doubles up to 10 s.
+RELOAD_MS_MIN = 1_000
+RELOAD_MS_MAX = 10_000
 FORECAST_MS = 60_000
 # The promises that the forecast watches (brief, "Promises").
 CONSISTENCY_MS = 4 * 3_600_000

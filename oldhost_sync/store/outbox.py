@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 
-_REF = "o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.created_at"
+REF = "o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.created_at"
 _UNRELAYED = "o.host = :host AND o.processed_at IS NULL AND o.relayed_at IS NULL"
 # Left to itself the server may walk the primary key through all that ended long ago.
 _BY_STATE = "FORCE INDEX (ix_outbox_events_unrelayed)"
@@ -45,7 +45,7 @@ _PROGRESS = text(
 # One branch per class: each reads its index in id order and stops at the limit, however long the backlog is.
 _CLAIM = text(
     " UNION ALL ".join(
-        f"(SELECT {_REF} FROM outbox_events o {_BY_STATE} WHERE {_UNRELAYED} AND o.priority_class = '{each}' "
+        f"(SELECT {REF} FROM outbox_events o {_BY_STATE} WHERE {_UNRELAYED} AND o.priority_class = '{each}' "
         "ORDER BY o.id LIMIT :limit)"
         for each in PriorityClass
     )
@@ -54,27 +54,12 @@ _CLAIM = text(
 
 # An emergency brings its entity's older changes along, or it would overtake them (trap 11).
 _CLAIM_EMERGENCIES = text(
-    f"SELECT {_REF} FROM (SELECT host, entity_type, entity_id, MAX(id) AS id FROM ("
+    f"SELECT {REF} FROM (SELECT host, entity_type, entity_id, MAX(id) AS id FROM ("
     f"SELECT o.id, o.host, o.entity_type, o.entity_id FROM outbox_events o {_BY_STATE} "
     f"WHERE {_UNRELAYED} AND o.priority_class = 'EMERGENCY' ORDER BY o.id LIMIT :limit) first "
     "GROUP BY host, entity_type, entity_id) e "
     f"JOIN outbox_events o {_BY_ENTITY} ON o.host = e.host AND o.entity_type = e.entity_type AND o.entity_id = e.entity_id "
     "AND o.processed_at IS NULL AND o.relayed_at IS NULL AND o.id <= e.id ORDER BY o.id"
-)
-
-_OUTSTANDING = text(
-    f"SELECT {_REF} FROM outbox_events o FORCE INDEX (ix_outbox_events_outstanding) "
-    "WHERE o.host = :host AND o.processed_at IS NULL AND o.id > :after_id "
-    "AND NOT EXISTS (SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id) "
-    # What was relayed "in the future" was relayed before the clock was set back.
-    "AND (o.relayed_at <= UTC_TIMESTAMP(6) - INTERVAL :quiet_us MICROSECOND OR o.relayed_at > UTC_TIMESTAMP(6)) "
-    "ORDER BY o.id LIMIT :limit"
-)
-
-_HELD = text(
-    "(SELECT entity_type, entity_id, id FROM outbox_events WHERE host = :host AND outcome = 'DEAD' "
-    "ORDER BY id LIMIT :limit) UNION ALL (SELECT entity_type, entity_id, change_id AS id FROM pending_fates "
-    "WHERE host = :host AND outcome = 'DEAD' ORDER BY change_id LIMIT :limit) ORDER BY id LIMIT :limit"
 )
 
 _OLDER_UNRELAYED = text(
@@ -109,15 +94,6 @@ _IN_FLIGHT = text(
     "SELECT COUNT(*) FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
     "WHERE r.host = :host AND r.status IN ('RESERVED', 'SENT') AND o.processed_at IS NULL"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Part of a list in id order: ask again with `last_id` while there is `more`."""
-
-    refs: list[ChangeRef]
-    last_id: int
-    more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,23 +194,6 @@ def older_are_unrelayed(connection: Connection, host: str, ref: ChangeRef) -> bo
     """Whether older changes of the same entity are still on their way to the writer. Call it under the entity's lock."""
     values = {"host": host, "entity_type": ref.entity_type, "entity_id": ref.entity_id, "id": ref.change_id}
     return bool(connection.execute(_OLDER_UNRELAYED, values).scalar_one())
-
-
-def outstanding_page(connection: Connection, host: str, after_id: int, limit: int, quiet_ms: int = 0) -> Page:
-    """Relayed changes without a fate after `after_id`; only those relayed at least `quiet_ms` ago."""
-    values = {"host": host, "after_id": after_id, "limit": limit + 1, "quiet_us": quiet_ms * 1000}
-    refs = [as_ref(row) for row in connection.execute(_OUTSTANDING, values)]
-    more = len(refs) > limit
-    refs = refs[:limit]
-    return Page(refs, refs[-1].change_id if refs else after_id, more)
-
-
-def held_entities(connection: Connection, host: str, limit: int = 10_000) -> list[tuple[str, str, list[int]]]:
-    """Entities with a dead letter, each with the ids of these, oldest first."""
-    held: dict[tuple[str, str], list[int]] = {}
-    for row in connection.execute(_HELD, {"host": host, "limit": limit}):
-        held.setdefault((row.entity_type, row.entity_id), []).append(row.id)
-    return [(entity_type, entity_id, ids) for (entity_type, entity_id), ids in held.items()]
 
 
 def unprocessed_up_to(connection: Connection, host: str, limit: int) -> int:

@@ -274,7 +274,7 @@ class Always:
 
     def decided(self, machine: Machine, decided: list[Action], now_ms: int) -> list[Action]:
         coalescer = machine.coalescer
-        if any(hold.waiting for hold in coalescer.holds.values()):
+        if any(hold.left for hold in coalescer.holds.values()):
             self.world.sometimes.hit("hold after a rejection")
         can_go = [
             entry for entry in coalescer.waiting.values()

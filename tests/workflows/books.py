@@ -12,6 +12,7 @@ from enum import StrEnum, auto
 
 from oldhost_sync.policy.changes import (
     BOUND,
+    HELD,
     WAITING,
     ChangeRef,
     CoalescingKey,
@@ -140,21 +141,57 @@ class Books:
         return [one for one, change in self.changes.items() if change.outcome is Outcome.DEAD]
 
     def page(self, request: messages.OutstandingPage, now_ms: int) -> messages.Outstanding:
-        refs = [
-            change.ref for change in self.outstanding() if change.relayed and change.ref.change_id > request.after_id
-        ]
+        refs = [ref for ref in self._readable(request) if ref.change_id > request.after_id]
         cut = refs[: request.limit]
         page = messages.Outstanding(
             [messages.to_wire(ref) for ref in cut],
             last_id=cut[-1].change_id if cut else 0,
             more=len(refs) > request.limit,
         )
-        if not request.after_id and not request.quiet_ms:
-            entities = {self.changes[one].ref.entity: None for one in self.dead_letters()}
-            page.held = [[*entity, self.dead_of(entity)] for entity in entities]
+        if not request.after_id and request.part == "emergencies":
+            page.dead_letters = len(self.dead_letters())
             page.paused = self.paused
             page.ban_left_ms = self.banned_until_ms - now_ms if self.banned_until_ms else None
         return page
+
+    def _readable(self, request: messages.OutstandingPage) -> list[ChangeRef]:
+        """What `load_outstanding` gives of one part: nothing that is held behind a dead letter."""
+        free = [change for change in self.outstanding() if not self.is_held(change.ref)]
+        match request.part:
+            case "sweep":
+                return [change.ref for change in free if change.relayed]
+            case "entity":
+                return [change.ref for change in free if list(change.ref.entity) == request.entity]
+            case "emergencies":
+                last: dict[EntityKey, int] = {}
+                for change in free:
+                    if change.ref.priority_class is PriorityClass.EMERGENCY:
+                        last[change.ref.entity] = change.ref.change_id
+                return [change.ref for change in free if change.ref.change_id <= last.get(change.ref.entity, 0)]
+        return [change.ref for change in free]
+
+    def is_held(self, ref: ChangeRef) -> bool:
+        """A TXN change with an older dead letter of its entity."""
+        return ref.priority_class is PriorityClass.TXN and any(one < ref.change_id for one in self.dead_of(ref.entity))
+
+    def older(self, change: Change) -> list[ChangeRef]:
+        """What the reservation lets go before `change`: older outstanding ones of its entity that will be sent."""
+        in_doubt = [row.change for row in self._in_doubt().values()]
+        return [
+            one.ref
+            for one in self.outstanding()
+            if one.ref.entity == change.ref.entity
+            and one.ref.change_id < change.ref.change_id
+            and one not in in_doubt
+            and not self.is_held(one.ref)
+            and not self._is_replaced(one.ref)
+        ]
+
+    def _is_replaced(self, ref: ChangeRef) -> bool:
+        return ref.priority_class is PriorityClass.LWW and any(
+            one.ref.key == ref.key and one.ref.change_id > ref.change_id and one.outcome in (None, Outcome.APPLIED)
+            for one in self.changes.values()
+        )
 
     # ------------------------------------------------------------------------------------------------------ the session
 
@@ -236,6 +273,8 @@ class Books:
         if nonce is None:
             if (needless := self._needless(change)) is not None:
                 return needless
+            if (refused := self._refused(change, report)) is not None:
+                return refused
             nonce, self.next_nonce = self.next_nonce, self.next_nonce + 1
             self.rows[nonce] = Bound(change, now_ms)
         row = self.rows[nonce]
@@ -246,6 +285,17 @@ class Books:
         if nonce != self.oldhost.expected:
             return self._wrong_nonce(row, nonce, now_ms, report)
         return self._answer(row, nonce, reply_to(change.ref.change_id), now_ms, report)
+
+    def _refused(self, change: Change, report: messages.SendReport) -> Fate | None:
+        """The reservation binds no nonce to what would overtake, or is held."""
+        ref = change.ref
+        if self.is_held(ref):
+            report.held.append([*ref.entity, self.dead_of(ref.entity)])
+            return Fate(ref.change_id, HELD)
+        if older := self.older(change):
+            report.older += [messages.to_wire(one) for one in older]
+            return Fate(ref.change_id, WAITING)
+        return None
 
     def _needless(self, change: Change) -> Fate | None:
         """A change with a fate keeps it; an LWW one that is stale or equal takes no nonce."""

@@ -95,11 +95,11 @@ async def test_a_first_start_rebuilds_from_mariadb_page_by_page(stage: Stage) ->
         changes = [await writer.world.accept(TXN, f"unit-{number}") for number in range(10)]
         async with stage.workers(writer.world):
             await writer.until_quiet()
-            assert [page.after_id for page in writer.world.pages[:4]] == [0, 3, 6, 9]
+            assert [page.after_id for page in writer.world.pages if page.part == "rest"] == [0, 3, 6, 9]
             assert writer.world.applied_ids == [ref.change_id for ref in changes]
 
 
-async def test_a_rebuilt_writer_knows_the_holds(stage: Stage) -> None:
+async def test_a_rebuilt_writer_sends_what_was_held_when_its_dead_letter_is_discarded(stage: Stage) -> None:
     async with stage.writer(replies={1: [Reply.REJECTED]}) as writer:
         dead = await writer.take(TXN, "a")
         await writer.until(lambda: writer.world.told("dead-letter"))
@@ -107,7 +107,7 @@ async def test_a_rebuilt_writer_knows_the_holds(stage: Stage) -> None:
         await writer.handle.terminate()
         writer.handle = await stage.start(writer.world)
         status = await writer.until_status(lambda status: status["state"] == "SENDING")
-        assert (status["held"], status["dead_letters"]) == (1, 1)
+        assert status["dead_letters"] == 1
         await writer.operate("discard", change_id=dead)
         await writer.until(lambda: writer.world.applied_ids == [held])
 

@@ -68,7 +68,7 @@ async def test_a_rejection_holds_the_txn_changes_of_its_entity_only(stage: Stage
     async with stage.writer(replies={1: [Reply.REJECTED]}) as writer:
         await writer.take(TXN, "a")
         await writer.until(lambda: writer.world.told("dead-letter"))
-        held, other, emergency = (
+        _, other, emergency = (
             await writer.take(TXN, "a"),
             await writer.take(TXN, "b"),
             await writer.take(EMERGENCY, "a"),
@@ -79,7 +79,7 @@ async def test_a_rejection_holds_the_txn_changes_of_its_entity_only(stage: Stage
         assert (status["held"], status["dead_letters"]) == (1, 1)
         found = await writer.handle.query("find", args=["unit", "a"])
         assert found["dead_letters"] == [1]
-        assert [(one["change_id"], one["place"]) for one in found["changes"]] == [(held, "held behind a dead letter")]
+        assert (found["changes"], found["held"]) == ([], 1)
 
 
 async def test_a_retry_sends_the_dead_letter_before_those_behind_it(stage: Stage) -> None:

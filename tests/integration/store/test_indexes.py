@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.store import alerts, audit, fates, outbox, reading, retention, schedule, sync_status, units
+from oldhost_sync.store import (
+    alerts,
+    audit,
+    fates,
+    outbox,
+    outstanding,
+    reading,
+    retention,
+    schedule,
+    sync_status,
+    units,
+)
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql, rows
 
@@ -88,7 +99,7 @@ QUESTIONS: dict[str, Callable[[Connection], Any]] = {
     "an entity's sync status": lambda connection: sync_status.sync_status(connection, HOST, "unit", "5"),
     "the oldest waiting change": lambda connection: reading.oldest_waiting_at(connection, HOST),
     "dead letters": lambda connection: reading.list_dead_letters(connection, HOST, after_id=0, limit=50),
-    "held entities": lambda connection: outbox.held_entities(connection, HOST),
+    "held entities": lambda connection: outstanding.held_entities(connection, HOST),
     "counts by class": lambda connection: outbox.counts(connection, HOST),
     "forgetting": lambda connection: retention.prune(connection, HOST, days=90, rows=100),
 }
@@ -141,7 +152,7 @@ def crowded(mariadb_server: PrivateMariaDB) -> Iterator[Engine]:
     [
         (lambda connection: outbox.claim_batch(connection, HOST, 500, emergencies_only=True), EMERGENCIES * 3 // 2),
         (lambda connection: outbox.claim_batch(connection, HOST, 500), 500),
-        (lambda connection: outbox.outstanding_page(connection, HOST, 0, 500, quiet_ms=30_000).refs, 500),
+        (lambda connection: outstanding.outstanding_page(connection, HOST, 0, 500, quiet_ms=30_000).refs, 500),
     ],
     ids=["emergencies", "a batch", "a sweep"],
 )

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.store import outbox
+from oldhost_sync.store import outbox, outstanding
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
 pytestmark = pytest.mark.mariadb
@@ -85,59 +85,6 @@ def test_what_has_a_fate_is_never_claimed(engine: Engine) -> None:
     assert claim(engine) == []
 
 
-def test_pages_of_outstanding_changes_cover_all_once(engine: Engine) -> None:
-    ids = [write(engine, f"u{number}") for number in range(7)]
-    mark(engine, ids[:6])
-    change_sql(
-        engine, f"UPDATE outbox_events SET processed_at = UTC_TIMESTAMP(6), outcome = 'NO_OP' WHERE id = {ids[2]}"
-    )
-    found: list[int] = []
-    after, more = 0, True
-    with engine.connect() as connection:
-        while more:
-            page = outbox.outstanding_page(connection, HOST, after, 2)
-            found += [ref.change_id for ref in page.refs]
-            after, more = page.last_id, page.more
-    assert found == [each for each in ids[:6] if each != ids[2]]
-
-
-def test_the_sweep_leaves_what_was_relayed_just_now_alone(engine: Engine) -> None:
-    ids = [write(engine, "a"), write(engine, "b")]
-    mark(engine, ids)
-    change_sql(
-        engine,
-        f"UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6) - INTERVAL 10 SECOND WHERE id = {ids[1]}",
-    )
-    with engine.connect() as connection:
-        page = outbox.outstanding_page(connection, HOST, 0, 10, quiet_ms=5000)
-    assert [ref.change_id for ref in page.refs] == [ids[1]]
-    assert not page.more
-
-
-def test_changes_relayed_before_the_clock_was_set_back_are_found_by_rebuild_and_sweep(engine: Engine) -> None:
-    change_id = recorded(engine).change_id
-    change_sql(engine, "UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6) + INTERVAL 2 HOUR")
-    with engine.connect() as connection:
-        for quiet_ms in (0, 30_000):
-            page = outbox.outstanding_page(connection, HOST, 0, 10, quiet_ms=quiet_ms)
-            assert [ref.change_id for ref in page.refs] == [change_id]
-
-
-def test_an_empty_page_keeps_its_place(engine: Engine) -> None:
-    with engine.connect() as connection:
-        assert outbox.outstanding_page(connection, HOST, 41, 10) == outbox.Page([], 41, more=False)
-
-
-def test_entities_with_dead_letters_are_held_each_with_its_own(engine: Engine) -> None:
-    ids = [write(engine, unit) for unit in ("x", "y", "x", "z")]
-    change_sql(
-        engine,
-        "UPDATE outbox_events SET processed_at = UTC_TIMESTAMP(6), outcome = 'DEAD' WHERE entity_id IN ('x', 'z')",
-    )
-    with engine.connect() as connection:
-        assert outbox.held_entities(connection, HOST) == [("unit", "x", [ids[0], ids[2]]), ("unit", "z", [ids[3]])]
-
-
 def test_counts_tell_classes_and_oldest_apart(engine: Engine) -> None:
     first = write(engine, "a")
     write(engine, "b")
@@ -195,7 +142,7 @@ def test_claims_read_an_index_in_order_and_sort_no_backlog(engine: Engine) -> No
         connection.exec_driver_sql("FLUSH STATUS")
         outbox.claim_batch(connection, HOST, 500)
         outbox.claim_batch(connection, HOST, 500, emergencies_only=True)
-        outbox.outstanding_page(connection, HOST, 0, 500)
+        outstanding.outstanding_page(connection, HOST, 0, 500)
         outbox.unprocessed_up_to(connection, HOST, 100)
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
     assert sum(int(value) for _, value in read) < 200

@@ -26,7 +26,7 @@ def found(engine: Engine) -> Standing:
 
 
 def test_nothing_stands_at_first(engine: Engine) -> None:
-    assert found(engine) == Standing([], None, None)
+    assert found(engine) == Standing([], None, None, 0)
 
 
 def test_a_pause_stands_until_it_is_resumed(engine: Engine) -> None:

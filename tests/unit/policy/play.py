@@ -8,9 +8,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from oldhost_sync.policy import deciding, snapshot
-from oldhost_sync.policy.actions import CloseSession, OpenSession, Probe, RaiseAlert, RecordHalt, Send, Sweep
+from oldhost_sync.policy.actions import CloseSession, Load, OpenSession, Probe, RaiseAlert, RecordHalt, Send, Sweep
 from oldhost_sync.policy.breaker import BreakerState
-from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, CoalescingKey, EntityKey, Outcome, PriorityClass
+from oldhost_sync.policy.changes import (
+    BOUND,
+    HELD,
+    WAITING,
+    ChangeRef,
+    CoalescingKey,
+    EntityKey,
+    Outcome,
+    PriorityClass,
+)
+from oldhost_sync.policy.loading import Part
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.session import Phase
 from oldhost_sync.policy.writer_policy import BATCHES_IN_FLIGHT_MAX, WriterPolicy
@@ -32,10 +42,11 @@ class Under:
     closing: CloseSession | None = None
     probe: Probe | None = None
     sweep: Sweep | None = None
+    load: Load | None = None
 
     @property
     def anything(self) -> bool:
-        return bool(self.sends or self.opening or self.closing or self.probe or self.sweep)
+        return bool(self.sends or self.opening or self.closing or self.probe or self.sweep or self.load)
 
 
 class Play:
@@ -111,7 +122,7 @@ class Play:
         self.run_send(batch, reply_to)
         report = self.under.reports.pop(batch)
         assert report is not None
-        put_back = [fate.change_id for fate in report.fates if fate.outcome in (WAITING, BOUND)]
+        put_back = [fate.change_id for fate in report.fates if fate.outcome in (WAITING, BOUND, HELD)]
         self._landed(self.under.sends.pop(batch), put_back)
         fates = json.loads(json.dumps([vars(fate) for fate in report.fates]))
         self.machine.reported(
@@ -121,6 +132,8 @@ class Play:
             service_ms=report.service_ms,
             banned_ms=report.banned_ms,
             now_ms=self.now_ms,
+            older=[from_wire(ref) for ref in report.older],
+            held=[(EntityKey(entity_type, entity_id), dead) for entity_type, entity_id, dead in report.held],
         )
         self.step()
 
@@ -185,10 +198,33 @@ class Play:
         if fails:
             self.machine.sweep_failed(self.now_ms)
         else:
-            page = self.books.page(messages.OutstandingPage("oldhost", sweep.after_id, limit, 1), self.now_ms)
+            request = messages.OutstandingPage("oldhost", sweep.after_id, limit, 1, part="sweep")
+            page = self.books.page(request, self.now_ms)
             for ref in page.refs:
                 self.lost.pop(ref[0], None)
             self.machine.swept([from_wire(ref) for ref in page.refs], page.last_id, page.more, self.now_ms)
+        self.step()
+
+    def end_load(self, *, fails: bool = False, limit: int = 3) -> None:
+        load, self.under.load = self.under.load, None
+        assert load is not None
+        if fails:
+            self.machine.load_failed(load, self.now_ms)
+            self.step()
+            return
+        entity = list(load.entity) if load.entity else None
+        request = messages.OutstandingPage("oldhost", load.after_id, limit, part=load.part.value, entity=entity)
+        page = self.books.page(request, self.now_ms)
+        if load.part is Part.EMERGENCIES and not load.after_id:
+            self.machine.dead_letters = page.dead_letters
+            if not self.machine.carried:
+                if page.paused is not None:
+                    self.machine.load_pause(*page.paused)
+                if page.ban_left_ms is not None:
+                    self.machine.load_ban(page.ban_left_ms, self.now_ms)
+        for ref in page.refs:
+            self.lost.pop(ref[0], None)
+        self.machine.took_page(load, [from_wire(ref) for ref in page.refs], page.last_id, page.more, self.now_ms)
         self.step()
 
     # ------------------------------------------------------------------------------------------------------- operators
@@ -238,21 +274,8 @@ class Play:
             self.run_send(batch)
         self.under, self.in_flight, self.lost = Under(), {}, {}
         self.machine = Machine(self.policy, self.now_ms)
-        after_id = 0
-        while True:
-            page = self.books.page(messages.OutstandingPage("oldhost", after_id, 3), self.now_ms)
-            for entity_type, entity_id, dead in page.held:
-                self.machine.load_held(EntityKey(entity_type, entity_id), dead)
-            if page.paused is not None:
-                self.machine.load_pause(*page.paused)
-            if page.ban_left_ms is not None:
-                self.machine.load_ban(page.ban_left_ms, self.now_ms)
-            self.machine.enqueue((from_wire(ref) for ref in page.refs), self.now_ms, sweep=True)
-            if not page.more:
-                break
-            after_id = page.last_id
-        self.machine.finish_loading(self.now_ms)
         self.step()
+        self.end_load()
 
     def _let_everything_end(self) -> None:
         while self.under.anything:
@@ -269,6 +292,8 @@ class Play:
             self.end_probe()
         elif self.under.sweep:
             self.end_sweep()
+        elif self.under.load:
+            self.end_load()
         else:
             return False
         return True
@@ -291,8 +316,8 @@ class Play:
 
     def open_ends(self) -> list[int]:
         """Changes without a fate that are not held behind a dead letter."""
-        held = [entry.ref.change_id for hold in self.machine.coalescer.holds.values() for entry in hold.waiting]
-        return [change.ref.change_id for change in self.books.outstanding() if change.ref.change_id not in held]
+        outstanding = self.books.outstanding()
+        return [change.ref.change_id for change in outstanding if not self.books.is_held(change.ref)]
 
     # -------------------------------------------------------------------------------------------------------- checking
 
@@ -318,6 +343,9 @@ class Play:
                     self.under.probe = action
                 case Sweep():
                     self.under.sweep = action
+                case Load():
+                    assert self.under.load is None
+                    self.under.load = action
                 case RaiseAlert():
                     self.alerts.append(action)
                 case RecordHalt():
@@ -379,9 +407,8 @@ class Play:
         assert len(machine.in_flight.batches) <= BATCHES_IN_FLIGHT_MAX
         assert self.books.oldhost.gaps == 0 or self.books.oldhost.restored, "a gap (I1)"
         assert self.books.oldhost.replays == 0 or self.books.oldhost.written_by_others, "a replay (I1)"
-        for hold in machine.coalescer.holds.values():
-            for entry in hold.waiting:
-                self.books.changes[entry.ref.change_id].exempt = True
+        for change in self.books.outstanding():
+            change.exempt = change.exempt or self.books.is_held(change.ref)
         self._check_books()
         may_send = (
             machine.session.phase is Phase.OPEN
@@ -404,8 +431,6 @@ class Play:
     def _check_books(self) -> None:
         """I5: every change that was delivered and has no fate is held by the machine, or a newer one of its key is."""
         held = {entry.ref.change_id: entry.ref for entry in self.machine.coalescer.waiting.values()}
-        for hold in self.machine.coalescer.holds.values():
-            held.update({entry.ref.change_id: entry.ref for entry in hold.waiting})
         held.update({entry.ref.change_id: entry.ref for entry in self.machine.in_flight})
         newest: dict[CoalescingKey, int] = {}
         for ref in held.values():
@@ -414,9 +439,16 @@ class Play:
             ref = change.ref
             if not change.relayed or ref.change_id in self.lost or ref.change_id in held:
                 continue
+            if self.books.is_held(ref) or self._is_to_be_read(ref):
+                continue
             replaced = ref.priority_class is LWW and newest.get(ref.key, 0) > ref.change_id
             bound = any(row.change is change for row in self.books.rows.values() if not row.consumed)
             assert replaced or bound, f"change {ref.change_id} has no fate and nobody holds it (I5)"
+
+    def _is_to_be_read(self, ref: ChangeRef) -> bool:
+        loading, read = self.machine.loading, self.under.load
+        ours = ref.entity in loading.entities or (read is not None and read.entity in (None, ref.entity))
+        return ours or loading.part is not None
 
     def _could_go(self) -> list[int]:
         """By the books alone: what is ready, of an entity that has nothing in flight, and not held."""
@@ -425,7 +457,9 @@ class Play:
         ready = []
         for change in self.books.outstanding():
             ref = change.ref
-            if not change.relayed or ref.change_id in self.lost or ref.entity in busy:
+            if not change.relayed or ref.change_id in self.lost or ref.entity in busy or self._is_to_be_read(ref):
+                continue
+            if self.books.older(change):
                 continue
             if ref.priority_class is LWW:
                 newest = max(

@@ -30,8 +30,8 @@ def emergency(change_id: int, unit: str = "u") -> ChangeRef:
 class Room(Coalescer):
     """A coalescer with the product's figures, and takes told as ids."""
 
-    def __init__(self) -> None:
-        super().__init__(debounce_ms=120_000, max_wait_ms=600_000, txn_per_lww=3)
+    def __init__(self, *, keeps_held: bool = False) -> None:
+        super().__init__(debounce_ms=120_000, max_wait_ms=600_000, txn_per_lww=3, keeps_held=keeps_held)
 
     def arrive(self, *refs: ChangeRef, seconds: float = 0) -> None:
         for ref in refs:
@@ -55,6 +55,12 @@ class Room(Coalescer):
 @pytest.fixture
 def room() -> Room:
     return Room()
+
+
+@pytest.fixture
+def keeping() -> Room:
+    """Of a run begun before 0.2: what is held is kept here."""
+    return Room(keeps_held=True)
 
 
 # ---------------------------------------------------------------------------------------------------------- debounce
@@ -229,46 +235,104 @@ def test_emergencies_and_lww_flow_past_a_hold(room: Room) -> None:
     assert room.all(120) == [3, 4]
 
 
-def test_a_discard_lets_the_held_go_in_order(room: Room) -> None:
+def test_what_is_held_is_forgotten_here_and_read_again_when_the_last_dead_letter_is_decided(room: Room) -> None:
+    room.arrive(txn(2))
     room.hold(U, 1)
-    room.arrive(txn(2), txn(3))
+    room.arrive(txn(3))
+    assert len(room.waiting) == 0
+    assert room.add(txn(3), at(0)) is Added.HELD
+    assert room.held_count == 2
     room.unhold(U, 1)
-    assert room.all() == [2, 3]
+    assert list(room.released) == [U]
 
 
-def test_a_retried_change_goes_before_those_behind_it(room: Room) -> None:
+def test_what_came_before_every_dead_letter_of_its_entity_goes(room: Room) -> None:
+    room.hold(U, 5)
+    room.arrive(txn(4), txn(6))
+    assert room.all() == [4]
+
+
+def test_what_only_the_oldest_dead_letter_held_is_read_again_when_that_is_decided(room: Room) -> None:
+    room.hold(U, 1)
+    room.hold(U, 5)
+    room.unhold(U, 5)
+    assert list(room.released) == []
+    room.hold(U, 5)
+    room.unhold(U, 1)
+    assert list(room.released) == [U]
+    room.arrive(txn(3), txn(6))
+    assert room.all() == [3]
+
+
+def test_a_retried_change_goes_while_those_behind_it_are_held(room: Room) -> None:
     room.hold(U, 1)
     room.arrive(txn(2))
     room.put_back(Waiting(txn(1), at(0), at(0), ready=True))
     assert room.all() == [1]
-    room.unhold(U, 1)
-    assert room.all() == [2]
 
 
-def test_the_hold_lasts_until_the_last_dead_letter_is_settled(room: Room) -> None:
+def test_a_retried_change_behind_an_older_dead_letter_is_held_as_any_other(room: Room) -> None:
     room.hold(U, 1)
-    room.hold(U, 2)
-    room.arrive(txn(3))
-    room.unhold(U, 1)
-    assert room.all() == []
-    room.unhold(U, 2)
-    assert room.all() == [3]
+    room.hold(U, 4)
+    room.waits_again(U, 4)
+    assert room.add(txn(4), at(0)) is Added.HELD
+    assert room.holds[U].dead == [1]
 
 
-def test_a_retried_change_that_is_replaced_holds_nobody_any_more(room: Room) -> None:
+def test_a_retried_change_that_is_replaced_lets_the_held_be_read_again(room: Room) -> None:
     room.hold(U, 1)
-    room.arrive(txn(2))
     room.put_back(Waiting(lww(1), at(0), at(0), ready=True))
     room.arrive(lww(3))
-    assert room.held_count == 0
-    assert room.all() == [2, 3]
+    assert list(room.released) == [U]
 
 
-def test_a_retried_change_whose_key_has_moved_on_holds_nobody_any_more(room: Room) -> None:
-    room.hold(U, 1)
-    room.arrive(txn(2), lww(3))
-    assert room.put_back(Waiting(lww(1), at(0), at(0), ready=True)) is Added.SUPERSEDED
-    assert room.all() == [2, 3]
+def test_a_hold_forgets_the_txn_changes_of_its_entity_only(room: Room) -> None:
+    room.arrive(txn(2), lww(3), emergency(4), txn(5), txn(6, "v"))
+    assert room.hold(U, 1) == 2
+    assert len(room.lanes[PriorityClass.TXN]) == 1
+    assert room.all(120) == [3, 4, 6]
+
+
+def test_a_discard_lets_the_held_go_in_order(keeping: Room) -> None:
+    keeping.hold(U, 1)
+    keeping.arrive(txn(2), txn(3))
+    keeping.unhold(U, 1)
+    assert keeping.all() == [2, 3]
+
+
+def test_a_retried_change_goes_before_those_behind_it(keeping: Room) -> None:
+    keeping.hold(U, 1)
+    keeping.arrive(txn(2))
+    keeping.put_back(Waiting(txn(1), at(0), at(0), ready=True))
+    assert keeping.all() == [1]
+    keeping.unhold(U, 1)
+    assert keeping.all() == [2]
+
+
+def test_the_hold_lasts_until_the_last_dead_letter_is_settled(keeping: Room) -> None:
+    keeping.hold(U, 1)
+    keeping.hold(U, 2)
+    keeping.arrive(txn(3))
+    keeping.unhold(U, 1)
+    assert keeping.all() == []
+    keeping.unhold(U, 2)
+    assert keeping.all() == [3]
+
+
+def test_a_retried_change_that_is_replaced_holds_nobody_any_more(keeping: Room) -> None:
+    keeping.hold(U, 1)
+    keeping.arrive(txn(2))
+    keeping.put_back(Waiting(lww(1), at(0), at(0), ready=True))
+    keeping.arrive(lww(3))
+    assert keeping.held_count == 0
+    assert keeping.all() == [2, 3]
+
+
+def test_a_retried_change_whose_key_has_moved_on_holds_nobody_any_more(keeping: Room) -> None:
+    keeping.hold(U, 1)
+    keeping.arrive(txn(2), lww(3))
+    assert keeping.put_back(Waiting(lww(1), at(0), at(0), ready=True)) is Added.SUPERSEDED
+    assert keeping.all() == [2, 3]
 
 
 # ---------------------------------------------------------------------------------------------------------- upcoming

@@ -101,6 +101,11 @@ class Interleavings(RuleBasedStateMachine):
     def end_a_probe(self, agrees: bool) -> None:
         self.play.end_probe(session_open=agrees)
 
+    @precondition(lambda self: self.play.under.load)
+    @rule(fails=st.sampled_from([False, False, True]), limit=st.integers(1, 3))
+    def end_a_load(self, fails: bool, limit: int) -> None:
+        self.play.end_load(fails=fails, limit=limit)
+
     @precondition(lambda self: self.play.under.sweep)
     @rule(fails=st.booleans())
     def end_a_sweep(self, fails: bool) -> None:

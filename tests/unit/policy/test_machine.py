@@ -447,6 +447,6 @@ def test_a_change_that_goes_first_and_is_known_already_is_taken_once(play: Play)
 def test_a_change_that_the_reservation_holds_is_not_sent_again_before_its_dead_letter_is_decided(play: Play) -> None:
     play.take("TXN", "u")
     entity = EntityKey("unit", "u")
-    refused(play, 1, held=[(entity, [77])])
+    refused(play, 1, held=[(entity, [0])])
     assert deciding.decide(play.machine, play.now_ms) == []
-    assert play.machine.coalescer.holds[entity].dead == [77]
+    assert play.machine.coalescer.holds[entity].dead == [0]

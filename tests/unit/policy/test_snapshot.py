@@ -11,6 +11,7 @@ import pytest
 
 from oldhost_sync.policy import snapshot
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
+from oldhost_sync.policy.coalescer import Waiting
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.session import Phase
 from oldhost_sync.policy.writer_policy import WriterPolicy
@@ -107,8 +108,14 @@ def test_a_snapshot_of_the_version_before_is_read() -> None:
     machine = busy_play().machine
     older = snapshot.dump(machine)
     older |= {"version": 1, "waiting": json.dumps(json.loads(older["waiting"])[:9]), "kept": older["kept"][:9]}
-    older["holds"] = [[*hold[:3], hold[3][:9]] for hold in older["holds"]]
+    held = Waiting(ChangeRef(2, PriorityClass.TXN, "unit", "dead", "txn_a", START_MS), START_MS, START_MS, ready=True)
+    older["holds"] = [["unit", "dead", [1], snapshot._columns([held])[:9]]]
+    older["counters"] = older["counters"] | {"received": machine.counters.received + 1}
+    for later in ("loaded", "loading", "to_load", "dead_letters"):
+        del older[later]
     assert snapshot.dump(snapshot.load(older, WriterPolicy(), START_MS)) == snapshot.dump(machine)
+    kept = snapshot.load(older, WriterPolicy(), START_MS, release=1)
+    assert [entry.ref.change_id for entry in kept.coalescer.holds[EntityKey("unit", "dead")].waiting] == [2]
 
 
 @pytest.mark.parametrize(
@@ -153,6 +160,7 @@ def test_what_is_too_large_stays_behind_and_is_read_again() -> None:
     """However long the ids, a snapshot never comes near the 2 MiB at which Temporal stops for ever."""
     refs = [txn(number, entity_id) for number, entity_id in enumerate(long_ids(40_000))]
     machine = Machine(WriterPolicy(), START_MS)
+    machine.finish_loading(START_MS)
     machine.enqueue(refs, START_MS)
     machine.pause("ana", "too much")
     loaded = carried(machine)

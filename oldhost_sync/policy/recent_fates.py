@@ -1,0 +1,41 @@
+"""Recent fates: what ended while a page of outstanding changes was being read. In the page it still stands as outstanding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, PriorityClass
+
+
+class RecentFates:
+    """Remembers only between `begin` and `end`: a page is read in a fraction of a second."""
+
+    def __init__(self) -> None:
+        self._reading = False
+        self._settled: dict[int, None] = {}
+        self._newest: dict[CoalescingKey, int] = {}
+
+    def begin(self) -> None:
+        self._reading = True
+        self._settled.clear()
+        self._newest.clear()
+
+    def end(self) -> None:
+        self._reading = False
+
+    def saw(self, ref: ChangeRef) -> None:
+        """A change has its fate, and with an LWW change all older ones of its key."""
+        if not self._reading:
+            return
+        self._settled[ref.change_id] = None
+        if ref.priority_class is PriorityClass.LWW:
+            self._newest[ref.key] = max(ref.change_id, self._newest.get(ref.key, 0))
+
+    def outstanding(self, refs: Iterable[ChangeRef]) -> list[ChangeRef]:
+        """Those of a page that still have no fate."""
+        return [
+            ref
+            for ref in refs
+            if ref.change_id not in self._settled
+            and not (ref.priority_class is PriorityClass.LWW and ref.change_id < self._newest.get(ref.key, 0))
+        ]
