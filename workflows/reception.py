@@ -99,9 +99,14 @@ class Reception:
             self._stir()
         self.recovering = False
 
+    @property
+    def follows_a_reset(self) -> bool:
+        """Only to be asked at the end of the run: what came before the reset was played without it, and must be played again so."""
+        return self._run_id != self._original_run_id
+
     def successor(self) -> tuple[list[Submission], bool]:
         """What the next run is given, and whether it must look into histories."""
         carried = self.inbox.carried()
-        if self.recovering or self.was_reset or carried is None:
+        if self.recovering or self.follows_a_reset or carried is None:
             return [], True
         return carried, False

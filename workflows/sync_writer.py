@@ -287,7 +287,7 @@ class SyncWriterWorkflow:
         if self.machine.loading.part is not None and events < EVENTS_OF_REBUILD_MAX:
             self.renewal.rebuilt(events, suggested=suggested, history_bytes=size)
         due = self.renewal.is_due(events, suggested=suggested, history_bytes=size, signals=self.reception.signals)
-        return self.renewal.drain(due=due, now_ms=now_ms())
+        return self.renewal.drain(due=due or self.reception.was_reset, now_ms=now_ms())
 
     def _load_standing(self, page: messages.Outstanding) -> None:
         for entity_type, entity_id, dead in page.held:
@@ -404,7 +404,7 @@ class SyncWriterWorkflow:
 
     def _successor(self) -> WriterInput:
         carried: snapshot.Snapshot | None = snapshot.dump(self.machine)
-        if self.reception.was_reset:
+        if self.reception.follows_a_reset:
             carried = None  # what the machine knows is as old as the event that it was reset to
         submissions, unrecorded = self.reception.successor()
         decisions = [act.decision for act in self.acts.pending]

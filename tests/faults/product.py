@@ -72,7 +72,8 @@ class Product:
             oldhost_url=f"http://127.0.0.1:{self.oldhost_port}",
             api_bind=f"127.0.0.1:{api_port}",
             api_tokens=f"tests:ops:{digest}",
-            **(SHORT | self.given),
+            # Its own: a writer looks into the histories of all runs that its host had on this Temporal server.
+            **(SHORT | {"host": f"oldhost-{api_port}"} | self.given),
         )
         self.api = Api(api_port)
 
