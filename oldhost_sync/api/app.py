@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from importlib import metadata
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from oldhost_sync.api import examples, problems, shapes
@@ -17,6 +17,7 @@ from oldhost_sync.api.dead_letters import DeadLetterRoutes
 from oldhost_sync.api.edge import Edge
 from oldhost_sync.api.health import HealthRoutes
 from oldhost_sync.api.parts import Parts
+from oldhost_sync.api.query import understood_query
 from oldhost_sync.api.units import UnitRoutes
 from oldhost_sync.api.writer import WriterRoutes
 
@@ -47,6 +48,7 @@ def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], None]) -> FastAPI
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
+        dependencies=[Depends(understood_query)],
     )
     problems.install(app)
     for routes in (UnitRoutes, ChangeRoutes, WriterRoutes, DeadLetterRoutes, HealthRoutes):

@@ -84,7 +84,7 @@ def access(roles: Sequence[Role], *, errors: Sequence[int] = (), **openapi_extra
         if caller.role not in roles:
             raise Forbidden(caller.role, roles)
 
-    always = (400, 401, 403, 500, 503)
+    always = (400, 401, 403, 422, 500, 503)
     extra: dict[str, Any] = {ROLES_KEY: [role.value for role in roles], "security": [{"bearer": []}], **openapi_extra}
     return {
         "dependencies": [Depends(guard)],
@@ -95,7 +95,7 @@ def access(roles: Sequence[Role], *, errors: Sequence[int] = (), **openapi_extra
 
 def public(*, errors: Sequence[int] = (500,)) -> dict[str, Any]:
     """For the few routes that answer anybody."""
-    return {"responses": documented(*errors), "openapi_extra": {ROLES_KEY: [], "security": []}}
+    return {"responses": documented(422, *errors), "openapi_extra": {ROLES_KEY: [], "security": []}}
 
 
 _MEANINGS = {
@@ -106,9 +106,10 @@ _MEANINGS = {
     404: "There is no such thing.",
     405: "The path does not take this method.",
     409: "It is not in a state in which this is possible.",
+    410: "The feed no longer reaches back to this cursor; `oldest_cursor` says where it begins.",
     413: "The body is larger than 64 KiB.",
     415: "The body is not JSON.",
-    422: "A field is wrong, or the Idempotency-Key belongs to another body.",
+    422: "A field or a query parameter is wrong, or the Idempotency-Key belongs to another body.",
     500: "Our fault.",
     503: "The database (or Temporal) is away, or too many requests wait; nothing was done unless it says otherwise.",
 }

@@ -13,11 +13,13 @@ import uuid
 from collections.abc import Collection, MutableMapping
 from typing import Any
 
+from sqlalchemy.exc import DBAPIError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oldhost_sync.api.auth import CALLER_KEY, Tokens
 from oldhost_sync.api.metrics import RequestMetrics
 from oldhost_sync.api.problems import Broken, Unauthenticated
+from oldhost_sync.store.transactions import error_code
 
 logger = logging.getLogger("oldhost_sync.api")
 
@@ -93,17 +95,20 @@ def _complete_headers(message: MutableMapping[str, Any]) -> None:
 def _report(scope: Scope, error: Exception) -> str:
     """Log where it happened and of what kind it is; its text may hold a payload."""
     incident = uuid.uuid4().hex
+    code = error_code(error)
+    number = f" (MariaDB {code})" if isinstance(error, DBAPIError) and code is not None else ""
     route = scope.get("route")
     places = "".join(
         f"\n  {frame.filename}:{frame.lineno} in {frame.name}"
         for frame in traceback.extract_tb(error.__traceback__)[-12:]
     )
     logger.error(
-        "incident %s: %s %s ended with %s%s",
+        "incident %s: %s %s ended with %s%s%s",
         incident,
         scope["method"],
         getattr(route, "path", "(no route)"),
         type(error).__name__,
+        number,
         places,
     )
     return incident

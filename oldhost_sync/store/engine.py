@@ -32,7 +32,7 @@ from oldhost_sync.store.transactions import translate
 SQL_MODE = "STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 MARIADB_VERSION_MIN = (10, 6)
 
-_FACTS = "SELECT VERSION(), @@innodb_flush_log_at_trx_commit, @@log_bin, @@binlog_format"
+_FACTS = "SELECT VERSION(), @@innodb_flush_log_at_trx_commit, @@log_bin, @@binlog_format, @@innodb_rollback_on_timeout"
 _DRIVERS = {"mysql", "mariadb", "mysql+pymysql", "mariadb+pymysql"}
 
 
@@ -114,7 +114,7 @@ def _look_at_server(connection: Any, _record: object) -> None:
         raise
 
 
-def _require_suitable(version: object, flush: Any, binlog: Any, binlog_format: object) -> None:
+def _require_suitable(version: object, flush: Any, binlog: Any, binlog_format: object, rollback: Any) -> None:
     if "mariadb" not in str(version).lower():
         raise UnsuitableServer(f"the server is {version}; it must be MariaDB {_dotted(MARIADB_VERSION_MIN)} or newer")
     if version_number(str(version)) < MARIADB_VERSION_MIN:
@@ -127,6 +127,11 @@ def _require_suitable(version: object, flush: Any, binlog: Any, binlog_format: o
         )
     if int(binlog) and str(binlog_format) == "STATEMENT":
         raise UnsuitableServer("binlog_format is STATEMENT; set it to ROW or MIXED, as READ COMMITTED needs")
+    if int(rollback):
+        raise UnsuitableServer(
+            "innodb_rollback_on_timeout is ON; set it to OFF, or a fate whose row somebody holds takes the rest of its "
+            "transaction with it"
+        )
 
 
 def version_number(version: str) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from sqlalchemy import insert, select, text
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError, OperationalError, StatementError
 
-from oldhost_sync.store.engine import check_server, create_engine
+from oldhost_sync.store.engine import _require_suitable, check_server, create_engine
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, UnsuitableServer
 from oldhost_sync.store.tables import alerts, units
 from oldhost_sync.store.transactions import error_code, run_in_transaction
@@ -232,3 +232,10 @@ def test_the_databases_clock_is_utc(engine: Engine) -> None:
     (row,) = rows(engine, "SELECT UTC_TIMESTAMP(6) AS utc, CURRENT_TIMESTAMP(6) AS now")
     assert row["utc"] == row["now"]
     assert abs(row["utc"].replace(tzinfo=UTC) - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+def test_a_server_whose_lock_waits_undo_a_whole_transaction_is_refused() -> None:
+    """It can only be set at the server's start."""
+    with pytest.raises(UnsuitableServer, match="innodb_rollback_on_timeout is ON; set it to OFF"):
+        _require_suitable("10.11.6-MariaDB", 1, 0, "MIXED", 1)
+    _require_suitable("10.11.6-MariaDB", 1, 0, "MIXED", 0)
