@@ -18,10 +18,10 @@ from oldhost_sync.api.auth import READERS, WRITERS, access
 from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.keys import KEY_PARAMETER, Limit, feed_cursor, read_feed_cursor, request_key
 from oldhost_sync.api.parts import Parts
-from oldhost_sync.api.problems import Conflict, Unknown
+from oldhost_sync.api.problems import Conflict, Unknown, cursor_gone
 from oldhost_sync.api.shapes import Accepted, Cancelled, Fate, Feed, FeedItem, NewChange
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX
-from oldhost_sync.store import fates, schedule
+from oldhost_sync.store import fates, feed, schedule
 from oldhost_sync.store.accepting import accept
 from oldhost_sync.store.recording import SCHEDULED, RecordedChange, record_accepted, record_change
 
@@ -38,7 +38,6 @@ Since = Annotated[
     ),
 ]
 LATEST = "latest"
-_BEGINNING = fates.FeedCursor(0, 0)
 
 _DOOR_CODE = {
     "entity_type": "unit",
@@ -81,7 +80,7 @@ class ChangeRoutes:
             response_model=Feed,
             summary="Follow what becomes of changes",
             tags=["changes"],
-            **access(READERS, errors=(304, 405, 422)),
+            **access(READERS, errors=(304, 405, 410, 422)),
         )
         app.add_api_route(
             _CHANGE,
@@ -145,17 +144,22 @@ class ChangeRoutes:
     async def feed(self, request: Request, since: Since = None, limit: Limit = limits.PAGE_DEFAULT) -> Response:
         """Every fate once, in the order in which they were decided; no fate is skipped, however transactions overlap.
 
-        It runs some seconds behind: ask for one change's fate when you can't wait.
+        410: fates after this cursor were forgotten (they are kept for 90 days), or it is from an older release. Read the
+        present state of what you follow (`GET /api/units`), and go on from `oldest_cursor`.
         """
         host = self._parts.host
-        lag = limits.FEED_LAG_SECONDS
         if since == LATEST:
-            start = await self._parts.database.run(lambda connection: fates.latest_cursor(connection, lag_seconds=lag))
+            start = await self._parts.database.run(lambda connection: feed.latest_cursor(connection, host))
         else:
-            start = _BEGINNING if since is None else read_feed_cursor(since)
-        page = await self._parts.database.run(
-            lambda connection: fates.read_feed(connection, host, start, limit=limit, lag_seconds=lag)
-        )
+            start = feed.BEGINNING if since is None else read_feed_cursor(since)
+        try:
+            page = await self._parts.database.run(
+                lambda connection: feed.read_feed(connection, host, start, limit=limit)
+            )
+        except feed.CursorForgotten as forgotten:
+            raise cursor_gone(
+                "Fates that came after this cursor are no longer kept.", oldest=feed_cursor(forgotten.oldest)
+            ) from None
         return _feed_answer(page, request.headers.get("if-none-match"))
 
 
@@ -196,7 +200,7 @@ def _cancel(connection: Connection, host: str, idempotency_key: str) -> datetime
     )
 
 
-def _feed_answer(page: fates.FeedPage, if_none_match: str | None) -> Response:
+def _feed_answer(page: feed.FeedPage, if_none_match: str | None) -> Response:
     poll = _next_poll(page)
     content = Feed(
         changes=[FeedItem(**row) for row in page.rows],
@@ -219,7 +223,7 @@ def _matches(tag: str, if_none_match: str) -> bool:
     return tag in given or given == ["*"]
 
 
-def _next_poll(page: fates.FeedPage) -> int:
+def _next_poll(page: feed.FeedPage) -> int:
     """Ask soon while there is more, leisurely while something is under way, seldom when nothing is."""
     if page.more:
         return 0

@@ -11,10 +11,12 @@ from typing import Annotated, NamedTuple
 from fastapi import Query, Request
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.problems import Invalid, field_invalid
-from oldhost_sync.store.fates import FeedCursor
+from oldhost_sync.api.problems import Invalid, cursor_gone, field_invalid
+from oldhost_sync.store.feed import BEGINNING, END_US, FeedCursor
 
-_FEED_CURSOR = re.compile(r"([0-9]{1,17})-([0-9]{1,19})")
+# The number of a fate, its time in microseconds, its change. Before, a cursor had a time and a change.
+_FEED_CURSOR = re.compile(r"f([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})")
+_FEED_CURSOR_BY_TIME = re.compile(r"[0-9]{1,17}-[0-9]{1,19}")
 
 Limit = Annotated[int, Query(ge=1, le=limits.PAGE_MAX, description="How many at most")]
 Cursor = Annotated[str | None, Query(max_length=1024, description="`next_cursor` of the page before")]
@@ -72,14 +74,19 @@ def read_number_cursor(cursor: str | None) -> int | None:
 
 
 def feed_cursor(cursor: FeedCursor) -> str:
-    return f"{cursor.processed_at_us}-{cursor.change_id}"
+    return f"f{cursor.sequence}.{cursor.processed_at_us}.{cursor.change_id}"
 
 
 def read_feed_cursor(text: str) -> FeedCursor:
+    """Raises Gone for one of a release whose feed went by time, Invalid for anything else that is no cursor."""
+    if _FEED_CURSOR_BY_TIME.fullmatch(text):
+        raise cursor_gone(
+            "This cursor is from an older release, whose feed went by time.", oldest=feed_cursor(BEGINNING)
+        )
     found = _FEED_CURSOR.fullmatch(text)
-    if found is None or int(found[2]) > limits.INTEGER_MAX:
+    if found is None or int(found[2]) > END_US:
         raise _no_cursor("since")
-    return FeedCursor(int(found[1]), int(found[2]))
+    return FeedCursor(int(found[1]), int(found[2]), int(found[3]))
 
 
 def _no_cursor(field: str) -> Invalid:

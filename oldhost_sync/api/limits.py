@@ -44,9 +44,6 @@ assert DATABASE_STATEMENT_SECONDS < DATABASE_ANSWER_SECONDS_MAX
 # Pages of lists.
 PAGE_DEFAULT, PAGE_MAX = 50, 500
 
-# The feed shows fates this old. A fate's time is taken when its statement begins, and a statement lives no longer than
-# `max_statement_time`; from then on its index entry is there and the feed's locking read waits for it.
-FEED_LAG_SECONDS = STATEMENT_SECONDS_MAX + 1
 # What clients are told to wait before they ask again.
 FEED_POLL_SECONDS_BUSY, FEED_POLL_SECONDS, FEED_POLL_SECONDS_IDLE = 1, 5, 15
 

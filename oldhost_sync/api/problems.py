@@ -2,7 +2,7 @@
 
 Problem
 ├── the caller's, not again as it is:  BadRequest 400 · Unauthenticated 401 · Forbidden 403 · Unknown 404 ·
-│                                      Conflict 409 · TooLarge 413 · WrongMediaType 415 · Invalid 422
+│                                      Conflict 409 · Gone 410 · TooLarge 413 · WrongMediaType 415 · Invalid 422
 └── ours, again later:                 Unavailable 503 (database, Temporal, too busy)
 
 A problem never repeats the payload that it is about: it names the field.
@@ -132,6 +132,10 @@ class Conflict(Problem):
     status = HTTPStatus.CONFLICT
 
 
+class Gone(Problem):
+    status = HTTPStatus.GONE
+
+
 class TooLarge(Problem):
     status = HTTPStatus.CONTENT_TOO_LARGE if hasattr(HTTPStatus, "CONTENT_TOO_LARGE") else HTTPStatus(413)
 
@@ -183,6 +187,17 @@ def method_not_allowed(method: str, allowed: str) -> MethodNotAllowed:
         f"{method[:20]} is not possible here.",
         f"Use {allowed}; see GET /openapi.json.",
         headers={"Allow": allowed},
+    )
+
+
+def cursor_gone(detail: str, *, oldest: str) -> Gone:
+    return Gone(
+        "cursor-gone",
+        "The feed no longer reaches back to this cursor",
+        detail,
+        "Read the present state of what you follow (GET /api/units, GET /api/changes/{idempotency_key}), then go on from "
+        "`oldest_cursor`.",
+        more={"oldest_cursor": oldest},
     )
 
 

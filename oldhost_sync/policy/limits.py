@@ -77,8 +77,8 @@ RELAY_COUNT_INTERVAL_SECONDS = 2.0
 RELAY_LEASE_SECONDS = 5
 # How soon after its row is free a fate that waited is written; nobody waits for it, since all who ask look at both places.
 RELAY_FATES_INTERVAL_SECONDS = 1.0
-# They are written under the ledger row's lock, some 0.3 ms each.
-RELAY_FATES_BATCH_ROWS = 100
+# They are written under the ledger row's lock, some 0.3 ms each; numbered, some 0.02 ms each.
+RELAY_FATES_BATCH_ROWS, RELAY_NUMBERED_ROWS = 100, 500
 # Pauses while Temporal or MariaDB is away: short at first, so that a restart is hardly felt.
 RELAY_PAUSE_SECONDS = 0.2
 RELAY_PAUSE_SECONDS_MAX = 5.0

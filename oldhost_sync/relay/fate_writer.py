@@ -1,4 +1,4 @@
-"""Writes the fates that waited because somebody held their change's row, as soon as the row is free.
+"""Writes the fates that waited because somebody held their change's row, and numbers those that came without a number.
 
 One look a second for all hosts of the process. It needs no lease: two relays at once pass over each other's rows.
 """
@@ -9,13 +9,14 @@ from collections.abc import Collection
 
 from oldhost_sync.policy import limits
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store.pending_fates import hosts_with_pending_fates, write_pending_fates
+from oldhost_sync.store.feed import hosts_with_work, number_fates
+from oldhost_sync.store.pending_fates import write_pending_fates
 
 
 class FateWriter:
     """The pending fates of `hosts`."""
 
-    name = "writing fates that waited"
+    name = "writing and numbering fates"
     host = "all hosts"
     pause_s = limits.RELAY_FATES_INTERVAL_SECONDS
 
@@ -25,12 +26,14 @@ class FateWriter:
 
     async def run_once(self, _now: float) -> float:
         """A batch for each host that has any; a full one is followed soon."""
-        most = 0
-        for host in await self._transactions.run(hosts_with_pending_fates):
-            if host in self._hosts:
-                most = max(most, await self._write(host))
-        return limits.RELAY_POLL_SECONDS if most >= limits.RELAY_FATES_BATCH_ROWS else self.pause_s
+        full = [
+            await self._write(host) for host in await self._transactions.run(hosts_with_work) if host in self._hosts
+        ]
+        return limits.RELAY_POLL_SECONDS if any(full) else self.pause_s
 
-    async def _write(self, host: str) -> int:
-        batch = limits.RELAY_FATES_BATCH_ROWS
-        return await self._transactions.run(lambda connection: write_pending_fates(connection, host, batch))
+    async def _write(self, host: str) -> bool:
+        """Whether a batch was full, so that there may be more."""
+        batch, numbers = limits.RELAY_FATES_BATCH_ROWS, limits.RELAY_NUMBERED_ROWS
+        written = await self._transactions.run(lambda connection: write_pending_fates(connection, host, batch))
+        numbered = await self._transactions.run(lambda connection: number_fates(connection, host, numbers))
+        return written == batch or numbered == numbers

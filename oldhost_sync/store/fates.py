@@ -1,24 +1,13 @@
-"""What became of a change: one change's whole way, and the feed of all fates.
-
-The feed must lose nothing, and neither ids nor times are in commit order (trap 13): a transaction may decide a fate at
-12:00:00 and commit it at 12:00:30, behind a reader that is already past 12:00:00. So the feed goes by `processed_at`
-(a change that is retried comes again with its next fate), and two things together close the gap:
-
-* it shows only fates older than a lag that no statement outlives (`max_statement_time`): a fate's time is taken when
-  its statement begins, so by then its entry stands in the index, committed or not;
-* it reads with a shared lock: an entry that is not committed yet is not skipped but met. Then the page ends with
-  nothing, and the reader asks again a moment later.
-"""
+"""What became of a change: its whole way, step by step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from datetime import UTC, datetime
+from typing import Any
 
-from sqlalchemy import func, select, text
+from sqlalchemy import and_, func, select, text
 from sqlalchemy.engine import Connection, Row
-from sqlalchemy.exc import OperationalError
 
 from oldhost_sync.store.audit import current_pause
 from oldhost_sync.store.tables import (
@@ -27,16 +16,11 @@ from oldhost_sync.store.tables import (
     nonce_requests_archive,
     operator_audit,
     outbox_events,
+    pending_fates,
     scheduled_changes,
 )
-from oldhost_sync.store.transactions import error_code
 
-_LOCKED = 1205
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-
-
-# -------------------------------------------------------------------------------------------------------------- a fate
 
 
 @dataclass(slots=True)
@@ -73,6 +57,21 @@ class FateView:
     steps: list[StepView] = field(default_factory=list)
 
 
+_FATE_OF_CHANGE = and_(pending_fates.c.host == outbox_events.c.host, pending_fates.c.change_id == outbox_events.c.id)
+# A fate is in the outbox, or pending while somebody holds the change's row there.
+_DECIDED = {
+    "processed_at": pending_fates.c.decided_at,
+    "outcome": pending_fates.c.outcome,
+    "nonce": pending_fates.c.nonce,
+    "superseded_by": pending_fates.c.superseded_by,
+    "error": pending_fates.c.error,
+}
+_CHANGE = (
+    *(column for column in outbox_events.c if column.name not in _DECIDED and column.name != "payload"),
+    *(func.coalesce(outbox_events.c[name], pending).label(name) for name, pending in _DECIDED.items()),
+)
+
+
 def find_fate(connection: Connection, host: str, idempotency_key: str) -> FateView | None:
     """The whole way of the change with that key; None when there is none."""
     scheduled = connection.execute(
@@ -81,7 +80,9 @@ def find_fate(connection: Connection, host: str, idempotency_key: str) -> FateVi
         )
     ).one_or_none()
     change = connection.execute(
-        select(outbox_events).where(outbox_events.c.host == host, outbox_events.c.idempotency_key == idempotency_key)
+        select(*_CHANGE)
+        .outerjoin_from(outbox_events, pending_fates, _FATE_OF_CHANGE)
+        .where(outbox_events.c.host == host, outbox_events.c.idempotency_key == idempotency_key)
     ).one_or_none()
     if change is None:
         return None if scheduled is None else _scheduled_fate(scheduled)
@@ -233,86 +234,3 @@ def _obstacles(connection: Connection, host: str) -> list[str]:
     if pause is not None:
         reasons.append(f"an operator to resume sending, which {pause.operator} paused: {pause.reason}")
     return reasons
-
-
-# ------------------------------------------------------------------------------------------------------------ the feed
-
-
-class FeedCursor(NamedTuple):
-    """The last fate that was handed out: when it was decided (microseconds since the epoch), and its change."""
-
-    processed_at_us: int
-    change_id: int
-
-    @property
-    def processed_at(self) -> datetime:
-        return _EPOCH + self.processed_at_us * _MICROSECOND
-
-    @classmethod
-    def of(cls, processed_at: datetime, change_id: int) -> FeedCursor:
-        return cls((processed_at - _EPOCH) // _MICROSECOND, change_id)
-
-
-@dataclass(frozen=True, slots=True)
-class FeedPage:
-    """`rows` in the order of their fates; `more`: there is a next page already; `outstanding`: fates are to come."""
-
-    rows: list[dict[str, Any]]
-    cursor: FeedCursor
-    more: bool
-    outstanding: bool
-
-
-# The index is named because a lock is taken on every row that is looked at: it must never be the whole table.
-_FEED = text(
-    "SELECT id AS change_id, idempotency_key, entity_type, entity_id, event_type, priority_class, outcome, "
-    "created_at AS accepted_at, processed_at, nonce, superseded_by, error "
-    "FROM outbox_events FORCE INDEX (ix_outbox_events_outstanding) "
-    "WHERE host = :host AND processed_at >= :after AND (processed_at > :after OR id > :after_id) "
-    "AND processed_at <= UTC_TIMESTAMP(6) - INTERVAL :lag SECOND "
-    "ORDER BY processed_at, id LIMIT :limit LOCK IN SHARE MODE NOWAIT"
-).columns(
-    outbox_events.c.id.label("change_id"),
-    outbox_events.c.idempotency_key,
-    outbox_events.c.entity_type,
-    outbox_events.c.entity_id,
-    outbox_events.c.event_type,
-    outbox_events.c.priority_class,
-    outbox_events.c.outcome,
-    outbox_events.c.created_at.label("accepted_at"),
-    outbox_events.c.processed_at,
-    outbox_events.c.nonce,
-    outbox_events.c.superseded_by,
-    outbox_events.c.error,
-)
-
-
-def read_feed(connection: Connection, host: str, since: FeedCursor, *, limit: int, lag_seconds: float) -> FeedPage:
-    """The fates decided after `since`, at most `limit`, none younger than the lag (see the module for why)."""
-    values = {
-        "host": host,
-        "after": since.processed_at.replace(tzinfo=None),
-        "after_id": since.change_id,
-        "lag": lag_seconds,
-        "limit": limit + 1,
-    }
-    try:
-        rows = [dict(row._mapping) for row in connection.execute(_FEED, values)]  # noqa: SLF001
-    except OperationalError as error:
-        if error_code(error) != _LOCKED:
-            raise
-        return FeedPage([], since, more=False, outstanding=True)
-    page = rows[:limit]
-    cursor = FeedCursor.of(page[-1]["processed_at"], page[-1]["change_id"]) if page else since
-    return FeedPage(page, cursor, len(rows) > limit, _has_outstanding(connection, host))
-
-
-def latest_cursor(connection: Connection, *, lag_seconds: float) -> FeedCursor:
-    """Where the feed stands now: what comes after it is new."""
-    now: datetime = connection.execute(text("SELECT UTC_TIMESTAMP(6)")).scalar_one()
-    return FeedCursor.of(now.replace(tzinfo=UTC) - timedelta(seconds=lag_seconds), 0)
-
-
-def _has_outstanding(connection: Connection, host: str) -> bool:
-    query = select(outbox_events.c.id).where(outbox_events.c.host == host, outbox_events.c.processed_at.is_(None))
-    return connection.execute(query.limit(1)).first() is not None

@@ -71,10 +71,6 @@ def tried_at_once(connection: Connection, statement: str, values: Sequence[objec
         return None
 
 
-def hosts_with_pending_fates(connection: Connection) -> list[str]:
-    return [str(host) for host in connection.exec_driver_sql("SELECT DISTINCT host FROM pending_fates").scalars().all()]
-
-
 def write_pending_fates(connection: Connection, host: str, limit: int) -> int:
     """Move fates of rows that are free to the outbox, at most `limit`; returns how many were moved.
 

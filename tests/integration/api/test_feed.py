@@ -10,15 +10,21 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.store.decisions import Act, decide
+from oldhost_sync.store.feed import number_fates
+from oldhost_sync.store.ledger_sql import CREATE_LEDGER
+from oldhost_sync.store.pending_fates import RAISE_SEQUENCE
 from tests.integration.api.test_fates import make
 
 _END = text(
-    "UPDATE outbox_events SET outcome = :outcome, processed_at = UTC_TIMESTAMP(6) - INTERVAL :ago SECOND WHERE id = :id"
+    "UPDATE outbox_events SET outcome = :outcome, processed_at = UTC_TIMESTAMP(6) - INTERVAL :ago SECOND, "
+    "fate_sequence = (SELECT l.fate_sequence FROM nonce_ledger l WHERE l.host = 'oldhost') WHERE id = :id"
 )
 
 
-def end(connection: Connection, change_id: int, ago: float, outcome: str = "APPLIED") -> None:
-    """Give a change its fate, `ago` seconds before now."""
+def end(connection: Connection, change_id: int, ago: float = 0.0, outcome: str = "APPLIED") -> None:
+    """Give a change its fate as the ledger does; the database's clock was `ago` seconds behind then."""
+    connection.exec_driver_sql(CREATE_LEDGER, ("oldhost",))
+    connection.exec_driver_sql(RAISE_SEQUENCE, ("oldhost",))
     connection.execute(_END, {"id": change_id, "outcome": outcome, "ago": ago})
 
 
@@ -33,12 +39,13 @@ def ids(page: dict[str, Any]) -> list[int]:
     return [change["change_id"] for change in page["changes"]]
 
 
-def test_fates_come_in_the_order_in_which_they_were_decided(shop: httpx.Client, engine: Engine) -> None:
+def test_fates_come_in_the_order_in_which_they_were_decided_whatever_the_clock_says(
+    shop: httpx.Client, engine: Engine
+) -> None:
     first, second, third = (make(shop, key) for key in "abc")
-    with engine.begin() as connection:
-        end(connection, third, 40)
-        end(connection, first, 30)
-        end(connection, second, 20)
+    for change_id, ago in ((third, 10), (first, 7200), (second, 40)):
+        with engine.begin() as connection:
+            end(connection, change_id, ago)
     page = poll(shop, None, limit=2)
     assert (ids(page), page["more"], page["next_poll"]) == ([third, first], True, 0)
     page = poll(shop, page["next_cursor"], limit=2)
@@ -46,32 +53,34 @@ def test_fates_come_in_the_order_in_which_they_were_decided(shop: httpx.Client, 
     assert ids(poll(shop, page["next_cursor"])) == []
 
 
-def test_a_fate_that_commits_late_is_not_skipped(shop: httpx.Client, engine: Engine) -> None:
-    slow, quick = make(shop, "slow"), make(shop, "quick")
-    with engine.connect() as connection:
-        end(connection, slow, 40)
-        with engine.begin() as other:
-            end(other, quick, 30)
-        page = poll(shop, None)
-        assert ids(page) == []
-        connection.commit()
-    assert ids(poll(shop, page["next_cursor"])) == [slow, quick]
-
-
-def test_a_fate_younger_than_the_lag_is_not_shown_yet(shop: httpx.Client, engine: Engine) -> None:
+def test_a_fate_is_shown_as_soon_as_it_is_decided(shop: httpx.Client, engine: Engine) -> None:
     change_id = make(shop, "k")
     with engine.begin() as connection:
-        end(connection, change_id, 0)
-    assert ids(poll(shop, None)) == []
+        end(connection, change_id)
+    assert ids(poll(shop, None)) == [change_id]
+
+
+def test_reading_waits_for_nobody_and_misses_nothing_that_is_not_committed_yet(
+    shop: httpx.Client, engine: Engine
+) -> None:
+    early, late = make(shop, "early"), make(shop, "late")
+    with engine.begin() as connection:
+        end(connection, early)
+    with engine.connect() as connection:
+        end(connection, late)
+        connection.exec_driver_sql("SELECT id FROM outbox_events FOR UPDATE")
+        page = poll(shop, None)
+        assert ids(page) == [early]
+        connection.commit()
+    assert ids(poll(shop, page["next_cursor"])) == [late]
 
 
 def test_fates_of_one_moment_are_split_over_pages_without_loss(shop: httpx.Client, engine: Engine) -> None:
     changes = [make(shop, f"k{number}") for number in range(5)]
     with engine.begin() as connection:
-        connection.execute(
-            text(
-                "UPDATE outbox_events SET outcome = 'SUPERSEDED', processed_at = UTC_TIMESTAMP(6) - INTERVAL 60 SECOND"
-            )
+        connection.exec_driver_sql(CREATE_LEDGER, ("oldhost",))
+        connection.exec_driver_sql(
+            "UPDATE outbox_events SET outcome = 'SUPERSEDED', processed_at = '2026-01-01', fate_sequence = 7"
         )
     seen: list[int] = []
     cursor: str | None = None
@@ -80,6 +89,46 @@ def test_fates_of_one_moment_are_split_over_pages_without_loss(shop: httpx.Clien
         seen += ids(page)
         cursor = page["next_cursor"]
     assert seen == changes
+
+
+def test_fates_without_a_number_are_numbered_by_the_relay(shop: httpx.Client, engine: Engine) -> None:
+    """Refused submissions, and what a process of the release before decides."""
+    first, second = make(shop, "a"), make(shop, "b")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE outbox_events SET outcome = 'APPLIED', processed_at = UTC_TIMESTAMP(6)")
+    assert ids(poll(shop, None)) == []
+    with engine.begin() as connection:
+        assert number_fates(connection, "oldhost", 100) == 2
+    with engine.begin() as connection:
+        assert number_fates(connection, "oldhost", 100) == 0
+    assert ids(poll(shop, None)) == [first, second]
+
+
+def test_a_reader_whose_fates_were_forgotten_is_told_where_to_go_on(shop: httpx.Client, engine: Engine) -> None:
+    gone, kept = make(shop, "gone"), make(shop, "kept")
+    for change_id in (gone, kept):
+        with engine.begin() as connection:
+            end(connection, change_id)
+    start = poll(shop, "f0.253402300799000000.0", limit=1)
+    assert ids(start) == [gone]
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM outbox_events WHERE id = %s", (gone,))
+        connection.exec_driver_sql("INSERT INTO feed_horizon (host, pruned_sequence) VALUES ('oldhost', 1)")
+    answer = shop.get("/api/changes", params={"since": "f0.253402300799000000.0"})
+    assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (410, "cursor-gone")
+    assert ids(poll(shop, answer.json()["oldest_cursor"])) == [kept]
+    assert ids(poll(shop, start["next_cursor"])) == [kept]
+    assert ids(poll(shop, None)) == [kept]
+
+
+def test_a_cursor_of_the_release_before_is_gone_and_says_so(shop: httpx.Client, engine: Engine) -> None:
+    change_id = make(shop, "k")
+    with engine.begin() as connection:
+        end(connection, change_id)
+    answer = shop.get("/api/changes", params={"since": "1767225600000000-17"})
+    assert answer.status_code == 410
+    assert "older release" in answer.json()["detail"]
+    assert ids(poll(shop, answer.json()["oldest_cursor"])) == [change_id]
 
 
 def test_a_retried_change_comes_again_with_its_next_fate(shop: httpx.Client, engine: Engine) -> None:
@@ -95,13 +144,13 @@ def test_a_retried_change_comes_again_with_its_next_fate(shop: httpx.Client, eng
 
 def test_nothing_new_is_a_304_that_says_when_to_ask_again(shop: httpx.Client, engine: Engine) -> None:
     change_id = make(shop, "k")
-    first = shop.get("/api/changes", params={"since": "0-0"})
-    again = shop.get("/api/changes", params={"since": "0-0"}, headers={"If-None-Match": first.headers["etag"]})
+    first = shop.get("/api/changes", params={"since": "f0.0.0"})
+    again = shop.get("/api/changes", params={"since": "f0.0.0"}, headers={"If-None-Match": first.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
     assert int(again.headers["retry-after"]) >= 1
     with engine.begin() as connection:
         end(connection, change_id, 60)
-    news = shop.get("/api/changes", params={"since": "0-0"}, headers={"If-None-Match": first.headers["etag"]})
+    news = shop.get("/api/changes", params={"since": "f0.0.0"}, headers={"If-None-Match": first.headers["etag"]})
     assert (news.status_code, ids(news.json())) == (200, [change_id])
 
 
@@ -117,15 +166,10 @@ def test_the_tag_may_come_in_any_form_that_http_has(shop: httpx.Client, known: s
 def test_the_feed_can_begin_with_what_is_new(shop: httpx.Client, engine: Engine) -> None:
     old, new = make(shop, "old"), make(shop, "new")
     with engine.begin() as connection:
-        end(connection, old, 60)
+        end(connection, old)
     cursor = poll(shop, "latest")["next_cursor"]
-    just_after = int(cursor.split("-")[0]) + 1
     with engine.begin() as connection:
-        end(connection, new, 0)
-        connection.execute(
-            text("UPDATE outbox_events SET processed_at = TIMESTAMPADD(MICROSECOND, :us, '1970-01-01') WHERE id = :id"),
-            {"us": just_after, "id": new},
-        )
+        end(connection, new)
     assert ids(poll(shop, cursor)) == [new]
     assert ids(poll(shop, None)) == [old, new]
 
@@ -152,6 +196,5 @@ def test_a_dead_letter_that_is_given_up_comes_again_with_that_fate(shop: httpx.C
     assert [change["outcome"] for change in page["changes"]] == ["DEAD"]
     with engine.begin() as connection:
         assert not decide(connection, Act("oldhost", "discard", "anna", "the guest left", change_id)).refused
-        connection.execute(text("UPDATE outbox_events SET processed_at = processed_at - INTERVAL 30 SECOND"))
     page = poll(shop, page["next_cursor"])
     assert [(change["change_id"], change["outcome"]) for change in page["changes"]] == [(change_id, "DISCARDED")]

@@ -106,7 +106,7 @@ def test_a_key_that_is_no_key_is_a_422(shop: httpx.Client, key: str) -> None:
         "/api/units?cursor=%ff",
         "/api/units?sync_status=Clean",
         "/api/changes?since=yesterday",
-        "/api/changes?since=1-99999999999999999999",
+        "/api/changes?since=f1.1.99999999999999999999",
         "/api/changes?since=" + "9" * 60,
         "/api/dead-letters?cursor=-1",
         "/api/audit?cursor=99999999999999999999",

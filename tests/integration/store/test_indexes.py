@@ -12,6 +12,7 @@ from oldhost_sync.store import (
     alerts,
     audit,
     fates,
+    feed,
     outbox,
     outstanding,
     reading,
@@ -30,9 +31,9 @@ _BOUND = "host, nonce, idempotency_key, change_id, epoch, body, status"
 _HISTORY = (
     (
         "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
-        "priority_class, relayed_at, processed_at, outcome, nonce) SELECT 'oldhost', CONCAT('k', seq), '', 'unit', "
+        "priority_class, relayed_at, processed_at, outcome, nonce, fate_sequence) SELECT 'oldhost', CONCAT('k', seq), '', 'unit', "
         "seq MOD 2500, 'e', '{{}}', 'TXN', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) - INTERVAL 60 SECOND, "
-        "IF(seq = 77, 'DEAD', 'APPLIED'), seq FROM {sequence}"
+        "IF(seq = 77, 'DEAD', 'APPLIED'), seq, seq FROM {sequence}"
     ),
     (
         f"INSERT INTO nonce_requests ({_BOUND}, completed_at) SELECT 'oldhost', seq, CONCAT('k', seq), seq, 1, '{{{{}}}}', "
@@ -72,7 +73,9 @@ def long_kept(mariadb_server: PrivateMariaDB) -> Iterator[Engine]:
 
 QUESTIONS: dict[str, Callable[[Connection], Any]] = {
     "a change's fate": lambda connection: fates.find_fate(connection, HOST, "k77"),
-    "the feed": lambda connection: fates.read_feed(connection, HOST, fates.FeedCursor(0, 0), limit=50, lag_seconds=9),
+    "the feed": lambda connection: feed.read_feed(connection, HOST, feed.FeedCursor(9), limit=50),
+    "hosts with fates to write": feed.hosts_with_work,
+    "fates without a number": lambda connection: feed.number_fates(connection, HOST, 50),
     "open alerts": lambda connection: alerts.list_alerts(connection, HOST),
     "all alerts": lambda connection: alerts.list_alerts(connection, HOST, open_only=False),
     "how many alerts are open": lambda connection: reading.count_open_alerts(connection, HOST),
