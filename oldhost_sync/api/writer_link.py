@@ -15,9 +15,11 @@ from typing import Any, Protocol
 from temporalio.client import (
     Client,
     WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
+from temporalio.common import QueryRejectCondition
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -25,6 +27,7 @@ from oldhost_sync.api import limits
 from oldhost_sync.api.database import Circuit
 from oldhost_sync.api.problems import Conflict, Problem, Unavailable
 from oldhost_sync.temporal import writer_handle
+from oldhost_sync.writer_health import WriterState, writer_health
 from workflows.messages import OperatorRequest
 
 
@@ -54,12 +57,18 @@ class TemporalWriterLink:
         try:
             async with asyncio.timeout(limits.WRITER_QUERY_SECONDS_MAX):
                 answer = await handle.query(
-                    name, args=list(arguments), rpc_timeout=timedelta(seconds=limits.WRITER_QUERY_SECONDS_MAX)
+                    name,
+                    args=list(arguments),
+                    # A closed run answers queries as if it lived.
+                    reject_condition=QueryRejectCondition.NOT_OPEN,
+                    rpc_timeout=timedelta(seconds=limits.WRITER_QUERY_SECONDS_MAX),
                 )
+        except WorkflowQueryRejectedError:
+            raise _missing() from None
         except WorkflowQueryFailedError as error:
             raise Conflict("query-refused", "The writer can't say", str(error), "Check the question.") from None
         except (RPCError, TimeoutError) as error:
-            raise self._away(error) from None
+            raise await self._why_not(error) from None
         self._circuit.succeeded()
         return answer
 
@@ -74,7 +83,7 @@ class TemporalWriterLink:
         except WorkflowUpdateFailedError as error:
             raise _refused(name, error) from None
         except (RPCError, TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
-            raise self._away(error) from None
+            raise await self._why_not(error) from None
         self._circuit.succeeded()
         return _message(name, answer)
 
@@ -90,14 +99,33 @@ class TemporalWriterLink:
                     raise self._away(error) from None
             return self._client
 
-    def _away(self, error: Exception) -> Problem:
+    async def _why_not(self, error: Exception) -> Problem:
+        """Why the writer did not answer, by Temporal's own books: it ended, its code fails, or nobody takes its tasks."""
         if isinstance(error, RPCError) and error.status == RPCStatusCode.NOT_FOUND:
-            return writer_away(
-                "the writer was never started, or has ended; the next change starts it", "writer-missing"
-            )
+            return _missing()
+        if self._client is None:
+            return self._away(error)
+        try:
+            async with asyncio.timeout(limits.WRITER_QUERY_SECONDS_MAX):
+                health = await writer_health(self._client, self._host)
+        except (RPCError, TimeoutError):
+            return self._away(error)
+        if health.state in (WriterState.MISSING, WriterState.CLOSED):
+            return _missing()
+        if health.runs:
+            return self._away(error)
+        kind = "writer-failing" if health.state is WriterState.FAILING else "no-worker"
+        self._circuit.failed(self._clock(), health.error)
+        return writer_away(health.error, kind)
+
+    def _away(self, _: Exception) -> Problem:
         reason = "Temporal or the worker does not answer"
         self._circuit.failed(self._clock(), reason)
         return writer_away(reason)
+
+
+def _missing() -> Unavailable:
+    return writer_away("the writer was never started, or has ended; the relay starts it", "writer-missing")
 
 
 def writer_away(reason: str, kind: str = "writer-away") -> Unavailable:

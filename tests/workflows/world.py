@@ -64,6 +64,7 @@ class World:
     refused: list[messages.Recorded] = field(default_factory=list)
     recoveries: list[messages.Recovery] = field(default_factory=list)
     recovery_fails: bool = False
+    policy_of_worker: messages.WriterPolicy | None = None
     held_units: list[str] = field(default_factory=list)
     attempted: list[list[Any]] = field(default_factory=list)
     closed_sessions: int = 0
@@ -159,7 +160,9 @@ class World:
             raise ApplicationError("the database is away")
         page.limit = min(page.limit, self.page_size)
         self.pages.append(page)
-        return self.books.page(page, await self.now_ms())
+        outstanding = self.books.page(page, await self.now_ms())
+        outstanding.policy = self.policy_of_worker
+        return outstanding
 
     @activity.defn
     async def recover_submissions(self, request: messages.Recovery) -> messages.Recovered:

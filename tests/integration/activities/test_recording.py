@@ -236,3 +236,26 @@ def test_no_number_of_an_operator_breaks_a_decision(world: MariaWorld, action: s
     decided = ActivityEnvironment().run(RecordingActivities(world.engine).record_decision, decision)
     assert ("there is no change" in decided.refused) == (action != "pause")
     assert world.read("SELECT change_id FROM operator_audit") == ([(None,)] if action == "pause" else [])
+
+
+def test_one_whose_unit_somebody_holds_is_left_and_those_behind_it_are_recorded(world: MariaWorld) -> None:
+    changes = [GOOD | {"entity_id": unit, "payload": {"n": n}} for n, unit in enumerate(("held", "held", "free"))]
+    submit(world, GOOD | {"entity_id": "held"})
+    activities = RecordingActivities(world.engine)
+    items = [messages.Submission(change, f"key-{number}") for number, change in enumerate(changes)]
+    request = messages.Submissions(HOST, items, may_leave=True)
+    with world.engine.connect() as other:
+        other.exec_driver_sql("SELECT * FROM units WHERE id = 'held' FOR UPDATE")
+        first = ActivityEnvironment().run(activities.record_submissions, request)
+    again = ActivityEnvironment().run(activities.record_submissions, request)
+    assert [one.left for one in first] == [True, True, False]
+    assert [one.left for one in again] == [False, False, False]
+    assert again[2].change_id == first[2].change_id
+    assert again[0].change_id < again[1].change_id
+
+
+def test_after_a_reset_nothing_is_recorded_under_keys_that_may_be_anothers(world: MariaWorld) -> None:
+    request = messages.Submissions(HOST, [messages.Submission(GOOD, "key")], may_leave=True, original_run_id="older")
+    (recorded,) = ActivityEnvironment().run(RecordingActivities(world.engine).record_submissions, request)
+    assert (recorded.left, recorded.after_reset) == (True, True)
+    assert world.read("SELECT COUNT(*) FROM outbox_events") == [(0,)]

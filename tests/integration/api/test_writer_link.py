@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 from temporalio import workflow
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from oldhost_sync.api.problems import Conflict, Unavailable
@@ -70,7 +72,8 @@ def run_with_writer(
         async with worker:
             handle = await client.start_workflow(StandInWriter.run, id=workflow_id(host), task_queue=host)
             await scenario(TemporalWriterLink(host, connect))
-            await handle.terminate()
+            with contextlib.suppress(RPCError):  # a scenario may have ended it
+                await handle.terminate()
 
     asyncio.run(run())
 
@@ -107,6 +110,41 @@ def test_a_writer_that_was_never_started_is_told_apart(temporal_dev_server: Embe
             with pytest.raises(Unavailable) as missing:
                 await link.query("status")
             assert str(missing.value.content["type"]).endswith("writer-missing")
+
+    asyncio.run(run())
+
+
+def test_a_run_that_has_ended_is_not_shown_as_if_it_lived(temporal_dev_server: EmbeddedTemporal) -> None:
+    """Temporal answers queries of a closed run from its history."""
+
+    async def scenario(link: TemporalWriterLink) -> None:
+        assert await link.query("status") == {"paused_by": ""}
+        client = await Client.connect(temporal_dev_server.address)
+        await client.get_workflow_handle(workflow_id("link-closed")).terminate()
+        with pytest.raises(Unavailable) as missing:
+            await link.query("status")
+        assert str(missing.value.content["type"]).endswith("writer-missing")
+
+    run_with_writer(temporal_dev_server, "link-closed", scenario)
+
+
+def test_a_run_whose_task_fails_is_named_with_its_error(temporal_dev_server: EmbeddedTemporal) -> None:
+    async def run() -> None:
+        async def connect() -> Client:
+            return await Client.connect(temporal_dev_server.address)
+
+        client = await connect()
+        async with Worker(
+            client, task_queue="link-failing", workflows=[StandInWriter], workflow_runner=UnsandboxedWorkflowRunner()
+        ):
+            # The worker's code knows no such workflow: each of its tasks fails.
+            handle = await client.start_workflow("Unknown", id=workflow_id("link-failing"), task_queue="link-failing")
+            link = TemporalWriterLink("link-failing", connect)
+            with pytest.raises(Unavailable) as stuck:
+                await link.query("status")
+            assert str(stuck.value.content["type"]).endswith("writer-failing")
+            assert "its workflow task fails" in str(stuck.value.content["detail"]).lower()
+            await handle.terminate()
 
     asyncio.run(run())
 
