@@ -75,6 +75,8 @@ RELAY_UNPROCESSED_MAX = 100_000
 RELAY_COUNT_INTERVAL_SECONDS = 2.0
 # A relay that is silent for so long gives its place up to the other one.
 RELAY_LEASE_SECONDS = 5
+# Changes that the writer has and whose rows somebody holds: so many are remembered, not to be signalled again each round.
+RELAY_UNMARKED_MAX = 5_000
 # How soon after its row is free a fate that waited is written; nobody waits for it, since all who ask look at both places.
 RELAY_FATES_INTERVAL_SECONDS = 1.0
 # They are written under the ledger row's lock, some 0.3 ms each; numbered, some 0.02 ms each.

@@ -21,6 +21,7 @@ from functools import partial
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
+from oldhost_sync.policy import limits
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.relay.duty import repeat
 from oldhost_sync.relay.leadership import Leadership
@@ -104,6 +105,9 @@ class Relay:
         self._count_at = float("-inf")
         self._recount_at = float("-inf")
         self._room = 0
+        # The writer has them, but somebody holds their rows, so that they can't be marked yet.
+        self._unmarked: set[int] = set()
+        self._mark_at = float("-inf")
 
     async def run(self, stop: asyncio.Event) -> None:
         """Relay until `stop` is set, through every outage; then give the lease up."""
@@ -122,6 +126,7 @@ class Relay:
         done = Round(active=await self._leadership.hold(now))
         if not done.active:
             return done
+        await self._mark_what_was_held(now)
         seen = await self._look(now)
         if seen.emergency:
             done.emergencies = await self._relay_emergencies()
@@ -144,20 +149,41 @@ class Relay:
 
     async def _relay_emergencies(self) -> list[ChangeRef]:
         batch = self._pace.batch_refs
-        refs = await self._transactions.run(
-            lambda connection: outbox.claim_batch(connection, self._host, batch, emergencies_only=True)
-        )
+        refs = await self._claim(batch, emergencies_only=True)
         for start in range(0, len(refs), batch):
             await self._hand_over(refs[start : start + batch], "emergency")
         return refs
 
     async def _relay_batch(self, room: int) -> list[ChangeRef]:
         limit = min(self._pace.batch_refs, room)
-        refs = await self._transactions.run(lambda connection: outbox.claim_batch(connection, self._host, limit))
+        refs = await self._claim(limit)
         if refs:
             await self._hand_over(refs, "batch")
             self._room -= len(refs)
         return refs
+
+    async def _claim(self, limit: int, *, emergencies_only: bool = False) -> list[ChangeRef]:
+        """The next changes that the writer does not have; those it has but for the mark stand in front of them."""
+        most = limit + len(self._unmarked)
+        refs = await self._transactions.run(
+            lambda connection: outbox.claim_batch(connection, self._host, most, emergencies_only=emergencies_only)
+        )
+        new = [ref for ref in refs if ref.change_id not in self._unmarked]
+        return new if emergencies_only else new[:limit]
+
+    async def _remember_unmarked(self, ids: list[int]) -> None:
+        self._unmarked |= set(await self._transactions.run(lambda connection: outbox.unmarked(connection, ids)))
+        if len(self._unmarked) > limits.RELAY_UNMARKED_MAX:
+            self._unmarked.clear()  # they are signalled again, and the writer knows them by their ids
+
+    async def _mark_what_was_held(self, now: float) -> None:
+        if not self._unmarked or now < self._mark_at:
+            return
+        self._mark_at = now + self._pace.signal_interval_s
+        ids = sorted(self._unmarked)
+        self._unmarked.clear()
+        await self._transactions.run(lambda connection: outbox.mark_relayed(connection, ids))
+        await self._remember_unmarked(ids)
 
     async def _hand_over(self, refs: list[ChangeRef], kind: str) -> None:
         """Signal first, mark after the acknowledgement; never the other way round."""
@@ -168,7 +194,9 @@ class Relay:
             self._signal_at = float("-inf")
             raise SignalFailed(f"{type(error).__name__}: {error}") from error
         ids = [ref.change_id for ref in refs]
-        await self._transactions.run(lambda connection: outbox.mark_relayed(connection, ids))
+        marked = await self._transactions.run(lambda connection: outbox.mark_relayed(connection, ids))
+        if marked < len(ids):
+            await self._remember_unmarked(ids)
         self._count_relayed(refs, kind)
 
     async def _room_at_writer(self, now: float) -> int:

@@ -17,6 +17,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.store.pending_fates import AT_ONCE, IDS_MAX, listed, tried_at_once
 
 REF = "o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.created_at"
 _UNRELAYED = "o.host = :host AND o.processed_at IS NULL AND o.relayed_at IS NULL"
@@ -62,6 +63,9 @@ _CLAIM_EMERGENCIES = text(
     f"JOIN outbox_events o {_BY_ENTITY} ON o.host = e.host AND o.entity_type = e.entity_type AND o.entity_id = e.entity_id "
     "AND o.processed_at IS NULL AND o.relayed_at IS NULL AND o.id <= e.id ORDER BY o.id"
 )
+
+_MARK = f"{AT_ONCE}UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6) WHERE id IN ({{ids}}) AND relayed_at IS NULL"
+_UNMARKED = "SELECT id FROM outbox_events WHERE id IN ({ids}) AND relayed_at IS NULL"
 
 _OLDER_UNRELAYED = text(
     f"SELECT EXISTS (SELECT 1 FROM outbox_events o {_BY_ENTITY} WHERE o.host = :host AND o.entity_type = :entity_type "
@@ -186,14 +190,30 @@ def progress(connection: Connection, owner: str) -> dict[str, Progress]:
 
 
 def mark_relayed(connection: Connection, change_ids: Sequence[int]) -> int:
-    """Say that the writer acknowledged these changes; returns how many were not marked before."""
-    if not change_ids:
-        return 0
-    listed = ", ".join(str(int(change_id)) for change_id in sorted(change_ids))
-    result = connection.exec_driver_sql(
-        f"UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6) WHERE id IN ({listed}) AND relayed_at IS NULL"
-    )
-    return result.rowcount
+    """Say that the writer acknowledged these changes; returns how many are marked now and were not before.
+
+    It waits for nobody: a row that somebody holds stays unmarked (:func:`unmarked`), or everybody's would wait for it.
+    """
+    ids = sorted(change_ids)
+    return sum(_mark(connection, ids[start : start + IDS_MAX]) for start in range(0, len(ids), IDS_MAX))
+
+
+def _mark(connection: Connection, change_ids: Sequence[int]) -> int:
+    changed = tried_at_once(connection, _MARK.format(ids=listed(change_ids)), ())
+    if changed is None:
+        free = connection.exec_driver_sql(_UNMARKED.format(ids=listed(change_ids)) + " FOR UPDATE SKIP LOCKED")
+        ids = free.scalars().all()
+        changed = tried_at_once(connection, _MARK.format(ids=listed(ids)), ()) if ids else 0
+    return changed or 0
+
+
+def unmarked(connection: Connection, change_ids: Sequence[int]) -> list[int]:
+    """Those of `change_ids` that are still not marked as relayed."""
+    found: list[int] = []
+    for start in range(0, len(change_ids), IDS_MAX):
+        ids = listed(change_ids[start : start + IDS_MAX])
+        found += connection.exec_driver_sql(_UNMARKED.format(ids=ids)).scalars().all()
+    return found
 
 
 def older_are_unrelayed(connection: Connection, host: str, ref: ChangeRef) -> bool:

@@ -193,6 +193,30 @@ def test_marks_that_fail_leave_the_changes_to_be_signalled_again(
     assert listener.batches == [ids, ids]
 
 
+def test_a_row_that_somebody_holds_keeps_nobodys_emergency_waiting_and_is_signalled_once(engine: Engine) -> None:
+    held = [write(engine, "a", "guest_locked_out") for _ in range(3)]
+    listener = Listener()
+    relay = relay_of(engine, listener, batch_refs=2)
+    with engine.connect() as application:
+        application.exec_driver_sql(f"SELECT id FROM outbox_events WHERE id <= {held[-1]} LOCK IN SHARE MODE")
+
+        async def rounds() -> None:
+            started = asyncio.get_running_loop().time()
+            for now in (0.0, 0.1, 1.2, 2.4):
+                await relay.run_once(now)
+            other = await asyncio.to_thread(write, engine, "b", "guest_locked_out")
+            assert [ref.change_id for ref in (await relay.run_once(2.5)).emergencies] == [other]
+            assert asyncio.get_running_loop().time() - started < 2.0
+            assert unrelayed(engine) == held
+            application.rollback()
+            await relay.run_once(3.7)
+
+        run(rounds())
+    assert unrelayed(engine) == []
+    assert sorted(change_id for batch in listener.batches for change_id in batch)[:3] == held
+    assert sum(len(batch) for batch in listener.batches) == 4
+
+
 # -------------------------------------------------------------------------------------------------------- backpressure
 
 
