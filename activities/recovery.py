@@ -25,7 +25,8 @@ from temporalio.common import RawValue
 
 from activities.recording import record_or_leave
 from oldhost_sync.policy.limits import RETENTION_DAYS
-from oldhost_sync.store.alerts import raise_alert
+from oldhost_sync.store.alerts import close_alert, raise_alert
+from oldhost_sync.store.errors import TransactionContended
 from oldhost_sync.store.submitted_keys import recorded_keys, wrote_before
 from oldhost_sync.store.transactions import run_in_transaction
 from workflows import intake, messages
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 # More runs than this without one that was given everything means that something ends each of them.
 RUNS_MAX = 200
+SIGNALS_LOST = "signals-lost"
 ALL_EARLIER = "all earlier ones"
 # Temporal's clock and the database's differ by less; no history is gone so soon.
 CLOCKS_APART = timedelta(minutes=10)
@@ -46,10 +48,6 @@ Beat = Callable[[], None]
 
 class HistoryGone(Exception):  # noqa: N818 - it says what happened
     """Temporal has this run's history no more."""
-
-
-class EntitiesHeld(Exception):  # noqa: N818 - it says what happened
-    """Somebody holds the rows of some entities; the next attempt finds all else recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +115,10 @@ class RecoveryActivities:
             recovered.runs += 1
         if recovered.gone or too_old:
             self._tell(request.host, recovered.gone, too_old)
+        elif runs:
+            run_in_transaction(self.engine, partial(close_alert, host=request.host, dedupe_key=SIGNALS_LOST))
         if blocked:
-            raise EntitiesHeld(f"{len(blocked)} entities are held by others")
+            raise TransactionContended(f"the rows of {len(blocked)} entities are held by others; all else is recorded")
         if recovered.recorded:
             logger.warning("recorded %s signals of %s that earlier runs had left", recovered.recorded, request.host)
         return recovered
@@ -204,10 +204,10 @@ class RecoveryActivities:
             raise_alert(
                 connection,
                 host=host,
-                kind="signals-lost",
+                kind=SIGNALS_LOST,
                 severity="warning" if list(gone) == [ALL_EARLIER] else "critical",
                 message=message,
-                dedupe_key="signals-lost",
+                dedupe_key=SIGNALS_LOST,
             )
 
         run_in_transaction(self.engine, tell)

@@ -64,14 +64,17 @@ def _kept(value: Any) -> Any:
 
 
 def current_pause(connection: Connection, host: str) -> OperatorAct | None:
-    """The pause that holds now; None when the last act of this kind ended one, or there was none."""
+    """The pause that holds now; None when the last act of this kind ended one, or there was none.
+
+    Which is the last, the ids say: acts are recorded one after the other, and a database's clock may be set back.
+    """
     statement = (
         select(operator_audit)
         .where(
             operator_audit.c.host == host,
             (operator_audit.c.action == "pause") | (operator_audit.c.action == "resume"),
         )
-        .order_by(operator_audit.c.created_at.desc(), operator_audit.c.id.desc())
+        .order_by(operator_audit.c.id.desc())
         .limit(1)
     )
     row = connection.execute(statement).one_or_none()

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import select
 from sqlalchemy.engine import Connection
-
-from oldhost_sync.store.tables import outbox_events, scheduled_changes
 
 _FIRST_OPERATION = "SELECT created_at FROM nonce_requests WHERE host = %s ORDER BY nonce LIMIT 1"
 
@@ -16,9 +13,10 @@ _FIRST_OPERATION = "SELECT created_at FROM nonce_requests WHERE host = %s ORDER 
 def recorded_keys(connection: Connection, host: str, keys: Sequence[str]) -> set[str]:
     """Those of `keys` under which something was recorded, refused or scheduled."""
     found: set[str] = set()
-    for table in (outbox_events, scheduled_changes):
-        statement = select(table.c.idempotency_key).where(table.c.host == host, table.c.idempotency_key.in_(keys))
-        found.update(connection.execute(statement).scalars())
+    places = ", ".join(["%s"] * len(keys))
+    for table in ("outbox_events", "scheduled_changes") if keys else ():
+        statement = f"SELECT idempotency_key FROM {table} WHERE host = %s AND idempotency_key IN ({places})"
+        found.update(connection.exec_driver_sql(statement, (host, *keys)).scalars())
     return found
 
 

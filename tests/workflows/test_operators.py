@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload
-from temporalio.client import WorkflowUpdateFailedError
+from temporalio.client import WorkflowUpdateFailedError, WorkflowUpdateStage
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from oldhost_sync.policy.changes import Outcome
+from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.workflows.books import Reply
 from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage, Writer
 from workflows import messages
@@ -217,3 +218,47 @@ async def test_find_and_upcoming_tell_where_a_change_is(stage: Stage) -> None:
         assert 0 < found["changes"][0]["due_in_ms"] <= 120_000
         assert [one["change_id"] for one in await writer.handle.query("upcoming", 5)] == [urgent, first]
         assert (await writer.handle.query("find", args=["unit", "nobody"]))["changes"] == []
+
+
+async def test_an_act_is_durable_before_the_machine_follows(stage: Stage) -> None:
+    """Else a writer that ends in between comes back otherwise than its operator left it."""
+    async with stage.writer() as writer:
+        await writer.until_state("SENDING")
+        writer.world.decisions_closed = True
+        asked = await writer.handle.start_update("pause", request(), wait_for_stage=WorkflowUpdateStage.ACCEPTED)
+        assert (await writer.status())["paused"] is None
+        writer.world.decisions_closed = False
+        await writer.skip(30)
+        assert await asked.result() == "paused"
+        assert (await writer.status())["paused"] is not None
+
+
+async def test_acts_are_recorded_in_the_order_in_which_they_came(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await writer.until_state("SENDING")
+        writer.world.decisions_closed = True
+        first = await writer.handle.start_update("pause", request(), wait_for_stage=WorkflowUpdateStage.ACCEPTED)
+        second = await writer.handle.start_update("flush", request(), wait_for_stage=WorkflowUpdateStage.ACCEPTED)
+        third = await writer.handle.start_update("pause", request(), wait_for_stage=WorkflowUpdateStage.ACCEPTED)
+        writer.world.decisions_closed = False
+        await writer.skip(60)
+        assert (await first.result(), await second.result()) == ("paused", 0)
+        with pytest.raises(WorkflowUpdateFailedError):
+            await third.result()
+        assert [decision.action for decision in writer.world.decisions] == ["pause", "flush"]
+
+
+async def test_an_act_that_a_run_could_not_record_is_done_by_the_next(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await writer.until_state("SENDING")
+        writer.world.decisions_closed = True
+        asked = await writer.handle.start_update("pause", request(), wait_for_stage=WorkflowUpdateStage.ACCEPTED)
+        await writer.handle.signal("configure", WriterPolicy(sweep_ms=200_000))
+        await writer.skip(5)
+        with pytest.raises(WorkflowUpdateFailedError) as caught:
+            await asked.result()
+        assert "pause is not recorded yet" in str(caught.value.cause)
+        writer.world.decisions_closed = False
+        await writer.skip(60)
+        await writer.until_state("PAUSED")
+        assert len({decision.decision_id for decision in writer.world.decisions}) == 1

@@ -10,6 +10,7 @@ from temporalio.client import WorkflowUpdateFailedError, WorkflowUpdateStage
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
+from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.workflows.books import Reply
 from tests.workflows.conftest import EMERGENCY, TXN, Stage, Writer
 
@@ -266,3 +267,81 @@ def deep(levels: int) -> dict[str, Any]:
     for _ in range(levels):
         value = {"inner": value}
     return value
+
+
+async def urgent(writer: Writer, unit: str) -> Any:
+    return await writer.handle.start_update(
+        "apply_now", URGENT | {"entity_id": unit}, wait_for_stage=WorkflowUpdateStage.ACCEPTED
+    )
+
+
+async def test_five_wait_for_a_fate_the_sixth_is_told_to_ask_and_operators_get_through(stage: Stage) -> None:
+    async with stage.writer(opening_fails=1_000) as writer:
+        waiting = [await urgent(writer, f"unit-{number}") for number in range(5)]
+        sixth = await writer.handle.execute_update("apply_now", URGENT | {"entity_id": "six"})
+        assert sixth["status"] == "ACCEPTED"
+        assert "others wait already" in sixth["message"]
+        await writer.operate("pause")
+        answers = [await update.result() for update in waiting]
+        assert {answer["status"] for answer in answers} == {"ACCEPTED"}
+
+
+# -------------------------------------------------------------------------------------------------------------- submit
+
+
+async def test_submit_is_answered_when_the_change_is_recorded(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        answer = await writer.handle.execute_update("submit", GOOD | {"idempotency_key": "k"})
+        assert answer == {"idempotency_key": "k", "change_id": 1, "status": "PENDING"}
+        assert writer.world.submissions[0].source == "submit"
+        await writer.until(lambda: writer.world.applied_ids == [1])
+
+
+async def test_the_same_keyless_update_again_is_the_same_change(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        first = await writer.handle.execute_update("submit", GOOD, id="booking-7")
+        await writer.handle.execute_update("submit", GOOD, id="booking-8")
+        assert first["idempotency_key"].startswith("update/")
+        assert len({submission.fallback_key for submission in writer.world.submissions}) == 2
+
+
+async def test_submit_fails_with_the_reason_of_a_refusal(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        with pytest.raises(WorkflowUpdateFailedError) as caught:
+            await writer.handle.execute_update("submit", {"entity_type": "unit"})
+        assert "lacks entity_id" in str(caught.value.cause)
+        await still_works(writer)
+
+
+async def test_a_keyless_signals_key_says_where_it_stands(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        for _ in range(2):
+            await writer.handle.signal("submit_change", GOOD)
+        await writer.until(lambda: len(writer.world.submissions) == 2)
+        run_id = (await writer.handle.describe()).run_id
+        keys = [submission.fallback_key for submission in writer.world.submissions]
+        assert [key.rsplit("/", 1)[0] for key in keys] == [f"signal/{run_id}/1", f"signal/{run_id}/2"]
+
+
+async def test_one_submission_whose_row_is_held_holds_up_no_other_and_no_new_run(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await writer.until_state("SENDING")
+        writer.world.held_units = ["held"]
+        for unit in ("held", "free"):
+            await writer.handle.signal("submit_change", GOOD | {"entity_id": unit})
+        await writer.until(lambda: writer.world.applied_ids == [1])
+        await writer.handle.signal("configure", WriterPolicy(sweep_ms=200_000))
+        await writer.skip(5)
+        writer.world.held_units = []
+        await writer.skip(65)
+        await writer.until(lambda: writer.world.applied_ids == [1, 2])
+
+
+async def test_while_older_signals_are_looked_for_newer_ones_wait_and_sending_goes_on(stage: Stage) -> None:
+    async with stage.idle_writer(recovery_fails=True) as writer, stage.workers(writer.world):
+        await writer.handle.signal("submit_change", GOOD)
+        change = await writer.take(TXN, "b")
+        await writer.until(lambda: writer.world.applied_ids == [change])
+        assert writer.world.submissions == []
+        writer.world.recovery_fails = False
+        await writer.until(lambda: len(writer.world.applied_ids) == 2)

@@ -52,6 +52,7 @@ class World:
     strange_fates: list[int] = field(default_factory=list)
     probe_differs: bool = False
     books_closed: bool = False
+    decisions_closed: bool = False
     page_size: int = 2000
     pages: list[messages.OutstandingPage] = field(default_factory=list)
     asked_at_ms: list[int] = field(default_factory=list)
@@ -221,6 +222,8 @@ class World:
 
     @activity.defn
     async def record_decision(self, decision: messages.Decision) -> messages.Decided:
+        if self.decisions_closed:
+            raise ApplicationError("the ledger's row is held")
         self.decisions.append(decision)
         return self.books.decide(decision)
 

@@ -57,3 +57,11 @@ def test_it_is_kept_which_entity_was_flushed(engine: Engine) -> None:
     with engine.begin() as connection:
         (flushed,) = list_acts(connection, HOST)
     assert (flushed.detail["entity_type"], flushed.detail["entity_id"]) == ("unit", "A-101")
+
+
+def test_the_last_of_pause_and_resume_counts_though_the_clock_was_set_back(engine: Engine) -> None:
+    act(engine, "pause")
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE operator_audit SET created_at = created_at + INTERVAL 1 HOUR"))
+    act(engine, "resume")
+    assert found(engine).pause is None

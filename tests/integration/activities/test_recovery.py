@@ -1,0 +1,142 @@
+"""Recovery of signals that earlier runs left unread: which runs are read, what is recorded, what is told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.testing import ActivityEnvironment
+
+from activities.recovery import Beat, HistoryGone, RecoveryActivities, RunEvents, RunStart, SignalEvent
+from oldhost_sync.policy.limits import RETENTION_DAYS
+from tests.conformance.maria_world import HOST, MariaWorld
+from workflows import messages
+
+pytestmark = pytest.mark.mariadb
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+def payload(number: int) -> Payload:
+    change = {"entity_type": "unit", "entity_id": "u1", "event_type": "checked_in", "payload": {"number": number}}
+    return Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(change).encode())
+
+
+def signals(*numbers: int, at: datetime = NOW) -> list[SignalEvent]:
+    return [SignalEvent(f"request-{number}", at, payload(number)) for number in numbers]
+
+
+@dataclass
+class Kept:
+    """Histories by run id, the first run first; `gone` are listed and have none."""
+
+    starts: dict[str, RunStart] = field(default_factory=dict)
+    events: dict[str, RunEvents] = field(default_factory=dict)
+    gone: list[str] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
+
+    def add(
+        self, run: str, *numbers: int, continued: str = "", original: str = "", at: datetime = NOW, unread: bool = False
+    ) -> None:
+        self.starts[run] = RunStart(run, original or run, continued, messages.WriterInput(HOST, unrecorded=unread))
+        self.events[run] = RunEvents(signals(*numbers, at=at), [], knows_places=True)
+
+    def runs_before(self, host: str, run_id: str, beat: Beat) -> list[str]:
+        return list(self.starts)[::-1]
+
+    def start_of(self, host: str, run_id: str) -> RunStart:
+        if run_id in self.gone or run_id not in self.starts:
+            raise HistoryGone(run_id)
+        return self.starts[run_id]
+
+    def events_of(self, host: str, run_id: str, beat: Beat) -> RunEvents:
+        self.read.append(run_id)
+        return self.events[run_id]
+
+
+def recover(world: MariaWorld, histories: Kept, continued: str = "") -> messages.Recovered:
+    request = messages.Recovery(HOST, "new", "new", continued, round(NOW.timestamp() * 1000))
+    activities = RecoveryActivities(world.engine, histories)
+    return ActivityEnvironment().run(activities.recover_submissions, request)
+
+
+def numbers(world: MariaWorld) -> list[int]:
+    return [int(row[0]) for row in world.read("SELECT JSON_VALUE(payload, '$.number') FROM outbox_events ORDER BY id")]
+
+
+def alerts(world: MariaWorld) -> list[tuple[str, str]]:
+    return [(row[0], row[1]) for row in world.read("SELECT kind, severity FROM alerts WHERE is_open = 1")]
+
+
+def test_what_a_terminated_run_left_is_recorded_once(world: MariaWorld) -> None:
+    histories = Kept()
+    histories.add("ended", 1, 2, 3)
+    assert recover(world, histories).recorded == 3
+    assert recover(world, histories).recorded == 0
+    assert numbers(world) == [1, 2, 3]
+    assert alerts(world) == []
+
+
+def test_it_reads_back_to_the_run_that_was_given_everything(world: MariaWorld) -> None:
+    histories = Kept()
+    histories.add("oldest", 1)
+    histories.add("renewed", 2, continued="oldest")
+    histories.add("ended", 3)
+    recover(world, histories)
+    assert histories.read == ["renewed", "ended"]
+    assert numbers(world) == [2, 3]
+
+
+def test_a_run_that_had_left_something_behind_itself_is_not_the_last(world: MariaWorld) -> None:
+    histories = Kept()
+    histories.add("oldest", 1, continued="before")
+    histories.add("renewed", 2, continued="oldest", unread=True)
+    recover(world, histories, continued="renewed")
+    assert numbers(world) == [1, 2]
+
+
+def test_signals_that_a_reset_gave_again_are_known_by_their_request(world: MariaWorld) -> None:
+    histories = Kept()
+    histories.add("first", 1, 2)
+    histories.add("second", 3, 4, continued="first")
+    histories.add("reset", 1, 2, 3, 4, 5, original="first")
+    recover(world, histories)
+    assert numbers(world) == [1, 2, 3, 4, 5]
+
+
+def test_a_history_that_is_gone_is_told_once_and_the_rest_is_recorded(world: MariaWorld) -> None:
+    histories = Kept()
+    histories.add("lost", 1)
+    histories.add("ended", 2)
+    histories.gone.append("lost")
+    for _ in range(2):
+        assert recover(world, histories).gone == ["lost"]
+    assert numbers(world) == [2]
+    assert alerts(world) == [("signals-lost", "critical")]
+
+
+def test_a_signal_older_than_what_the_outbox_keeps_is_told_and_not_recorded_again(world: MariaWorld) -> None:
+    histories = Kept()
+    histories.add("ended", 1, at=NOW - timedelta(days=RETENTION_DAYS + 1))
+    recover(world, histories)
+    assert numbers(world) == []
+    assert alerts(world) == [("signals-lost", "critical")]
+
+
+def test_a_first_start_has_nothing_to_look_for(world: MariaWorld) -> None:
+    assert recover(world, Kept()).runs == 0
+    assert alerts(world) == []
+
+
+def test_the_keys_of_a_run_begun_before_0_2_are_those_it_gave_its_activities(world: MariaWorld) -> None:
+    histories = Kept()
+    histories.add("older", 1, 2)
+    histories.events["older"].knows_places = False
+    histories.events["older"].scheduled = ["made-by-chance"]
+    recover(world, histories)
+    keys = [row[0] for row in world.read("SELECT idempotency_key FROM outbox_events ORDER BY id")]
+    assert keys[0] == "made-by-chance"
+    assert keys[1].startswith("signal/older/2/")
