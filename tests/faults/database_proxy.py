@@ -85,6 +85,11 @@ class DatabaseProxy:
             self._traps.append(trap)
         return trap
 
+    def lead_to(self, server_port: int) -> None:
+        """To another server from now on; the connections there are now are cut."""
+        self._server_port = server_port
+        self.cut_all()
+
     def cut_all(self) -> None:
         """Cut every connection that there is now."""
         with self._lock:

@@ -1,0 +1,135 @@
+"""The database fails over to its replica: with all commits nothing is noticed; with the last ones missing the writer halts, and says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oldhost_sync.stack.temporal import EmbeddedTemporal
+from oldhost_sync.store.migrating import migrate
+from tests.faults.product import Product
+from tests.faults.replicated_mariadb import ReplicatedMariaDB
+
+pytestmark = [
+    pytest.mark.mariadb,
+    pytest.mark.temporal,
+    pytest.mark.processes,
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+]
+
+TOLD_WITHIN_S = 30.0
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[ReplicatedMariaDB]:
+    with ReplicatedMariaDB(tmp_path / "servers") as servers:
+        yield servers
+
+
+@pytest.fixture
+def replicated(tmp_path: Path, servers: ReplicatedMariaDB, temporal: EmbeddedTemporal) -> Iterator[Product]:
+    urls = servers.create_database("fail_over")
+    migrate(urls.migration)
+    given = {"host": f"fail-over-{servers.replica.port}"}
+    with Product(tmp_path, urls, temporal.address, given=given) as product:
+        product.start_simulator()
+        product.start("relay")
+        product.start_worker()
+        product.start_api()
+        product.start_writer()
+        yield product
+
+
+def _accept(product: Product, count: int, name: str) -> list[int]:
+    return [product.api.change(f"{name}-{number}", "booking_created", {"of": name}) for number in range(count)]
+
+
+def _notes(product: Product) -> list[Any]:
+    """Which changes OldHost has: their entities, in its order."""
+    return [one["body"]["entity_id"] for one in product.journal() if one["outcome"] == "applied"]
+
+
+def test_a_fail_over_to_a_replica_with_all_commits_loses_nothing(
+    servers: ReplicatedMariaDB, replicated: Product
+) -> None:
+    """The primary is killed in mid-work: what was answered is on the replica, and what was in doubt is found out."""
+    product = replicated
+    before = _accept(product, 60, "before")
+    product.wait_for("work under way", lambda: len(product.applied()) >= 5)
+    servers.kill_primary()
+    servers.promote()
+    product.wait_for("the API to accept again", lambda: _accepts(product), 60)
+    product.wait_for("all fates", lambda: None not in product.fates().values(), 90)
+    product.check_clean()
+    assert set(before) <= {change_id for _, change_id in product.applied()}
+    assert "halted" not in product.open_alerts()
+
+
+def test_a_fail_over_that_lost_the_last_commits_halts_says_so_and_is_resolved(
+    servers: ReplicatedMariaDB, replicated: Product
+) -> None:
+    """OldHost has what the books no longer know: only people can say what to do, so nothing is sent until they did."""
+    product = replicated
+    _accept(product, 3, "kept")
+    product.wait_for("the first ones", lambda: len(_notes(product)) == 3)
+    servers.stop_replicating()
+    _accept(product, 4, "missing")
+    product.wait_for("those that will be missing", lambda: len(_notes(product)) == 7)
+    servers.kill_primary()
+    servers.promote()
+    product.wait_for("the API to accept again", lambda: _accepts(product), 60)
+    product.wait_for("the halt", lambda: "halted" in product.open_alerts(), TOLD_WITHIN_S)
+    told = product.sql("SELECT message FROM alerts WHERE kind = 'halted' AND is_open = 1")[0]["message"]
+    assert "8" in told, told
+    product.wait_for("the status to say so", lambda: product.status()["breaker"]["state"] == "HALTED", 20)
+    status, answer = product.api.call("POST", "/api/writer/resolve", {"reason": "we saw it", "mode": "adopt"})
+    assert status == 200, answer
+    after = _accept(product, 5, "after")
+    product.wait_for("all fates", lambda: None not in product.fates().values(), 90)
+    assert [outcome for change_id, outcome in product.fates().items() if change_id in after] == ["APPLIED"] * 5
+    notes = _notes(product)
+    assert sorted(one for one in notes if one.startswith("after")) == [f"after-{number}" for number in range(5)]
+    assert len(notes) == len(set(notes)), "OldHost got something twice"
+    assert (product.stats()["replays"], product.stats()["gaps"]) == (0, 0)
+
+
+def test_ids_that_are_used_again_after_a_fail_over_are_not_taken_for_the_changes_that_are_gone(
+    servers: ReplicatedMariaDB, replicated: Product
+) -> None:
+    """The writer holds changes that the new primary never had; its next ones get their ids."""
+    product = replicated
+    _accept(product, 3, "kept")
+    product.wait_for("the first ones", lambda: len(_notes(product)) == 3)
+    servers.catch_up()
+    product.admin("POST", "/actions/ban", {"seconds": 6})
+    servers.stop_replicating()
+    missing = _accept(product, 6, "missing")
+    product.wait_for("the writer to hold them", lambda: product.status()["counters"]["received"] >= 3 + len(missing))
+    servers.kill_primary()
+    servers.promote()
+    product.wait_for("the API to accept again", lambda: _accepts(product), 60)
+    after = _accept(product, 5, "after")
+    assert set(after) & set(missing)
+    product.wait_for("an end or a halt", lambda: _has_ended(product) or "halted" in product.open_alerts(), 60)
+    if "halted" in product.open_alerts():
+        assert product.api.call("POST", "/api/writer/resolve", {"reason": "we saw it", "mode": "adopt"})[0] == 200
+    product.wait_for("all fates", lambda: _has_ended(product), 60)
+    entity_of = {row["id"]: row["entity_id"] for row in product.sql("SELECT id, entity_id FROM outbox_events")}
+    applied = [one["body"] for one in product.journal() if one["outcome"] == "applied"]
+    assert {body["event_id"]: body["entity_id"] for body in applied} == entity_of
+    assert (product.stats()["replays"], product.stats()["gaps"]) == (0, 0)
+
+
+def _has_ended(product: Product) -> bool:
+    return None not in product.fates().values()
+
+
+def _accepts(product: Product) -> bool:
+    try:
+        return product.api.call("POST", "/api/units/first/status", {"status": "Clean"}, key="first-of-all")[0] == 202
+    except OSError:
+        return False
