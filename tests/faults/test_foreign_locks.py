@@ -16,7 +16,6 @@ from tests.faults.product import Product
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]
 
-NOT_YET = pytest.mark.xfail(reason="settling waits for rows that others hold", strict=True)
 APPLIED_WITHIN_S = 5.0
 HELD_S = 9.0
 EMERGENCY_EVERY_S = 3.0
@@ -34,7 +33,6 @@ def product(tmp_path: Path, database: DatabaseUrls, temporal_dev_server: Embedde
         yield product
 
 
-@NOT_YET
 @pytest.mark.timeout(180)
 def test_rows_that_another_program_holds_delay_nobody_elses_emergencies(product: Product) -> None:
     """By the receipts of the applications and OldHost's own journal, for each table in turn."""
