@@ -42,6 +42,7 @@ def test_rows_that_another_program_holds_delay_nobody_elses_emergencies(product:
     for table in LOCKED:
         entity_type = "booking" if table == "entities" else "unit"
         held = f"held-{table}"
+        product.fault("slow", next=1, extra_ms=1500)
         change_id = product.api.change(held, "booking_created", {"n": 1}, entity_type=entity_type)
         product.wait_for("it to be in flight", partial(_is_in_flight, product, change_id))
         with ForeignLock(product.database.app, table, held) as lock:

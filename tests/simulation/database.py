@@ -333,7 +333,7 @@ def _compiled(statement: ClauseElement) -> tuple[str, dict[str, Any]]:
     known = _texts.get(id(statement))
     if known is not None:
         return known[1], {}
-    compiled = statement.compile(dialect=_DIALECT)
+    compiled = statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
     if type(statement).__name__ in {"TextClause", "TextualSelect"}:
         _texts[id(statement)] = (statement, str(compiled))
         return str(compiled), {}
