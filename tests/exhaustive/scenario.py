@@ -33,6 +33,7 @@ CHANGES = (
     (3.0, "lock", "a", "lock_emergency", {"number": "refused at once"}, "api"),
     (5.0, "unit", "a", "guest_locked_out", {"number": "2"}, "api"),
     (8.0, "unit", "c", "rate_changed", {"rate": "9"}, "signal"),
+    (4.4, "unit", "a", "unit_status_changed", {"status": "Clean"}, "api"),
     (12.0, "unit", "a", "unit_status_changed", {"status": "Clean"}, "api"),
     (14.0, "unit", "c", "door_code_changed", {"code": "1234"}, "api"),
     (14.2, "unit", "a", "door_code_changed", {"code": "5678"}, "api"),

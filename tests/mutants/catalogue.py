@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant(
         "timeout taken as failure",
         (
-            Patch(SESSION, "            return Ambiguous(str(error))\n", '            return Rejected("no answer", consumed=False)\n'),
+            Patch(SESSION, "            return Ambiguous(str(error), unreadable=isinstance(error, Unreadable))\n", '            return Rejected("no answer", consumed=False)\n'),
         ),
     ),
     Mutant(
@@ -198,8 +198,9 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "SYNCED without comparing versions",
-        (Patch("oldhost_sync/store/settling.py", '"WHEN EXISTS (SELECT 1 FROM outbox_events newest', '"WHEN 1 = 1 OR EXISTS (SELECT 1 FROM outbox_events newest'),),
+        "SYNCED while a change waits",
+        (Patch("oldhost_sync/store/sync_status.py", """f"WHEN {waits} THEN '{PENDING_SYNC}' ELSE""", """f"ELSE"""),),
+        levels=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         "lane order without inheritance",
@@ -272,5 +273,26 @@ MUTANTS = (
         "a rebuilt writer knows of no pause",
         (Patch("oldhost_sync/policy/machine.py", "        self.paused = Pause(operator, reason)\n\n    def load_ban", "        return\n\n    def load_ban"),),
         levels=(UNIT, SIMULATION),
+    ),
+    # What stopped the writer without a word, or lost what was accepted.
+    Mutant(
+        "a reservation that overtakes",
+        (Patch("oldhost_sync/store/precedence.py", """AND o.priority_class = '{each}' AND o.id < c.id \"""", """AND o.priority_class = '{each}' AND o.id < 0 \""""),),
+        levels=(CONFORMANCE, SIMULATION),
+    ),
+    Mutant(
+        "an equal change skipped whatever the entity got since",
+        (Patch("oldhost_sync/store/reserving.py", " and not candidate.other_applied_since\n", "\n"),),
+        levels=(CONFORMANCE, SIMULATION),
+    ),
+    Mutant(
+        "an id that is used again taken for the change that had it",
+        (Patch("oldhost_sync/store/reserving.py", "    return accepted_at_ms is not None and created_at_ms != accepted_at_ms\n", "    return False\n"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "fates that wait are forgotten",
+        (Patch("oldhost_sync/store/pending_fates.py", 'AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "', 'AT_ONCE = ""'),),
+        levels=(CONFORMANCE, SIMULATION),
     ),
 )  # fmt: skip

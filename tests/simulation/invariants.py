@@ -17,6 +17,7 @@ from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.coalescer import Added, Coalescer, Waiting
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.store.sync_status import not_synced
+from tests.simulation import fields
 from tests.simulation.database import PlainEngine
 
 LEGAL = {
@@ -126,6 +127,7 @@ class Always:
     # ----------------------------------------------------------------------------------------------------------- ledger
 
     def statement(self, statement: str, values: tuple[Any, ...]) -> None:
+        statement = statement.split(" FOR ", 1)[1] if statement.startswith("SET STATEMENT") else statement
         word, _, rest = statement.partition(" ")
         if word in {"UPDATE", "INSERT", "DELETE"}:
             table = rest.replace("INTO ", "").replace("FROM ", "").split(" ")[0]
@@ -342,6 +344,8 @@ def after_healing(world: Any) -> list[str]:
         if nonces != list(range(first, first + len(nonces))):
             wrong.append(f"OldHost's nonces are not an unbroken row: {nonces}")
     wrong += _states(world, rows)
+    if not world.adopted:
+        wrong += fields.differences(world, rows)
     return wrong
 
 

@@ -1,0 +1,168 @@
+"""Hosts that behave oddly: nothing is lost, and every stop is told within 30 s (I12).
+
+The simulator's own switchboard on the simulation's wire, so that minutes of trouble take a second. Each mode is on for two minutes
+under a steady load; then the host is as it should be, and everything must come to its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.simulation.faults import NoFaults
+from tests.simulation.shape import Shape, Verdict
+from tests.simulation.world import World
+
+TOLD_WITHIN_S = 30.0
+LOOK_EVERY_S = 1.0
+CLOSED_WITHIN_S = 60.0
+QUIET_S, ODD_S = 20.0, 120.0
+SHAPE = Shape(
+    changes=60, minutes=(QUIET_S + ODD_S) / 60, entities=6, debounce_s=2.0, ban_s=20.0, latency_ms=100,
+    events_suggested=2000, eagerness=0.0, workers=1, relays=1,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mode:
+    """`faults` at the host for as long as it is odd. `bans`: it is banned as it begins. `repeats`: a replay is no fault of ours."""
+
+    name: str
+    faults: tuple[dict[str, Any], ...]
+    bans: bool = False
+    repeats: bool = False
+    closes: bool = False  # a session is opened anew as it begins
+    tells: str = ""  # the kind of alert that must have been open
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class OddWorld(World):
+    """One odd host. `silent_s`: the longest time without a fate and without an open alert while something urgent waited."""
+
+    def __init__(self, mode: Mode, *, resolve_with: str = "") -> None:
+        super().__init__(1, shape=SHAPE, faults=NoFaults())
+        self.mode = mode
+        self.silent_s = 0.0
+        self.operations_while_odd = 0
+        self.outcomes_seen = 0
+        self.told: dict[str, None] = {}
+        self.left_open: list[str] = []
+        self._resolve_with = resolve_with
+        self._over_since = 0.0
+
+    def play(self) -> Verdict:
+        self.begin()
+        self.operators.resolve_with = self._resolve_with
+        self._plan_changes()
+        self.hub.process("watcher").spawn(self._watch)
+        self._go_on_for(QUIET_S)
+        self._begin_to_be_odd()
+        before = len(self.oldhost.applied())
+        self._go_on_for(ODD_S)
+        self.operations_while_odd = len(self.oldhost.applied()) - before
+        return self.heal()
+
+    def _has_settled(self) -> bool:
+        """Over once every alert of the trouble is closed, too."""
+        if not super()._has_settled():
+            return False
+        self.left_open = [
+            kind
+            for (kind,) in self.database.rows("SELECT kind FROM alerts WHERE is_open = 1 AND severity = 'critical'")
+        ]
+        self._over_since = self._over_since or self.hub.now
+        return not self.left_open or self.hub.now > self._over_since + CLOSED_WITHIN_S
+
+    def _begin_to_be_odd(self) -> None:
+        if self.mode.repeats:
+            self.meddle("forward")
+        for fault in self.mode.faults:
+            self.oldhost.faults.switch_on(fault)
+        if self.mode.bans:
+            self.ban()
+        if self.mode.closes:
+            self.oldhost.hang_up()
+
+    def _watch(self) -> None:
+        """Measures silence in virtual seconds."""
+        last = self.hub.now
+        while True:
+            self.hub.sleep(LOOK_EVERY_S)
+            fates = self.database.rows("SELECT COUNT(*) FROM outbox_events WHERE processed_at IS NOT NULL")[0][0]
+            waits = self.database.rows(
+                "SELECT 1 FROM outbox_events WHERE processed_at IS NULL AND priority_class <> 'LWW' LIMIT 1"
+            )
+            alerts = self.database.rows("SELECT kind FROM alerts WHERE is_open = 1 AND severity <> 'info'")
+            self.told |= dict.fromkeys(kind for (kind,) in alerts)
+            if fates != self.outcomes_seen or not waits or alerts:
+                self.outcomes_seen, last = fates, self.hub.now
+            self.silent_s = max(self.silent_s, self.hub.now - last)
+
+
+MODES = (
+    Mode("closes after every reply", ({"name": "close_after", "on": "any"},)),
+    Mode("closes after every second reply", ({"name": "close_after", "on": "any", "every": 2},)),
+    Mode("closes after every tenth reply", ({"name": "close_after", "on": "any", "every": 10},)),
+    Mode("two alternating expected nonces",
+         ({"name": "say", "on": "ask", "status": 200, "shift": -1, "every": 2},), closes=True),
+    Mode("HTTP/1.0, one request a connection", ({"name": "http10", "on": "any"},), closes=True),
+    Mode("HTTP/1.0 without a length", ({"name": "http10", "on": "any", "length": False},), closes=True),
+    Mode("a foreign write, and 2^63 in the replay's answer",
+         ({"name": "foreign_write", "next": 1},
+          {"name": "say", "status": 400, "fields": {"expected_nonce": 2**63}}), repeats=True, tells="halted"),
+    Mode("a ban of 24 h that is over in 20 s",
+         ({"name": "say", "status": 403, "on": "any", "fields": {"retry_after": 86_400}},), bans=True),
+    Mode("a ban that says nonsense of its length",
+         ({"name": "say", "status": 403, "on": "any", "fields": {"retry_after": 1e300}},), bans=True),
+    Mode("replies that are always unreadable", ({"name": "garbage", "on": "sync", "reply": "not_json"},)),
+    Mode("replies and answers that are always unreadable", ({"name": "garbage", "on": "any", "reply": "bytes"},)),
+    Mode("one low reading", ({"name": "say", "on": "ask", "shift": -1, "next": 2},), closes=True),
+    Mode("a proxy that delivers a request twice, the second answer heard",
+         ({"name": "duplicate", "next": 1},), repeats=True),
+    Mode("a proxy that delivers a request twice, the first answer heard",
+         ({"name": "duplicate", "next": 1, "answer": "first"},), repeats=True),
+    Mode("a total outage", ({"name": "refuse"},), closes=True),
+    Mode("busy for long", ({"name": "busy", "on": "any", "retry_after": 1.0},)),
+    Mode("silent", ({"name": "hang", "on": "any", "seconds": 30.0},)),
+)  # fmt: skip
+each_mode = pytest.mark.parametrize("mode", MODES, ids=str)
+
+
+@each_mode
+def test_nothing_is_lost_and_every_stop_is_told_within_30_s(mode: Mode) -> None:
+    world = OddWorld(mode)
+    verdict = world.play()
+    assert verdict.violations == []
+    assert world.silent_s <= TOLD_WITHIN_S, f"silent for {world.silent_s:.0f} s; told of {list(world.told)}"
+    assert not mode.tells or mode.tells in world.told
+    assert world.left_open == []
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if "twice" in mode.name], ids=str)
+def test_what_a_proxy_delivered_twice_is_applied_once_when_oldhosts_count_is_adopted(mode: Mode) -> None:
+    world = OddWorld(mode, resolve_with="adopt")
+    world.play()
+    assert "halted" in world.told or "first answer" in mode.name  # its nonces are as they should be
+    assert [change for change, times in world.always.times_applied.items() if times != 1] == []
+
+
+def test_replies_that_are_always_unreadable_are_told_though_each_operation_is_found_applied() -> None:
+    world = OddWorld(next(mode for mode in MODES if mode.name == "replies that are always unreadable"))
+    world.play()
+    assert world.told
+
+
+def test_a_connection_closed_after_every_tenth_reply_costs_little() -> None:
+    world = OddWorld(next(mode for mode in MODES if mode.name == "closes after every tenth reply"))
+    world.play()
+    assert world.operations_while_odd >= 30
+
+
+def test_one_low_reading_halts_nobody() -> None:
+    world = OddWorld(next(mode for mode in MODES if mode.name == "one low reading"))
+    world.play()
+    assert "halted" not in world.told
