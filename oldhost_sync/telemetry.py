@@ -5,9 +5,14 @@ Each role makes its own set on a registry at its entry point; nothing is registe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.promise import APPLIED_BOUNDS_MS
 
 _WAIT_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 14400)
 _CALL_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -49,6 +54,43 @@ class RelayMetrics:
         self.unprocessed = Gauge(
             "oldhost_sync_relay_unprocessed", "Changes held by the writer, as last counted", ["host"], registry=registry
         )
+
+
+class AppliedWaits(Collector):
+    """From accepted to applied, by class, as the database has counted it: restarts neither lose nor repeat anything.
+
+    Shown by the relay that is active for the host.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._shown: dict[str, dict[str, tuple[dict[int, int], int]]] = {}
+        registry.register(self)
+
+    def show(self, host: str, by_class: Mapping[PriorityClass, tuple[dict[int, int], int]]) -> None:
+        """For each class: changes by upper bound in ms (not cumulated), and the sum of what they took in ms."""
+        self._shown = {**self._shown, host: {cls.value: waits for cls, waits in by_class.items()}}
+
+    def forget(self, host: str) -> None:
+        """Another relay shows this host now."""
+        self._shown = {each: waits for each, waits in self._shown.items() if each != host}
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        family = HistogramMetricFamily(
+            "oldhost_sync_accepted_to_applied_seconds", "From accepted to applied", labels=["host", "priority_class"]
+        )
+        for host, by_class in sorted(self._shown.items()):
+            for cls, (changes, total_ms) in sorted(by_class.items()):
+                family.add_metric([host, cls], _cumulated(changes), total_ms / 1000)
+        yield family
+
+
+def _cumulated(changes: dict[int, int]) -> list[tuple[str, float]]:
+    """As Prometheus wants it: the changes up to each bound, and all of them at the end."""
+    buckets, so_far = [], 0
+    for upto_ms in APPLIED_BOUNDS_MS:
+        so_far += changes.get(upto_ms, 0)
+        buckets.append((str(upto_ms / 1000), float(so_far)))
+    return [*buckets, ("+Inf", float(sum(changes.values())))]
 
 
 class WorkerMetrics:

@@ -26,9 +26,13 @@ def upgrade() -> None:
     _number_fates()
     _find_units()
     _keep_due_order()
+    _watch_the_promise()
 
 
 def downgrade() -> None:
+    for table in ("late_emergencies", "applied_waits", "counted_fates"):
+        op.drop_table(table, if_exists=True)
+    _by_state("relayed_at", "priority_class")
     for index, table in (
         ("ix_scheduled_changes_entity", "scheduled_changes"),
         ("ix_units_name", "units"),
@@ -116,4 +120,58 @@ def _keep_due_order() -> None:
         "scheduled_changes",
         ["host", "entity_type", "entity_id", "recorded_at", "cancelled_at", "not_before", "id"],
         if_not_exists=True,
+    )
+
+
+def _watch_the_promise() -> None:
+    """Waiting emergencies are found by an index, late ones kept as incidents, and how long changes took as counts."""
+    _by_state("priority_class", "relayed_at")
+    op.create_table(
+        "late_emergencies",
+        sa.Column("id", sa.BigInteger(), autoincrement=True, nullable=False),
+        sa.Column("host", _id(64), nullable=False),
+        sa.Column("started_at", MOMENT, server_default=NOW, nullable=False),
+        sa.Column("ended_at", MOMENT, nullable=True),
+        sa.Column("is_open", sa.Boolean(), server_default=sa.text("1"), nullable=True),
+        sa.Column("warned_ended", sa.Integer(), nullable=False),
+        sa.Column("breached_ended", sa.Integer(), nullable=False),
+        sa.Column("warned_waiting", sa.Integer(), nullable=False),
+        sa.Column("breached_waiting", sa.Integer(), nullable=False),
+        sa.Column("worst_ms", sa.BigInteger(), nullable=False),
+        sa.Column("cause", sa.String(length=1024), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("host", "is_open", name="uq_late_emergencies_open"),
+        if_not_exists=True,
+        mysql_charset="utf8mb4",
+        mysql_engine="InnoDB",
+    )
+    op.create_index("ix_late_emergencies_started", "late_emergencies", ["host", "started_at"], if_not_exists=True)
+    op.create_table(
+        "applied_waits",
+        sa.Column("host", _id(64), nullable=False),
+        sa.Column("priority_class", STATUS, nullable=False),
+        sa.Column("upto_ms", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("changes", sa.BigInteger(), nullable=False),
+        sa.Column("total_ms", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("host", "priority_class", "upto_ms"),
+        if_not_exists=True,
+        mysql_charset="utf8mb4",
+        mysql_engine="InnoDB",
+    )
+    op.create_table(
+        "counted_fates",
+        sa.Column("host", _id(64), nullable=False),
+        sa.Column("sequence", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("host"),
+        if_not_exists=True,
+        mysql_charset="utf8mb4",
+        mysql_engine="InnoDB",
+    )
+
+
+def _by_state(third: str, fourth: str) -> None:
+    """The same name in one step: relays of the release before name the index, and go on, a little slower."""
+    op.execute(
+        "ALTER TABLE outbox_events DROP INDEX IF EXISTS ix_outbox_events_unrelayed, "
+        f"ADD INDEX ix_outbox_events_unrelayed (host, processed_at, {third}, {fourth}, id)"
     )

@@ -197,6 +197,14 @@ class Feed(BaseModel):
     next_poll: int = Field(description="Seconds to wait before asking again", examples=[5])
 
 
+class EmergencyBreaches(BaseModel):
+    """The promise to emergencies in the last 30 days."""
+
+    incidents: int = Field(description="Times that emergencies were late: more than half of the promised 30 s")
+    breaches: int = Field(description="Emergencies that took longer than promised")
+    worst_ms: int = Field(description="The longest wait of a late one")
+
+
 class WriterStatus(BaseModel):
     """The writer, as the workflow and as the database see it."""
 
@@ -208,6 +216,7 @@ class WriterStatus(BaseModel):
     ledger: dict[str, Any] | None = Field(description="Nonces, epoch, ban and halt")
     oldest_waiting_at: datetime | None
     open_alerts: int
+    emergency_breaches: EmergencyBreaches
 
 
 class Found(BaseModel):

@@ -29,7 +29,7 @@ from oldhost_sync.api.shapes import (
     WriterStatus,
 )
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX, ID_LENGTH_MAX
-from oldhost_sync.store import alerts, audit, outbox, reading
+from oldhost_sync.store import alerts, audit, outbox, promises, reading
 from workflows.messages import OperatorRequest
 
 _ACT_ERRORS = (405, 409, 413, 415, 422)
@@ -197,6 +197,7 @@ def _read_books(connection: Connection, host: str) -> dict[str, Any]:
         "ledger": reading.read_ledger(connection, host),
         "oldest_waiting_at": reading.oldest_waiting_at(connection, host),
         "open_alerts": reading.count_open_alerts(connection, host),
+        "emergency_breaches": asdict(promises.breaches(connection, host)),
     }
 
 

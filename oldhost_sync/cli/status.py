@@ -22,7 +22,7 @@ from oldhost_sync.cli.telling import FAILED, WRONG, CliError, explain, tell
 from oldhost_sync.cli.writer import ask, connect
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.settings import Settings
-from oldhost_sync.store import outbox, reading
+from oldhost_sync.store import outbox, promises, reading
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.transactions import run_in_transaction
 
@@ -107,6 +107,7 @@ def _read(connection: Connection, host: str) -> dict[str, Any]:
         "ledger": reading.read_ledger(connection, host),
         "oldest_waiting_at": reading.oldest_waiting_at(connection, host),
         "open_alerts": reading.count_open_alerts(connection, host),
+        "emergency_breaches": asdict(promises.breaches(connection, host)),
     }
 
 
@@ -203,6 +204,10 @@ def _book_lines(database: dict[str, Any]) -> Sequence[tuple[str, object]]:
     lines.append(("balance", "yes" if books["balance"] else "NO: an invariant is broken, look at once"))
     lines.append(("oldest waiting since", database["oldest_waiting_at"]))
     lines.append(("open alerts", database["open_alerts"]))
+    late = database["emergency_breaches"]
+    if late["incidents"]:
+        counted = f"{late['breaches']} in {late['incidents']} incident(s), the longest {late['worst_ms'] / 1000:.0f} s"
+        lines.append(("emergencies over 30 s, 30 days", counted))
     if ledger is not None:
         lines.append(("ledger", f"next nonce {ledger['next_nonce']}, settled up to {ledger['last_applied_nonce']}"))
         if ledger["banned_until"] is not None and ledger["banned_until"] > datetime.now(UTC):

@@ -19,9 +19,9 @@ from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.telemetry import RelayMetrics
 
-RELAY_THREADS, SCHEDULE_THREADS, PRUNE_THREADS, WATCH_THREADS, FATE_THREADS = 4, 2, 1, 1, 1
+RELAY_THREADS, SCHEDULE_THREADS, PRUNE_THREADS, WATCH_THREADS, PROMISE_THREADS, FATE_THREADS = 4, 2, 1, 1, 1, 1
 # One for each thread: no duty waits for another's connection.
-CONNECTIONS = RELAY_THREADS + SCHEDULE_THREADS + PRUNE_THREADS + WATCH_THREADS + FATE_THREADS
+CONNECTIONS = RELAY_THREADS + SCHEDULE_THREADS + PRUNE_THREADS + WATCH_THREADS + PROMISE_THREADS + FATE_THREADS
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class RelayTransactions:
     scheduling: Transactions
     pruning: Transactions
     watching: Transactions
+    promises: Transactions
     fates: Transactions
 
     @classmethod
@@ -42,6 +43,7 @@ class RelayTransactions:
             Transactions(engine, SCHEDULE_THREADS, "schedule"),
             Transactions(engine, PRUNE_THREADS, "prune"),
             Transactions(engine, WATCH_THREADS, "watch"),
+            Transactions(engine, PROMISE_THREADS, "promise"),
             Transactions(engine, FATE_THREADS, "fates"),
         )
 

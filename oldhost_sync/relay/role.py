@@ -17,12 +17,13 @@ from oldhost_sync.policy.limits import RELAY_POLL_SECONDS
 from oldhost_sync.relay.duty import Duty, DutyLoop
 from oldhost_sync.relay.fate_writer import FateWriter
 from oldhost_sync.relay.host_relay import CONNECTIONS, HostRelay, RelayTransactions
+from oldhost_sync.relay.promise_watch import PromiseWatch
 from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.watchdog import Watchdog
 from oldhost_sync.relay.writers import TemporalWriters
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.telemetry import RelayMetrics, serve_metrics
+from oldhost_sync.telemetry import AppliedWaits, RelayMetrics, serve_metrics
 
 
 async def run(settings: Settings) -> None:
@@ -37,7 +38,7 @@ async def run(settings: Settings) -> None:
     try:
         transactions, metrics = RelayTransactions.of(engine), RelayMetrics(registry)
         writers = TemporalWriters(temporal.writer_policy(settings))
-        await _relay(settings, transactions, writers, metrics, owner, stop)
+        await _relay(settings, transactions, writers, metrics, AppliedWaits(registry), owner, stop)
     finally:
         engine.dispose()
         stop_metrics()
@@ -48,6 +49,7 @@ async def _relay(
     transactions: RelayTransactions,
     writers: TemporalWriters,
     metrics: RelayMetrics,
+    waits: AppliedWaits,
     owner: str,
     stop: asyncio.Event,
 ) -> None:
@@ -59,6 +61,7 @@ async def _relay(
     leaderships = {host: relay.leadership for host, relay in relays.items()}
     watches: tuple[Duty, ...] = (
         Watchdog(transactions.watching, leaderships, writers, owner=owner),
+        PromiseWatch(transactions.promises, leaderships, owner=owner, waits=waits),
         FateWriter(transactions.fates, settings.hosts()),
     )
     async with asyncio.TaskGroup() as tasks:

@@ -153,8 +153,8 @@ outbox_events = Table(
     _one_of("ck_outbox_events_priority_class", "priority_class", *CLASSES),
     _one_of("ck_outbox_events_outcome", "outcome", *OUTCOMES),
     CheckConstraint("(outcome IS NULL) = (processed_at IS NULL)", name="ck_outbox_events_fate"),
-    # The relay's claim (not yet relayed, by class, in id order) and its counts of what has no fate yet.
-    Index("ix_outbox_events_unrelayed", "host", "processed_at", "relayed_at", "priority_class", "id"),
+    # The relay's claim (not yet relayed, by class, in id order), its counts of what has no fate yet, waiting emergencies.
+    Index("ix_outbox_events_unrelayed", "host", "processed_at", "priority_class", "relayed_at", "id"),
     # What is outstanding, in id order (rebuild, sweep); what ended before a day (retention).
     Index("ix_outbox_events_outstanding", "host", "processed_at", "id"),
     # One entity's or one key's outstanding changes (superseding, I7, `find`).
@@ -375,6 +375,51 @@ relay_lease = Table(
     _host(),
     Column("owner", String(255), nullable=False),
     Column("expires_at", UtcDateTime, nullable=False),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)
+
+# Each time that emergencies were late, from the first until none has been for a while; one is open at a time. `_ended`:
+# those with a fate, `_waiting`: those without, as last seen. Late: half of the promise (warned), all of it (breached).
+late_emergencies = Table(
+    "late_emergencies",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    Column("host", _id(HOST_LENGTH_MAX), nullable=False),
+    Column("started_at", UtcDateTime, nullable=False, server_default=NOW),
+    Column("ended_at", UtcDateTime),
+    Column("is_open", Boolean, server_default=text("1")),
+    Column("warned_ended", Integer, nullable=False),
+    Column("breached_ended", Integer, nullable=False),
+    Column("warned_waiting", Integer, nullable=False),
+    Column("breached_waiting", Integer, nullable=False),
+    Column("worst_ms", BigInteger, nullable=False),
+    Column("cause", String(TEXT_LENGTH_MAX), nullable=False),
+    UniqueConstraint("host", "is_open", name="uq_late_emergencies_open"),
+    Index("ix_late_emergencies_started", "host", "started_at"),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)
+
+# From accepted to applied: how many changes of each class took up to `upto_ms` (and more than the bound before).
+applied_waits = Table(
+    "applied_waits",
+    metadata,
+    _host(),
+    Column("priority_class", String(16), primary_key=True),
+    Column("upto_ms", BigInteger, primary_key=True, autoincrement=False),
+    Column("changes", BigInteger, nullable=False),
+    Column("total_ms", BigInteger, nullable=False),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)
+
+# Up to which fate the relay has counted.
+counted_fates = Table(
+    "counted_fates",
+    metadata,
+    _host(),
+    Column("sequence", BigInteger, nullable=False),
     mysql_engine="InnoDB",
     mysql_charset="utf8mb4",
 )

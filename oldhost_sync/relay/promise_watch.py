@@ -1,0 +1,156 @@
+"""Watches the promise to emergencies, from MariaDB alone: whatever hinders one, people are told at half of the promise.
+
+OldHost away, a ban, a pause, a halt, no writer, a long queue: the age of an emergency without a fate says it all. One alert
+an incident, which gets critical when the promise is broken; each incident is kept as a row. Breaches that came and went
+between two looks are found in the fates, which also give the histogram of how long changes took, by class.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.promise import CALM_MS, ClockStep, Incident, Late, describe
+from oldhost_sync.relay.leadership import Leadership
+from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.store import promises
+from oldhost_sync.store.promises import Ended, HostLook, Waiting
+from oldhost_sync.telemetry import AppliedWaits
+
+LOOK_SECONDS = 1.0
+# For hosts without a waiting emergency the fates are for the figures only.
+FATES_SECONDS = 10.0
+# Less is the clocks' own drift, and what a look takes.
+STEP_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class _Host:
+    fates_at: float = float("-inf")
+    more: bool = False
+    late: bool = False
+    shown: bool = False
+    last_late_at: float = float("-inf")
+    newest_id: int = 0
+    step: ClockStep = field(default_factory=ClockStep)
+
+
+@dataclass(slots=True)
+class _Clock:
+    """The database's clock beside ours, which nobody sets. What it showed came between `began` and `ended`."""
+
+    shown_s: float | None = None
+    began: float = 0.0
+    ended: float = 0.0
+
+    def stepped_by(self, shown_s: float, began: float, ended: float) -> float:
+        """By how much it was set since the last time, at least; 0 when that may be the time that the question took."""
+        last, self.shown_s = self.shown_s, shown_s
+        shortest, longest = began - self.ended, ended - self.began
+        self.began, self.ended = began, ended
+        if last is None:
+            return 0.0
+        passed = shown_s - last
+        return passed - min(max(passed, shortest), longest)
+
+
+class PromiseWatch:
+    """A duty (see `duty`) for all hosts of `leaderships`; `owner` names this process in their leases."""
+
+    name = "watching the promise to emergencies"
+    host = "all hosts"
+    pause_s = LOOK_SECONDS
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        leaderships: Mapping[str, Leadership],
+        *,
+        owner: str,
+        waits: AppliedWaits | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._transactions = transactions
+        self._leaderships = leaderships
+        self._owner = owner
+        self._waits = waits
+        self._hosts: dict[str, _Host] = {}
+        self._monotonic = monotonic
+        self._clock = _Clock()
+
+    async def run_once(self, now: float) -> float:
+        """One look at every host that this process is active for."""
+        active = [host for host, leadership in self._leaderships.items() if leadership.held(now)]
+        for host in self._hosts.keys() - set(active):
+            if self._waits:
+                self._waits.forget(host)
+        self._hosts = {host: self._hosts.get(host) or _Host(last_late_at=now) for host in active}
+        if not active:
+            return LOOK_SECONDS
+        began = self._monotonic()
+        found, database_now = await self._transactions.run(lambda connection: promises.look(connection, self._owner))
+        if database_now is not None:
+            self._notice_step(self._clock.stepped_by(database_now, began, self._monotonic()))
+        for host in active:
+            await self._look(host, found.get(host, HostLook()), now)
+        return LOOK_SECONDS
+
+    def _notice_step(self, step_s: float) -> None:
+        """A clock that was set would make all that waits late, or none for hours."""
+        if abs(step_s) >= STEP_SECONDS:
+            for host in self._hosts.values():
+                host.step = ClockStep(host.newest_id, host.step.ms + round(step_s * 1000))
+
+    async def _look(self, name: str, found: HostLook, now: float) -> None:
+        host = self._hosts[name]
+        if not (found.emergencies or host.late or host.more or now >= host.fates_at):
+            return
+        host.fates_at = now + FATES_SECONDS
+        work = partial(self._transact, host=name, found=found, state=host, now=now)
+        host.more, late = await self._transactions.run(work)
+        host.late = late or now < host.last_late_at + CALM_MS / 1000
+        host.last_late_at = now if late else host.last_late_at
+
+    def _transact(
+        self, connection: Connection, host: str, found: HostLook, state: _Host, now: float
+    ) -> tuple[bool, bool]:
+        """Whether there are more fates to be read, and whether an emergency is or was late."""
+        fates, more = promises.take_fates(connection, host, found.fates)
+        promises.count_applied(connection, host, [each for each in fates if each.outcome == "APPLIED"])
+        if self._waits and (fates or not state.shown):
+            state.shown = True
+            self._waits.show(host, promises.applied_waits(connection, host))
+        waiting = promises.waiting_emergencies(connection, host) if found.emergencies else []
+        seen = [each.change_id for each in fates] + [each.change_id for each in waiting]
+        state.newest_id = max([state.newest_id, *seen])
+        ended = Late.of([state.step.took_ms(each.change_id, each.took_ms) for each in fates if _is_urgent(each)])
+        late = Late.of([state.step.wait_ms(each.change_id, each.age_ms) for each in waiting])
+        self._keep(connection, host, ended, late, waiting, calm=now >= state.last_late_at + CALM_MS / 1000)
+        return more, bool(ended.warned or late.warned)
+
+    def _keep(
+        self, connection: Connection, host: str, ended: Late, late: Late, waiting: list[Waiting], *, calm: bool
+    ) -> None:
+        is_late = bool(ended.warned or late.warned)
+        incident = promises.open_incident(connection, host)
+        if incident is None and not is_late:
+            return
+        if incident is not None and not is_late and calm:
+            promises.end_incident(connection, host)
+            return
+        unrelayed = sum(each.unrelayed for each in waiting)
+        cause = promises.likely_cause(connection, host, unrelayed=unrelayed, waiting=len(waiting)) if is_late else ""
+        after = (incident or Incident()).looked(ended, late, cause)
+        if after != incident:
+            promises.keep_incident(connection, host, after, is_new=incident is None)
+            promises.tell(connection, host, *describe(after))
+
+
+def _is_urgent(ended: Ended) -> bool:
+    """Whatever became of it, rejected or given up by an operator, it took as long as it took."""
+    return ended.priority_class is PriorityClass.EMERGENCY and ended.outcome != "REFUSED"

@@ -1,0 +1,226 @@
+"""The promise to emergencies, watched from the database: warned at half, a breach at all of it, once an incident."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from sqlalchemy.engine import Engine
+
+from oldhost_sync.relay.leadership import Leadership
+from oldhost_sync.relay.promise_watch import PromiseWatch
+from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.store import promises
+from oldhost_sync.telemetry import AppliedWaits
+from tests.integration.store.writing import HOST, change_sql, recorded, rows
+
+pytestmark = pytest.mark.mariadb
+
+
+class Stage:
+    """A watch that is active for the host, with a clock of its own that moves with the database's."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        transactions = Transactions(engine)
+        self.leadership = Leadership(transactions, HOST, "one", 1e6)
+        self.registry = CollectorRegistry()
+        self.watch = PromiseWatch(transactions, {HOST: self.leadership}, owner="one", waits=AppliedWaits(self.registry))
+
+    def looks(self, *times: float) -> None:
+        async def look() -> None:
+            for now in times:
+                await self.leadership.hold(now)
+                await self.watch.run_once(now)
+
+        asyncio.run(look())
+
+
+def emergency(engine: Engine, age_s: float, unit: str = "u") -> int:
+    change_id = recorded(engine, entity_id=unit, event_type="guest_locked_out").change_id
+    assert change_id is not None
+    age(engine, change_id, age_s)
+    return change_id
+
+
+def age(engine: Engine, change_id: int, age_s: float) -> None:
+    us = round(age_s * 1e6)
+    change_sql(
+        engine,
+        f"UPDATE outbox_events SET created_at = UTC_TIMESTAMP(6) - INTERVAL {us} MICROSECOND WHERE id = {change_id}",
+    )
+
+
+def end(engine: Engine, *change_ids: int, outcome: str = "APPLIED") -> None:
+    """As the ledger does it: the fates of one transaction share a number."""
+    change_sql(engine, f"UPDATE nonce_ledger SET fate_sequence = fate_sequence + 1 WHERE host = '{HOST}'")
+    listed = ", ".join(map(str, change_ids))
+    change_sql(
+        engine,
+        f"UPDATE outbox_events SET processed_at = UTC_TIMESTAMP(6), outcome = '{outcome}', "
+        f"fate_sequence = (SELECT fate_sequence FROM nonce_ledger WHERE host = '{HOST}') WHERE id IN ({listed})",
+    )
+
+
+def alerts(engine: Engine) -> list[dict[str, Any]]:
+    return rows(engine, "SELECT severity, message, is_open, delivered_at FROM alerts ORDER BY id")
+
+
+def incidents(engine: Engine) -> list[dict[str, Any]]:
+    return rows(engine, "SELECT * FROM late_emergencies ORDER BY id")
+
+
+@pytest.fixture
+def stage(engine: Engine) -> Stage:
+    change_sql(engine, f"INSERT INTO nonce_ledger (host) VALUES ('{HOST}')")
+    return Stage(engine)
+
+
+def test_emergencies_in_time_make_no_incident(stage: Stage, engine: Engine) -> None:
+    emergency(engine, 14)
+    stage.looks(0, 1)
+    assert (alerts(engine), incidents(engine)) == ([], [])
+
+
+def test_late_emergencies_are_one_alert_that_gets_critical_and_closes_after_a_calm_while(
+    stage: Stage, engine: Engine
+) -> None:
+    ids = [emergency(engine, 16, f"u{number}") for number in range(3)]
+    stage.looks(0, 1)
+    (alert,) = alerts(engine)
+    assert (alert["severity"], alert["is_open"]) == ("warning", 1)
+    change_sql(engine, "UPDATE alerts SET delivered_at = UTC_TIMESTAMP(6)")
+    for change_id in ids:
+        age(engine, change_id, 31)
+    stage.looks(2, 3)
+    (alert,) = alerts(engine)
+    assert (alert["severity"], alert["delivered_at"]) == ("critical", None)
+    assert "3 emergencies took longer than the promised 30 s" in alert["message"]
+    end(engine, *ids)
+    stage.looks(4, 20)
+    assert alerts(engine)[0]["is_open"] == 1
+    stage.looks(40)
+    assert alerts(engine)[0]["is_open"] is None
+    (incident,) = incidents(engine)
+    assert (incident["warned_ended"], incident["breached_ended"], incident["breached_waiting"]) == (3, 3, 0)
+    assert incident["worst_ms"] >= 31_000
+    assert incident["ended_at"] is not None
+
+
+def test_a_breach_between_two_looks_is_found_in_the_fates(stage: Stage, engine: Engine) -> None:
+    stage.looks(0)
+    end(engine, emergency(engine, 45))
+    stage.looks(20)
+    (incident,) = incidents(engine)
+    assert (incident["breached_ended"], incident["breached_waiting"]) == (1, 0)
+
+
+def test_a_restart_counts_nothing_twice_and_loses_nothing(stage: Stage, engine: Engine) -> None:
+    stage.looks(0)
+    end(engine, emergency(engine, 45, "a"))
+    stage.looks(20)
+    end(engine, emergency(engine, 50, "b"))
+    again = Stage(engine)
+    again.looks(0, 20, 40)
+    Stage(engine).looks(0)
+    with engine.connect() as connection:
+        found = promises.breaches(connection, HOST)
+    assert (found.incidents, found.breaches) == (1, 2)
+    page = generate_latest(again.registry).decode()
+    bucket = 'oldhost_sync_accepted_to_applied_seconds_bucket{host="oldhost",le="%s",priority_class="EMERGENCY"} %s'
+    assert bucket % ("30.0", "0.0") in page
+    assert bucket % ("60.0", "2.0") in page
+    assert bucket % ("+Inf", "2.0") in page
+
+
+def test_what_ended_before_the_first_look_is_history(stage: Stage, engine: Engine) -> None:
+    end(engine, emergency(engine, 45))
+    stage.looks(0, 20)
+    assert incidents(engine) == []
+
+
+def test_more_fates_than_fit_into_a_look_are_read_by_the_next_ones(
+    stage: Stage, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(promises, "SEQUENCES_MAX", 2)
+    stage.looks(0)
+    for number in range(5):
+        end(engine, emergency(engine, 45, f"u{number}"))
+    stage.looks(20, 21, 22)
+    assert incidents(engine)[0]["breached_ended"] == 5
+
+
+@pytest.mark.parametrize(
+    ("hindrance", "cause"),
+    [
+        ("UPDATE nonce_ledger SET halted = 'a foreign write'", "the writer is halted: a foreign write"),
+        ("UPDATE nonce_ledger SET banned_until = UTC_TIMESTAMP(6) + INTERVAL 5 MINUTE", "OldHost has banned us"),
+        (
+            "INSERT INTO operator_audit (host, action, operator, reason) VALUES ('oldhost', 'pause', 'anna', 'x')",
+            "an operator paused the writer",
+        ),
+        (
+            (
+                "INSERT INTO alerts (host, kind, severity, message, dedupe_key) "
+                "VALUES ('oldhost', 'no-worker', 'critical', 'm', 'no-worker')"
+            ),
+            "open alerts: no-worker",
+        ),
+        ("UPDATE outbox_events SET relayed_at = NULL", "1 of 1 could not be handed to the writer yet"),
+        ("UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6)", "they wait at the writer"),
+    ],
+)
+def test_the_cause_is_told(stage: Stage, engine: Engine, hindrance: str, cause: str) -> None:
+    emergency(engine, 16)
+    change_sql(engine, hindrance)
+    stage.looks(0)
+    assert incidents(engine)[0]["cause"].startswith(cause)
+
+
+def test_a_fate_that_only_waits_to_be_written_is_not_late(stage: Stage, engine: Engine) -> None:
+    change_id = emergency(engine, 40)
+    change_sql(
+        engine,
+        "INSERT INTO pending_fates (host, change_id, entity_type, entity_id, outcome) "
+        f"VALUES ('oldhost', {change_id}, 'unit', 'u', 'APPLIED')",
+    )
+    stage.looks(0)
+    assert incidents(engine) == []
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_a_clock_that_is_set_by_hours_breaks_no_promise_and_hides_no_late_emergency(
+    stage: Stage, engine: Engine, hours: int
+) -> None:
+    """Setting the server's clock moves what was stored before; here the stored moves, and the clock is told to have."""
+    change_id = emergency(engine, 5)
+    stage.looks(0)
+    assert stage.watch._clock.shown_s is not None
+    stage.watch._clock.shown_s -= hours * 3600
+    age(engine, change_id, hours * 3600 + 6)
+    stage.looks(1)
+    assert incidents(engine) == []
+    age(engine, change_id, hours * 3600 + 31)
+    stage.looks(2)
+    (incident,) = incidents(engine)
+    assert 30_000 <= incident["worst_ms"] < 40_000
+
+
+def test_a_look_reads_what_waits_and_not_the_backlog(engine: Engine, stage: Stage) -> None:
+    insert = (
+        "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+        "priority_class, relayed_at) SELECT 'oldhost', CONCAT('{cls}', seq), '', 'unit', seq, 'e', '{{}}', '{cls}', "
+        "IF(seq MOD 2, UTC_TIMESTAMP(6), NULL) FROM seq_1_to_{count}"
+    )
+    for cls, count in (("LWW", 20_000), ("TXN", 5_000), ("EMERGENCY", 50)):
+        change_sql(engine, insert.format(cls=cls, count=count))
+    stage.looks(0)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("FLUSH STATUS")
+        found, _ = promises.look(connection, "one")
+        assert found[HOST].emergencies
+        assert len(promises.waiting_emergencies(connection, HOST)) == 50
+        read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
+    assert sum(int(value) for _, value in read) < 300

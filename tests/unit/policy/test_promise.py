@@ -1,0 +1,48 @@
+"""What an incident of late emergencies counts and says."""
+
+from __future__ import annotations
+
+from oldhost_sync.policy.promise import ClockStep, Incident, Late, describe
+
+NONE = Late()
+
+
+def test_late_is_half_of_the_promise_and_a_breach_is_all_of_it() -> None:
+    assert Late.of([14_999]) == Late()
+    assert Late.of([14_999, 15_000, 29_999, 30_000, 70_000]) == Late(4, 2, 70_000)
+
+
+def test_each_late_emergency_counts_once_however_often_it_was_seen() -> None:
+    incident = Incident()
+    for waiting in (Late(2, 0, 16_000), Late(2, 2, 31_000), Late(1, 1, 40_000)):
+        incident = incident.looked(NONE, waiting, "a ban")
+    incident = incident.looked(Late(1, 1, 35_000), Late(1, 1, 41_000), "a ban").looked(Late(1, 1, 42_000), NONE, "")
+    assert incident.total == Late(2, 2, 42_000)
+
+
+def test_the_worst_wait_stays_though_its_emergency_is_gone() -> None:
+    incident = Incident().looked(NONE, Late(1, 1, 90_000), "a halt").looked(NONE, NONE, "")
+    assert incident.total.worst_ms == 90_000
+
+
+def test_the_last_known_cause_stays_when_none_waits_any_more() -> None:
+    assert Incident().looked(NONE, Late(1, 0, 16_000), "a ban").looked(NONE, NONE, "").cause == "a ban"
+
+
+def test_an_incident_is_a_warning_until_the_promise_is_broken() -> None:
+    warned = Incident().looked(NONE, Late(3, 0, 20_000), "OldHost has banned us")
+    assert describe(warned) == (
+        "warning",
+        "3 emergencies took longer than 15 s (the longest 20 s), 3 of them still wait; OldHost has banned us",
+    )
+    assert describe(warned.looked(NONE, Late(3, 1, 31_000), "a ban"))[0] == "critical"
+
+
+def test_a_clock_that_was_set_makes_nothing_late_and_hides_nothing() -> None:
+    forward, back = ClockStep(10, 7_200_000), ClockStep(10, -7_200_000)
+    assert forward.wait_ms(10, 7_205_000) == 5_000
+    assert back.wait_ms(10, -7_180_000) == 20_000
+    assert forward.wait_ms(11, 5_000) == 5_000
+    assert forward.took_ms(10, 7_205_000) == 5_000
+    assert forward.took_ms(10, 5_000) == 5_000
+    assert back.took_ms(10, -7_180_000) == 20_000
