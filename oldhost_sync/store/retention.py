@@ -2,9 +2,15 @@
 
 Never forgotten: changes without a fate, dead letters that nobody decided on, the rows of nonces that may still be
 compared with OldHost, open alerts, operators' acts. With a change its idempotency key is forgotten, too.
+
+What goes is read first, by an index and without a lock, then deleted by its primary key: nothing is sorted, nothing else is
+locked, and it does not matter how stale the server's statistics are. A pass goes on behind what it left standing.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
@@ -13,35 +19,123 @@ from sqlalchemy.engine import Connection
 NONCES_KEPT = 10_000
 
 _BEFORE = "UTC_TIMESTAMP(6) - INTERVAL :days DAY"
-_PRUNE = (
-    text(
-        f"DELETE FROM outbox_events WHERE host = :host AND processed_at < {_BEFORE} AND outcome <> 'DEAD' "
-        "AND NOT EXISTS (SELECT 1 FROM nonce_requests r WHERE r.host = outbox_events.host "
-        "AND r.change_id = outbox_events.id) ORDER BY processed_at LIMIT :rows"
-    ),
-    text(f"DELETE FROM scheduled_changes WHERE host = :host AND recorded_at < {_BEFORE} LIMIT :rows"),
-    text(
-        f"DELETE FROM scheduled_changes WHERE host = :host AND recorded_at IS NULL AND cancelled_at < {_BEFORE} "
-        "LIMIT :rows"
-    ),
-    text(f"DELETE FROM alerts WHERE host = :host AND closed_at < {_BEFORE} LIMIT :rows"),
+_ENDED = text(
+    "SELECT o.id, o.processed_at, o.fate_sequence, o.outcome <> 'DEAD' AND NOT EXISTS ("
+    "SELECT 1 FROM nonce_requests r FORCE INDEX (ix_nonce_requests_change) "
+    "WHERE r.host = o.host AND r.change_id = o.id) AS may_go "
+    "FROM outbox_events o FORCE INDEX (ix_outbox_events_outstanding) "
+    f"WHERE o.host = :host AND o.processed_at < {_BEFORE} AND o.processed_at >= :after "
+    "AND (o.processed_at > :after OR o.id > :after_id) ORDER BY o.processed_at, o.id LIMIT :rows"
 )
 # Nonces end in their order, so only the lowest can be old: a look at them alone, not at all there are.
-_PRUNE_NONCES = text(
-    "DELETE r FROM nonce_requests r JOIN (SELECT host, nonce FROM nonce_requests "
-    "WHERE host = :host AND nonce < :below ORDER BY nonce LIMIT :rows) lowest USING (host, nonce) "
-    f"WHERE r.completed_at < {_BEFORE}"
+_NONCES = text(
+    f"SELECT r.nonce, r.completed_at < {_BEFORE} AS may_go FROM nonce_requests r FORCE INDEX (PRIMARY) "
+    "WHERE r.host = :host AND r.nonce < :below ORDER BY r.nonce LIMIT :rows"
 )
 _SETTLED = text("SELECT last_applied_nonce FROM nonce_ledger WHERE host = :host")
+# The rest is little beside these. Each: the table, and the ids of what may go.
+_OTHERS = (
+    (
+        "scheduled_changes",
+        (
+            "SELECT id FROM scheduled_changes FORCE INDEX (ix_scheduled_changes_due) "
+            f"WHERE host = :host AND recorded_at < {_BEFORE} LIMIT :rows"
+        ),
+    ),
+    (
+        "scheduled_changes",
+        (
+            "SELECT id FROM scheduled_changes FORCE INDEX (ix_scheduled_changes_due) "
+            f"WHERE host = :host AND recorded_at IS NULL AND cancelled_at < {_BEFORE} LIMIT :rows"
+        ),
+    ),
+    (
+        "alerts",
+        f"SELECT id FROM alerts FORCE INDEX (ix_alerts_closed) WHERE host = :host AND closed_at < {_BEFORE} LIMIT :rows",
+    ),
+    (
+        "late_emergencies",
+        (
+            "SELECT id FROM late_emergencies FORCE INDEX (ix_late_emergencies_started) "
+            f"WHERE host = :host AND started_at < {_BEFORE} AND ended_at < {_BEFORE} LIMIT :rows"
+        ),
+    ),
+)
+# Who reads the feed from before this has missed something.
+_HORIZON = text(
+    "INSERT INTO feed_horizon (host, pruned_sequence) VALUES (:host, :sequence) "
+    "ON DUPLICATE KEY UPDATE pruned_sequence = GREATEST(pruned_sequence, VALUES(pruned_sequence))"
+)
+_CLOCK = text("SELECT UTC_TIMESTAMP(6)")
 
 
-def prune(connection: Connection, host: str, *, days: int, rows: int) -> int:
-    """Delete at most `rows` rows of each kind that ended more than `days` days ago; returns how many went."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Up to which change a pass has come."""
+
+    processed_at: datetime = datetime(1970, 1, 1)  # noqa: DTZ001 - as the column holds it
+    change_id: int = 0
+
+
+BEGINNING = Place()
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """One batch of a pass: how many rows went, whether there is more, and where to go on."""
+
+    gone: int
+    more: bool
+    place: Place
+
+
+def prune(connection: Connection, host: str, *, days: int, rows: int, place: Place = BEGINNING) -> Pruned:
+    """Delete at most `rows` rows of each kind that ended more than `days` days ago, changes from `place` on."""
     values = {"host": host, "days": days, "rows": rows}
-    settled = connection.execute(_SETTLED, {"host": host}).scalar()
-    gone = 0
-    if settled is not None:
-        gone += connection.execute(_PRUNE_NONCES, values | {"below": settled - NONCES_KEPT}).rowcount
-    for statement in _PRUNE:
-        gone += connection.execute(statement, values).rowcount
-    return gone
+    gone, more = _prune_nonces(connection, values)
+    ended = connection.execute(_ENDED, values | {"after": place.processed_at, "after_id": place.change_id}).all()
+    going = [row for row in ended if row.may_go]
+    gone += _delete(connection, "outbox_events", [row.id for row in going])
+    _raise_horizon(connection, host, max((row.fate_sequence or 0 for row in going), default=0))
+    for table, query in _OTHERS:
+        found = [row.id for row in connection.execute(text(query), values)]
+        gone += _delete(connection, table, found)
+        more = more or len(found) == rows
+    if len(ended) == rows:
+        more, place = True, Place(ended[-1].processed_at, ended[-1].id)
+    return Pruned(gone, more, place)
+
+
+def database_clock(connection: Connection) -> datetime:
+    """UTC, without a zone."""
+    moment: datetime = connection.execute(_CLOCK).scalar_one()
+    return moment
+
+
+def _prune_nonces(connection: Connection, values: dict[str, object]) -> tuple[int, bool]:
+    settled = connection.execute(_SETTLED, values).scalar()
+    if settled is None:
+        return 0, False
+    lowest = connection.execute(_NONCES, values | {"below": settled - NONCES_KEPT}).all()
+    going = [row.nonce for row in lowest if row.may_go]
+    if not going:
+        return 0, False
+    listed = ", ".join(str(int(nonce)) for nonce in going)
+    statement = text(
+        f"DELETE r FROM nonce_requests r FORCE INDEX (PRIMARY) WHERE r.host = :host AND r.nonce IN ({listed})"
+    )
+    return connection.execute(statement, values).rowcount, len(going) == values["rows"]
+
+
+def _delete(connection: Connection, table: str, ids: list[int]) -> int:
+    if not ids:
+        return 0
+    listed = ", ".join(str(int(each)) for each in ids)
+    return connection.exec_driver_sql(
+        f"DELETE t FROM {table} t FORCE INDEX (PRIMARY) WHERE t.id IN ({listed})"
+    ).rowcount
+
+
+def _raise_horizon(connection: Connection, host: str, sequence: int) -> None:
+    if sequence:
+        connection.execute(_HORIZON, {"host": host, "sequence": sequence})

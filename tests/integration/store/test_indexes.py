@@ -210,12 +210,12 @@ def test_old_nonces_are_forgotten_from_the_lowest_on_and_the_last_ones_stay(engi
     gone = []
     for _ in range(4):
         with engine.begin() as connection:
-            gone.append(retention.prune(connection, HOST, days=90, rows=2))
+            gone.append(retention.prune(connection, HOST, days=90, rows=2).gone)
     assert gone == [2, 2, 1, 0]
     assert rows(engine, "SELECT MIN(nonce) AS lowest FROM nonce_requests") == [{"lowest": 6}]
     change_sql(engine, "UPDATE nonce_requests SET completed_at = UTC_TIMESTAMP(6) - INTERVAL 100 DAY")
     with engine.begin() as connection:
-        assert retention.prune(connection, HOST, days=90, rows=1000) == 4
+        assert retention.prune(connection, HOST, days=90, rows=1000).gone == 4
     assert rows(engine, "SELECT MIN(nonce) AS lowest FROM nonce_requests") == [{"lowest": 10}]
 
 
@@ -238,3 +238,63 @@ def test_counting_what_is_held_reads_what_is_held_and_the_dead_letters(engine: E
         assert outbox.held_back_up_to(connection, HOST, 1_000_000) == 2_000
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
     assert sum(int(value) for _, value in read) < 3 * (1_000 + 2_000) + 2_000
+
+
+OLD = 20_000
+
+
+@pytest.fixture(scope="module")
+def past_retention(mariadb_server: PrivateMariaDB) -> Iterator[Engine]:
+    """Nearly all is old; of each hundred one is a dead letter, and the last nonces stay. The statistics are stale."""
+    engine, _ = mariadb_server.fresh_database()
+    change_sql(engine, "ALTER TABLE outbox_events STATS_AUTO_RECALC = 0")
+    change_sql(engine, "ALTER TABLE nonce_requests STATS_AUTO_RECALC = 0")
+    change_sql(
+        engine,
+        f"{_EVENT} SELECT 'oldhost', CONCAT('k', seq), '', 'unit', seq MOD 2500, 'e', '{{}}', 'TXN', UTC_TIMESTAMP(6), "
+        "UTC_TIMESTAMP(6) - INTERVAL 100 DAY + INTERVAL seq SECOND, IF(seq MOD 100 = 0, 'DEAD', 'APPLIED') "
+        f"FROM seq_1_to_{OLD}",
+    )
+    change_sql(
+        engine,
+        f"INSERT INTO nonce_requests ({_BOUND}, completed_at) SELECT 'oldhost', seq, CONCAT('k', seq), seq, 1, '{{}}', "
+        f"'APPLIED', UTC_TIMESTAMP(6) - INTERVAL 100 DAY FROM seq_1_to_{OLD}",
+    )
+    change_sql(
+        engine, f"INSERT INTO nonce_ledger (host, next_nonce, last_applied_nonce) VALUES ('oldhost', {OLD + 1}, {OLD})"
+    )
+    yield engine
+    engine.dispose()
+
+
+def test_forgetting_among_many_old_rows_reads_and_locks_little_more_than_what_goes(past_retention: Engine) -> None:
+    place = retention.BEGINNING
+    for _ in range(3):
+        with past_retention.connect() as connection:
+            connection.exec_driver_sql("FLUSH STATUS")
+            done = retention.prune(connection, HOST, days=90, rows=500, place=place)
+            read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
+            assert done.gone == 500 + 495
+            assert done.more
+            assert sum(int(value) for _, value in read) < 5 * done.gone
+            locked = rows(past_retention, "SELECT SUM(trx_rows_locked) AS locked FROM information_schema.innodb_trx")
+            assert locked[0]["locked"] is None or int(locked[0]["locked"]) <= 3 * done.gone
+            connection.commit()
+        place = done.place
+    assert place.change_id == 1_500
+
+
+def test_a_pass_comes_to_its_end_though_it_leaves_rows_standing(past_retention: Engine) -> None:
+    place, batches = retention.BEGINNING, 0
+    while True:
+        with past_retention.begin() as connection:
+            done = retention.prune(connection, HOST, days=90, rows=2_000, place=place)
+        place, batches = done.place, batches + 1
+        if not done.more:
+            break
+        assert batches < 20
+    left = rows(past_retention, "SELECT COUNT(*) AS changes, SUM(outcome = 'DEAD') AS dead FROM outbox_events")
+    # The last ten thousand nonces stay, and their changes; of the others the dead letters.
+    assert left == [{"changes": retention.NONCES_KEPT + 100, "dead": 200}]
+    (horizon,) = rows(past_retention, "SELECT COUNT(*) AS hosts FROM feed_horizon")
+    assert horizon == {"hosts": 0}
