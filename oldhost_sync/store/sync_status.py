@@ -41,7 +41,7 @@ def status_expression(*, host: str, kind: str, id: str) -> str:  # noqa: A002 - 
         return f"EXISTS (SELECT 1 FROM {table} WHERE {entity.format(one=one)} AND {condition})"
 
     dead = exists(f"outbox_events d {_BY_STATUS}", "d", "d.outcome = 'DEAD'")
-    dead_soon = exists("pending_fates p", "p", "p.outcome = 'DEAD'")
+    dead_soon = exists("pending_fates p FORCE INDEX (ix_pending_fates_entity)", "p", "p.outcome = 'DEAD'")
     given_up = exists(f"outbox_events g {_BY_STATUS}", "g", f"g.outcome = 'DISCARDED' AND {_STILL_SHOWN}")
     waits = exists(
         f"outbox_events w {_BY_STATUS}",
