@@ -1,6 +1,7 @@
 """Forget what ended long ago, a bounded batch at a time, so that no lock is held for long and tables stay small.
 
-Never forgotten: changes without a fate, dead letters that nobody decided on, the rows of nonces that may still be
+Never forgotten: changes without a fate, dead letters that nobody decided on, changes that were given up and whose state is
+still shown, the rows of nonces that may still be
 compared with OldHost, open alerts, operators' acts. With a change its idempotency key is forgotten, too.
 
 What goes is read first, by an index and without a lock, then deleted by its primary key: nothing is sorted, nothing else is
@@ -20,7 +21,9 @@ NONCES_KEPT = 10_000
 
 _BEFORE = "UTC_TIMESTAMP(6) - INTERVAL :days DAY"
 _ENDED = text(
-    "SELECT o.id, o.processed_at, o.fate_sequence, o.outcome <> 'DEAD' AND NOT EXISTS ("
+    "SELECT o.id, o.processed_at, o.fate_sequence, o.outcome <> 'DEAD' AND (o.outcome <> 'DISCARDED' OR EXISTS ("
+    "SELECT 1 FROM applied_states a WHERE a.host = o.host AND a.entity_type = o.entity_type "
+    "AND a.entity_id = o.entity_id AND a.event_type = o.event_type AND a.change_id > o.id)) AND NOT EXISTS ("
     "SELECT 1 FROM nonce_requests r FORCE INDEX (ix_nonce_requests_change) "
     "WHERE r.host = o.host AND r.change_id = o.id) AS may_go "
     "FROM outbox_events o FORCE INDEX (ix_outbox_events_outstanding) "

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.store import fates, reading
+from oldhost_sync.store import fates, reading, retention
 from oldhost_sync.store.units import LOOKED_AT_MAX, UnitFilter, find_unit, list_units
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
@@ -98,6 +98,23 @@ def test_a_unit_whose_newest_change_was_forgotten_is_in_step(engine: Engine) -> 
         unit = find_unit(connection, HOST, "101")
     assert unit is not None
     assert unit.sync_status == "SYNCED"
+
+
+def test_a_change_that_was_given_up_is_kept_until_oldhost_has_a_newer_state(engine: Engine) -> None:
+    change_id = recorded(engine).change_id
+    change_sql(engine, "UPDATE outbox_events SET outcome = 'DISCARDED', processed_at = '2020-01-01'")
+    with engine.begin() as connection:
+        assert retention.prune(connection, HOST, days=90, rows=10).gone == 0
+        unit = find_unit(connection, HOST, "101")
+    assert unit is not None
+    assert unit.sync_status == "SYNC_FAILED"
+    change_sql(
+        engine,
+        "INSERT INTO applied_states (host, entity_type, entity_id, event_type, change_id, payload_hash, nonce) "
+        f"VALUES ('oldhost', 'unit', '101', 'unit_status_changed', {change_id} + 1, '', 1)",
+    )
+    with engine.begin() as connection:
+        assert retention.prune(connection, HOST, days=90, rows=10).gone == 1
 
 
 def test_what_somebody_asks_of_a_change_knows_a_fate_that_waits_for_its_row(engine: Engine) -> None:
