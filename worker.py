@@ -37,10 +37,12 @@ from oldhost_sync.cli.telling import told
 from oldhost_sync.delivery import POST_SECONDS_MAX, Delivery
 from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.role_server import Readiness, serve
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
 from oldhost_sync.store.engine import check_server, create_engine
-from oldhost_sync.telemetry import WorkerMetrics, serve_metrics
+from oldhost_sync.telemetry import WorkerMetrics
 from oldhost_sync.temporal import connect, leave, writer_policy
+from oldhost_sync.worker_look import look_again_and_again
 from workflows.messages import TASK_QUEUE
 from workflows.sync_writer import SyncWriterWorkflow
 
@@ -73,8 +75,13 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
         registry = CollectorRegistry()
         sessions = session_activities(settings, engine, WorkerMetrics(registry))
         connected = client if client is not None else await connect()
-        with _metrics_served(settings, registry):
-            async with _stopped_by_signals(stop or asyncio.Event()) as stopping, _alerts_delivered(settings, engine):
+        readiness = Readiness()
+        with _served(settings, registry, readiness):
+            async with (
+                _stopped_by_signals(stop or asyncio.Event()) as stopping,
+                _alerts_delivered(settings, engine),
+                _looked_at(settings, engine, connected, readiness),
+            ):
                 await _work(settings, connected, engine, sessions, stopping)
     finally:
         engine.dispose()
@@ -198,7 +205,11 @@ def parse_address(url: str) -> Address:
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname is None or parts.path.strip("/"):
         raise SettingsError("SYNC_OLDHOST_URL: give it as http://address:port")
-    return Address(parts.hostname, parts.port or 80, parts.netloc.rpartition("@")[2])
+    try:
+        port = parts.port or 80
+    except ValueError:
+        raise SettingsError("SYNC_OLDHOST_URL: its port must be a number from 1 to 65535") from None
+    return Address(parts.hostname, port, parts.netloc.rpartition("@")[2])
 
 
 @asynccontextmanager
@@ -217,9 +228,24 @@ async def _alerts_delivered(settings: Settings, engine: Engine) -> AsyncIterator
         await asyncio.to_thread(thread.join, 2 * POST_SECONDS_MAX)
 
 
+@asynccontextmanager
+async def _looked_at(settings: Settings, engine: Engine, client: Client, readiness: Readiness) -> AsyncIterator[None]:
+    """While figures are served, the worker finds out every few seconds whether it can do its work."""
+    if not settings.metrics_bind:
+        yield
+        return
+    looking = asyncio.create_task(look_again_and_again(engine, client, list(settings.urls_by_host()), readiness))
+    try:
+        yield
+    finally:
+        looking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await looking
+
+
 @contextmanager
-def _metrics_served(settings: Settings, registry: CollectorRegistry) -> Iterator[None]:
-    stop = serve_metrics(settings.metrics_bind, registry) if settings.metrics_bind else _nothing
+def _served(settings: Settings, registry: CollectorRegistry, readiness: Readiness) -> Iterator[None]:
+    stop = serve(settings.metrics_bind, registry, readiness) if settings.metrics_bind else _nothing
     try:
         yield
     finally:

@@ -5,9 +5,9 @@ Each role makes its own set on a registry at its entry point; nothing is registe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
@@ -117,16 +117,3 @@ class WorkerMetrics:
             "oldhost_sync_connection_open", "1 while this worker holds the connection", ["host"], registry=registry
         )
         self.epoch = Gauge("oldhost_sync_session_epoch", "Epoch of this worker's session", ["host"], registry=registry)
-
-
-def serve_metrics(bind: str, registry: CollectorRegistry) -> Callable[[], None]:
-    """Serve /metrics at "address:port" on a thread of its own; call what is returned to stop it."""
-    address, _, port = bind.rpartition(":")
-    server, thread = start_http_server(int(port), addr=address.strip("[]") or "127.0.0.1", registry=registry)
-
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return stop

@@ -72,6 +72,14 @@ class WriterHealth:
         return self.state is WriterState.RUNNING
 
 
+def trouble(health: WriterHealth) -> str:
+    """For those who may not see more: what is wrong, without the error's own words, which may hold anything. Empty: nothing."""
+    if health.state in {WriterState.RUNNING, WriterState.MISSING}:
+        return ""
+    since = f" since {health.since:%Y-%m-%dT%H:%M:%SZ}" if health.since else ""
+    return f"{health.state}: run {health.run_id}{since}; `oldhost-sync status` says more"
+
+
 async def writer_health(
     client: Client, host: str, *, is_polled: Callable[[], Awaitable[bool]] | None = None
 ) -> WriterHealth:

@@ -6,6 +6,7 @@ Ready means the database: without Temporal changes are still accepted, so that i
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fastapi import FastAPI, Response
@@ -18,11 +19,17 @@ from oldhost_sync.api.parts import Parts
 from oldhost_sync.api.shapes import Health
 
 _READY = text("SELECT 1 FROM outbox_events LIMIT 1")
+# It writes nothing, and yet waits, or is refused, wherever a write would be: a global read lock, a read-only server.
+_WRITABLE = text("SET STATEMENT max_statement_time = 1 FOR DELETE FROM relay_lease WHERE host = ''")
+# All probes of so many seconds share one look that found all well; one that did not is shared by those who wait for it.
+READY_SECONDS = 2.0
 
 
 class HealthRoutes:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._fresh_until = float("-inf")
+        self._look: asyncio.Task[None] | None = None
 
     def mount(self, app: FastAPI) -> None:
         async def document() -> dict[str, Any]:
@@ -71,7 +78,12 @@ class HealthRoutes:
         return Health(status="ok")
 
     async def ready(self) -> Health:
-        await self._parts.database.run(_look)
+        """Problem when no change can be written now."""
+        now = self._parts.clock()
+        if self._look is None or (self._look.done() and (self._look.exception() or now >= self._fresh_until)):
+            self._fresh_until = now + READY_SECONDS
+            self._look = asyncio.create_task(self._parts.database.run(_look))
+        await asyncio.shield(self._look)
         return Health(status="ok")
 
     async def metrics(self) -> Response:
@@ -79,5 +91,6 @@ class HealthRoutes:
 
 
 def _look(connection: Connection) -> None:
-    """Raises when the database is away or its tables are missing."""
+    """Raises when the database is away, takes no write, or its tables are missing."""
     connection.execute(_READY)
+    connection.execute(_WRITABLE)

@@ -18,12 +18,14 @@ from oldhost_sync.relay.duty import Duty, DutyLoop
 from oldhost_sync.relay.fate_writer import FateWriter
 from oldhost_sync.relay.host_relay import CONNECTIONS, HostRelay, RelayTransactions
 from oldhost_sync.relay.promise_watch import PromiseWatch
+from oldhost_sync.relay.self_look import SelfLook
 from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.watchdog import Watchdog
 from oldhost_sync.relay.writers import TemporalWriters
+from oldhost_sync.role_server import Readiness, serve
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.telemetry import AppliedWaits, RelayMetrics, serve_metrics
+from oldhost_sync.telemetry import AppliedWaits, RelayMetrics
 
 
 async def run(settings: Settings) -> None:
@@ -32,16 +34,17 @@ async def run(settings: Settings) -> None:
     for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, stop.set)
     registry = CollectorRegistry()
-    stop_metrics = serve_metrics(settings.metrics_bind, registry) if settings.metrics_bind else lambda: None
+    readiness = Readiness()
+    stop_serving = serve(settings.metrics_bind, registry, readiness) if settings.metrics_bind else lambda: None
     engine = create_engine(settings.need_database_url(), pool_size=CONNECTIONS)
     owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
         transactions, metrics = RelayTransactions.of(engine), RelayMetrics(registry)
         writers = TemporalWriters(temporal.writer_policy(settings))
-        await _relay(settings, transactions, writers, metrics, AppliedWaits(registry), owner, stop)
+        await _relay(settings, transactions, writers, metrics, AppliedWaits(registry), owner, readiness, stop)
     finally:
         engine.dispose()
-        stop_metrics()
+        stop_serving()
 
 
 async def _relay(
@@ -51,6 +54,7 @@ async def _relay(
     metrics: RelayMetrics,
     waits: AppliedWaits,
     owner: str,
+    readiness: Readiness,
     stop: asyncio.Event,
 ) -> None:
     poll = SharedPoll(RELAY_POLL_SECONDS)
@@ -59,10 +63,12 @@ async def _relay(
         for host in settings.hosts()
     }
     leaderships = {host: relay.leadership for host, relay in relays.items()}
+    watchdog = Watchdog(transactions.watching, leaderships, writers, owner=owner)
     watches: tuple[Duty, ...] = (
-        Watchdog(transactions.watching, leaderships, writers, owner=owner),
+        watchdog,
         PromiseWatch(transactions.promises, leaderships, owner=owner, waits=waits),
         FateWriter(transactions.fates, settings.hosts()),
+        SelfLook(relays, watchdog, readiness),
     )
     async with asyncio.TaskGroup() as tasks:
         for relay in relays.values():

@@ -21,7 +21,7 @@ from oldhost_sync.relay.writer_watch import Action, Over, StartWriter, Tell, Tem
 from oldhost_sync.relay.writers import TemporalDoesNotAnswer, Writers
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.outbox import Progress, progress
-from oldhost_sync.writer_health import WriterHealth
+from oldhost_sync.writer_health import WriterHealth, trouble
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,7 @@ class _Host:
     watch: WriterWatch = field(default_factory=WriterWatch)
     progress: Progress | None = None
     looked_at: float = float("-inf")
+    trouble: str = ""
 
 
 class Watchdog:
@@ -78,11 +79,16 @@ class Watchdog:
             return True
         return now >= host.looked_at + IDLE_LOOK_SECONDS
 
+    def troubles(self) -> dict[str, str]:
+        """What was wrong with each host's writer at the last look, for the role's readiness."""
+        return {f"writer {name}": host.trouble for name, host in sorted(self._hosts.items())}
+
     async def _look(self, name: str, found: Progress, now: float) -> None:
         host = self._hosts[name]
         host.looked_at = now
         async with self._asking:
             seen = await self._ask(name)
+            host.trouble = "Temporal does not answer" if isinstance(seen, TemporalAway) else trouble(seen)
             for action in host.watch.look(seen, now, waiting=found.outstanding):
                 await self._act(name, action)
 

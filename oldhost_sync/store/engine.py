@@ -31,6 +31,7 @@ from oldhost_sync.store.transactions import translate
 
 SQL_MODE = "STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 MARIADB_VERSION_MIN = (10, 6)
+PORT_MAX = 65_535
 
 _FACTS = "SELECT VERSION(), @@innodb_flush_log_at_trx_commit, @@log_bin, @@binlog_format, @@innodb_rollback_on_timeout"
 _DRIVERS = {"mysql", "mariadb", "mysql+pymysql", "mariadb+pymysql"}
@@ -46,6 +47,8 @@ def database_address(database_url: str) -> URL:
         ) from error
     if url.drivername not in _DRIVERS:
         raise UnsuitableServer(f"the database must be MariaDB, not {url.drivername}; use mariadb+pymysql://…")
+    if url.port is not None and not 0 < url.port <= PORT_MAX:
+        raise UnsuitableServer(f"the database address has port {url.port}; a port is a number from 1 to {PORT_MAX}")
     if "charset" not in url.query:
         url = url.update_query_dict({"charset": "utf8mb4"})
     return url.set(drivername="mysql+pymysql")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import signal
 import time
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import httpx
+import pymysql
 import pytest
 from fastapi import FastAPI
 from sqlalchemy import text
@@ -17,6 +19,7 @@ from sqlalchemy.engine import Connection, Engine
 from oldhost_sync.api import limits
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
+from oldhost_sync.api.health import READY_SECONDS
 from oldhost_sync.api.parts import Parts
 from oldhost_sync.store import transactions
 from oldhost_sync.store.errors import CommitUncertain
@@ -160,3 +163,39 @@ def test_an_error_nobody_expected_is_a_500_without_its_text(app: FastAPI, shop: 
     assert answer.status_code == 500
     assert answer.json()["incident"]
     assert "secret" not in answer.text
+
+
+def test_readiness_knows_that_no_write_can_succeed_while_somebody_holds_the_global_read_lock(
+    shop: httpx.Client, mariadb_server: EmbeddedMariaDB
+) -> None:
+    """As a backup does: all can be read, and every write waits."""
+    assert shop.get("/readyz").status_code == 200
+    with (
+        pymysql.connect(unix_socket=mariadb_server._socket, user=getpass.getuser()) as backup,
+        backup.cursor() as cursor,
+    ):
+        cursor.execute("FLUSH TABLES WITH READ LOCK")
+        deadline = time.monotonic() + 10
+        while shop.get("/readyz").status_code != 503:
+            assert time.monotonic() < deadline
+        began = time.monotonic()
+        assert shop.get("/readyz").status_code == 503
+        assert time.monotonic() - began < 3
+        assert shop.get("/healthz").status_code == 200
+        cursor.execute("UNLOCK TABLES")
+    deadline = time.monotonic() + 10
+    while shop.get("/readyz").status_code != 200:
+        assert time.monotonic() < deadline
+    assert shop.post(STATUS, json=CLEAN).status_code == 202
+
+
+def test_probes_share_a_look(shop: httpx.Client, engine: Engine) -> None:
+    """However many ask, it is one write that writes nothing in two seconds."""
+    count = text("SHOW GLOBAL STATUS LIKE 'Com_delete'")
+    with engine.connect() as connection:
+        before = int(connection.execute(count).one()[1])
+        began = time.monotonic()
+        for _ in range(50):
+            assert shop.get("/readyz").status_code == 200
+        looks = 1 + (time.monotonic() - began) / READY_SECONDS
+        assert int(connection.execute(count).one()[1]) - before <= looks + 1

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import socket
 import urllib.request
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from oldhost_sync.telemetry import RelayMetrics, WorkerMetrics, serve_metrics
+from oldhost_sync.role_server import STALE_SECONDS, Readiness, serve
+from oldhost_sync.stack.ports import free_port
+from oldhost_sync.telemetry import RelayMetrics, WorkerMetrics
 
 
 def test_the_roles_sets_can_share_one_registry() -> None:
@@ -25,9 +29,47 @@ def test_metrics_are_served_until_stopped() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    stop = serve_metrics(f"127.0.0.1:{port}", registry)
+    stop = serve(f"127.0.0.1:{port}", registry, Readiness())
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
             assert b"oldhost_sync_scheduled_recorded_total" in page.read()
     finally:
         stop()
+
+
+def test_readiness_is_what_the_role_last_found_out_and_unready_when_that_is_long_ago() -> None:
+    clock = [0.0]
+    readiness = Readiness(monotonic=lambda: clock[0])
+    assert readiness.look()[0] is False
+    readiness.found({"database": "", "temporal": ""})
+    assert readiness.look() == (True, {"database": "ok", "temporal": "ok"})
+    readiness.found({"database": "", "temporal": "Temporal does not answer"})
+    assert readiness.look() == (False, {"database": "ok", "temporal": "Temporal does not answer"})
+    readiness.found({"database": ""})
+    clock[0] = STALE_SECONDS + 1
+    assert readiness.look()[0] is False
+
+
+def test_a_role_answers_probes_without_a_token() -> None:
+    readiness = Readiness()
+    port = free_port()
+    stop = serve(f"127.0.0.1:{port}", CollectorRegistry(), readiness)
+    try:
+        assert probed(port, "/healthz") == (200, {"status": "ok"})
+        assert probed(port, "/readyz")[0] == 503
+        readiness.found({"writer oldhost": "FAILING: run 1"})
+        assert probed(port, "/readyz") == (503, {"status": "unready", "checks": {"writer oldhost": "FAILING: run 1"}})
+        readiness.found({"writer oldhost": ""})
+        assert probed(port, "/readyz") == (200, {"status": "ok", "checks": {"writer oldhost": "ok"}})
+        assert probed(port, "/other")[0] == 404
+    finally:
+        stop()
+
+
+def probed(port: int, path: str) -> tuple[int, object]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    content = json.loads(answer.read())
+    connection.close()
+    return answer.status, content

@@ -1,0 +1,34 @@
+"""What the relay tells of itself: whether it reaches the database and the writers, and how the watchdog last found these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from oldhost_sync.relay.host_relay import HostRelay
+from oldhost_sync.relay.relay import Condition
+from oldhost_sync.relay.watchdog import Watchdog
+from oldhost_sync.role_server import Readiness
+
+_TROUBLES = {
+    Condition.STARTING: "it has just started",
+    Condition.DATABASE_AWAY: "the database is away",
+    Condition.WRITER_AWAY: "Temporal does not take signals",
+}
+
+
+class SelfLook:
+    """A duty (see `duty`) of the whole process. A relay on standby is ready: it waits for its turn."""
+
+    name = "telling of itself"
+    host = "all hosts"
+    pause_s = 2.0
+
+    def __init__(self, relays: Mapping[str, HostRelay], watchdog: Watchdog, readiness: Readiness) -> None:
+        self._relays = relays
+        self._watchdog = watchdog
+        self._readiness = readiness
+
+    async def run_once(self, _now: float) -> float:
+        relays = {f"relay {host}": _TROUBLES.get(relay.condition, "") for host, relay in sorted(self._relays.items())}
+        self._readiness.found(relays | self._watchdog.troubles())
+        return self.pause_s

@@ -1,0 +1,88 @@
+"""What a role shows of itself over HTTP: figures, whether it lives, whether it can do its work. No token, so no secrets.
+
+`/metrics` for Prometheus, `/healthz` while the process serves at all, `/readyz` from what the role last found out by itself:
+asking costs nothing, however many ask. What was found out too long ago counts as unready: the role is stuck.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from oldhost_sync.settings import bind_address
+
+STALE_SECONDS = 40.0
+
+StartResponse = Callable[..., Any]
+
+
+class Readiness:
+    """What a role last found out, by what it needs: an empty text is well, any other says what is wrong."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._found: tuple[float, Mapping[str, str]] | None = None
+
+    def found(self, troubles: Mapping[str, str]) -> None:
+        self._found = self._monotonic(), dict(troubles)
+
+    def look(self) -> tuple[bool, dict[str, str]]:
+        """Ready or not, and the words for each need."""
+        if self._found is None:
+            return False, {"role": "it has just started"}
+        at, troubles = self._found
+        shown = {need: trouble or "ok" for need, trouble in sorted(troubles.items())}
+        if self._monotonic() - at > STALE_SECONDS:
+            return False, {**shown, "role": "it has not looked for a while: it is stuck or very busy"}
+        return not any(troubles.values()), shown
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _SilentHandler(WSGIRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        """Probes come every few seconds."""
+
+
+def serve(bind: str, registry: CollectorRegistry, readiness: Readiness) -> Callable[[], None]:
+    """Serve at "address:port" on a thread of its own; call what is returned to stop it."""
+    address, port = bind_address(bind)
+    figures = make_wsgi_app(registry)
+
+    def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "/")
+        if path in {"/", "/metrics"}:
+            return figures(environ, start_response)  # type: ignore[no-any-return]
+        if path == "/healthz":
+            return _answer(start_response, HTTPStatus.OK, {"status": "ok"})
+        if path == "/readyz":
+            ready, shown = readiness.look()
+            status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+            return _answer(start_response, status, {"status": "ok" if ready else "unready", "checks": shown})
+        return _answer(start_response, HTTPStatus.NOT_FOUND, {"status": "no such path"})
+
+    server = make_server(address, port, app, server_class=_Server, handler_class=_SilentHandler)
+    thread = threading.Thread(target=server.serve_forever, name="role-server", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return stop
+
+
+def _answer(start_response: StartResponse, status: HTTPStatus, content: dict[str, Any]) -> Iterable[bytes]:
+    start_response(f"{status.value} {status.phrase}", [("Content-Type", "application/json")])
+    return [json.dumps(content).encode() + b"\n"]

@@ -1,0 +1,63 @@
+"""What the worker tells of itself: whether the database and Temporal answer, and how the writers of its hosts are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from oldhost_sync.role_server import Readiness
+from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.writer_health import is_task_queue_polled, trouble, writer_health
+
+LOOK_SECONDS = 5.0
+# A description is some milliseconds of Temporal's time; a hundred hosts are asked about in turn.
+HOSTS_AT_A_TIME = 20
+
+_READY = text("SELECT 1 FROM outbox_events LIMIT 1")
+
+
+async def look_again_and_again(engine: Engine, client: Client, hosts: Sequence[str], readiness: Readiness) -> None:
+    """Until cancelled."""
+    writers: dict[str, str] = {}
+    first = 0
+    while True:
+        page = [hosts[(first + number) % len(hosts)] for number in range(min(HOSTS_AT_A_TIME, len(hosts)))]
+        first += len(page)
+        database = await asyncio.to_thread(_database_trouble, engine)
+        temporal = await _ask_temporal(client, page, writers)
+        readiness.found({"database": database, "temporal": temporal} | writers)
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _ask_temporal(client: Client, hosts: Sequence[str], writers: dict[str, str]) -> str:
+    try:
+        polled = await is_task_queue_polled(client)
+
+        async def known() -> bool:
+            return polled
+
+        for host in hosts:
+            writers[f"writer {host}"] = trouble(await writer_health(client, host, is_polled=known))
+    except (RPCError, RuntimeError) as error:
+        status = error.status.name.lower().replace("_", " ") if isinstance(error, RPCError) else "no answer"
+        return f"Temporal does not answer ({status})"
+    return ""
+
+
+def _database_trouble(engine: Engine) -> str:
+    try:
+        run_in_transaction(engine, _look, attempts=1)
+    except (StoreError, DBAPIError) as error:
+        return f"the database does not answer ({type(error).__name__})"
+    return ""
+
+
+def _look(connection: Connection) -> None:
+    connection.execute(_READY)
