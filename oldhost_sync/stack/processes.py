@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -95,6 +96,17 @@ class Child:
             )
         self.started_at = time.monotonic()
 
+    def rotate_log(self) -> None:
+        """Keep a log that has grown large as the one before; the process goes on writing at the end of the same file.
+
+        A line that is written between copying and emptying is lost; no file that a process holds open can be taken away.
+        """
+        if not self.running or self.log.stat().st_size <= LOG_BYTES_MAX:
+            return
+        shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
+        os.truncate(self.log, 0)
+        self._log_start = 0
+
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
         """Return once `ready()`; ChildDied if it ends before that, ChildSilent after `seconds`, ToldToEnd by `ended`."""
         deadline = time.monotonic() + seconds
@@ -172,17 +184,28 @@ def _die_with(parent: int) -> Callable[[], None]:
 class Supervisor:
     """A group of children that stand and fall together, except those that may be started again.
 
-    A role may be started again because it keeps nothing in memory that matters; but not for ever: one that dies again
-    and again has something to say, and its last words are what the operator needs.
+    A role may be started again because it keeps nothing in memory that matters. One that dies again and again is started
+    after growing pauses, and its last words are told each time: whatever it lacks may come back, and the others are
+    better off without an end.
     """
 
-    RESTARTS_MAX = 5
-    RESTARTS_WITHIN_SECONDS = 60.0
+    RESTARTS_AT_ONCE = 5
+    LONG_LIFE_SECONDS = 60.0
+    PAUSE_SECONDS, PAUSE_SECONDS_MAX = 1.0, 60.0
 
-    def __init__(self, *, on_restart: Callable[[Child], None] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        on_restart: Callable[[Child], None] | None = None,
+        on_pause: Callable[[Child, float], None] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._children: list[tuple[Child, bool]] = []
         self._on_restart = on_restart
-        self._restarts: dict[str, list[float]] = {}
+        self._on_pause = on_pause
+        self._monotonic = monotonic
+        self._short_lives: dict[str, int] = {}
+        self._paused_until: dict[str, float] = {}
         self.ended = threading.Event()
 
     def add(self, child: Child, *, restart: bool = False) -> Child:
@@ -200,13 +223,15 @@ class Supervisor:
     def look(self) -> None:
         """One look at every child."""
         for child, restart in self._children:
+            child.rotate_log()
             if child.running:
                 continue
-            if not restart or self._restarted_too_often(child):
+            if not restart:
                 raise ChildDied(child)
-            if self._on_restart is not None:
-                self._on_restart(child)
-            child.start()
+            if self._is_due(child):
+                if self._on_restart is not None:
+                    self._on_restart(child)
+                child.start()
 
     def stop(self) -> None:
         """Stop all, last started first. Goes on to the next whatever one of them does."""
@@ -214,8 +239,22 @@ class Supervisor:
             child.stop()
         self._children.clear()
 
-    def _restarted_too_often(self, child: Child) -> bool:
-        now = time.monotonic()
-        recent = [at for at in self._restarts.get(child.name, []) if now - at < self.RESTARTS_WITHIN_SECONDS]
-        self._restarts[child.name] = [*recent, now]
-        return len(recent) >= self.RESTARTS_MAX
+    def _is_due(self, child: Child) -> bool:
+        """At once for the first few deaths, then after a pause that doubles with each short life."""
+        now = self._monotonic()
+        if child.name not in self._paused_until:
+            pause = self._pause(child, now)
+            self._paused_until[child.name] = now + pause
+            if pause and self._on_pause is not None:
+                self._on_pause(child, pause)
+        if now < self._paused_until[child.name]:
+            return False
+        del self._paused_until[child.name]
+        return True
+
+    def _pause(self, child: Child, now: float) -> float:
+        """A role that lived for a minute begins anew."""
+        lived_long = now - child.started_at >= self.LONG_LIFE_SECONDS
+        self._short_lives[child.name] = 0 if lived_long else self._short_lives.get(child.name, 0) + 1
+        beyond = self._short_lives[child.name] - self.RESTARTS_AT_ONCE - 1
+        return 0.0 if beyond < 0 else min(self.PAUSE_SECONDS * 2.0 ** min(beyond, 10), self.PAUSE_SECONDS_MAX)

@@ -78,7 +78,7 @@ class Stack:
         self._tell = tell
         self._mariadb: EmbeddedMariaDB | None = None
         self._temporal: EmbeddedTemporal | None = None
-        self._supervisor = Supervisor(on_restart=self._tell_restart)
+        self._supervisor = Supervisor(on_restart=self._tell_restart, on_pause=self._tell_pause)
 
     def start(self) -> Addresses:
         """Start what is missing; PortTaken, ProgramMissing, ChildDied or a StoreError say why it can't.
@@ -105,7 +105,7 @@ class Stack:
         return self._supervisor.ended
 
     def watch(self) -> None:
-        """Until `end`; ChildDied when a part ends that can't be started again, or ends again and again."""
+        """Until `end`; ChildDied when a part ends that can't be started again."""
         self._supervisor.watch()
 
     def look(self) -> None:
@@ -243,6 +243,10 @@ class Stack:
 
     def _tell_restart(self, child: Child) -> None:
         self._tell(f"{child.name} ended ({child.how_it_ended()}) and is started again; its log: {child.log}")
+
+    def _tell_pause(self, child: Child, seconds: float) -> None:
+        last = "".join(f"\n    {line}" for line in child.last_lines(3))
+        self._tell(f"{child.name} dies again and again; it is started again in {seconds:.0f} s. It last said:{last}")
 
 
 def _numbered(role: str, number: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from oldhost_sync.stack import processes
 from oldhost_sync.stack.processes import Child, ChildDied, ChildSilent, ProcessError, Supervisor, ToldToEnd
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -117,15 +119,54 @@ def test_a_role_that_is_killed_is_started_again(tmp_path: Path) -> None:
     assert not one.running
 
 
-def test_a_role_that_dies_again_and_again_is_given_up(tmp_path: Path) -> None:
-    supervisor = Supervisor()
+def test_a_role_that_dies_again_and_again_is_started_after_growing_pauses_and_told_of(tmp_path: Path) -> None:
+    pauses: list[float] = []
+    clock = [time.monotonic()]
+    supervisor = Supervisor(on_pause=lambda _, seconds: pauses.append(seconds), monotonic=lambda: clock[0])
     one = supervisor.add(child(tmp_path, "raise SystemExit('no database')"), restart=True)
-    for _ in range(Supervisor.RESTARTS_MAX):
+    for _ in range(Supervisor.RESTARTS_AT_ONCE + 3):
         one.wait(SECONDS_MAX)
+        first = one.pid
         supervisor.look()
-    one.wait(SECONDS_MAX)
-    with pytest.raises(ChildDied, match="no database"):
+        if one.pid == first:  # it is pausing
+            clock[0] += pauses[-1]
+            supervisor.look()
+        assert one.pid != first
+    assert pauses == [1.0, 2.0, 4.0]
+    supervisor.stop()
+
+
+def test_a_role_that_lived_for_a_minute_is_started_at_once(tmp_path: Path) -> None:
+    pauses: list[float] = []
+    supervisor = Supervisor(on_pause=lambda _, seconds: pauses.append(seconds))
+    one = supervisor.add(child(tmp_path, "raise SystemExit(1)"), restart=True)
+    for _ in range(Supervisor.RESTARTS_AT_ONCE + 3):
+        one.wait(SECONDS_MAX)
+        one.started_at -= Supervisor.LONG_LIFE_SECONDS
         supervisor.look()
+    assert pauses == []
+    supervisor.stop()
+
+
+def test_a_log_that_grows_large_is_rotated_while_its_process_writes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "LOG_BYTES_MAX", 10)
+    code = (
+        "import sys; print('a long line', flush=True); sys.stdin = open(sys.argv[1]); sys.stdin.read(); print('then', flush=True); "
+        + WAITS
+    )
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    supervisor = Supervisor()
+    one = supervisor.add(child(tmp_path, code, str(pipe)), restart=True)
+    one.wait_until(lambda: "long" in one.said(), SECONDS_MAX)
+    supervisor.look()
+    assert one.log.read_bytes() == b""
+    assert "a long line" in one.log.with_suffix(".log.1").read_text()
+    pipe.write_text("go on")
+    one.wait_until(lambda: "up" in one.said(), SECONDS_MAX)
+    assert one.log.read_text() == "then\nup\n"
     supervisor.stop()
 
 
