@@ -150,7 +150,7 @@ class Delivery:
                 if refused >= REFUSALS_MAX:
                     return
             else:
-                mark_delivered(connection, [alert.alert_id])
+                mark_delivered(connection, alert.alert_id, alert.severity)
                 connection.commit()
                 done.delivered += 1
 

@@ -109,10 +109,10 @@ def undelivered(connection: Connection, host: str, limit: int = 100, *, after_id
     return [_as_alert(row) for row in connection.execute(statement)]
 
 
-def mark_delivered(connection: Connection, alert_ids: Sequence[int]) -> None:
-    """Say that the webhook took these."""
-    if alert_ids:
-        connection.execute(update(alerts).where(alerts.c.id.in_(list(alert_ids))).values(delivered_at=NOW))
+def mark_delivered(connection: Connection, alert_id: int, severity: str) -> bool:
+    """Say that the webhook took it; False when it has got worse meanwhile, which people are still to be told."""
+    statement = update(alerts).where(alerts.c.id == alert_id, alerts.c.severity == severity).values(delivered_at=NOW)
+    return connection.execute(statement).rowcount == 1
 
 
 def _as_alert(row: Row[*tuple[Any, ...]]) -> RaisedAlert:

@@ -18,6 +18,7 @@ from oldhost_sync.settings import load_settings
 from oldhost_sync.store import claim
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import DatabaseUnavailable
+from oldhost_sync.store.promises import tell
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.integration.activities.webhook import Webhook
 
@@ -53,6 +54,25 @@ def test_each_alert_of_the_hosts_served_is_told_once_oldest_first(world: MariaWo
     assert sorted(webhook.posted) == ["a", "b", "c"]
     assert ours.run_once().delivered == 0
     assert (webhook.posted, waiting(world)) == ([], ["not ours"])
+
+
+def test_an_alert_that_gets_worse_is_told_again_though_it_did_so_while_it_was_told(
+    world: MariaWorld, webhook: Webhook
+) -> None:
+    with world.engine.begin() as connection:
+        tell(connection, HOST, "warning", "two are late")
+
+    def gets_worse(url: str, content: dict[str, Any]) -> None:
+        post(url, content)
+        if content["severity"] == "warning":
+            with world.engine.begin() as connection:
+                tell(connection, HOST, "critical", "two are too late")
+
+    ours = delivery(world, webhook, post=gets_worse)
+    for _ in range(3):
+        ours.run_once()
+    assert webhook.posted == ["two are late", "two are too late"]
+    assert waiting(world) == []
 
 
 def test_the_webhook_gets_what_people_need_to_know(world: MariaWorld, webhook: Webhook) -> None:

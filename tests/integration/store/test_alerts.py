@@ -72,8 +72,7 @@ def test_alerts_are_delivered_once_oldest_first_even_when_closed(engine: Engine)
         first, second = alerts.undelivered(connection, HOST)
         assert (first.dedupe_key, second.dedupe_key) == ("a", "b")
         assert first.created_at.tzinfo is not None
-        alerts.mark_delivered(connection, [first.alert_id])
-        alerts.mark_delivered(connection, [])
+        assert alerts.mark_delivered(connection, first.alert_id, first.severity)
         assert [alert.dedupe_key for alert in alerts.undelivered(connection, HOST)] == ["b"]
 
 
