@@ -78,13 +78,13 @@ _COUNTS = text(
 )
 
 _UNPROCESSED = text(
-    "SELECT COUNT(*) FROM ("
-    + " UNION ALL ".join(
-        f"(SELECT 1 FROM outbox_events o {_BY_STATE} WHERE o.host = :host AND o.processed_at IS NULL "
-        f"AND o.priority_class = '{each}' AND o.relayed_at IS NOT NULL LIMIT :limit)"
+    "SELECT "
+    + " + ".join(
+        f"(SELECT COUNT(*) FROM (SELECT 1 FROM outbox_events o {_BY_STATE} WHERE o.host = :host "
+        f"AND o.processed_at IS NULL AND o.priority_class = '{each}' AND o.relayed_at IS NOT NULL LIMIT :limit) "
+        f"{each.lower()})"
         for each in PriorityClass
     )
-    + ") counted"
 )
 
 # Entity by entity, so that each is read by its index; a TXN change is held behind an older dead letter of its entity.
