@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from sqlalchemy.engine import Engine
@@ -24,7 +24,7 @@ from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.opening import Halt, Opened, Opening, Wait
 from oldhost_sync.oldhost.session import Session
-from oldhost_sync.policy.changes import BOUND, WAITING, Fate
+from oldhost_sync.policy.changes import BOUND, HELD, WAITING, Fate
 from oldhost_sync.store.ledger import MariaLedger
 from oldhost_sync.telemetry import WorkerMetrics
 from workflows import messages
@@ -69,7 +69,8 @@ class SessionActivities:
         if self._leaving.is_set():
             return messages.SessionAnswer(messages.SessionState.WAIT, wait_ms=1000, reason="leaving")
         self._end_older(request.host, beat)
-        answer = self._answer(request, self._opening(request.host, beat).open())
+        opening = replace(self._opening(request.host, beat), newest=tuple(request.newest))
+        answer = self._answer(request, opening.open())
         self.metrics.sessions.labels(request.host, answer.state).inc()
         return answer
 
@@ -80,10 +81,11 @@ class SessionActivities:
         if session is None:
             waiting = [Fate(change_id, WAITING) for change_id in batch.change_ids]
             return messages.SendReport(waiting, session_open=False, reason=NOT_HERE)
-        sent = session.send(batch.change_ids, beat, sequence=batch.sequence)
+        accepted = dict(zip(batch.change_ids, batch.accepted_at_ms, strict=False))
+        sent = session.send(batch.change_ids, beat, sequence=batch.sequence, accepted_at_ms=accepted)
         self._count(batch.host, sent)
         return messages.SendReport(
-            sent.fates,
+            sent.fates if batch.release > 1 else _told_as_before(sent.fates),
             sent.session_open,
             sent.service_ms,
             sent.banned_ms,
@@ -226,7 +228,7 @@ class SessionActivities:
 
     def _count(self, host: str, sent: Sent) -> None:
         for fate in sent.fates:
-            if fate.outcome not in {BOUND, WAITING}:
+            if fate.outcome not in {BOUND, HELD, WAITING}:
                 self.metrics.operations.labels(host, fate.outcome).inc()
         if sent.service_ms:
             self.metrics.service_seconds.labels(host).observe(sent.service_ms / 1000)
@@ -237,6 +239,11 @@ class SessionActivities:
         """What is on the wire and what is marked behind it may take a request's time each."""
         patience = 2 * self.limits.request_timeout_seconds + self.limits.send_within_seconds
         return session.drain(why, patience, beat)
+
+
+def _told_as_before(fates: Sequence[Fate]) -> list[Fate]:
+    """For a run begun before 0.2, which knows of no HELD."""
+    return [Fate(fate.change_id, WAITING) if fate.outcome == HELD else fate for fate in fates]
 
 
 def _no_beat() -> None:

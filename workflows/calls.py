@@ -39,7 +39,7 @@ RECOVERY_HEARTBEAT = timedelta(seconds=30)
 async def open_session(host: str, action: actions.OpenSession) -> messages.SessionAnswer:
     return await workflow.execute_activity(  # type: ignore[no-any-return]
         "open_session",
-        messages.OpenSession(host, list(action.unsettled)),
+        messages.OpenSession(host, list(action.unsettled), list(action.newest)),
         result_type=messages.SessionAnswer,
         start_to_close_timeout=OPENING_LIMIT,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
@@ -52,7 +52,9 @@ async def open_session(host: str, action: actions.OpenSession) -> messages.Sessi
 async def send(host: str, action: actions.Send, release: int) -> messages.SendReport:
     return await workflow.execute_activity(  # type: ignore[no-any-return]
         "send",
-        messages.SendBatch(host, action.epoch, list(action.change_ids), action.sequence, release),
+        messages.SendBatch(
+            host, action.epoch, list(action.change_ids), action.sequence, release, list(action.accepted_at_ms)
+        ),
         task_queue=action.task_queue,
         result_type=messages.SendReport,
         schedule_to_start_timeout=SCHEDULE_TO_START,

@@ -192,10 +192,14 @@ class ApplyNowAnswer:
 
 @dataclass
 class OpenSession:
-    """Input of `open_session`. `unsettled`: change ids whose operation ended without the workflow learning how."""
+    """Input of `open_session`. `unsettled`: change ids whose operation ended without the workflow learning how.
+
+    `newest`: [id, accepted_at_ms] of the newest change that waits, which must still be in the database.
+    """
 
     host: str
     unsettled: list[int] = field(default_factory=list)
+    newest: list[int] = field(default_factory=list)
 
 
 class SessionState(StrEnum):
@@ -233,6 +237,7 @@ class SendBatch:
 
     `sequence`: this is the session's first, second, … send; it reserves its nonces after the one before it (0: at once).
     `release`: what the writer's run understands; one begun before 0.2 (release 1) is told WAITING instead of HELD.
+    `accepted_at_ms`: of each change, so that one whose id the database gave out again is noticed.
     """
 
     host: str
@@ -240,6 +245,7 @@ class SendBatch:
     change_ids: list[int] = field(default_factory=list)
     sequence: int = 0
     release: int = 1
+    accepted_at_ms: list[int] = field(default_factory=list)
 
 
 @dataclass

@@ -27,6 +27,7 @@ def upgrade() -> None:
     _find_units()
     _keep_due_order()
     _watch_the_promise()
+    _remember_decisions()
 
 
 def downgrade() -> None:
@@ -44,7 +45,8 @@ def downgrade() -> None:
     for table in ("units", "entities"):
         op.alter_column(table, "sync_status", existing_type=STATUS, existing_nullable=False, server_default=None)
     op.drop_column("outbox_events", "fate_sequence", if_exists=True)
-    op.drop_column("nonce_ledger", "fate_sequence", if_exists=True)
+    for column in ("losses_accepted_at", "resolving", "banned_at", "fate_sequence"):
+        op.drop_column("nonce_ledger", column, if_exists=True)
     op.drop_table("feed_horizon", if_exists=True)
     op.drop_table("pending_fates", if_exists=True)
 
@@ -96,6 +98,15 @@ def _number_fates() -> None:
     )
 
 
+def _remember_decisions() -> None:
+    for column in (
+        sa.Column("banned_at", MOMENT, nullable=True),
+        sa.Column("resolving", STATUS, nullable=True),
+        sa.Column("losses_accepted_at", MOMENT, nullable=True),
+    ):
+        op.add_column("nonce_ledger", column, if_not_exists=True)
+
+
 def _find_units() -> None:
     """Sync status is derived from the outbox; the stored one gets a default, so that who records leaves it out."""
     for table in ("units", "entities"):
@@ -107,7 +118,10 @@ def _find_units() -> None:
             server_default=sa.text("'PENDING_SYNC'"),
         )
     op.create_index(
-        "ix_outbox_events_status", "outbox_events", ["host", "outcome", "entity_type", "entity_id"], if_not_exists=True
+        "ix_outbox_events_status",
+        "outbox_events",
+        ["host", "outcome", "entity_type", "entity_id", "priority_class"],
+        if_not_exists=True,
     )
     op.create_index("ix_units_property", "units", ["host", "property_id", "id"], if_not_exists=True)
     op.create_index("ix_units_name", "units", ["host", "name", "id"], if_not_exists=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from oldhost_sync.oldhost.connection import Beat
@@ -46,6 +46,7 @@ class Batch:
 
     change_ids: Sequence[int]
     beat: Beat
+    accepted_at_ms: Mapping[int, int] | None = None
     operations: list[Reserved] = field(default_factory=list)
     fates: dict[int, Fate] = field(default_factory=dict)
     marked: Reserved | None = None

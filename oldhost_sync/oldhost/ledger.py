@@ -10,12 +10,12 @@ releases it. SENT is bound to its nonce and its exact body for ever.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from oldhost_sync.oldhost.wire import Applied, Malformed, Rejected
-from oldhost_sync.policy.changes import ChangeRef, Fate, PriorityClass
+from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate, PriorityClass
 
 # How many bound operations a new session is told of at once; more only after an operator's `resolve --resend`.
 BOUND_MAX = 100
@@ -108,6 +108,18 @@ class Reconciled:
     mismatch: str | None = None
 
 
+class Reservation(list["Reserved | Fate"]):
+    """One entry per change id, in order: a nonce with its exact body, or a fate.
+
+    A fate without an outcome: WAITING, as some of `older` go first; or HELD, behind the dead letters in `held`.
+    """
+
+    def __init__(self, entries: Iterable[Reserved | Fate] = ()) -> None:
+        super().__init__(entries)
+        self.older: list[ChangeRef] = []
+        self.held: list[tuple[EntityKey, list[int]]] = []
+
+
 @dataclass(frozen=True, slots=True)
 class Answered:
     """An operation and the definite answer it got."""
@@ -136,8 +148,17 @@ class Ledger(Protocol):
         `final` False: a mismatch changes nothing, since one reading may be false.
         """
 
-    def reserve(self, epoch: int, change_ids: Sequence[int]) -> list[Reserved | Fate]:
-        """One entry per change id, in order: a nonce with its exact body, or a fate that needs none."""
+    def reserve(
+        self, epoch: int, change_ids: Sequence[int], accepted_at_ms: Mapping[int, int] | None = None
+    ) -> Reservation:
+        """Bind nonces to those of these changes that may go now; a change overtakes no older one of its entity.
+
+        `accepted_at_ms`: when each was accepted, as far as the writer knows. A change that is gone, or is another one
+        than then, was lost by the database (a fail-over to a replica that lacked it): that halts, LedgerHalted.
+        """
+
+    def check_known(self, epoch: int, change_id: int, accepted_at_ms: int) -> None:
+        """Halts, LedgerHalted, when the database does not have this change (any more): it has lost the last ones."""
 
     def advance(
         self, epoch: int, answered: Answered | None, sent: Reserved | None, *, again: bool = False

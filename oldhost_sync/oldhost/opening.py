@@ -82,7 +82,10 @@ class _Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """All that opening a session needs; `owner` names who holds it."""
+    """All that opening a session needs; `owner` names who holds it.
+
+    `newest`: id and acceptance of the newest change that the writer holds, if it holds any.
+    """
 
     ledger: Ledger
     connect: Connect
@@ -91,6 +94,7 @@ class Opening:
     clock: Clock
     limits: SessionLimits
     beat: Beat
+    newest: tuple[int, ...] = ()
 
     def open(self) -> Opened | Wait | Halt:
         """One pass through the recovery path; raises nothing that a ledger or a connection raises on purpose."""
@@ -116,6 +120,8 @@ class Opening:
         self.beat()
         if taken.halted is not None:
             return Halt(taken.halted)
+        if self.newest:
+            self.ledger.check_known(taken.epoch, *self.newest)
         if taken.banned_ms > 0:
             return Wait(taken.banned_ms, "ban")
         if taken.settle_wait_ms > 0:

@@ -15,7 +15,7 @@ simulation runs this very code on its own time. No gate is held during IO.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import TypeVar
 
@@ -84,13 +84,20 @@ class Session:
     def closed_because(self) -> str:
         return self._turn.reason
 
-    def send(self, change_ids: Sequence[int], beat: Beat, *, sequence: int = 0) -> Sent:
+    def send(
+        self,
+        change_ids: Sequence[int],
+        beat: Beat,
+        *,
+        sequence: int = 0,
+        accepted_at_ms: Mapping[int, int] | None = None,
+    ) -> Sent:
         """Send these changes in order, as far as the session lasts; gives one fate for each.
 
         `sequence` k reserves after k-1 has: two sends reach the worker in any order (0: at once). Any error ends the
         session; what is not one of the ledger's or the host's is raised after that.
         """
-        batch = Batch(change_ids, beat)
+        batch = Batch(change_ids, beat, accepted_at_ms)
         try:
             self._reserve(batch, sequence)
             if batch.operations and self._take_turn(batch):
@@ -163,7 +170,9 @@ class Session:
             if self._turn.is_open:
                 self.close(f"send {sequence} came out of turn")
             return
-        for entry in self._ledger.reserve(self.epoch, batch.change_ids):
+        reserved = self._ledger.reserve(self.epoch, batch.change_ids, batch.accepted_at_ms)
+        batch.older, batch.held = reserved.older, reserved.held
+        for entry in reserved:
             if isinstance(entry, Reserved):
                 batch.operations.append(entry)
             else:
@@ -395,6 +404,8 @@ class Session:
             batch.refusal,
             batch.halted,
             batch.never_taken,
+            batch.older,
+            batch.held,
         )
 
     # ---------------------------------------------------------------------------------------------------- the rest

@@ -10,9 +10,13 @@ from oldhost_sync.policy.loading import Part
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """Take over the connection; `unsettled` are the changes whose operation ended without our learning how."""
+    """Take over the connection; `unsettled` are the changes whose operation ended without our learning how.
+
+    `newest`: id and acceptance of the newest change that waits: the first that a database loses which loses any.
+    """
 
     unsettled: tuple[int, ...]
+    newest: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +24,8 @@ class Send:
     """Send these changes in this order over the open session.
 
     `sequence` counts the session's sends from 1: the two in flight reach the worker in any order and go in this one.
-    `label` is for people, in Temporal's UI.
+    `label` is for people, in Temporal's UI. `accepted_at_ms`: of each, by which the ledger tells whether it is still the
+    change that was meant.
     """
 
     batch: int
@@ -29,6 +34,7 @@ class Send:
     task_queue: str
     change_ids: tuple[int, ...]
     label: str
+    accepted_at_ms: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,8 @@ def _sends(machine: Machine) -> Iterator[Send]:
         session.sends += 1
         in_flight.start(machine.batch, entries)
         ids = tuple(entry.ref.change_id for entry in entries)
-        yield Send(machine.batch, session.sends, session.epoch, session.task_queue, ids, _label(entries))
+        accepted = tuple(entry.ref.accepted_at_ms for entry in entries)
+        yield Send(machine.batch, session.sends, session.epoch, session.task_queue, ids, _label(entries), accepted)
 
 
 def _next_batch(machine: Machine) -> list[Waiting]:
@@ -83,7 +84,13 @@ def _session(machine: Machine, now_ms: int) -> Iterator[Action]:
     rested = session.phase is Phase.PAUSING and now_ms >= session.until_ms
     if (session.phase is Phase.NONE or rested) and machine.loaded and not machine.paused and machine.breaker.lets_ask:
         session.phase = Phase.OPENING
-        yield OpenSession(tuple(machine.in_flight.unsettled))
+        yield OpenSession(tuple(machine.in_flight.unsettled), _newest(machine))
+
+
+def _newest(machine: Machine) -> tuple[int, ...]:
+    refs = [entry.ref for entries in (machine.coalescer.waiting.values(), machine.in_flight) for entry in entries]
+    newest = max(refs, key=lambda ref: ref.change_id, default=None)
+    return () if newest is None else (newest.change_id, newest.accepted_at_ms)
 
 
 def _must_close(machine: Machine) -> bool:

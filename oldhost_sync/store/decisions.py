@@ -18,6 +18,7 @@ from oldhost_sync.store.alerts import close_alert
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.outbox import as_ref
 from oldhost_sync.store.pending_fates import RAISE_SEQUENCE, write_pending_fate
+from oldhost_sync.store.precedence import RETRIED
 from oldhost_sync.store.resolving import resolve
 from oldhost_sync.store.settling import shortened
 
@@ -95,7 +96,7 @@ def _retry(connection: Connection, act: Act) -> Outcome:
     row = _dead_letter(connection, act)
     if isinstance(row, Outcome):
         return row
-    connection.exec_driver_sql(sql.ARCHIVE_OF_CHANGE, ("retried by an operator", act.host, act.change_id))
+    connection.exec_driver_sql(sql.ARCHIVE_OF_CHANGE, (RETRIED, act.host, act.change_id))
     connection.exec_driver_sql(sql.DELETE_OF_CHANGE, (act.host, act.change_id))
     connection.exec_driver_sql(sql.REOPEN_CHANGE, (act.change_id,))
     return _decided(connection, act, row, f"change {act.change_id} waits again")

@@ -32,7 +32,10 @@ UNCOUNT_FIRST_SEND = (
 
 # ------------------------------------------------------------------------------------------------------- resolving
 
-NEW_EPOCH = "UPDATE nonce_ledger SET epoch = epoch + 1, halted = NULL, halted_expected_nonce = NULL WHERE host = %s"
+NEW_EPOCH = (
+    "UPDATE nonce_ledger SET epoch = epoch + 1, halted = NULL, halted_expected_nonce = NULL, "
+    "losses_accepted_at = UTC_TIMESTAMP(6) WHERE host = %s"
+)
 COUNT_FROM = (
     "UPDATE nonce_ledger SET last_applied_nonce = %s, next_nonce = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )

@@ -7,7 +7,7 @@ database's. A lost COMMIT is :class:`LedgerUnavailable` to the session, which cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
@@ -20,16 +20,18 @@ from oldhost_sync.oldhost.ledger import (
     Answered,
     InDoubt,
     Reconciled,
+    Reservation,
     Reserved,
     TakenOver,
     consumed,
 )
 from oldhost_sync.oldhost.wire import Applied
-from oldhost_sync.policy.changes import BOUND, WAITING, Fate, Outcome
+from oldhost_sync.policy.changes import BOUND, HELD, WAITING, EntityKey, Fate, Outcome
 from oldhost_sync.store import ledger_sql as sql
 from oldhost_sync.store.errors import StoreError
-from oldhost_sync.store.outbox import as_ref
-from oldhost_sync.store.reserving import Candidate, entry_of
+from oldhost_sync.store.outbox import as_ref, epoch_ms
+from oldhost_sync.store.precedence import OLDER_MAX, Before, Precedence
+from oldhost_sync.store.reserving import Candidate, entry_of, was_lost, why_lost
 from oldhost_sync.store.settling import Ending, settle, shortened
 from oldhost_sync.store.transactions import error_code, run_in_transaction
 
@@ -132,27 +134,68 @@ class MariaLedger:
 
     # ------------------------------------------------------------------------------------------------ reserving
 
-    def reserve(self, epoch: int, change_ids: Sequence[int]) -> list[Reserved | Fate]:
+    def reserve(
+        self, epoch: int, change_ids: Sequence[int], accepted_at_ms: Mapping[int, int] | None = None
+    ) -> Reservation:
         if not change_ids:
-            return []
-        return self._run(lambda connection: self._reserve(connection, epoch, change_ids))
+            return Reservation()
+        known = accepted_at_ms or {}
+        reserved = self._run(lambda connection: self._reserve(connection, epoch, change_ids, known))
+        if isinstance(reserved, str):
+            raise LedgerHalted(reserved)
+        return reserved
 
-    def _reserve(self, connection: Connection, epoch: int, change_ids: Sequence[int]) -> list[Reserved | Fate]:
+    def _reserve(
+        self, connection: Connection, epoch: int, change_ids: Sequence[int], accepted_at_ms: Mapping[int, int]
+    ) -> Reservation | str:
+        """Or the sentence of a halt, which is to be committed."""
         ledger = self._lock_sending(connection, epoch)
         statement = sql.CANDIDATES.format(ids=", ".join(["%s"] * len(change_ids)))
         rows = connection.exec_driver_sql(statement, (self._host, *change_ids)).all()
         candidates = {row.id: Candidate.of(row) for row in rows}
-        entries: list[Reserved | Fate] = []
+        created = {change_id: row.ref.accepted_at_ms for change_id, row in candidates.items()}
+        lost = [each for each in change_ids if was_lost(created.get(each), accepted_at_ms.get(each))]
+        if any(_is_new_loss(ledger, accepted_at_ms[each]) for each in lost):
+            return self._halt_for_loss(connection, lost[0], created.get(lost[0]))
+        entries = Reservation()
+        for each in lost:
+            other = candidates.pop(each, None)
+            entries.older += [other.ref] if other is not None and other.outcome is None else []
+        precedence = Precedence(connection, self._host, change_ids)
         fresh: list[Reserved] = []
+        binding: set[int] = set()
         for change_id in change_ids:
             entry, ending = entry_of(change_id, candidates.get(change_id), ledger.next_nonce + len(fresh))
             if ending is not None:
                 settle(connection, self._host, ending)
             elif isinstance(entry, Reserved) and entry.nonce >= ledger.next_nonce:
-                fresh.append(entry)
+                before = precedence.before(change_id, binding)
+                if before is None:
+                    fresh.append(entry)
+                    binding.add(change_id)
+                else:
+                    entry = _refused(entry, before, entries)
             entries.append(entry)
         self._bind(connection, epoch, fresh, ledger.next_nonce)
         return entries
+
+    def check_known(self, epoch: int, change_id: int, accepted_at_ms: int) -> None:
+        def look(connection: Connection) -> str | None:
+            ledger = self._lock(connection, epoch)
+            stored = connection.exec_driver_sql(sql.CREATED_AT, (change_id, self._host)).scalar()
+            created = None if stored is None else epoch_ms(stored)
+            if not was_lost(created, accepted_at_ms) or not _is_new_loss(ledger, accepted_at_ms):
+                return None
+            return self._halt_for_loss(connection, change_id, created)
+
+        why = self._run(look)
+        if why is not None:
+            raise LedgerHalted(why)
+
+    def _halt_for_loss(self, connection: Connection, change_id: int, created_at_ms: int | None) -> str:
+        why = why_lost(change_id, created_at_ms)
+        connection.exec_driver_sql(sql.HALT, (None, shortened(why), self._host))
+        return why
 
     def _bind(self, connection: Connection, epoch: int, fresh: Sequence[Reserved], next_nonce: int) -> None:
         if not fresh:
@@ -350,6 +393,23 @@ def _mismatch(expected: int, last_applied: int, next_nonce: int, sends: Sequence
             "somebody else wrote to OldHost. Decide by `resolve`."
         )
     return None
+
+
+def _is_new_loss(ledger: sql.LedgerRow, accepted_at_ms: int) -> bool:
+    """Nobody has ended a halt since: then what was lost is given up."""
+    return ledger.losses_accepted_at is None or accepted_at_ms > epoch_ms(ledger.losses_accepted_at)
+
+
+def _refused(entry: Reserved, before: Before, entries: Reservation) -> Fate:
+    """What it waits for is told with the reservation."""
+    if before.dead:
+        held = (EntityKey(entry.entity_type, entry.entity_id), before.dead)
+        if held not in entries.held:
+            entries.held.append(held)
+        return Fate(entry.change_id, HELD)
+    known = {ref.change_id for ref in entries.older}
+    entries.older += [ref for ref in before.older if ref.change_id not in known][: OLDER_MAX - len(known)]
+    return Fate(entry.change_id, WAITING)
 
 
 def _fate(row: sql.FateRow) -> Fate:

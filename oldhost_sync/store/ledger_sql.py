@@ -17,7 +17,7 @@ CREATE_LEDGER = (
     "ON DUPLICATE KEY UPDATE host = host"
 )
 LOCK_LEDGER = (
-    "SELECT next_nonce, last_applied_nonce, epoch, halted, halted_expected_nonce, "
+    "SELECT next_nonce, last_applied_nonce, epoch, halted, halted_expected_nonce, losses_accepted_at, "
     "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), banned_until) DIV 1000 AS banned_ms "
     "FROM nonce_ledger WHERE host = %s FOR UPDATE"
 )
@@ -112,7 +112,7 @@ DELETE_ONE = "DELETE FROM nonce_requests WHERE host = %s AND nonce = %s"
 _FATE = "COALESCE(o.outcome, p.outcome) AS outcome, COALESCE(o.nonce, p.nonce) AS nonce, COALESCE(o.error, p.error) AS error"
 _PENDING = "LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o.id "
 CANDIDATES = (
-    "SELECT o.id, o.idempotency_key, o.entity_type, o.entity_id, o.event_type, o.payload, o.priority_class, "
+    "SELECT o.id, o.idempotency_key, o.entity_type, o.entity_id, o.event_type, o.payload, o.priority_class, o.created_at, "
     f"{_FATE}, a.change_id AS applied_change_id, a.payload_hash AS applied_hash, "
     "r.nonce AS request_nonce, r.status, r.sends, r.body FROM outbox_events o "
     "LEFT JOIN applied_states a ON a.host = o.host AND a.entity_type = o.entity_type "
@@ -120,6 +120,7 @@ CANDIDATES = (
     f"LEFT JOIN nonce_requests r ON r.host = o.host AND r.change_id = o.id {_PENDING}"
     "WHERE o.host = %s AND o.id IN ({ids})"
 )
+CREATED_AT = "SELECT created_at FROM outbox_events WHERE id = %s AND host = %s"
 FATES = (
     f"SELECT o.id, {_FATE}, r.status, r.nonce AS request_nonce FROM outbox_events o "
     f"LEFT JOIN nonce_requests r ON r.host = o.host AND r.change_id = o.id {_PENDING}"

@@ -271,5 +271,10 @@ def books(connection: Connection, host: str) -> Books:
 def as_ref(row: Row[*tuple[Any, ...]]) -> ChangeRef:
     """A row of id, priority_class, entity_type, entity_id, event_type, created_at as the policy sees it."""
     change_id, priority_class, entity_type, entity_id, event_type, created_at = row
-    accepted_at_ms = int(created_at.replace(tzinfo=UTC).timestamp() * 1000)
-    return ChangeRef(change_id, PriorityClass(priority_class), entity_type, entity_id, event_type, accepted_at_ms)
+    at_ms = epoch_ms(created_at)
+    return ChangeRef(change_id, PriorityClass(priority_class), entity_type, entity_id, event_type, at_ms)
+
+
+def epoch_ms(stored: datetime) -> int:
+    """A stored instant as refs carry it."""
+    return int(stored.replace(tzinfo=UTC).timestamp() * 1000)

@@ -15,8 +15,9 @@ from sqlalchemy.engine import Row
 from oldhost_sync.oldhost.errors import InvariantViolated
 from oldhost_sync.oldhost.ledger import Reserved
 from oldhost_sync.oldhost.wire import operation_body, too_large
-from oldhost_sync.policy.changes import Fate, Outcome, PriorityClass
+from oldhost_sync.policy.changes import ChangeRef, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
+from oldhost_sync.store.outbox import as_ref
 from oldhost_sync.store.settling import Ending, payload_hash
 
 
@@ -40,6 +41,7 @@ class Candidate:
     request_status: str | None
     request_sends: int
     request_body: bytes | None
+    ref: ChangeRef
 
     @staticmethod
     def of(row: Row[Any]) -> Candidate:
@@ -60,6 +62,9 @@ class Candidate:
             request_status=row.status,
             request_sends=row.sends or 0,
             request_body=row.body,
+            ref=as_ref(
+                (row.id, row.priority_class, row.entity_type, row.entity_id, row.event_type, row.created_at)  # type: ignore[arg-type]
+            ),
         )
 
 
@@ -81,6 +86,22 @@ def entry_of(change_id: int, candidate: Candidate | None, nonce: int) -> tuple[R
         too_long = f"its operation is over OldHost's {HOST_BODY_BYTES_MAX} bytes"
         ending = Ending.of(candidate, Outcome.DEAD, error=too_long)
     return Fate(change_id, ending.outcome.value, error=ending.error), ending
+
+
+def was_lost(created_at_ms: int | None, accepted_at_ms: int | None) -> bool:
+    """Whether the database does not have the change that the writer was told of, or has another one of this id."""
+    return accepted_at_ms is not None and created_at_ms != accepted_at_ms
+
+
+def why_lost(change_id: int, created_at_ms: int | None) -> str:
+    """A sentence for operators. `created_at_ms`: of the change that has its id now, if there is one."""
+    gone = "is not in the database"
+    what = gone if created_at_ms is None else "is another one in the database: its id was given out again"
+    return (
+        f"Change {change_id}, which the writer was told of, {what}. Committed changes were lost, as by a fail-over to a "
+        "replica that lacked the last ones, or a restore. Compare with what the applications know and have them submit "
+        "again what is missing; then `resolve`: what was lost is given up."
+    )
 
 
 def _needless(candidate: Candidate) -> Ending | None:

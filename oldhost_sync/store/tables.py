@@ -161,8 +161,9 @@ outbox_events = Table(
     Index("ix_outbox_events_key", "host", "entity_type", "entity_id", "processed_at", "event_type"),
     # Dead letters and the books.
     Index("ix_outbox_events_outcome", "host", "outcome", "id"),
-    # What is outstanding, dead or given up, of one entity or entity by entity (sync status, holds).
-    Index("ix_outbox_events_status", "host", "outcome", "entity_type", "entity_id"),
+    # What is outstanding, dead or given up, of one entity or entity by entity (sync status, holds); and, class by class,
+    # the oldest of one entity, however many it has (what goes before a change).
+    Index("ix_outbox_events_status", "host", "outcome", "entity_type", "entity_id", "priority_class"),
     # The feed of fates; fates without a number.
     Index("ix_outbox_events_feed", "host", "fate_sequence", "processed_at", "id"),
     mysql_engine="InnoDB",
@@ -207,10 +208,16 @@ nonce_ledger = Table(
     Column("last_applied_nonce", BigInteger),
     Column("epoch", BigInteger, nullable=False, server_default=text("0")),
     Column("owner", String(255)),
+    # When OldHost was last heard to ban us, and until when that holds.
+    Column("banned_at", UtcDateTime),
     Column("banned_until", UtcDateTime),
     Column("halted", String(TEXT_LENGTH_MAX)),
     # What OldHost expected when it was halted: an operator's `resolve` starts from it.
     Column("halted_expected_nonce", BigInteger),
+    # How an operator ended the halt: carried out by the next session, when OldHost still expects the nonce above.
+    Column("resolving", String(16)),
+    # When an operator last ended a halt: changes accepted before, that are not in the database, are given up.
+    Column("losses_accepted_at", UtcDateTime),
     # The number of the last transaction that gave fates; raised under this row's lock, so in the order of the commits.
     Column("fate_sequence", BigInteger, nullable=False, server_default=text("0")),
     Column("updated_at", UtcDateTime, nullable=False, server_default=NOW),

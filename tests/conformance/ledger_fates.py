@@ -35,12 +35,11 @@ class Fates(LedgerSuite):
     def test_trap_09_an_applied_lww_change_supersedes_nothing_of_another_event_type(
         self, world: LedgerWorld, epoch: int
     ) -> None:
-        details = world.record("u1", "unit_details_changed", {"name": "x"})
-        status = world.record("u1", "unit_status_changed", {"status": "Clean"})
-        self.send(world, epoch, status)
-        assert world.outcome(details) == (None, None)
-        self.send(world, epoch, details)
-        assert [fate.outcome for fate in world.ledger.fates([details, status])] == ["APPLIED", "APPLIED"]
+        dead = world.record("u1")
+        self.reject(world, epoch, dead)
+        held = world.record("u1", "checked_in", {"guest": 1})
+        self.send(world, epoch, world.record("u1", "unit_status_changed", {"status": "Clean"}))
+        assert world.outcome(held) == (None, None)
 
     def test_trap_08_an_older_txn_change_that_is_retried_does_not_make_oldhosts_state_older(
         self, world: LedgerWorld, epoch: int
@@ -71,9 +70,12 @@ class Fates(LedgerSuite):
         assert world.sync_status("u1") == "SYNCED"
 
     def test_a_unit_with_an_older_change_waiting_is_not_synced(self, world: LedgerWorld, epoch: int) -> None:
-        world.record("u1", "booking_created", {"guest": 1})
+        older = world.record("u1", "booking_created", {"guest": 1})
         newest = world.record("u1", "unit_status_changed", {"status": "Clean"})
-        self.send(world, epoch, newest)
+        operation, _ = self.reserve(world, epoch, older, newest)
+        world.ledger.advance(epoch, None, operation)
+        world.ledger.advance(epoch, applied(operation), None)
+        assert world.outcome(older) == ("APPLIED", 501)
         assert world.sync_status("u1") == "PENDING_SYNC"
 
     def test_a_dead_letter_keeps_its_unit_failed_until_it_is_decided(self, world: LedgerWorld, epoch: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.conformance.ledger_fates import Fates
 from tests.conformance.ledger_halts import Halts
+from tests.conformance.ledger_precedence import Precedences
 from tests.conformance.ledger_reserving import Reserving
 from tests.conformance.ledger_sending import Sending
 from tests.conformance.ledger_takeover import Takeover
@@ -12,5 +13,5 @@ from tests.conformance.ledger_world import SETTLE_SECONDS
 __all__ = ["SETTLE_SECONDS", "LedgerConformance"]
 
 
-class LedgerConformance(Reserving, Sending, Takeover, Halts, Fates):
+class LedgerConformance(Reserving, Precedences, Sending, Takeover, Halts, Fates):
     """The parts, each a concept of the ledger, on one world."""

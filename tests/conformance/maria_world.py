@@ -11,7 +11,7 @@ from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.decisions import Act, decide
 from oldhost_sync.store.ledger import MariaLedger
-from oldhost_sync.store.outbox import mark_relayed
+from oldhost_sync.store.outbox import epoch_ms, mark_relayed
 from oldhost_sync.store.recording import record_change
 from oldhost_sync.store.rules import set_rule
 from oldhost_sync.store.sync_status import sync_status
@@ -56,6 +56,10 @@ class MariaWorld:
     def age(self, seconds: float) -> None:
         self.execute("UPDATE nonce_requests SET sent_at = sent_at - INTERVAL %s SECOND", seconds)
         self.execute("UPDATE nonce_ledger SET banned_until = banned_until - INTERVAL %s SECOND", seconds)
+
+    def accepted_at_ms(self, change_id: int) -> int:
+        ((created_at,),) = self.read("SELECT created_at FROM outbox_events WHERE id = %s", change_id)
+        return epoch_ms(created_at)
 
     def outcome(self, change_id: int) -> tuple[str | None, int | None]:
         ((outcome, nonce),) = self.read("SELECT outcome, nonce FROM outbox_events WHERE id = %s", change_id)

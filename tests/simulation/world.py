@@ -44,9 +44,9 @@ class _Ledger(MariaLedger):
 
     world: World
 
-    def reserve(self, epoch: int, change_ids: Any) -> Any:
+    def reserve(self, epoch: int, change_ids: Any, accepted_at_ms: Any = None) -> Any:
         try:
-            return super().reserve(epoch, change_ids)
+            return super().reserve(epoch, change_ids, accepted_at_ms)
         except Fenced:
             self.world.sometimes.hit("zombie fenced at RESERVED")
             raise

@@ -113,7 +113,9 @@ class Play:
         """At the worker: the sends of a session happen in their order; the report is not delivered yet."""
         for number, send in self.under.sends.items():
             if number not in self.under.reports:
-                request = messages.SendBatch("oldhost", send.epoch, list(send.change_ids), send.sequence)
+                request = messages.SendBatch(
+                    "oldhost", send.epoch, list(send.change_ids), send.sequence, 2, list(send.accepted_at_ms)
+                )
                 self.under.reports[number] = self.books.send(request, self.now_ms, reply_to)
             if number == batch:
                 return

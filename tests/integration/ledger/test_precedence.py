@@ -1,0 +1,102 @@
+"""What goes before a change is found by an index, however many changes and dead letters its entity and its host have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy.engine import Engine
+
+from oldhost_sync.oldhost.ledger import Reserved
+from oldhost_sync.policy.changes import HELD, WAITING, Fate
+from tests.conformance.maria_world import MariaWorld
+from tests.conformance.private_mariadb import PrivateMariaDB
+
+pytestmark = pytest.mark.mariadb
+
+OF_ONE_ENTITY = 50_000
+DEAD_LETTERS = 10_000
+# Of a reservation, its row of the ledger and its candidates included.
+READS_MAX = 150
+_CHANGE = (
+    "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+    "priority_class, processed_at, outcome) SELECT 'oldhost', CONCAT('{entity}-{cls}', seq), '', 'unit', {of}, "
+    "CONCAT('e', seq MOD 3), '{{}}', '{cls}', {ended} FROM seq_1_to_{many}"
+)
+WAITS = "NULL, NULL"
+DIED = "UTC_TIMESTAMP(6), 'DEAD'"
+
+
+def changes(entity: str, cls: str, many: int, *, ended: str = WAITS, of: str = "") -> str:
+    return _CHANGE.format(entity=entity, cls=cls, many=many, ended=ended, of=of or f"'{entity}'")
+
+
+@pytest.fixture(scope="module")
+def crowd(mariadb_server: PrivateMariaDB) -> Iterator[tuple[MariaWorld, int]]:
+    engine, _ = mariadb_server.fresh_database()
+    world = MariaWorld(engine, 10.0)
+    epoch = world.ledger.take_over("first").epoch
+    world.ledger.adopt_first(epoch, 501)
+    world.execute(changes("host", "TXN", DEAD_LETTERS, ended=DIED, of="seq"))
+    for cls in ("TXN", "LWW", "EMERGENCY"):
+        world.execute(changes(f"hot-{cls}", cls, OF_ONE_ENTITY))
+    world.execute(changes("dead", "TXN", DEAD_LETTERS, ended=DIED))
+    world.execute(changes("dead", "TXN", OF_ONE_ENTITY).replace("'dead-TXN'", "'held'"))
+    world.execute("ANALYZE TABLE outbox_events")
+    yield world, epoch
+    engine.dispose()
+
+
+def reserve(crowd: tuple[MariaWorld, int], change_id: int) -> tuple[Any, int]:
+    """One reservation, and how many rows it read; nothing of it is kept."""
+    world, epoch = crowd
+    before = _reads(world.engine)
+    reserved = world.ledger.reserve(epoch, [change_id])
+    read = _reads(world.engine) - before
+    world.execute("DELETE FROM nonce_requests")
+    world.execute("UPDATE nonce_ledger SET next_nonce = 501")
+    return reserved, read
+
+
+def _reads(engine: Engine) -> int:
+    with engine.connect() as connection:
+        rows = connection.exec_driver_sql("SHOW GLOBAL STATUS LIKE 'Handler_read%%'").all()
+    return sum(int(value) for _, value in rows)
+
+
+@pytest.mark.parametrize("cls", ["TXN", "LWW", "EMERGENCY"])
+def test_the_newest_of_50_000_waits_for_the_first_ones(crowd: tuple[MariaWorld, int], cls: str) -> None:
+    world, _ = crowd
+    newest = world.record(f"hot-{cls}")
+    refused, read = reserve(crowd, newest)
+    assert refused == [Fate(newest, WAITING)]
+    assert len(refused.older) == (3 if cls == "LWW" else 100)
+    assert read < 10 * READS_MAX
+    world.execute("DELETE FROM outbox_events WHERE id = %s", newest)
+
+
+@pytest.mark.parametrize("cls", ["TXN", "EMERGENCY"])
+def test_the_oldest_of_50_000_goes(crowd: tuple[MariaWorld, int], cls: str) -> None:
+    world, _ = crowd
+    ((oldest,),) = world.read("SELECT MIN(id) FROM outbox_events WHERE entity_id = %s", f"hot-{cls}")
+    (entry,), read = reserve(crowd, oldest)
+    assert isinstance(entry, Reserved)
+    assert read < READS_MAX
+
+
+def test_a_change_behind_10_000_dead_letters_of_its_entity_is_held(crowd: tuple[MariaWorld, int]) -> None:
+    world, _ = crowd
+    ((newest,),) = world.read("SELECT MAX(id) FROM outbox_events WHERE entity_id = 'dead'")
+    refused, read = reserve(crowd, newest)
+    assert refused == [Fate(newest, HELD)]
+    assert len(refused.held[0][1]) == 20
+    assert read < READS_MAX
+
+
+def test_an_emergency_passes_50_000_held_changes_of_its_entity(crowd: tuple[MariaWorld, int]) -> None:
+    world, _ = crowd
+    emergency = world.record("dead", "guest_locked_out")
+    (entry,), read = reserve(crowd, emergency)
+    assert isinstance(entry, Reserved)
+    assert read < READS_MAX
