@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TypeVar
 
 from sqlalchemy.engine import Connection, Engine
@@ -129,7 +130,7 @@ class MariaLedger:
         _check(advanced.rowcount == 1, f"nonce {row.nonce} was settled out of order")
         values = ("APPLIED", "found applied: OldHost expected a later nonce", self._host, row.nonce)
         _check(connection.exec_driver_sql(sql.COMPLETE_FOUND, values).rowcount == 1, f"nonce {row.nonce} was not SENT")
-        settle(connection, self._host, Ending.applied(row), numbered=True)
+        settle(connection, self._host, Ending.found_applied(row), numbered=True)
         return Fate(row.change_id, Outcome.APPLIED.value, row.nonce)
 
     # ------------------------------------------------------------------------------------------------ reserving
@@ -165,7 +166,10 @@ class MariaLedger:
         fresh: list[Reserved] = []
         binding: set[int] = set()
         for change_id in change_ids:
-            entry, ending = entry_of(change_id, candidates.get(change_id), ledger.next_nonce + len(fresh))
+            nonce = ledger.next_nonce + len(fresh)
+            entry, ending = entry_of(
+                change_id, candidates.get(change_id), nonce, partial(self._in_flight, connection, fresh)
+            )
             if ending is not None:
                 settle(connection, self._host, ending)
             elif isinstance(entry, Reserved) and entry.nonce >= ledger.next_nonce:
@@ -178,6 +182,12 @@ class MariaLedger:
             entries.append(entry)
         self._bind(connection, epoch, fresh, ledger.next_nonce)
         return entries
+
+    def _in_flight(self, connection: Connection, fresh: Sequence[Reserved], candidate: Candidate) -> bool:
+        entity = (candidate.entity_type, candidate.entity_id)
+        if any((one.entity_type, one.entity_id) == entity for one in fresh):
+            return True
+        return bool(connection.exec_driver_sql(sql.ENTITY_IN_FLIGHT, (self._host, *entity)).scalar())
 
     def check_known(self, epoch: int, change_id: int, accepted_at_ms: int) -> None:
         def look(connection: Connection) -> str | None:

@@ -114,11 +114,18 @@ _PENDING = "LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o.id 
 CANDIDATES = (
     "SELECT o.id, o.idempotency_key, o.entity_type, o.entity_id, o.event_type, o.payload, o.priority_class, o.created_at, "
     f"{_FATE}, a.change_id AS applied_change_id, a.payload_hash AS applied_hash, "
+    "EXISTS (SELECT 1 FROM applied_states n WHERE n.host = a.host AND n.entity_type = a.entity_type "
+    "AND n.entity_id = a.entity_id AND n.nonce > a.nonce) AS other_applied_since, "
     "r.nonce AS request_nonce, r.status, r.sends, r.body FROM outbox_events o "
     "LEFT JOIN applied_states a ON a.host = o.host AND a.entity_type = o.entity_type "
     "AND a.entity_id = o.entity_id AND a.event_type = o.event_type "
     f"LEFT JOIN nonce_requests r ON r.host = o.host AND r.change_id = o.id {_PENDING}"
     "WHERE o.host = %s AND o.id IN ({ids})"
+)
+# Of one entity: operations on their way or in doubt. Few hold a nonce, however many changes there are.
+ENTITY_IN_FLIGHT = (
+    "SELECT EXISTS (SELECT 1 FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
+    "WHERE r.host = %s AND r.status IN ('RESERVED', 'SENT') AND o.entity_type = %s AND o.entity_id = %s)"
 )
 CREATED_AT = "SELECT created_at FROM outbox_events WHERE id = %s AND host = %s"
 FATES = (

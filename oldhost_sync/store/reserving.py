@@ -1,12 +1,13 @@
 """What a change becomes when it is its turn to get a nonce: bound bytes, or a fate that needs none. Pure.
 
 In this order: it holds a nonce in doubt → the same bytes again (trap 15) · it has a fate → that · older than what
-OldHost has for its key → STALE (trap 8) · equal to it → NO_OP · too large for OldHost → DEAD · else a fresh nonce.
+OldHost has for its key → STALE (trap 8) · equal to it, and nothing else of its entity came since → NO_OP · too large for OldHost → DEAD · else a fresh nonce.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,7 @@ class Candidate:
     error: str | None
     applied_change_id: int | None
     applied_hash: bytes | None
+    other_applied_since: bool
     request_nonce: int | None
     request_status: str | None
     request_sends: int
@@ -58,6 +60,7 @@ class Candidate:
             error=row.error,
             applied_change_id=row.applied_change_id,
             applied_hash=row.applied_hash,
+            other_applied_since=bool(row.other_applied_since),
             request_nonce=row.request_nonce,
             request_status=row.status,
             request_sends=row.sends or 0,
@@ -68,8 +71,13 @@ class Candidate:
         )
 
 
-def entry_of(change_id: int, candidate: Candidate | None, nonce: int) -> tuple[Reserved | Fate, Ending | None]:
-    """What `change_id` becomes, and the ending to record for it, if this decides one. `nonce`: the next free one."""
+def entry_of(
+    change_id: int, candidate: Candidate | None, nonce: int, in_flight: Callable[[Candidate], bool]
+) -> tuple[Reserved | Fate, Ending | None]:
+    """What `change_id` becomes, and the ending to record for it, if this decides one. `nonce`: the next free one.
+
+    `in_flight`: whether an operation of the candidate's entity is on its way, or gets its nonce just now.
+    """
     if candidate is None:
         return Fate(change_id, Outcome.DISCARDED.value, error="no such change in the outbox"), None
     if candidate.request_status == "SENT":
@@ -78,7 +86,7 @@ def entry_of(change_id: int, candidate: Candidate | None, nonce: int) -> tuple[R
         return Fate(change_id, candidate.outcome, candidate.nonce, candidate.error), None
     if candidate.request_status is not None:
         raise InvariantViolated(f"change {change_id} waits, yet has a nonce that is {candidate.request_status}")
-    ending = _needless(candidate)
+    ending = _needless(candidate, in_flight)
     if ending is None:
         body = _body(candidate)
         if not too_large(body):
@@ -104,13 +112,16 @@ def why_lost(change_id: int, created_at_ms: int | None) -> str:
     )
 
 
-def _needless(candidate: Candidate) -> Ending | None:
+def _needless(candidate: Candidate, in_flight: Callable[[Candidate], bool]) -> Ending | None:
     if candidate.priority_class is not PriorityClass.LWW or candidate.applied_change_id is None:
         return None
     if candidate.applied_change_id > candidate.change_id:
         why = f"change {candidate.applied_change_id} was applied before"
         return Ending.of(candidate, Outcome.STALE, error=why)
-    if candidate.applied_hash == payload_hash(candidate.payload):
+    # Another key's operation may have written the same fields since (a status by `checked_out`): OldHost's state is what
+    # it took last for the entity, whatever the event type.
+    is_equal = candidate.applied_hash == payload_hash(candidate.payload) and not candidate.other_applied_since
+    if is_equal and not in_flight(candidate):
         return Ending.of(candidate, Outcome.NO_OP)
     return None
 

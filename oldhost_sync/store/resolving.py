@@ -80,7 +80,7 @@ def _settle_doubts(connection: Connection, host: str, expected: int) -> int:
     for row in doubts:
         values = ("APPLIED", "counted as applied by an operator's decision", host, row.nonce)
         connection.exec_driver_sql(ledger_sql.COMPLETE_FOUND, values)
-        settle(connection, host, Ending.applied(row))
+        settle(connection, host, Ending.found_applied(row))
     return len(doubts)
 
 

@@ -61,6 +61,10 @@ _CONFIRM = (
 )
 
 
+# No payload has this hash.
+UNKNOWN = b""
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """A change that ends: which one, of what, and how. `payload_hash` and `nonce` of what OldHost applied."""
@@ -94,6 +98,13 @@ class Ending:
         """`change` with the `nonce` and the `body` that OldHost has applied."""
         ending = Ending.of(change, Outcome.APPLIED, nonce=change.nonce)
         return replace(ending, payload_hash=hash_of_body(change.body))
+
+    @staticmethod
+    def found_applied(change: Any) -> Ending:
+        """OldHost has used the nonce, but its answer was lost: it may have been a rejection. So nobody knows which state
+        it keeps, and the next change of the key is sent whatever it says.
+        """
+        return replace(Ending.of(change, Outcome.APPLIED, nonce=change.nonce), payload_hash=UNKNOWN)
 
 
 def settle(connection: Connection, host: str, ending: Ending, *, numbered: bool = False) -> bool:

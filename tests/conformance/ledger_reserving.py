@@ -52,6 +52,51 @@ class Reserving(LedgerSuite):
         assert world.outcome(again) == ("NO_OP", None)
         assert world.sync_status("u1") == "SYNCED"
 
+    def test_an_equal_change_is_sent_when_another_key_of_its_entity_was_applied_since(
+        self, world: LedgerWorld, epoch: int
+    ) -> None:
+        """A check-out may have made the unit dirty: OldHost's state is what it took last, whatever the event type."""
+        clean = {"status": "Clean"}
+        self.send(world, epoch, world.record("u1", "unit_status_changed", clean))
+        self.send(world, epoch, world.record("u1", "checked_out", {"status": "Dirty"}))
+        again = world.record("u1", "unit_status_changed", clean)
+        assert [one.change_id for one in self.send(world, epoch, again)] == [again]
+        third = world.record("u1", "unit_status_changed", clean)
+        assert world.ledger.reserve(epoch, [third]) == [Fate(third, "NO_OP")]
+
+    def test_an_equal_change_is_sent_when_another_of_its_entity_goes_before_it(
+        self, world: LedgerWorld, epoch: int
+    ) -> None:
+        clean = {"status": "Clean"}
+        self.send(world, epoch, world.record("u1", "unit_status_changed", clean))
+        out, again = (
+            world.record("u1", "checked_out", {"status": "Dirty"}),
+            world.record("u1", "unit_status_changed", clean),
+        )
+        assert [one.change_id for one in self.reserve(world, epoch, out, again)] == [out, again]
+
+    def test_an_equal_change_is_sent_when_another_of_its_entity_is_in_doubt(
+        self, world: LedgerWorld, epoch: int
+    ) -> None:
+        clean = {"status": "Clean"}
+        self.send(world, epoch, world.record("u1", "unit_status_changed", clean))
+        (doubtful,) = self.reserve(world, epoch, world.record("u1", "checked_out", {"status": "Dirty"}))
+        world.ledger.advance(epoch, None, doubtful)
+        again = world.record("u1", "unit_status_changed", clean)
+        assert [one.change_id for one in self.reserve(world, epoch, again)] == [again]
+
+    def test_what_was_found_applied_makes_no_equal_change_a_no_op(self, world: LedgerWorld, epoch: int) -> None:
+        """The lost answer may have been a rejection: then OldHost has kept its older state."""
+        clean = {"status": "Clean"}
+        (operation,) = self.reserve(world, epoch, world.record("u1", "unit_status_changed", clean))
+        world.ledger.advance(epoch, None, operation)
+        taken = world.ledger.take_over("next")
+        assert world.ledger.reconcile(taken.epoch, 502).fates == [Fate(operation.change_id, "APPLIED", 501)]
+        again = world.record("u1", "unit_status_changed", clean)
+        assert [one.change_id for one in self.send(world, taken.epoch, again)] == [again]
+        third = world.record("u1", "unit_status_changed", clean)
+        assert world.ledger.reserve(taken.epoch, [third]) == [Fate(third, "NO_OP")]
+
     def test_an_equal_txn_change_is_sent_all_the_same(self, world: LedgerWorld, epoch: int) -> None:
         self.send(world, epoch, world.record("u1", "checked_in", {"guest": 1}))
         (operation,) = self.reserve(world, epoch, world.record("u1", "checked_in", {"guest": 1}))
