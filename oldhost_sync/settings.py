@@ -66,7 +66,10 @@ class Settings(BaseSettings):
     )
     txn_per_lww: int = Field(default=3, ge=1, le=1000, description="TXN turns to one LWW turn while both wait")
     ban_seconds: float = Field(
-        default=900.0, gt=0, le=86_400, description="How long OldHost bans; used when its answer does not say"
+        default=900.0,
+        gt=0,
+        le=86_400,
+        description="How long OldHost bans: used when it does not say; after as long it is asked again",
     )
     settle_seconds: float = Field(
         default=10.0, gt=0, le=600, description="The wait after an ambiguous end before OldHost is asked"
@@ -78,7 +81,7 @@ class Settings(BaseSettings):
         default=300.0, gt=0, le=86_400, description="How often the writer looks for changes that it lost"
     )
     probe_seconds: float = Field(
-        default=300.0, gt=0, le=86_400, description="How often an idle writer compares nonces with OldHost"
+        default=100.0, gt=0, le=86_400, description="How often an idle writer compares nonces with OldHost"
     )
 
     oldhost_urls: Annotated[dict[str, str], NoDecode] = Field(

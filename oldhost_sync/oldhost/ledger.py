@@ -185,7 +185,8 @@ class Ledger(Protocol):
     ) -> int:
         """OldHost bans us: nobody sends until then. Gives the milliseconds left, margin included.
 
-        `refused`: the operation that got this answer and was certainly not applied by this send.
+        `refused`: the operation that got this answer and was certainly not applied by this send (together with `halt`:
+        unless something on the way delivered it twice; an operator says which).
         `halt`: halt as well, for this reason; `expected`: what OldHost expected then.
         """
 

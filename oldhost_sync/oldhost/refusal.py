@@ -80,6 +80,7 @@ def why_ended(operation: Reserved, answer: Answer | Unwritten) -> str:
 def why_halted(operation: Reserved) -> str:
     """A sentence for operators, of a replay of what was never sent before."""
     return (
-        f"OldHost calls nonce {operation.nonce} a replay, though we never sent it before: "
-        "somebody else wrote to OldHost. Decide by `resolve`."
+        f"OldHost calls nonce {operation.nonce} a replay, though we never sent it before: somebody else wrote to OldHost, "
+        f"or a proxy delivered change {operation.change_id} twice. Look whether OldHost has it, then decide: "
+        "`resolve adopt` counts it as applied, `resolve resend` sends it again."
     )

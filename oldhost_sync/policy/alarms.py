@@ -109,5 +109,5 @@ class Alarms:
 
 
 def clock(at_ms: int) -> str:
-    """A time of day for people."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S UTC")
+    """An instant for people, with its date: a ban may end tomorrow."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

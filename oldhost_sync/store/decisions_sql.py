@@ -1,20 +1,24 @@
-"""The statements of operators' decisions. Each runs under the host's ledger row lock."""
+"""The statements of operators' decisions. Each runs under the host's ledger row lock.
+
+So none of them waits for an outbox row that others hold: every operation of the host would wait with it. The decision
+fails with a lock wait timeout, gives the ledger's row back and is tried again as a whole.
+"""
 
 from __future__ import annotations
 
-from oldhost_sync.store.ledger_sql import ARCHIVE
-from oldhost_sync.store.pending_fates import SEQUENCE
+from oldhost_sync.store.ledger_sql import ARCHIVE, CALLED_A_REPLAY
+from oldhost_sync.store.pending_fates import AT_ONCE, SEQUENCE
 
 CHANGE = (
     "SELECT id, priority_class, entity_type, entity_id, event_type, created_at, outcome FROM outbox_events "
-    "WHERE id = %s AND host = %s FOR UPDATE"
+    "WHERE id = %s AND host = %s FOR UPDATE NOWAIT"
 )
 REOPEN_CHANGE = (
-    "UPDATE outbox_events SET outcome = NULL, processed_at = NULL, nonce = NULL, error = NULL, fate_sequence = NULL "
+    f"{AT_ONCE}UPDATE outbox_events SET outcome = NULL, processed_at = NULL, nonce = NULL, error = NULL, fate_sequence = NULL "
     "WHERE id = %s AND outcome = 'DEAD'"
 )
 DISCARD_CHANGE = (
-    "UPDATE outbox_events SET outcome = 'DISCARDED', processed_at = UTC_TIMESTAMP(6), "
+    f"{AT_ONCE}UPDATE outbox_events SET outcome = 'DISCARDED', processed_at = UTC_TIMESTAMP(6), "
     f"fate_sequence = {SEQUENCE} WHERE id = %s AND outcome = 'DEAD'"
 )
 ARCHIVE_OF_CHANGE = f"{ARCHIVE} change_id = %s"
@@ -27,7 +31,8 @@ DECISION = (
 
 # OldHost called it a replay, so somebody else has used the nonce, and a later count must not prove it applied (I2).
 UNCOUNT_FIRST_SEND = (
-    "UPDATE nonce_requests SET sends = 0 WHERE host = %s AND change_id = %s AND status = 'SENT' AND sends = 1"
+    f"UPDATE nonce_requests SET sends = 0, answer = '{CALLED_A_REPLAY}' "
+    "WHERE host = %s AND change_id = %s AND status = 'SENT' AND sends = 1"
 )
 
 # ------------------------------------------------------------------------------------------------------- resolving
@@ -42,7 +47,7 @@ COUNT_FROM = (
 # From `expected` on: how many rows there are.
 COUNT_ROWS_FROM = "SELECT COUNT(*) FROM nonce_requests WHERE host = %s AND nonce >= %s"
 REOPEN_FROM = (
-    "UPDATE outbox_events o JOIN nonce_requests r ON r.change_id = o.id AND r.host = o.host AND o.nonce = r.nonce "
+    f"{AT_ONCE}UPDATE outbox_events o JOIN nonce_requests r ON r.change_id = o.id AND r.host = o.host AND o.nonce = r.nonce "
     "SET o.outcome = NULL, o.processed_at = NULL, o.nonce = NULL, o.error = NULL, o.fate_sequence = NULL "
     "WHERE r.host = %s AND r.nonce >= %s AND o.outcome IN ('APPLIED', 'DEAD')"
 )
@@ -60,6 +65,11 @@ FORGET_STATES_IN_DOUBT = (
     "(SELECT o.entity_type, o.entity_id, o.event_type FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
     "WHERE r.host = %s AND r.status = 'SENT' AND r.nonce < %s)"
 )
-# In doubt below `expected`; `sends` 0: certainly not applied.
-ARCHIVE_DOUBTS = f"{ARCHIVE} status = 'SENT' AND nonce < %s AND sends <= %s"
-DELETE_DOUBTS = "DELETE FROM nonce_requests WHERE host = %s AND status = 'SENT' AND nonce < %s AND sends <= %s"
+# In doubt below `expected`; `sends` 0: not applied, as far as we can know. But the one that was called a replay at its
+# first send, with nothing used beyond it, may have been delivered twice: who adopts OldHost's count says that it was.
+_DOUBTS = (
+    "status = 'SENT' AND nonce < %s AND sends <= %s "
+    f"AND NOT (nonce = %s AND COALESCE(answer, '') = '{CALLED_A_REPLAY}')"
+)
+ARCHIVE_DOUBTS = f"{ARCHIVE} {_DOUBTS}"
+DELETE_DOUBTS = f"DELETE FROM nonce_requests WHERE host = %s AND {_DOUBTS}"

@@ -246,6 +246,9 @@ class MariaLedger:
 
     def _mark_sent(self, connection: Connection, epoch: int, sent: Reserved, *, again: bool) -> None:
         values = (epoch, 0 if again else 1, self._host, sent.nonce, sent.change_id, epoch)
+        if sent.sends and not again:  # when it was sent before, and what came of that, is kept
+            kept = ("sent again: what came of it was not known", self._host, sent.nonce, sent.change_id)
+            connection.exec_driver_sql(sql.ARCHIVE_ONE, kept)
         if connection.exec_driver_sql(sql.MARK_SENT, values).rowcount == 1:
             return
         status = connection.exec_driver_sql(sql.STATUS_OF, (self._host, sent.nonce)).scalar()
@@ -319,7 +322,8 @@ class MariaLedger:
             row = connection.exec_driver_sql(sql.LOCK_LEDGER, (self._host,)).one()
             connection.exec_driver_sql(sql.BAN, (microseconds, self._host))
             if row.epoch == epoch and refused is not None:
-                connection.exec_driver_sql(sql.UNCOUNT_SEND, (refused.sends, self._host, refused.nonce, epoch))
+                uncount = sql.UNCOUNT_SEND if halt is None else sql.UNCOUNT_REPLAYED_SEND
+                connection.exec_driver_sql(uncount, (refused.sends, self._host, refused.nonce, epoch))
             if row.epoch == epoch and halt is not None:
                 connection.exec_driver_sql(sql.HALT, (expected, shortened(halt), self._host))
             return microseconds // 1000

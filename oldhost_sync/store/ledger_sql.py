@@ -12,14 +12,16 @@ FateRow: TypeAlias = Row[Any]
 
 # ------------------------------------------------------------------------------------------------------ ledger row
 
+# A clock that was set back behind the ban's beginning tells nothing of it: OldHost is asked, which prolongs no ban. So the
+# rest is never longer than the ban.
+BAN_LEFT_MS = "IF(UTC_TIMESTAMP(6) < banned_at, 0, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), banned_until) DIV 1000)"
 CREATE_LEDGER = (
     "INSERT INTO nonce_ledger (host, epoch, updated_at) VALUES (%s, 0, UTC_TIMESTAMP(6)) "
     "ON DUPLICATE KEY UPDATE host = host"
 )
 LOCK_LEDGER = (
     "SELECT next_nonce, last_applied_nonce, epoch, halted, halted_expected_nonce, losses_accepted_at, "
-    "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), banned_until) DIV 1000 AS banned_ms "
-    "FROM nonce_ledger WHERE host = %s FOR UPDATE"
+    f"{BAN_LEFT_MS} AS banned_ms FROM nonce_ledger WHERE host = %s FOR UPDATE"
 )
 NEXT_EPOCH = (
     "UPDATE nonce_ledger SET epoch = %s, owner = LEFT(%s, 255), updated_at = UTC_TIMESTAMP(6) "
@@ -37,7 +39,7 @@ LAST_APPLIED = (
 )
 LAST_APPLIED_SENDING = f"{LAST_APPLIED} AND halted IS NULL"
 BAN = (
-    "UPDATE nonce_ledger SET banned_until = UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND, "
+    "UPDATE nonce_ledger SET banned_at = UTC_TIMESTAMP(6), banned_until = UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND, "
     "updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
 # The first reason stays: what follows it is mostly its consequence.
@@ -93,6 +95,12 @@ COMPLETE_FOUND = (
 )
 # As it was before this epoch's send: to do it again, after a lost answer, changes nothing.
 UNCOUNT_SEND = "UPDATE nonce_requests SET sends = %s WHERE host = %s AND nonce = %s AND epoch = %s AND status = 'SENT'"
+# Nobody else can tell whether another writer has used the nonce, or something on the way delivered the operation twice.
+CALLED_A_REPLAY = "called a replay at its first send"
+UNCOUNT_REPLAYED_SEND = (
+    f"UPDATE nonce_requests SET sends = %s, answer = '{CALLED_A_REPLAY}' "
+    "WHERE host = %s AND nonce = %s AND epoch = %s AND status = 'SENT'"
+)
 
 _KEPT = "host, nonce, idempotency_key, change_id, epoch, body, status, sends, created_at, sent_at, completed_at, answer"
 ARCHIVE = (

@@ -9,7 +9,9 @@ compares again: if OldHost has moved meanwhile, that is another halt.
 | went back      | its lost operations are bound again, byte-identical, or wait | they stay applied in the books, and lost   |
 |                | again when the ledger has no unbroken row of them            | at OldHost; the numbers are used again     |
 | went forward   | what is in doubt waits again                                 | what is in doubt counts as applied, unless |
-|                |                                                              | each of its sends was refused              |
+|                |                                                              | each of its sends was refused; one that    |
+|                |                                                              | was called a replay at its first send      |
+|                |                                                              | counts, where nothing is used beyond it    |
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from oldhost_sync.store.pending_fates import FORGET_FROM
 from oldhost_sync.store.settling import Ending, settle
 
 SENDS_ANY = 2**31 - 1
+NO_NONCE = -1
 
 
 def resolve(connection: Connection, host: str, ledger: LedgerRow, *, resend: bool) -> str:
@@ -54,6 +57,8 @@ def _went_back(connection: Connection, host: str, ledger: LedgerRow, expected: i
     connection.exec_driver_sql(sql.REOPEN_FROM, since)
     if unbroken:
         connection.exec_driver_sql(sql.FORGET_APPLIED_FROM, since)
+        # When each was sent and answered before is kept.
+        connection.exec_driver_sql(sql.ARCHIVE_FROM, ("sent again by an operator's decision", *since))
         connection.exec_driver_sql(sql.SENT_AGAIN_FROM, since)
         connection.exec_driver_sql(sql.COUNT_FROM, (expected - 1, highest + 1, host))
     else:
@@ -64,11 +69,12 @@ def _went_back(connection: Connection, host: str, ledger: LedgerRow, expected: i
 
 
 def _went_forward(connection: Connection, host: str, expected: int, *, resend: bool) -> str:
-    sends_max = SENDS_ANY if resend else 0
+    # (below, refused so often, but for this one)
+    doubts = (expected, SENDS_ANY, NO_NONCE) if resend else (expected, 0, expected - 1)
     connection.exec_driver_sql(sql.FORGET_STATES_IN_DOUBT, (host, host, expected))
     why = "sent again by an operator's decision" if resend else "each of its sends was refused"
-    again = connection.exec_driver_sql(sql.ARCHIVE_DOUBTS, (why, host, expected, sends_max)).rowcount
-    connection.exec_driver_sql(sql.DELETE_DOUBTS, (host, expected, sends_max))
+    again = connection.exec_driver_sql(sql.ARCHIVE_DOUBTS, (why, host, *doubts)).rowcount
+    connection.exec_driver_sql(sql.DELETE_DOUBTS, (host, *doubts))
     applied = _settle_doubts(connection, host, expected)
     highest = connection.exec_driver_sql(ledger_sql.HIGHEST_NONCE, (host,)).scalar() or 0
     connection.exec_driver_sql(sql.COUNT_FROM, (expected - 1, max(highest + 1, expected), host))

@@ -11,10 +11,11 @@ from sqlalchemy import select, text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.store.audit import OperatorAct, current_pause
+from oldhost_sync.store.ledger_sql import BAN_LEFT_MS
 from oldhost_sync.store.outstanding import dead_letters, held_entities
 from oldhost_sync.store.tables import nonce_ledger
 
-_BAN_LEFT_MS = text("TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), banned_until) DIV 1000")
+_BAN_LEFT_MS = text(BAN_LEFT_MS)
 
 
 @dataclass(frozen=True, slots=True)

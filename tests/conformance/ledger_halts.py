@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from oldhost_sync.oldhost.errors import Fenced, LedgerHalted
@@ -98,17 +100,36 @@ class Halts(LedgerSuite):
         (again,) = self.reserve(world, after.epoch, operation.change_id)
         assert again.nonce == 504
 
-    def test_a_replay_on_the_first_send_halts_and_is_never_counted_as_applied(
-        self, world: LedgerWorld, epoch: int
+    @pytest.mark.parametrize(
+        ("mode", "fate", "last"), [("resend", Fate(0, WAITING), 501), ("adopt", Fate(0, "APPLIED", 501), 501)]
+    )
+    def test_a_replay_on_the_first_send_halts_and_an_operator_says_whose_it_was(
+        self, world: LedgerWorld, epoch: int, mode: str, fate: Fate, last: int
     ) -> None:
+        """Somebody else wrote to OldHost, or a proxy delivered the operation twice: nobody else can tell."""
         (operation,) = self.reserve(world, epoch, world.record())
         world.ledger.advance(epoch, None, operation)
         world.ledger.ban(epoch, 900, refused=operation, halt="somebody else wrote", expected=502)
         taken = world.ledger.take_over("next")
         assert (taken.halted, taken.banned_ms > 890_000) == ("somebody else wrote", True)
+        assert world.decide("resolve", mode=mode) == ""
+        assert world.ledger.fates([operation.change_id]) == [replace(fate, change_id=operation.change_id)]
+        assert world.counts() == (last, 502)
+
+    def test_a_replay_on_the_first_send_counts_as_applied_only_where_nothing_is_used_beyond_it(
+        self, world: LedgerWorld, epoch: int
+    ) -> None:
+        (operation,) = self.reserve(world, epoch, world.record())
+        world.ledger.advance(epoch, None, operation)
+        world.ledger.ban(epoch, 900, refused=operation, halt="somebody else wrote", expected=505)
         assert world.decide("resolve", mode="adopt") == ""
         assert world.ledger.fates([operation.change_id]) == [Fate(operation.change_id, WAITING)]
-        assert world.counts() == (501, 502)
+
+    def test_when_an_operation_was_sent_and_answered_before_is_kept(self, world: LedgerWorld, epoch: int) -> None:
+        self.send(world, epoch, world.record("u1"), world.record("u2"))
+        self.halt_by(world, 502)
+        assert world.decide("resolve", mode="resend") == ""
+        assert world.archived() == [502]
 
     def test_resolve_is_refused_when_nothing_is_halted(self, world: LedgerWorld, epoch: int) -> None:
         assert "not halted" in world.decide("resolve", mode="adopt")

@@ -97,3 +97,31 @@ class Takeover(LedgerSuite):
         assert 895_000 < world.ledger.take_over("next").banned_ms <= left_ms
         world.age(910)
         assert world.ledger.take_over("next").banned_ms == 0
+
+    def test_a_ban_is_never_longer_than_itself_when_the_databases_clock_is_set_back(
+        self, world: LedgerWorld, epoch: int
+    ) -> None:
+        """Its beginning lies in the future: nothing is known of it, and OldHost is asked."""
+        world.ledger.ban(epoch, 900)
+        world.age(-7200)
+        assert world.ledger.take_over("next").banned_ms == 0
+        world.age(7200 + 600)
+        assert 290_000 < world.ledger.take_over("next").banned_ms < 301_000
+
+    def test_what_was_taken_back_before_it_was_written_needs_no_settling(self, world: LedgerWorld, epoch: int) -> None:
+        first, second = self.reserve(world, epoch, world.record("u1"), world.record("u2"))
+        world.ledger.advance(epoch, None, first)
+        world.ledger.advance(epoch, applied(first), second)
+        world.ledger.take_back(epoch, second)
+        taken = world.ledger.take_over("next")
+        assert (taken.settle_wait_ms, taken.may_be_late, taken.certain_nonce) == (0, False, 502)
+
+    def test_each_send_of_an_operation_is_kept(self, world: LedgerWorld, epoch: int) -> None:
+        (operation,) = self.reserve(world, epoch, world.record())
+        world.ledger.advance(epoch, None, operation)
+        taken = world.ledger.take_over("next")
+        world.ledger.reconcile(taken.epoch, 501)
+        (again,) = self.reserve(world, taken.epoch, operation.change_id)
+        world.ledger.advance(taken.epoch, None, again)
+        assert world.archived() == [501]
+        assert world.row(501) == (operation.change_id, "SENT", operation.body)

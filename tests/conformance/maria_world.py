@@ -55,7 +55,12 @@ class MariaWorld:
 
     def age(self, seconds: float) -> None:
         self.execute("UPDATE nonce_requests SET sent_at = sent_at - INTERVAL %s SECOND", seconds)
-        self.execute("UPDATE nonce_ledger SET banned_until = banned_until - INTERVAL %s SECOND", seconds)
+        self.execute(
+            "UPDATE nonce_ledger SET banned_at = banned_at - INTERVAL %s SECOND, "
+            "banned_until = banned_until - INTERVAL %s SECOND",
+            seconds,
+            seconds,
+        )
 
     def accepted_at_ms(self, change_id: int) -> int:
         ((created_at,),) = self.read("SELECT created_at FROM outbox_events WHERE id = %s", change_id)

@@ -397,8 +397,8 @@ def _unblock(product: Product, cause: str) -> None:
     if cause in {"pause", "rebuild"}:
         product.ask(lambda client: writer_handle(client, product.host).execute_update("resume", ACT))
     elif cause == "halt":
-        adopt = OperatorRequest("incidents", "it was us", mode="adopt")
-        product.ask(lambda client: writer_handle(client, product.host).execute_update("resolve", adopt))
+        resend = OperatorRequest("incidents", "somebody else wrote", mode="resend")
+        product.ask(lambda client: writer_handle(client, product.host).execute_update("resolve", resend))
 
 
 # --------------------------------------------------------------------------------------------------------------- running

@@ -41,7 +41,7 @@ _RULES: list[tuple[str, str]] = [
     (r"([+-]) INTERVAL (\S+) SECOND", r"\1 1000000 * \2"),
     (r"([+-]) INTERVAL (\S+) DAY", r"\1 86400000000 * \2"),
     (r"^SET STATEMENT [a-z_]+ ?= ?\d+ FOR ", ""),
-    (r"FORCE INDEX \(\w+\)|FOR UPDATE( SKIP LOCKED)?|LOCK IN SHARE MODE( NOWAIT)?|FROM DUAL", ""),
+    (r"FORCE INDEX \(\w+\)|FOR UPDATE( SKIP LOCKED| NOWAIT)?|LOCK IN SHARE MODE( NOWAIT)?|FROM DUAL", ""),
     (r"ON DUPLICATE KEY UPDATE (host = host|id = id)", "ON CONFLICT DO NOTHING"),
     (r"ON DUPLICATE KEY UPDATE", "ON CONFLICT DO UPDATE SET"),
     (r"\bVALUES\((\w+)\)(?=,| WHERE|$|\))", r"excluded.\1"),

@@ -339,8 +339,10 @@ class World:
         self.always.meddled = True
 
     def safe_mode(self, mode: str) -> str:
-        """Adopting a host that went back gives changes up: then its state and the shadow differ by decision."""
-        if mode == "adopt" and self.direction == "back":
+        """Adopting OldHost's count gives changes up, or takes somebody else's write for ours: then its state and the shadow
+        differ by decision.
+        """
+        if mode == "adopt":
             self.adopted = True
         return mode
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -15,7 +16,7 @@ from oldhost_sync.oldhost.wire import Applied, Rejected
 from oldhost_sync.store.ledger import MariaLedger
 from oldhost_sync.store.pending_fates import write_pending_fates
 from oldhost_sync.store.recording import record_change
-from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.store.transactions import TransactionContended, run_in_transaction
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
 
@@ -242,3 +243,20 @@ def rows_read(world: MariaWorld) -> int:
         "('HANDLER_READ_NEXT', 'HANDLER_READ_RND_NEXT', 'HANDLER_READ_KEY', 'HANDLER_READ_PREV')"
     )
     return int(rows[0][0])
+
+
+def test_a_decision_gives_the_ledger_back_while_somebody_holds_the_dead_letters_row(world: MariaWorld) -> None:
+    """Whatever an application has locked: an operation of another entity is reserved at once."""
+    epoch = first_epoch(world)
+    dead, other = world.record("u1"), world.record("u2")
+    (operation,) = reserve(world, epoch, dead)
+    world.ledger.advance(epoch, None, operation)
+    world.ledger.advance(epoch, Answered(operation, Rejected("no", consumed=True)), None)
+    with world.engine.connect() as holder:
+        holder.exec_driver_sql("SELECT id FROM outbox_events WHERE id = %s FOR UPDATE", (dead,))
+        began = time.monotonic()
+        with pytest.raises(TransactionContended):
+            world.decide("discard", change_id=dead)
+        assert time.monotonic() - began < 4, "it was tried again, and did not wait for the row"
+        assert reserve(world, epoch, other)
+    assert world.decide("discard", change_id=dead) == ""
