@@ -214,8 +214,6 @@ nonce_ledger = Table(
     Column("halted", String(TEXT_LENGTH_MAX)),
     # What OldHost expected when it was halted: an operator's `resolve` starts from it.
     Column("halted_expected_nonce", BigInteger),
-    # How an operator ended the halt: carried out by the next session, when OldHost still expects the nonce above.
-    Column("resolving", String(16)),
     # When an operator last ended a halt: changes accepted before, that are not in the database, are given up.
     Column("losses_accepted_at", UtcDateTime),
     # The number of the last transaction that gave fates; raised under this row's lock, so in the order of the commits.
