@@ -162,7 +162,7 @@ class MariaLedger:
         for each in lost:
             other = candidates.pop(each, None)
             entries.older += [other.ref] if other is not None and other.outcome is None else []
-        precedence = Precedence(connection, self._host, change_ids)
+        precedence = Precedence(connection, self._host, rows)
         fresh: list[Reserved] = []
         binding: set[int] = set()
         for change_id in change_ids:

@@ -6,6 +6,8 @@ from typing import Any, TypeAlias
 
 from sqlalchemy.engine import Row
 
+from oldhost_sync.store.precedence import OLDEST
+
 LedgerRow: TypeAlias = Row[Any]
 SentRow: TypeAlias = Row[Any]
 FateRow: TypeAlias = Row[Any]
@@ -124,7 +126,7 @@ CANDIDATES = (
     f"{_FATE}, a.change_id AS applied_change_id, a.payload_hash AS applied_hash, "
     "EXISTS (SELECT 1 FROM applied_states n WHERE n.host = a.host AND n.entity_type = a.entity_type "
     "AND n.entity_id = a.entity_id AND n.nonce > a.nonce) AS other_applied_since, "
-    "r.nonce AS request_nonce, r.status, r.sends, r.body FROM outbox_events o "
+    f"r.nonce AS request_nonce, r.status, r.sends, r.body, {OLDEST} FROM outbox_events o "
     "LEFT JOIN applied_states a ON a.host = o.host AND a.entity_type = o.entity_type "
     "AND a.entity_id = o.entity_id AND a.event_type = o.event_type "
     f"LEFT JOIN nonce_requests r ON r.host = o.host AND r.change_id = o.id {_PENDING}"

@@ -25,21 +25,19 @@ OLDER_MAX = 100
 DEAD_MAX = 20
 
 _OF_CLASS = (
-    "(SELECT o.id FROM outbox_events o FORCE INDEX (ix_outbox_events_status) WHERE o.host = c.host AND o.outcome {is_it} "
-    "AND o.entity_type = c.entity_type AND o.entity_id = c.entity_id AND o.priority_class = '{each}' AND o.id < c.id "
-    "ORDER BY o.id LIMIT 1) AS {name}_{lower}"
+    "(SELECT x.id FROM outbox_events x FORCE INDEX (ix_outbox_events_status) WHERE x.host = o.host AND x.outcome {is_it} "
+    "AND x.entity_type = o.entity_type AND x.entity_id = o.entity_id AND x.priority_class = '{each}' AND x.id < o.id "
+    "ORDER BY x.id LIMIT 1) AS {name}_{lower}"
 )
 _EACH = ", ".join(
     _OF_CLASS.format(is_it=is_it, name=name, each=each.value, lower=each.value.lower())
     for name, is_it in (("older", "IS NULL"), ("dead", "= 'DEAD'"))
     for each in PriorityClass
 )
-# Of each candidate: the oldest change of its entity that is outstanding, and that is a dead letter, class by class.
-_BEFORE = (
-    f"SELECT c.id, c.priority_class, c.entity_type, c.entity_id, {_EACH}, "
-    "(SELECT MIN(p.change_id) FROM pending_fates p WHERE p.host = c.host AND p.entity_type = c.entity_type "
-    "AND p.entity_id = c.entity_id AND p.outcome = 'DEAD' AND p.change_id < c.id) AS dead_pending FROM outbox_events c "
-    "WHERE c.host = %s AND c.id IN ({ids})"
+# Of a candidate `o`: the oldest change of its entity that is outstanding, and that is a dead letter, class by class.
+OLDEST = (
+    f"{_EACH}, (SELECT MIN(p.change_id) FROM pending_fates p WHERE p.host = o.host AND p.entity_type = o.entity_type "
+    "AND p.entity_id = o.entity_id AND p.outcome = 'DEAD' AND p.change_id < o.id) AS dead_pending"
 )
 _REF = "o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.created_at"
 _HAS_NONCE = "EXISTS (SELECT 1 FROM nonce_requests r WHERE r.host = o.host AND r.change_id = o.id)"
@@ -78,14 +76,12 @@ class Before:
 
 
 class Precedence:
-    """What goes before each of `change_ids`. Under the ledger row's lock, so that nobody else reserves meanwhile."""
+    """What goes before each of `candidates`, rows with OLDEST. Under the ledger row's lock: nobody else reserves meanwhile."""
 
-    def __init__(self, connection: Connection, host: str, change_ids: Sequence[int]) -> None:
+    def __init__(self, connection: Connection, host: str, candidates: Sequence[Row[Any]]) -> None:
         self._connection = connection
         self._host = host
-        statement = _BEFORE.format(ids=", ".join(["%s"] * len(change_ids)))
-        rows = connection.exec_driver_sql(statement, (host, *change_ids)).all()
-        self._rows: dict[int, Row[Any]] = {row.id: row for row in rows}
+        self._rows: dict[int, Row[Any]] = {row.id: row for row in candidates}
 
     def before(self, change_id: int, binding: Container[int]) -> Before | None:
         """None: it may go. `binding`: what gets its nonce in this very transaction, before it."""
