@@ -127,6 +127,7 @@ def workers(
             recording.record_decision,
             recovery.recover_submissions,
             alerts.raise_alert,
+            alerts.raise_alerts,
         ],
         activity_executor=threads,
         max_cached_workflows=CACHED_WORKFLOWS,

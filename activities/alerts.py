@@ -24,8 +24,31 @@ class AlertActivities:
 
     @activity.defn(no_thread_cancel_exception=True)
     def raise_alert(self, alert: messages.Alert) -> None:
-        """Open or close an alert."""
+        """Open or close an alert: of runs begun before 0.2."""
         run_in_transaction(self.engine, lambda connection: _keep(connection, alert))
+
+    @activity.defn(no_thread_cancel_exception=True)
+    def raise_alerts(self, alerts: messages.Alerts) -> None:
+        """Open or close them in their order, all or none."""
+        run_in_transaction(self.engine, lambda connection: _keep_all(connection, alerts))
+
+
+def _keep_all(connection: Connection, alerts: messages.Alerts) -> None:
+    for alert in alerts.items:
+        if alert.close:
+            close_alert(connection, alerts.host, alert.dedupe_key, sequence=alert.sequence)
+            continue
+        raise_alert(
+            connection,
+            host=alerts.host,
+            kind=alert.kind,
+            severity=alert.severity,
+            message=alert.message,
+            dedupe_key=alert.dedupe_key,
+            change_id=alert.change_id,
+            count=alert.count,
+            sequence=alert.sequence,
+        )
 
 
 def _keep(connection: Connection, alert: messages.Alert) -> None:

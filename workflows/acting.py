@@ -50,24 +50,32 @@ class Acting:
 
     def act(self, action: actions.Action) -> None:
         match action:
-            case actions.OpenSession():
-                self.start(self._open_session(action), at_the_host=True)
-            case actions.Send():
-                self.start(self._send(action), at_the_host=True)
-            case actions.CloseSession():
-                self.start(self._close_session(action), at_the_host=True)
-            case actions.Probe():
-                self.start(self._probe(action), at_the_host=True)
+            case actions.OpenSession() | actions.Send() | actions.CloseSession() | actions.Probe():
+                self.start(self._at_the_host(action), at_the_host=True)
             case actions.Sweep():
                 self.start(self._sweep(action))
             case actions.Load():
                 self.start(self._load(action))
             case actions.RaiseAlert():
                 self.start(calls.raise_alert(self._host, action))
+            case actions.TellPeople():
+                self.start(self._tell(action))
             case actions.RecordHalt() if self._machine.release == RELEASE_MIN:
                 self.start(self._record_halt(action))
             case actions.RecordHalt():
                 self._acts.add_halt(self._host, action.reason, action.never_taken)
+
+    def _at_the_host(
+        self, action: actions.OpenSession | actions.Send | actions.CloseSession | actions.Probe
+    ) -> Coroutine[Any, Any, None]:
+        match action:
+            case actions.OpenSession():
+                return self._open_session(action)
+            case actions.Send():
+                return self._send(action)
+            case actions.CloseSession():
+                return self._close_session(action)
+        return self._probe(action)
 
     def start(self, work: Coroutine[Any, Any, None], *, at_the_host: bool = False) -> None:
         self.under_way += 1
@@ -90,6 +98,10 @@ class Acting:
             self.at_the_host -= at_the_host
             self._stir()
 
+    async def _tell(self, action: actions.TellPeople) -> None:
+        await calls.raise_alerts(self._host, action)
+        self._machine.announcements.told()
+
     async def _open_session(self, action: actions.OpenSession) -> None:
         try:
             answer = await calls.open_session(self._host, action)
@@ -110,7 +122,7 @@ class Acting:
         elif answer.state == messages.SessionState.HALT:
             self._machine.halted(answer.message or answer.reason)
         else:
-            self._machine.told_to_wait(answer.wait_ms, answer.reason, now_ms())
+            self._machine.told_to_wait(answer.wait_ms, answer.reason, now_ms(), answer.message)
 
     async def _send(self, action: actions.Send) -> None:
         try:
@@ -128,6 +140,7 @@ class Acting:
             never_taken=sent.never_taken,
             older=[from_wire(item) for item in sent.older],
             held=[(EntityKey(entity_type, entity_id), dead) for entity_type, entity_id, dead in sent.held],
+            reason=sent.reason,
             now_ms=now_ms(),
         )
 

@@ -101,6 +101,28 @@ class Submission:
 
 
 @dataclass
+class RaisedAlert:
+    """One of `raise_alerts`: opened, or told again with its new count and text, or closed. `sequence`: a later one is larger."""
+
+    kind: str
+    severity: str
+    message: str
+    dedupe_key: str
+    change_id: int | None = None
+    close: bool = False
+    count: int = 1
+    sequence: int = 0
+
+
+@dataclass
+class Alerts:
+    """Input of `raise_alerts`: to be recorded in this order."""
+
+    host: str
+    items: list[RaisedAlert] = field(default_factory=list)
+
+
+@dataclass
 class Decision:
     """Input of `record_decision`: an operator's act that changes the books, made durable before the machine follows it.
 
@@ -381,7 +403,7 @@ class Recovered:
 
 @dataclass
 class Alert:
-    """Input of `raise_alert`. `dedupe_key`: one open alert per cause."""
+    """Input of `raise_alert`, of runs begun before 0.2. `dedupe_key`: one open alert per cause."""
 
     host: str
     kind: str

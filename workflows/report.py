@@ -65,6 +65,8 @@ def state(machine: Machine) -> str:
         return "BANNED"
     if machine.draining:
         return "RENEWING"
+    if machine.progress.state:
+        return machine.progress.state
     return "SENDING" if machine.session.phase is Phase.OPEN and not machine.session.lost else "CONNECTING"
 
 

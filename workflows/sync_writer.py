@@ -372,7 +372,7 @@ class SyncWriterWorkflow:
         """Until something happens. A timer only when none that is set rings soon enough: each costs history (trap 18),
         and one that rings for nothing costs less than taking it back.
         """
-        wake_at_ms = None if self.acting.at_the_host else self._wake_at_ms()
+        wake_at_ms = deciding.watch_at_ms(self.machine) if self.acting.at_the_host else self._wake_at_ms()
         if wake_at_ms is not None and all(at_ms > wake_at_ms for at_ms in self.alarms):
             self.alarms[wake_at_ms] = asyncio.create_task(self._ring(wake_at_ms))
         await workflow.wait_condition(lambda: self.stirred)

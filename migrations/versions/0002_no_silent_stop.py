@@ -28,9 +28,13 @@ def upgrade() -> None:
     _keep_due_order()
     _watch_the_promise()
     _remember_decisions()
+    _order_alerts()
 
 
 def downgrade() -> None:
+    op.drop_table("alert_closings", if_exists=True)
+    op.drop_column("alerts", "sequence", if_exists=True)
+    op.drop_column("alerts", "occurrences", if_exists=True)
     for table in ("late_emergencies", "applied_waits", "counted_fates"):
         op.drop_table(table, if_exists=True)
     _by_state("relayed_at", "priority_class")
@@ -75,6 +79,26 @@ def _let_fates_wait() -> None:
     op.create_index(
         "ix_pending_fates_entity", "pending_fates", ["host", "entity_type", "entity_id"], if_not_exists=True
     )
+
+
+def _order_alerts() -> None:
+    """Only adds columns with defaults, so a worker of the release before goes on raising alerts."""
+    for name, kind, default in (("occurrences", sa.Integer(), "1"), ("sequence", sa.BigInteger(), "0")):
+        op.add_column(
+            "alerts", sa.Column(name, kind, server_default=sa.text(default), nullable=False), if_not_exists=True
+        )
+    op.create_table(
+        "alert_closings",
+        sa.Column("host", _id(64), nullable=False),
+        sa.Column("dedupe_key", _id(128), nullable=False),
+        sa.Column("sequence", sa.BigInteger(), nullable=False),
+        sa.Column("closed_at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("host", "dedupe_key"),
+        if_not_exists=True,
+        mysql_charset="utf8mb4",
+        mysql_engine="InnoDB",
+    )
+    op.create_index("ix_alert_closings_closed", "alert_closings", ["host", "closed_at"], if_not_exists=True)
 
 
 def _number_fates() -> None:

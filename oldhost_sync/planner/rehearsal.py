@@ -14,7 +14,7 @@ from oldhost_sync.planner.host_model import HostModel
 from oldhost_sync.planner.oracle import bounds
 from oldhost_sync.planner.plan import Plan, Sample
 from oldhost_sync.planner.scenario import Arrival, Scenario, arrivals
-from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, Probe, RaiseAlert, Send, Sweep
+from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, Probe, Send, Sweep, TellPeople
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.coalescer import Waiting
 from oldhost_sync.policy.deciding import decide, wake_at_ms
@@ -145,8 +145,11 @@ class _Rehearsal:
                 self._push(self._host.ask(there_ms, reads=1) + self._pace.report_ms, action)
             case CloseSession() | Sweep():
                 self._push(there_ms + self._pace.report_ms, action)
-            case RaiseAlert() if not action.close:
-                self._plan.alerts[action.kind] = self._plan.alerts.get(action.kind, 0) + 1
+            case TellPeople():
+                for alert in action.alerts:
+                    if not alert.close:
+                        self._plan.alerts[alert.kind] = self._plan.alerts.get(alert.kind, 0) + 1
+                self._machine.announcements.told()
 
     # ------------------------------------------------------------------------------------------------------ the session
 

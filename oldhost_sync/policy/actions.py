@@ -69,7 +69,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class RaiseAlert:
-    """Tell people (or `close` what they were told of under this `dedupe_key`)."""
+    """Tell people (or `close` what they were told of under this `dedupe_key`). `count`: of what; `sequence`: after which others."""
 
     kind: str
     severity: str
@@ -77,6 +77,15 @@ class RaiseAlert:
     dedupe_key: str
     change_id: int | None = None
     close: bool = False
+    count: int = 1
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TellPeople:
+    """Record these alerts in this order; the next list waits until they are."""
+
+    alerts: tuple[RaiseAlert, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +99,4 @@ class RecordHalt:
     never_taken: int | None = None
 
 
-Action = OpenSession | Send | CloseSession | Probe | Sweep | Load | RaiseAlert | RecordHalt
+Action = OpenSession | Send | CloseSession | Probe | Sweep | Load | RaiseAlert | TellPeople | RecordHalt

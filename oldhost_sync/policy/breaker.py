@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+# After so much of a ban's usual length: its own end comes first, with the margin that the ledger adds.
+ASK_AGAIN_PERCENT = 105
 SECOND_BAN_WINDOW_IN_BANS = 4  # 4 x 15 minutes: "within the hour", and it scales with a compressed ban
 
 
@@ -50,23 +52,29 @@ _TRANSITIONS: dict[tuple[BreakerState, BreakerEvent], BreakerState] = {
 
 @dataclass
 class Breaker:
-    """`until_ms`: when the ban is over (OPEN only). `banned_at_ms`: when the last ban began. `reason`: why it is not closed."""
+    """`until_ms`: when the ban is over (OPEN only). `banned_at_ms`: when the last ban began. `reason`: why it is not closed.
+    `told_at_ms`: when OldHost last said how long. `asks_again`: False in runs begun before 0.2, which waited to the end.
+    """
 
     ban_ms: int
     state: BreakerState = BreakerState.CLOSED
     until_ms: int = 0
     banned_at_ms: int | None = None
     reason: str = ""
+    told_at_ms: int | None = None
+    asks_again: bool = True
 
     def ban(self, now_ms: int, ban_ms: int) -> bool:
         """OldHost banned us for `ban_ms` more. True when this is a second ban within the window: halt at once."""
         fresh = self.state is BreakerState.CLOSED
+        asked_again = self.asks_again and self.state is BreakerState.HALF_OPEN
         again = fresh and self.banned_at_ms is not None and now_ms - self.banned_at_ms < self._window_ms()
         self._move(BreakerEvent.BAN)
         if fresh:
             self.banned_at_ms = now_ms
         if self.state is BreakerState.OPEN:
-            self.until_ms = max(self.until_ms, now_ms + ban_ms)
+            self.until_ms = max(self.until_ms, now_ms + ban_ms) if not asked_again else now_ms + ban_ms
+            self.told_at_ms = now_ms if self.asks_again else None
             self.reason = "banned by OldHost"
         return again
 
@@ -76,11 +84,21 @@ class Breaker:
         if left_ms > 0:
             self._move(BreakerEvent.BAN)
             self.until_ms = now_ms + left_ms
+            self.told_at_ms = now_ms if self.asks_again else None
             self.reason = "banned by OldHost"
 
     def tick(self, now_ms: int) -> None:
-        if self.state is BreakerState.OPEN and now_ms >= self.until_ms:
+        if self.state is BreakerState.OPEN and now_ms >= self.ask_at_ms:
             self._move(BreakerEvent.DUE)
+
+    @property
+    def ask_at_ms(self) -> int:
+        """When OldHost is asked again. Asking does not prolong a ban, and its end may be garbage: at least once per ban length."""
+        return (
+            self.until_ms
+            if self.told_at_ms is None
+            else min(self.until_ms, self.told_at_ms + self.ban_ms * ASK_AGAIN_PERCENT // 100)
+        )
 
     def agreed(self) -> None:
         self._move(BreakerEvent.AGREED)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from oldhost_sync.policy.actions import Action, CloseSession, Load, OpenSession, Probe, Send, Sweep
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.coalescer import Waiting
-from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.machine import RELEASE, Machine
 from oldhost_sync.policy.session import Phase
 from oldhost_sync.policy.writer_policy import BATCH_FILL_MS, BATCH_OPERATIONS_MAX, BATCHES_IN_FLIGHT_MAX
 
@@ -23,14 +23,14 @@ def decide(machine: Machine, now_ms: int) -> list[Action]:
     machine.take_released()
     actions = [*_sends(machine), *_session(machine, now_ms), *_beside(machine, now_ms)]
     machine.forecast(now_ms)
-    return actions + machine.alarms.take()
+    return actions + (machine.tell(now_ms) if machine.release >= RELEASE else machine.alarms.take())
 
 
 def wake_at_ms(machine: Machine) -> int | None:
     """When to ask `decide` again if nothing happens before; None: only when something happens."""
     times = [machine.coalescer.next_due_at_ms()] if machine.may_send else []
     if machine.breaker.state is BreakerState.OPEN:
-        times.append(machine.breaker.until_ms)
+        times.append(machine.breaker.ask_at_ms)
     if machine.session.phase is Phase.PAUSING and machine.breaker.lets_ask and not machine.paused:
         times.append(machine.session.until_ms)
     if machine.loaded and machine.loading.part is None and not machine.sweeping.under_way:
@@ -41,7 +41,15 @@ def wake_at_ms(machine: Machine) -> int | None:
         times.append(machine.probe_at_ms)
     if machine.coalescer.waiting:
         times.append(machine.load.next_at_ms)
+    times.append(watch_at_ms(machine))
     return min((at for at in times if at is not None), default=None)
+
+
+def watch_at_ms(machine: Machine) -> int | None:
+    """When to ask even while something is on its way at the host, which may take longer than anybody should wait to be told."""
+    if machine.release < RELEASE or machine.draining or machine.progress.told is not None or not machine.could_go:
+        return None
+    return machine.progress.due_at_ms
 
 
 def _sends(machine: Machine) -> Iterator[Send]:
@@ -76,7 +84,7 @@ def _session(machine: Machine, now_ms: int) -> Iterator[Action]:
     if machine.in_flight.batches or machine.draining or machine.probing:
         return
     if machine.session.phase is Phase.OPEN and machine.session.lost:
-        machine.closed()
+        machine.lose_session(now_ms)
     elif machine.session.phase is Phase.OPEN and _must_close(machine):
         machine.session.phase = Phase.CLOSING
         yield CloseSession(machine.session.epoch, machine.session.task_queue)

@@ -37,6 +37,7 @@ class Loading:
     at_ms: int = 0
     failures: int = 0
     fates: RecentFates = field(default_factory=RecentFates)
+    reading: dict[EntityKey, int] = field(default_factory=dict)
 
     @property
     def is_due(self) -> bool:
@@ -49,11 +50,18 @@ class Loading:
         if self.part is not None:
             return self.part, self.after_id, None
         entity = next(iter(self.entities))
-        return Part.ENTITY, self.entities.pop(entity), entity
+        after_id = self.entities.pop(entity)
+        self.reading = {entity: after_id}
+        return Part.ENTITY, after_id, entity
+
+    def to_be_read(self) -> dict[EntityKey, int]:
+        """What a new run has to read, with what is under way and given up."""
+        return {**self.reading, **self.entities}
 
     def end(self, entity: EntityKey | None, last_id: int, *, more: bool) -> None:
         """The page is taken over."""
         self.under_way = False
+        self.reading = {}
         self.failures = 0
         self.fates.end()
         if entity is not None:
@@ -68,6 +76,7 @@ class Loading:
     def fail(self, entity: EntityKey | None, after_id: int, now_ms: int) -> None:
         """The database did not answer: the same page again, ever more slowly."""
         self.under_way = False
+        self.reading = {}
         self.fates.end()
         if entity is not None:
             self.entities.setdefault(entity, after_id)

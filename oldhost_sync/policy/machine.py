@@ -13,17 +13,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from oldhost_sync.policy.actions import Load
+from oldhost_sync.policy.actions import Load, RecordHalt, TellPeople
 from oldhost_sync.policy.alarms import Alarms, clock
+from oldhost_sync.policy.announcements import Announcements
 from oldhost_sync.policy.breaker import Breaker, BreakerState
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, EntityKey, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.coalescer import Added, Coalescer, Waiting
 from oldhost_sync.policy.in_flight import InFlight
 from oldhost_sync.policy.loading import Loading, Part
+from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.session import Phase, Session
 from oldhost_sync.policy.sweeping import Sweeping
 from oldhost_sync.policy.watch import LoadWatch
 from oldhost_sync.policy.writer_policy import (
+    ALERT_GROWS_MS,
     FRUITLESS_SESSIONS_ALERT,
     REOPEN_ALERT_ATTEMPTS,
     REOPEN_MS_MAX,
@@ -98,7 +101,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         policy = self.policy
-        self.breaker = Breaker(policy.ban_ms)
+        self.breaker = Breaker(policy.ban_ms, asks_again=self.release >= RELEASE)
         self.coalescer = Coalescer(
             debounce_ms=policy.debounce_ms,
             max_wait_ms=policy.max_wait_ms,
@@ -111,7 +114,9 @@ class Machine:
         self.sweeping = Sweeping(policy.sweep_ms)
         self.load = LoadWatch(self.now_ms)
         self.watched: dict[int, Watch] = {}
-        self.alarms = Alarms()
+        self.announcements = Announcements()
+        self.alarms: Alarms = self.announcements if self.release >= RELEASE else Alarms()
+        self.progress = Progress(self.now_ms)
 
     # ------------------------------------------------------------------------------------------------- changes coming in
 
@@ -141,7 +146,7 @@ class Machine:
             self._supersede(ref.entity, older)
         elif self.loaded:  # what is read again came long ago
             self.load.arrived()
-        if ref.priority_class is PriorityClass.EMERGENCY:
+        if ref.priority_class is PriorityClass.EMERGENCY and self.release < RELEASE:
             self._warn_of_blocked_emergency(ref)
         return True
 
@@ -222,21 +227,25 @@ class Machine:
             self.alarms.nothing_is_stuck()
         self.session = Session(Phase.OPEN, epoch, task_queue, next_nonce, more_bound=more_bound, fruitless=fruitless)
         self.counters.sessions += 1
+        self.progress.fates = 0
         self.probe_at_ms = now_ms + self.policy.probe_ms
         if self.breaker.state is BreakerState.HALF_OPEN:
             self.alarms.ban_or_halt_is_over()
         if self.breaker.state is not BreakerState.HALTED:  # halted meanwhile: the session is closed again
             self.breaker.agreed()
 
-    def told_to_wait(self, wait_ms: int, reason: str, now_ms: int) -> None:
+    def told_to_wait(self, wait_ms: int, reason: str, now_ms: int, why: str = "") -> None:
         """No session yet: a ban still runs, a row in doubt is too young, or the connection can't be had."""
         if reason == "ban":
             self._banned(wait_ms, now_ms)
+        if reason != "ban":
+            self.progress.said(f"{reason}: {why}" if why else reason)
         self._retry_later(max(wait_ms, 1), reason, now_ms)
 
     def open_failed(self, now_ms: int) -> None:
         """`open_session` itself failed (worker, database): try again, ever more slowly."""
         wait_ms = min(REOPEN_MS_MIN * 2 ** min(self.session.attempts, 10), REOPEN_MS_MAX)
+        self.progress.said("failure: opening a session failed")
         self._retry_later(wait_ms, "failure", now_ms)
 
     def halted(self, reason: str) -> None:
@@ -269,17 +278,20 @@ class Machine:
         never_taken: int | None = None,
         older: Iterable[ChangeRef] = (),
         held: Iterable[tuple[EntityKey, Sequence[int]]] = (),
+        reason: str = "",
     ) -> None:
         """A send ended and said how. `halted`: the ledger was halted, and why; `never_taken`: the change that showed it.
 
         `older`: what must go before the changes that the reservation refused; `held`: the dead letters they are held behind.
         """
         ids = self.in_flight.batches.pop(batch)
+        settled = False
         self.enqueue(older, now_ms)
         for entity, dead in held:
             self.load_held(entity, dead)
         try:
             for fate in fates:
+                settled = settled or fate.outcome not in (BOUND, WAITING, HELD)
                 self._settle(fate, now_ms)
         finally:
             in_doubt = self._leave_unsettled(ids)
@@ -287,6 +299,8 @@ class Machine:
             self.load.served(service_ms)
         if not session_open or in_doubt or banned_ms > 0:
             self.session.lost = True
+        if reason and not settled:
+            self.progress.said(reason)
         if banned_ms > 0:
             self._banned(banned_ms, now_ms)
         if halted:
@@ -315,6 +329,15 @@ class Machine:
     def closed(self) -> None:
         self.session = Session(epoch=self.session.epoch, fruitless=self.session.fruitless)
 
+    def lose_session(self, now_ms: int) -> None:
+        """It ended by itself. When sessions bring nothing, the next one comes later and later."""
+        self.progress.session_ended(sent=self.session.sends > 0)
+        self.closed()
+        if self.release >= RELEASE and self.progress.pause_ms:
+            self.session.phase = Phase.PAUSING
+            self.session.until_ms = now_ms + self.progress.pause_ms
+            self.session.waiting_for = "progress"
+
     # -------------------------------------------------------------------------------------------------------- operators
 
     def pause(self, operator: str, reason: str) -> None:
@@ -334,8 +357,7 @@ class Machine:
 
     def retry(self, ref: ChangeRef, now_ms: int) -> None:
         """A dead letter waits again, before the changes held behind it (the books are changed already)."""
-        self.alarms.dead_letter_is_decided(ref.change_id)
-        self.dead_letters = max(0, self.dead_letters - 1)
+        self._dead_letter_is_decided(ref.change_id)
         if self.release >= RELEASE:  # the hold may not be known here; it ends with the change's fate
             self.load_held(ref.entity, [ref.change_id])
         if self.coalescer.knows(ref.change_id) or ref.change_id in self.in_flight:
@@ -347,11 +369,16 @@ class Machine:
 
     def is_decided(self, entity: EntityKey, change_id: int) -> None:
         """A dead letter waits no longer for an operator; what was held behind it may go."""
-        self.alarms.dead_letter_is_decided(change_id)
+        self._dead_letter_is_decided(change_id)
         self.coalescer.unhold(entity, change_id)
-        self.dead_letters = max(0, self.dead_letters - 1)
         if self.release >= RELEASE:  # the hold may not have been known here
             self.loading.want(entity)
+
+    def _dead_letter_is_decided(self, change_id: int) -> None:
+        self.dead_letters = max(0, self.dead_letters - 1)
+        self.announcements.decided(change_id, self.dead_letters)
+        if self.release < RELEASE:
+            self.alarms.dead_letter_is_decided(change_id)
 
     def can_resolve(self) -> None:
         """Raises Refused unless there is a halt to resolve."""
@@ -396,21 +423,25 @@ class Machine:
         self.sweeping.fates.saw(entry.ref)
         self.loading.fates.saw(entry.ref)
         self.alarms.has_its_fate(change_id)
+        self.progress.fate(now_ms)
         self._tell(change_id, fate)
         if outcome in (Outcome.APPLIED, Outcome.DEAD):
             self.session.fruitless = 0
         if outcome is Outcome.DEAD:
-            self._reject(entry.ref)
+            self._reject(entry.ref, now_ms)
         else:
             self.coalescer.unhold(entry.ref.entity, change_id)
         if outcome is Outcome.APPLIED and fate.nonce is not None:
             self.session.next_nonce = max(self.session.next_nonce, fate.nonce + 1)
             self.load.applied(now_ms)
 
-    def _reject(self, ref: ChangeRef) -> None:
+    def _reject(self, ref: ChangeRef, now_ms: int) -> None:
         self.dead_letters += 1
         self.counters.received -= self.coalescer.hold(ref.entity, ref.change_id)
-        self.alarms.dead_letter(ref)
+        if self.release >= RELEASE:
+            self.announcements.rejected(ref, self.dead_letters, now_ms)
+        else:
+            self.alarms.dead_letter(ref)
 
     def _put_back(self, change_id: int) -> None:
         entry = self.in_flight.leave(change_id)
@@ -455,7 +486,8 @@ class Machine:
         session.until_ms = now_ms + wait_ms
         session.waiting_for = reason
         session.attempts += reason not in ("ban", "settle")
-        if session.attempts == REOPEN_ALERT_ATTEMPTS:
+        # What waits is told of by `no-progress` from 0.2 on, and sooner.
+        if session.attempts == REOPEN_ALERT_ATTEMPTS and (self.release < RELEASE or not self.could_go):
             self.alarms.no_session(session.attempts, reason)
 
     def _banned(self, ban_ms: int, now_ms: int) -> None:
@@ -476,6 +508,9 @@ class Machine:
         self._warn_of_blocked_emergencies()
 
     def _warn_of_blocked_emergencies(self) -> None:
+        """In runs begun before 0.2: one alert for each."""
+        if self.release >= RELEASE:
+            return
         for entry in [*self.coalescer.waiting.values(), *self.in_flight]:
             if entry.ref.priority_class is PriorityClass.EMERGENCY:
                 self._warn_of_blocked_emergency(entry.ref)
@@ -496,6 +531,65 @@ class Machine:
     def forecast(self, now_ms: int) -> None:
         if now_ms >= self.load.next_at_ms:
             self.alarms.add(*self.load.look(self.coalescer, self.blocked_ms(now_ms), now_ms))
+
+    @property
+    def could_go(self) -> bool:
+        """Something could be on its way to OldHost, if only OldHost took it."""
+        blocked = self.paused is not None or self.breaker.state in (BreakerState.OPEN, BreakerState.HALTED)
+        return not blocked and (not self.loaded or len(self.in_flight) > 0 or self.coalescer.can_send)
+
+    def tell(self, now_ms: int) -> list[RecordHalt | TellPeople]:
+        """What people have to know now; nothing of it depends on how much waits."""
+        self._tell_of_emergencies(now_ms)
+        self._tell_of_progress(now_ms)
+        return self.announcements.take_all(now_ms, draining=self.draining)
+
+    def _tell_of_emergencies(self, now_ms: int) -> None:
+        told = self.announcements.told_emergencies
+        if told is not None and self.breaker.state is BreakerState.HALF_OPEN and told[0] != "pause":
+            return  # OldHost is being asked: it is not over yet
+        lane = self.coalescer.lanes[PriorityClass.EMERGENCY]
+        sent = [entry.ref for entry in self.in_flight if entry.ref.priority_class is PriorityClass.EMERGENCY]
+        count = len(lane) + len(sent)
+        cause, why = self._blockade()
+        if not cause or not count:
+            self.announcements.emergencies_go()
+        elif told is None or told[0] != cause or (count > told[1] and now_ms >= told[2] + ALERT_GROWS_MS):
+            # The one walk over all of them, as often as the alert may be told again.
+            ids = [*lane.change_ids(), *(ref.change_id for ref in sent)]
+            span = f"The oldest is change {min(ids)}, the newest {max(ids)}."
+            self.announcements.emergencies_wait(cause, why, count, span, now_ms)
+
+    def _blockade(self) -> tuple[str, str]:
+        """What an operator or OldHost has shut, and how to say it."""
+        if self.paused:
+            return "pause", f"the writer is paused by {self.paused.operator}"
+        if self.breaker.state is BreakerState.OPEN:
+            return "ban", f"OldHost has banned us until {clock(self.breaker.until_ms)}"
+        if self.breaker.state is BreakerState.HALTED:
+            return "halt", f"sending is halted: {self.breaker.reason}"
+        return "", ""
+
+    def _tell_of_progress(self, now_ms: int) -> None:
+        progress = self.progress
+        if self.draining:
+            return
+        if not self.could_go:
+            progress.rest(now_ms)
+        if now_ms < progress.due_at_ms:
+            if progress.told is not None:
+                progress.told = None
+                self.announcements.progress_is_back()
+        elif progress.told != progress.reason:
+            progress.told = progress.reason
+            reason = progress.reason or self._why_none()
+            emergencies = len(self.coalescer.lanes[PriorityClass.EMERGENCY])
+            self.announcements.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)
+
+    def _why_none(self) -> str:
+        if not self.loaded:
+            return "what is outstanding can't be read from MariaDB"
+        return "OldHost gives no answer" if self.session.phase is Phase.OPEN else f"session: {self.session.phase.value}"
 
     def blocked_ms(self, now_ms: int) -> int:
         """How long nothing can be sent, as far as that is known."""

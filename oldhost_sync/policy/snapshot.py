@@ -13,14 +13,16 @@ import re
 import zlib
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
+from oldhost_sync.policy.actions import RaiseAlert
 from oldhost_sync.policy.breaker import Breaker, BreakerState
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.coalescer import Hold, Waiting
 from oldhost_sync.policy.loading import Part
 from oldhost_sync.policy.machine import RELEASE, Counters, Machine, Pause
+from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.session import Phase, Session
 from oldhost_sync.policy.writer_policy import WriterPolicy
 
@@ -58,7 +60,7 @@ def dump(machine: Machine) -> Snapshot:
         "dead_letters": machine.dead_letters,
         "loaded": machine.loaded,
         "loading": [loading.part, loading.after_id] if fits else [Part.EMERGENCIES, 0],
-        "to_load": [[*entity, after_id] for entity, after_id in loading.entities.items()] if fits else [],
+        "to_load": [[*entity, after_id] for entity, after_id in loading.to_be_read().items()] if fits else [],
         "txn_run": coalescer.turns.txn_run,
         "session": asdict(machine.session),
         "breaker": asdict(machine.breaker),
@@ -68,6 +70,11 @@ def dump(machine: Machine) -> Snapshot:
         "told": list(machine.load.told),
         "warned": list(machine.alarms.blocked),
         "stuck": machine.alarms.stuck,
+        "untold": [astuple(alert) for alert in machine.announcements.untold()],
+        "told_emergencies": machine.announcements.told_emergencies,
+        "grouped": machine.announcements.grouped,
+        "sequence": machine.announcements.sequence,
+        "progress": asdict(machine.progress),
         "batch": machine.batch,
         "sweep": [machine.sweeping.after_id, machine.sweeping.at_ms],
         "probe_at_ms": machine.probe_at_ms,
@@ -90,16 +97,36 @@ def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, releas
     machine.session = Session(**{**snapshot["session"], "phase": Phase(snapshot["session"]["phase"])})
     breaker = snapshot["breaker"]
     machine.breaker = Breaker(**{**breaker, "state": BreakerState(breaker["state"]), "ban_ms": policy.ban_ms})
+    machine.breaker.asks_again = machine.release >= RELEASE
     machine.paused = Pause(**snapshot["paused"]) if snapshot["paused"] else None
     watch = machine.load
     watch.service_ms, watch.arrivals_per_s, watch.applied_per_s = snapshot["rates"]
     watch.told = list(snapshot["told"])
     machine.alarms.blocked = list(snapshot.get("warned", []))
+    if machine.release >= RELEASE:
+        _load_announcements(machine, snapshot)
     machine.batch = snapshot["batch"]
     machine.alarms.stuck = snapshot.get("stuck", 0)
     machine.sweeping.after_id, machine.sweeping.at_ms = snapshot["sweep"]
     machine.probe_at_ms = snapshot["probe_at_ms"]
     return machine
+
+
+def _load_announcements(machine: Machine, snapshot: Snapshot) -> None:
+    announcements = machine.announcements
+    announcements.add(*(RaiseAlert(*alert) for alert in snapshot.get("untold", [])))
+    for change_id in snapshot.get("warned", []):  # one alert for each, of a run begun before 0.2
+        announcements.add(RaiseAlert("", "info", "", f"emergency:{change_id}", close=True))
+    announcements.blocked = []
+    announcements.told_emergencies = _as_tuple(snapshot.get("told_emergencies"))
+    announcements.grouped = _as_tuple(snapshot.get("grouped"))
+    announcements.sequence = snapshot.get("sequence", 0)
+    if "progress" in snapshot:
+        machine.progress = Progress(**snapshot["progress"])
+
+
+def _as_tuple(carried: list[Any] | None) -> Any:
+    return None if carried is None else tuple(carried)
 
 
 def _load_loading(machine: Machine, snapshot: Snapshot) -> None:

@@ -24,6 +24,15 @@ FRUITLESS_SESSIONS_ALERT = 5
 RELOAD_MS_MIN = 1_000
 RELOAD_MS_MAX = 10_000
 FORECAST_MS = 60_000
+# So long without a fate, though something could go, is told: longer than what a lost reply or a killed worker costs (some 15 s),
+# and well within the promise for emergencies.
+NO_PROGRESS_MS = 20_000
+# An alert that counts is told again as its count grows, no more often than this.
+ALERT_GROWS_MS = 10_000
+# Alerts in one activity: some 100 KiB at most.
+ALERTS_AT_ONCE_MAX = 100
+# So many undecided dead letters have an alert each; who has more wants to hear of them once.
+DEAD_LETTERS_TOLD_MAX = 20
 # The promises that the forecast watches (brief, "Promises").
 CONSISTENCY_MS = 4 * 3_600_000
 EMERGENCY_MS = 30_000

@@ -12,12 +12,18 @@ from sqlalchemy.engine import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX, TEXT_LENGTH_MAX
-from oldhost_sync.store.tables import alerts
+from oldhost_sync.store.tables import alert_closings, alerts
 from oldhost_sync.store.text import storable
 from oldhost_sync.store.transactions import error_code
 
 NOW = text("UTC_TIMESTAMP(6)")
 _DUPLICATE_KEY = 1062
+# An abandoned attempt to open an alert ends with its statement; a day is far more than that.
+_REMEMBER_CLOSING = (
+    "INSERT INTO alert_closings (host, dedupe_key, sequence, closed_at) VALUES (%s, %s, %s, UTC_TIMESTAMP(6)) "
+    "ON DUPLICATE KEY UPDATE sequence = GREATEST(sequence, VALUES(sequence)), closed_at = VALUES(closed_at)"
+)
+_FORGET_CLOSINGS = "DELETE FROM alert_closings WHERE host = %s AND closed_at < UTC_TIMESTAMP(6) - INTERVAL 1 DAY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +51,14 @@ def raise_alert(
     message: str,
     dedupe_key: str,
     change_id: int | None = None,
+    count: int = 1,
+    sequence: int = 0,
 ) -> bool:
-    """Open an alert; False when one with this key is open already. `severity`: info, warning or critical."""
+    """Open an alert; False when one with this key is open already, whose text and count are renewed then if this one counts or is
+    numbered. `severity`: info, warning or critical. `sequence`: ignored when its cause was closed by a later one (0: not numbered).
+    """
+    if sequence and _was_closed_later(connection, host, dedupe_key, sequence):
+        return False
     values = {
         "host": host,
         "kind": kind,
@@ -56,24 +68,56 @@ def raise_alert(
         "change_id": change_id,
         "is_open": True,
         "created_at": NOW,
+        "occurrences": count,
+        "sequence": sequence,
     }
     try:
         connection.execute(insert(alerts).values(**values))
     except IntegrityError as error:
         if error_code(error) != _DUPLICATE_KEY:
             raise
+        if sequence:
+            _renew(connection, values)
         return False
     return True
 
 
-def close_alert(connection: Connection, host: str, dedupe_key: str) -> bool:
-    """Close the open alert of this cause; False when none is open."""
+def _renew(connection: Connection, values: dict[str, Any]) -> None:
+    """Say what is true now of an open alert, unless something later is said already."""
+    of_cause = (alerts.c.host == values["host"], alerts.c.dedupe_key == values["dedupe_key"])
+    renewed = {name: values[name] for name in ("severity", "message", "change_id", "occurrences", "sequence")}
+    connection.execute(
+        update(alerts)
+        .where(*of_cause, alerts.c.is_open.is_not(None), alerts.c.sequence <= values["sequence"])
+        .values(**renewed)
+    )
+
+
+def _was_closed_later(connection: Connection, host: str, dedupe_key: str, sequence: int) -> bool:
+    closed = select(alert_closings.c.sequence).where(
+        alert_closings.c.host == host, alert_closings.c.dedupe_key == storable(dedupe_key, IDEMPOTENCY_KEY_LENGTH_MAX)
+    )
+    last = connection.execute(closed).scalar()
+    return last is not None and last >= sequence
+
+
+def _remember_closing(connection: Connection, host: str, dedupe_key: str, sequence: int) -> None:
+    """For as long as an opening of this cause may still be on its way; and forget a few that are older."""
+    connection.exec_driver_sql(_REMEMBER_CLOSING, (host, storable(dedupe_key, IDEMPOTENCY_KEY_LENGTH_MAX), sequence))
+    connection.exec_driver_sql(_FORGET_CLOSINGS, (host,))
+
+
+def close_alert(connection: Connection, host: str, dedupe_key: str, *, sequence: int = 0) -> bool:
+    """Close the open alert of this cause; False when none is open. What was raised before `sequence` never opens it again."""
+    if sequence:
+        _remember_closing(connection, host, dedupe_key, sequence)
     statement = (
         update(alerts)
         .where(
             alerts.c.host == host,
             alerts.c.dedupe_key == storable(dedupe_key, IDEMPOTENCY_KEY_LENGTH_MAX),
             alerts.c.is_open.is_not(None),
+            *([alerts.c.sequence < sequence] if sequence else []),
         )
         .values(is_open=None, closed_at=NOW)
     )

@@ -347,11 +347,27 @@ alerts = Table(
     Column("delivered_at", UtcDateTime),
     Column("closed_at", UtcDateTime),
     Column("is_open", Boolean, server_default=text("1")),
+    # Of how many the message tells, and which event of its cause it is: a later one has a larger number (0: not numbered).
+    Column("occurrences", Integer, nullable=False, server_default=text("1")),
+    Column("sequence", BigInteger, nullable=False, server_default=text("0")),
     UniqueConstraint("host", "dedupe_key", "is_open", name="uq_alerts_dedupe_key"),
     _one_of("ck_alerts_severity", "severity", "info", "warning", "critical"),
     # What is open (no end yet), in id order; what ended before a day (retention).
     Index("ix_alerts_closed", "host", "closed_at", "id"),
     Index("ix_alerts_undelivered", "host", "delivered_at", "id"),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)
+
+# When each cause was closed last: an opening that arrives late must not open it again. Kept for a day.
+alert_closings = Table(
+    "alert_closings",
+    metadata,
+    Column("host", _id(HOST_LENGTH_MAX), primary_key=True),
+    Column("dedupe_key", _id(IDEMPOTENCY_KEY_LENGTH_MAX), primary_key=True),
+    Column("sequence", BigInteger, nullable=False),
+    Column("closed_at", UtcDateTime, nullable=False),
+    Index("ix_alert_closings_closed", "host", "closed_at"),
     mysql_engine="InnoDB",
     mysql_charset="utf8mb4",
 )

@@ -34,6 +34,7 @@ ARGUMENTS: dict[str, type] = {
     "record_decision": messages.Decision,
     "recover_submissions": messages.Recovery,
     "raise_alert": messages.Alert,
+    "raise_alerts": messages.Alerts,
 }
 CONNECT_SECONDS_MAX = 5.0
 
@@ -138,7 +139,7 @@ class Worker:
                 (self.sessions, ("open_session", "send", "probe", "close_session")),
                 (recording, ("record_submissions", "load_outstanding", "record_decision")),
                 (recovery, ("recover_submissions",)),
-                (alerts, ("raise_alert",)),
+                (alerts, ("raise_alert", "raise_alerts")),
             )
             for name in names
         }

@@ -221,6 +221,15 @@ class World:
         self.alerts_at_ms.append(now_ms)
 
     @activity.defn
+    async def raise_alerts(self, alerts: messages.Alerts) -> None:
+        for one in alerts.items:
+            alert = messages.Alert(
+                alerts.host, one.kind, one.severity, one.message, one.dedupe_key, one.change_id, one.close
+            )
+            self.alerts.append(alert)
+            self.alerts_at_ms.append(await self.now_ms())
+
+    @activity.defn
     async def record_decision(self, decision: messages.Decision) -> messages.Decided:
         if self.decisions_closed:
             raise ApplicationError("the ledger's row is held")
@@ -234,6 +243,7 @@ class World:
             self.load_outstanding,
             self.record_submissions,
             self.raise_alert,
+            self.raise_alerts,
             self.record_decision,
             self.recover_submissions,
         ]

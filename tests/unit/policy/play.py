@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from oldhost_sync.policy import deciding, snapshot
-from oldhost_sync.policy.actions import CloseSession, Load, OpenSession, Probe, RaiseAlert, RecordHalt, Send, Sweep
+from oldhost_sync.policy.actions import (
+    CloseSession,
+    Load,
+    OpenSession,
+    Probe,
+    RaiseAlert,
+    RecordHalt,
+    Send,
+    Sweep,
+    TellPeople,
+)
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import (
     BOUND,
@@ -348,8 +358,9 @@ class Play:
                 case Load():
                     assert self.under.load is None
                     self.under.load = action
-                case RaiseAlert():
-                    self.alerts.append(action)
+                case TellPeople():
+                    self.alerts += action.alerts
+                    self.machine.announcements.told()
                 case RecordHalt():
                     self.books.halted = self.books.halted or action.reason
         self._check()

@@ -101,3 +101,19 @@ def test_an_illegal_event_raises_and_changes_nothing() -> None:
 def test_resolving_what_is_not_halted_raises() -> None:
     with pytest.raises(IllegalTransition):
         Breaker(BAN_MS).resolve(NOW_MS)
+
+
+def test_a_ban_that_never_ends_is_asked_about_again_and_believed_when_it_is_shorter() -> None:
+    breaker = Breaker(BAN_MS)
+    breaker.ban(0, 24 * 3_600_000)
+    assert BAN_MS < breaker.ask_at_ms < BAN_MS * 1.1
+    breaker.tick(breaker.ask_at_ms)
+    assert breaker.lets_ask
+    breaker.ban(BAN_MS, 60_000)
+    assert breaker.until_ms == BAN_MS + 60_000
+
+
+def test_a_ban_of_the_usual_length_is_waited_out() -> None:
+    breaker = Breaker(BAN_MS)
+    breaker.ban(0, BAN_MS + 500)
+    assert breaker.ask_at_ms == BAN_MS + 500

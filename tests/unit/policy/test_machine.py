@@ -5,14 +5,22 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.policy import deciding
-from oldhost_sync.policy.actions import RaiseAlert, RecordHalt
+from oldhost_sync.policy.actions import RecordHalt, TellPeople
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, EntityKey, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.machine import Machine, Pause, Refused
 from oldhost_sync.policy.session import Phase
-from oldhost_sync.policy.writer_policy import BATCH_FILL_MS, REOPEN_MS_MAX, WriterPolicy
+from oldhost_sync.policy.writer_policy import (
+    ALERT_GROWS_MS,
+    BATCH_FILL_MS,
+    DEAD_LETTERS_TOLD_MAX,
+    NO_PROGRESS_MS,
+    REOPEN_MS_MAX,
+    WriterPolicy,
+)
 from tests.unit.policy.play import START_MS, Play
-from tests.workflows.books import SETTLE_MS, Reply
+from tests.workflows.books import Reply
+from workflows import report
 
 BAN_MS = 900_000
 
@@ -218,36 +226,116 @@ def test_a_ban_stops_sending_until_oldhost_was_asked(play: Play) -> None:
     assert sent(play) == []
 
 
-def test_every_emergency_that_can_not_go_is_told_once(play: Play) -> None:
-    """The one that was banned itself, and one that came in the ban."""
+def test_emergencies_that_can_not_go_are_one_alert_with_their_number(play: Play) -> None:
+    """The one that was banned itself, and those that came in the ban; told again as they grow, and no more often than that."""
     play.take("EMERGENCY", "a")
     play.end_send(1, lambda _: Reply.BAN)
-    play.take("EMERGENCY", "b")
+    for unit in "bcd":
+        play.take("EMERGENCY", unit)
+    play.advance(ALERT_GROWS_MS)
+    blocked = [(alert.dedupe_key, alert.count) for alert in play.alerts if alert.kind == "emergency-blocked"]
+    assert blocked == [("emergencies:ban", 1), ("emergencies:ban", 4)]
+    assert "The oldest is change 1, the newest 4." in told(play, "emergency-blocked")[1]
+
+
+def test_the_alert_over_emergencies_ends_with_its_cause(play: Play) -> None:
+    play.take("EMERGENCY", "a")
+    play.end_send(1, lambda _: Reply.BAN)
+    play.advance(BAN_MS)
+    assert "emergencies:ban" not in closed(play)
+    play.end_open()
+    assert "emergencies:ban" in closed(play)
+
+
+def test_what_blocks_emergencies_next_is_told_under_its_own_name(play: Play) -> None:
+    play.take("EMERGENCY", "a")
+    play.end_send(1, lambda _: Reply.BAN)
     play.machine.pause("ana", "a look")
     play.step()
-    assert [alert.change_id for alert in play.alerts if alert.kind == "emergency-blocked"] == [1, 2]
+    assert "emergencies:ban" in closed(play)
+    assert [alert.dedupe_key for alert in play.alerts if alert.kind == "emergency-blocked"][-1] == "emergencies:pause"
 
 
-def test_the_alarm_over_an_emergency_ends_with_its_fate(play: Play) -> None:
-    play.take("EMERGENCY", "a")
-    play.end_send(1, lambda _: Reply.BAN)
-    assert told(play, "emergency-blocked")
-    play.advance(BAN_MS)
-    play.end_open()
-    play.end_send(2)
-    assert "emergency:1" in closed(play)
+def test_alerts_that_come_while_one_list_is_told_wait_and_are_coalesced_by_cause(play: Play) -> None:
+    announcements = play.machine.announcements
+    announcements.no_session(5, "connection")
+    (first,) = play.machine.tell(play.now_ms)
+    announcements.session_is_back()
+    announcements.no_session(5, "busy")
+    announcements.no_session(6, "busy")
+    assert play.machine.tell(play.now_ms) == []
+    announcements.told()
+    (second,) = play.machine.tell(play.now_ms)
+    assert isinstance(first, TellPeople)
+    assert isinstance(second, TellPeople)
+    assert [(alert.dedupe_key, alert.close) for alert in second.alerts] == [("session", True), ("session", False)]
+    sequences = [alert.sequence for alert in (*first.alerts, *second.alerts)]
+    assert sequences == sorted(set(sequences))
 
 
-def test_a_second_ban_within_the_hour_halts_durably(play: Play) -> None:
-    for number, unit in enumerate("ab", start=1):
-        play.take("TXN", unit)
-        play.end_send(2 * number - 1, lambda _: Reply.BAN)
-        if number == 1:
-            play.advance(BAN_MS)
-            play.end_open()
-            play.end_send(2)
-    assert play.machine.breaker.state is BreakerState.HALTED
-    assert play.books.halted == "a second ban within the hour"
+def test_ten_thousand_dead_letters_are_told_in_a_few_alerts(play: Play) -> None:
+    for number in range(100):
+        play.machine.dead_letters += 1
+        ref = ChangeRef(number + 1, PriorityClass.TXN, "unit", f"u{number}", "e", play.now_ms)
+        play.machine.announcements.rejected(ref, play.machine.dead_letters, play.now_ms)
+        play.step()
+    assert len(told(play, "dead-letter")) == DEAD_LETTERS_TOLD_MAX
+    assert len(told(play, "dead-letters")) == 1
+    for number in range(100):
+        play.machine.is_decided(EntityKey("unit", f"u{number}"), number + 1)
+    play.step()
+    play.step()
+    assert {"dead:1", "dead-letters"} <= {*closed(play)}
+
+
+# ----------------------------------------------------------------------------------------------------------- progress
+
+
+def test_a_standstill_is_told_within_twenty_seconds_with_the_last_word_on_it(play: Play) -> None:
+    play.take("TXN", "a")
+    play.end_send(1, lambda _: Reply.LOST_BEFORE)
+    for _ in range(10):
+        play.under.opening = None
+        play.machine.told_to_wait(2_000, "busy", play.now_ms, "OldHost says that it is busy")
+        play.advance(2_000)
+    assert deciding.watch_at_ms(play.machine) is None
+    (text,) = told(play, "no-progress")
+    assert "busy: OldHost says that it is busy" in text
+    assert report.state(play.machine) == "BUSY"
+
+
+def test_a_standstill_is_over_with_the_next_fate(play: Play) -> None:
+    play.take("TXN", "a")
+    play.advance(NO_PROGRESS_MS)
+    assert told(play, "no-progress")
+    play.end_send(1)
+    assert "no-progress" in closed(play)
+
+
+@pytest.mark.parametrize("nothing", ["waits", "is sent while paused"])
+def test_no_standstill_is_told_where_nothing_could_go(play: Play, nothing: str) -> None:
+    if nothing != "waits":
+        play.machine.pause("ana", "a look")
+        play.step()
+        play.take("TXN", "a")
+    play.advance(10 * NO_PROGRESS_MS)
+    assert told(play, "no-progress") == []
+
+
+def test_sessions_that_bring_nothing_come_ever_more_slowly(play: Play) -> None:
+    """OldHost closes each connection after the answers that opened it."""
+    play.take("TXN", "a")
+    pauses = []
+    for _ in range(8):
+        batch = next(iter(play.under.sends))
+        play.fail_send(batch, never_started=True)
+        began = play.now_ms
+        while play.under.opening is None:
+            play.advance(1_000)
+        pauses.append((play.now_ms - began) // 1_000)
+        play.end_open()
+    assert pauses == [0, 1, 2, 4, 8, 16, 30, 30]
+    assert told(play, "no-progress")
 
 
 def test_a_halt_that_a_send_found_is_resolved_before_its_ban_is_over(play: Play) -> None:
@@ -264,8 +352,9 @@ def test_a_halt_that_a_send_found_is_resolved_before_its_ban_is_over(play: Play)
         never_taken=1,
     )
     assert (machine.breaker.state, machine.breaker.reason) == (BreakerState.HALTED, "foreign")
-    told_or_kept = machine.alarms.take()
-    assert [action.kind for action in told_or_kept if isinstance(action, RaiseAlert)] == ["ban", "halted"]
+    told_or_kept = machine.tell(play.now_ms)
+    (list_told,) = (action for action in told_or_kept if isinstance(action, TellPeople))
+    assert [alert.kind for alert in list_told.alerts] == ["ban", "halted"]
     assert (
         RecordHalt("foreign", 1) in told_or_kept
     )  # the session may have failed to keep it: else nobody could resolve it
@@ -360,8 +449,7 @@ def test_an_operation_that_no_session_can_end_is_told_once_and_until_it_ends(pla
     stuck = play.take("TXN", "a")
     for batch in range(1, 9):
         play.end_send(batch, lambda _: Reply.LOST_BEFORE)
-        assert play.end_open().reason == "settle"
-        play.advance(SETTLE_MS)
+        play.advance(REOPEN_MS_MAX)
         play.end_open()
     assert [alert.change_id for alert in play.alerts if alert.kind == "goes-nowhere"] == [stuck]
     play.end_send(9)
@@ -374,13 +462,14 @@ def test_sessions_without_anything_in_doubt_are_not_fruitless(play: Play) -> Non
     play.take("TXN", "a")
     for batch in range(1, 6):
         play.end_send(batch, lambda _: Reply.LOST_BEFORE)
-        play.end_open()
-        play.advance(SETTLE_MS)
+        play.advance(REOPEN_MS_MAX)
         play.end_open()
     assert told(play, "goes-nowhere")
     machine = play.machine
     machine.opened(9, "queue", 1, [Fate(1, WAITING)], [], more_bound=False, now_ms=play.now_ms)
-    play.alerts += [action for action in machine.alarms.take() if isinstance(action, RaiseAlert)]
+    for action in machine.tell(play.now_ms):
+        assert isinstance(action, TellPeople)
+        play.alerts += action.alerts
     assert machine.session.fruitless == 0
     assert "goes-nowhere" in closed(play)
 

@@ -1,0 +1,130 @@
+"""Announcements: what people are told from 0.2 on. One list is told at a time, and what comes meanwhile is coalesced by cause.
+
+A thousand emergencies that can't go have one cause and one alert, with a count. Each alert carries a sequence, so that the store
+can tell which of two came later, however late they arrive: an alert opens and closes in the order of its cause's events. What is
+not told when a run ends is told by the next one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oldhost_sync.policy.actions import RaiseAlert, RecordHalt, TellPeople
+from oldhost_sync.policy.alarms import Alarms
+from oldhost_sync.policy.changes import ChangeRef
+from oldhost_sync.policy.writer_policy import ALERT_GROWS_MS, ALERTS_AT_ONCE_MAX, DEAD_LETTERS_TOLD_MAX
+
+DEAD_LETTERS = "dead-letters"
+
+
+class Announcements(Alarms):
+    """`told_emergencies`: under which cause, with which count and when people were told of emergencies that can't go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sequence = 0
+        self.under_way: list[RaiseAlert] = []
+        self.told_emergencies: tuple[str, int, int] | None = None
+        self.grouped: tuple[int, int] | None = None  # dead letters in one alert: how many, and when told
+        self._halts: list[RecordHalt] = []
+        self._waiting: dict[tuple[str, bool], RaiseAlert] = {}
+
+    def take_all(self, now_ms: int, *, draining: bool) -> list[RecordHalt | TellPeople]:
+        """What to do now: halts at once, alerts when the last list was told."""
+        taken: list[RecordHalt | TellPeople] = [*self._halts]
+        self._halts = []
+        if self._waiting and not self.under_way and not draining:
+            first = list(self._waiting)[:ALERTS_AT_ONCE_MAX]
+            self.under_way = [self._numbered(self._waiting.pop(key), now_ms) for key in first]
+            taken.append(TellPeople(tuple(self.under_way)))
+        return taken
+
+    def told(self) -> None:
+        """The list is recorded."""
+        self.under_way = []
+
+    def untold(self) -> list[RaiseAlert]:
+        """What the next run has to tell, in its order; what is under way may be told twice, and counts once."""
+        return [*self.under_way, *self._waiting.values()]
+
+    def add(self, *alerts: RaiseAlert) -> None:
+        for alert in alerts:
+            self._keep(alert)
+
+    def record_halt(self, reason: str, never_taken: int | None = None) -> None:
+        halt = RecordHalt(reason, never_taken)
+        if halt not in self._halts:
+            self._halts.append(halt)
+
+    # ------------------------------------------------------------------------------------------------------- emergencies
+
+    def emergencies_wait(self, cause: str, why: str, count: int, span: str, now_ms: int) -> None:
+        """So many can't reach OldHost for this one cause; told at once, then as they grow in number."""
+        if self.told_emergencies is not None and self.told_emergencies[0] != cause:
+            self.emergencies_go()
+        if self.told_emergencies is not None:
+            _, told, at_ms = self.told_emergencies
+            if count <= told or now_ms < at_ms + ALERT_GROWS_MS:
+                return
+        self.told_emergencies = (cause, count, now_ms)
+        text = f"{count} EMERGENCY change{'s' * (count != 1)} can't reach OldHost now: {why}. {span}"
+        self._keep(RaiseAlert("emergency-blocked", "critical", text, f"emergencies:{cause}", count=count))
+
+    def emergencies_go(self) -> None:
+        """The cause is over, or none of them waits."""
+        if self.told_emergencies is not None:
+            self._close(f"emergencies:{self.told_emergencies[0]}")
+            self.told_emergencies = None
+
+    # ------------------------------------------------------------------------------------------------------ dead letters
+
+    def rejected(self, ref: ChangeRef, count: int, now_ms: int) -> None:
+        """The first few undecided dead letters have an alert each; beyond, one alert counts them all."""
+        if count <= DEAD_LETTERS_TOLD_MAX:
+            self.dead_letter(ref)
+            return
+        if self.grouped is not None and now_ms < self.grouped[1] + ALERT_GROWS_MS:
+            return
+        self.grouped = (count, now_ms)
+        text = (
+            f"{count} changes that OldHost rejected wait for a decision, the newest is {ref.change_id} ({ref.entity_type} "
+            f"{ref.entity_id}, {ref.event_type}). List them with `oldhost-sync dead-letters list`, then retry or discard them."
+        )
+        self._raise("dead-letters", "critical", text, DEAD_LETTERS)
+
+    def decided(self, change_id: int, count: int) -> None:
+        """One is decided on; `count` are left."""
+        self.dead_letter_is_decided(change_id)
+        if self.grouped is not None and count == 0:
+            self.grouped = None
+            self._close(DEAD_LETTERS)
+
+    # --------------------------------------------------------------------------------------------------------- progress
+
+    def no_progress(self, seconds: int, reason: str, emergencies: int) -> None:
+        urgent = f" {emergencies} of them emergencies." if emergencies else ""
+        text = f"No change has reached OldHost for {seconds} s though some could go ({reason}). The writer goes on trying.{urgent}"
+        self._raise("no-progress", "critical", text, "no-progress")
+
+    def progress_is_back(self) -> None:
+        self._close("no-progress")
+
+    # ----------------------------------------------------------------------------------------------------------- keeping
+
+    def _raise(self, kind: str, severity: str, message: str, dedupe_key: str, change_id: int | None = None) -> None:
+        self._keep(RaiseAlert(kind, severity, message, dedupe_key, change_id))
+
+    def _close(self, dedupe_key: str) -> None:
+        self._keep(RaiseAlert("", "info", "", dedupe_key, close=True))
+
+    def _keep(self, alert: RaiseAlert) -> None:
+        """The last opening and the last closing of a cause, in their order, are all that matters of what is not told yet."""
+        key = (alert.dedupe_key, alert.close)
+        self._waiting.pop(key, None)
+        self._waiting[key] = alert
+
+    def _numbered(self, alert: RaiseAlert, now_ms: int) -> RaiseAlert:
+        if alert.sequence:
+            return alert
+        self.sequence = max(self.sequence + 1, now_ms)
+        return replace(alert, sequence=self.sequence)
