@@ -58,7 +58,7 @@ class Announcements(Alarms):
 
     # ------------------------------------------------------------------------------------------------------- emergencies
 
-    def emergencies_wait(self, cause: str, why: str, count: int, span: str, now_ms: int) -> None:
+    def emergencies_wait(self, cause: str, why: str, count: int, between: tuple[int, int], now_ms: int) -> None:
         """So many can't reach OldHost for this one cause; told at once, then as they grow in number."""
         if self.told_emergencies is not None and self.told_emergencies[0] != cause:
             self.emergencies_go()
@@ -67,8 +67,9 @@ class Announcements(Alarms):
             if count <= told or now_ms < at_ms + ALERT_GROWS_MS:
                 return
         self.told_emergencies = (cause, count, now_ms)
-        text = f"{count} EMERGENCY change{'s' * (count != 1)} can't reach OldHost now: {why}. {span}"
-        self._keep(RaiseAlert("emergency-blocked", "critical", text, f"emergencies:{cause}", count=count))
+        text = f"{count} EMERGENCY change{'s' * (count != 1)} can't reach OldHost now: {why}."
+        text += f" The oldest is change {between[0]}, the newest {between[1]}."
+        self._keep(RaiseAlert("emergency-blocked", "critical", text, f"emergencies:{cause}", between[0], count=count))
 
     def emergencies_go(self) -> None:
         """The cause is over, or none of them waits."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
+from oldhost_sync.policy.ages import Ages
 from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, EntityKey, PriorityClass
 from oldhost_sync.policy.due import DueHeap
 from oldhost_sync.policy.lanes import Lane, LaneItem, Turns
@@ -27,6 +28,11 @@ class Waiting:
     first_at_ms: int
     due_at_ms: int
     ready: bool = False
+
+    @property
+    def turn_ms(self) -> int:
+        """Where it stands in its lane, as a time."""
+        return self.due_at_ms if self.ref.priority_class is _LWW else self.first_at_ms
 
     @property
     def lane_item(self) -> LaneItem:
@@ -85,6 +91,7 @@ class Coalescer:
         self._by_entity: dict[EntityKey, list[int]] = {}
         self._blocked: dict[EntityKey, None] = {}
         self._debounced = DueHeap()
+        self.ages = {cls: Ages() for cls in (_TXN, _LWW)}
         self.lanes = {cls: Lane(self._blocked) for cls in (_EMERGENCY, _TXN, _LWW)}
 
     # ------------------------------------------------------------------------------------------------------- coming in
@@ -137,7 +144,9 @@ class Coalescer:
         debounced = [entry for entry in self.waiting.values() if not entry.ready and wanted(entry.ref.entity)]
         for entry in debounced:
             self._debounced.remove(entry.ref.change_id)
+            self._forget_age(entry)
             entry.due_at_ms = min(entry.due_at_ms, now_ms)
+            self._note_age(entry)
             self._make_ready(entry)
         return len(debounced)
 
@@ -219,7 +228,7 @@ class Coalescer:
             return 0
         for change_id in held:
             hold.leave(change_id)
-            del self.waiting[change_id]
+            self._forget_age(self.waiting.pop(change_id))
         rest = [one for one in ids if one in self.waiting]
         if rest:
             self._by_entity[entity] = rest
@@ -311,6 +320,7 @@ class Coalescer:
                 hold.leave(ref.change_id)
             return self._keeps_held
         self.waiting[ref.change_id] = entry
+        self._note_age(entry)
         insort(self._by_entity.setdefault(ref.entity, []), ref.change_id)
         if ref.priority_class is _LWW:
             self._by_key[ref.key] = ref.change_id
@@ -327,6 +337,7 @@ class Coalescer:
     def _take_out(self, entry: Waiting) -> None:
         ref = entry.ref
         del self.waiting[ref.change_id]
+        self._forget_age(entry)
         ids = self._by_entity[ref.entity]
         del ids[bisect_left(ids, ref.change_id)]
         if not ids:
@@ -337,6 +348,26 @@ class Coalescer:
             self.lanes[ref.priority_class].remove(ref.entity, entry.lane_item)
         else:
             self._debounced.remove(ref.change_id)
+
+    def _note_age(self, entry: Waiting) -> None:
+        if (ages := self.ages.get(entry.ref.priority_class)) is not None:
+            ages.add(entry.turn_ms, entry.first_at_ms)
+
+    def _forget_age(self, entry: Waiting) -> None:
+        if (ages := self.ages.get(entry.ref.priority_class)) is not None:
+            ages.remove(entry.turn_ms, entry.first_at_ms)
+
+    def urgent(self, count: int) -> list[tuple[int, int]]:
+        """The first emergencies in their order: since when each waits, and how many operations go up to and with it."""
+        found: list[tuple[int, int]] = []
+        last: dict[EntityKey, int] = {}
+        position = 0
+        for (_, change_id), entity in self.lanes[_EMERGENCY].first(count):
+            here = bisect_left(self._by_entity[entity], change_id) + 1
+            position += here - last.get(entity, 0)
+            last[entity] = here
+            found.append((self.waiting[change_id].first_at_ms, position))
+        return found
 
     def _refresh(self, entity: EntityKey) -> None:
         for lane in self.lanes.values():

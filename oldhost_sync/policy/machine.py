@@ -24,7 +24,7 @@ from oldhost_sync.policy.loading import Loading, Part
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.session import Phase, Session
 from oldhost_sync.policy.sweeping import Sweeping
-from oldhost_sync.policy.watch import LoadWatch
+from oldhost_sync.policy.watch import LoadMonitor, LoadWatch
 from oldhost_sync.policy.writer_policy import (
     ALERT_GROWS_MS,
     FRUITLESS_SESSIONS_ALERT,
@@ -113,6 +113,8 @@ class Machine:
         self.in_flight = InFlight(self.coalescer)
         self.sweeping = Sweeping(policy.sweep_ms)
         self.load = LoadWatch(self.now_ms)
+        if self.release >= RELEASE:
+            self.load = LoadMonitor(self.now_ms, policy.txn_per_lww, self.in_flight)
         self.watched: dict[int, Watch] = {}
         self.announcements = Announcements()
         self.alarms: Alarms = self.announcements if self.release >= RELEASE else Alarms()
@@ -145,7 +147,7 @@ class Machine:
         if added is Added.REPLACED_OLDER and older is not None:
             self._supersede(ref.entity, older)
         elif self.loaded:  # what is read again came long ago
-            self.load.arrived()
+            self.load.arrived(ref.priority_class)
         if ref.priority_class is PriorityClass.EMERGENCY and self.release < RELEASE:
             self._warn_of_blocked_emergency(ref)
         return True
@@ -497,6 +499,8 @@ class Machine:
             return
         self.counters.bans += 1
         self.alarms.banned(self.breaker.until_ms)
+        if isinstance(self.load, LoadMonitor):
+            self.load.look_soon(now_ms)
         if again:
             self._halt("a second ban within the hour")
             self.alarms.record_halt("a second ban within the hour")
@@ -557,8 +561,7 @@ class Machine:
         elif told is None or told[0] != cause or (count > told[1] and now_ms >= told[2] + ALERT_GROWS_MS):
             # The one walk over all of them, as often as the alert may be told again.
             ids = [*lane.change_ids(), *(ref.change_id for ref in sent)]
-            span = f"The oldest is change {min(ids)}, the newest {max(ids)}."
-            self.announcements.emergencies_wait(cause, why, count, span, now_ms)
+            self.announcements.emergencies_wait(cause, why, count, (min(ids), max(ids)), now_ms)
 
     def _blockade(self) -> tuple[str, str]:
         """What an operator or OldHost has shut, and how to say it."""

@@ -67,6 +67,7 @@ def dump(machine: Machine) -> Snapshot:
         "counters": {**asdict(machine.counters), "received": received},
         "paused": asdict(machine.paused) if machine.paused else None,
         "rates": [machine.load.service_ms, machine.load.arrivals_per_s, machine.load.applied_per_s],
+        "class_rates": list(machine.load.rates.values()),
         "told": list(machine.load.told),
         "warned": list(machine.alarms.blocked),
         "stuck": machine.alarms.stuck,
@@ -101,6 +102,7 @@ def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, releas
     machine.paused = Pause(**snapshot["paused"]) if snapshot["paused"] else None
     watch = machine.load
     watch.service_ms, watch.arrivals_per_s, watch.applied_per_s = snapshot["rates"]
+    watch.rates = dict(zip(watch.rates, snapshot.get("class_rates", watch.rates.values()), strict=True))
     watch.told = list(snapshot["told"])
     machine.alarms.blocked = list(snapshot.get("warned", []))
     if machine.release >= RELEASE:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from oldhost_sync.policy.actions import RaiseAlert
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.coalescer import Coalescer
+from oldhost_sync.policy.coalescer import Coalescer, Waiting
 from oldhost_sync.policy.forecast import Forecast, Load, forecast
-from oldhost_sync.policy.writer_policy import FORECAST_MS, SERVICE_MS_DEFAULT
+from oldhost_sync.policy.outlook import Arrivals, Backlog, outlook
+from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, FORECAST_MS, SERVICE_MS_DEFAULT
 
 SMOOTHING = 0.2  # weight of the newest measurement
 
@@ -27,9 +28,12 @@ class LoadWatch:
         self._arrived = 0
         self._applied = 0
         self.told: list[str] = []
+        self._by_class = dict.fromkeys(PriorityClass, 0)
+        self.rates = dict.fromkeys(PriorityClass, 0.0)
 
-    def arrived(self) -> None:
+    def arrived(self, cls: PriorityClass) -> None:
         self._arrived += 1
+        self._by_class[cls] += 1
 
     def applied(self, now_ms: int) -> None:
         self._applied += 1
@@ -72,6 +76,9 @@ class LoadWatch:
         elapsed_s = max(now_ms - self._since_ms, 1) / 1000
         self.arrivals_per_s += SMOOTHING * (self._arrived / elapsed_s - self.arrivals_per_s)
         self.applied_per_s += SMOOTHING * (self._applied / elapsed_s - self.applied_per_s)
+        for cls, count in self._by_class.items():
+            self.rates[cls] += SMOOTHING * (count / elapsed_s - self.rates[cls])
+            self._by_class[cls] = 0
         self._arrived = self._applied = 0
         self._since_ms = now_ms
         self.next_at_ms = now_ms + FORECAST_MS
@@ -83,3 +90,62 @@ class LoadWatch:
         elif not is_so and dedupe_key in self.told:
             self.told.remove(dedupe_key)
             yield RaiseAlert("forecast", "info", "", dedupe_key, close=True)
+
+
+# Emergencies that a forecast looks at one by one; the others are reckoned like these.
+URGENT_MAX = 500
+# Rates are measured over at least so long; a forecast may be asked for sooner.
+MEASURE_MS_MIN = 30_000
+# What was told is over when the figure is this far below the promise.
+OVER_PERCENT = 95
+
+
+class LoadMonitor(LoadWatch):
+    """From 0.2 on: forecasts by `outlook`, and at once when a ban begins (`look_soon`)."""
+
+    def __init__(self, now_ms: int, txn_per_lww: int, in_flight: Iterable[Waiting]) -> None:
+        super().__init__(now_ms)
+        self._in_flight = in_flight
+        self._txn_per_lww = txn_per_lww
+
+    def look_soon(self, now_ms: int) -> None:
+        self.next_at_ms = now_ms
+
+    def look(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> Iterator[RaiseAlert]:
+        if now_ms - self._since_ms >= MEASURE_MS_MIN:
+            self._measure(now_ms)
+        self.next_at_ms = now_ms + FORECAST_MS
+        self.latest = found = self.forecast(coalescer, blocked_ms, now_ms)
+        oldest_ms = found.oldest_age_ms or 0
+        yield from self._say(
+            "forecast:consistency",
+            _breaks(oldest_ms, CONSISTENCY_MS, told="forecast:consistency" in self.told),
+            f"The 4 h promise will break: {len(coalescer.waiting)} operations wait, and by the time all of them have reached "
+            f"OldHost the oldest will be {oldest_ms / 3_600_000:.1f} h old.",
+        )
+        yield from self._say(
+            "forecast:emergency",
+            # What a ban, a pause or a halt does to emergencies is told as such.
+            not blocked_ms and found.breaks_emergency,
+            f"The 30 s promise for emergencies will break: the last one waiting needs {found.emergency_ms / 1000:.0f} s.",
+        )
+
+    def forecast(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> Forecast:
+        ages = coalescer.ages
+        backlog = Backlog(
+            txn=ages[PriorityClass.TXN],
+            lww=ages[PriorityClass.LWW],
+            urgent=coalescer.urgent(URGENT_MAX),
+            emergencies=len(coalescer.lanes[PriorityClass.EMERGENCY]),
+            blocked_ms=blocked_ms,
+            service_ms=self.service_ms,
+            txn_per_lww=self._txn_per_lww,
+            sent_since_ms=min((entry.first_at_ms for entry in self._in_flight), default=None),
+        )
+        rates = self.rates
+        arrivals = Arrivals(rates[PriorityClass.EMERGENCY], rates[PriorityClass.TXN], rates[PriorityClass.LWW])
+        return outlook(backlog, arrivals, now_ms)
+
+
+def _breaks(age_ms: int, promise_ms: int, *, told: bool) -> bool:
+    return age_ms > (promise_ms * OVER_PERCENT // 100 if told else promise_ms)

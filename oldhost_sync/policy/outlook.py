@@ -1,0 +1,142 @@
+"""The outlook: when will what is known to wait reach OldHost, how old will it be then, and does that break a promise?
+
+Each lane is walked in its order. Only emergencies and TXN changes that are still to come overtake an LWW change, and it keeps its
+lane's share of the turns whatever comes; so a burst or a rising rate alone is no alarm, and what ages in a ban or behind 50,000
+others is told when that is known, not when it has happened. What is scheduled for later is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from oldhost_sync.policy.ages import Ages
+from oldhost_sync.policy.forecast import Forecast
+from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
+
+# However many emergencies are said to come, something is left for the others: a rate is measured over minutes, a burst is over.
+SHARE_LEFT_MIN = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """New operations per second, by class."""
+
+    emergency: float = 0.0
+    txn: float = 0.0
+    lww: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.emergency + self.txn + self.lww
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits: `urgent`, of the emergencies in their order, since when each waits and how many operations go up to and with it
+    (a sample of the first; `emergencies` is their number). `blocked_ms`: how long nothing can be sent. `sent_since_ms`: since when
+    the oldest waits whose end at OldHost is not known yet.
+    """
+
+    txn: Ages
+    lww: Ages
+    urgent: list[tuple[int, int]]
+    emergencies: int
+    blocked_ms: int
+    service_ms: float
+    txn_per_lww: int
+    sent_since_ms: int | None = None
+
+
+def outlook(backlog: Backlog, arrivals: Arrivals, now_ms: int) -> Forecast:
+    """Predict from what is known; times in ms."""
+    per_s = 1000.0 / max(backlog.service_ms, 0.1)
+    pace = _Pace.of(backlog, arrivals, per_s)
+    emergency_ms, oldest_emergency_ms = _emergencies(backlog, now_ms)
+    txn_ms, txn_age_ms = _walk(backlog.txn.in_order(), pace.txn_ms, now_ms)
+    lww_ms, lww_age_ms = _walk(backlog.lww.in_order(), pace.lww_ms, now_ms)
+    sent_age_ms = 0 if backlog.sent_since_ms is None else now_ms - backlog.sent_since_ms + backlog.blocked_ms
+    oldest_ms = max(txn_age_ms, lww_age_ms, oldest_emergency_ms, sent_age_ms)
+    drain_ms = max(txn_ms, lww_ms, emergency_ms if backlog.emergencies else 0)
+    operations = backlog.txn.total + backlog.lww.total + pace.urgent
+    if operations and arrivals.total < per_s:  # until nothing waits any more, what is still to come with it
+        blocked_s = backlog.blocked_ms / 1000
+        until_empty = blocked_s + (operations + arrivals.total * blocked_s) / (per_s - arrivals.total)
+        drain_ms = max(drain_ms, round(1000 * until_empty))
+    return Forecast(
+        drain_ms=drain_ms,
+        oldest_age_ms=oldest_ms,
+        emergency_ms=emergency_ms,
+        breaks_consistency=oldest_ms > CONSISTENCY_MS,
+        breaks_emergency=oldest_emergency_ms > EMERGENCY_MS,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """When the n-th operation of a lane is done, in ms from now: first a lane's share of the turns, then all of them."""
+
+    begin_s: float
+    urgent: float
+    txn_share: float  # operations per second while both lanes have some
+    lww_share: float
+    lww_alone: float
+    txn_alone: float
+    txn_gone_s: float
+    lww_gone_s: float
+
+    @classmethod
+    def of(cls, backlog: Backlog, arrivals: Arrivals, per_s: float) -> _Pace:
+        blocked_s = backlog.blocked_ms / 1000
+        sampled = backlog.urgent[-1][1] if backlog.urgent else 0
+        urgent = sampled * max(1.0, backlog.emergencies / max(len(backlog.urgent), 1))
+        free = max(per_s - arrivals.emergency, per_s * SHARE_LEFT_MIN)
+        share = backlog.txn_per_lww / (backlog.txn_per_lww + 1)
+        txn_share, lww_share = free * share, free * (1 - share)
+        txn = backlog.txn.total + arrivals.txn * blocked_s
+        spare = txn_share - arrivals.txn
+        return cls(
+            begin_s=blocked_s + (urgent + arrivals.emergency * blocked_s) / per_s,
+            urgent=urgent,
+            txn_share=txn_share,
+            lww_share=lww_share,
+            lww_alone=max(free - arrivals.txn, lww_share),
+            txn_alone=free,
+            txn_gone_s=txn / spare if spare > 0 else float("inf"),
+            lww_gone_s=backlog.lww.total / lww_share,
+        )
+
+    def lww_ms(self, position: float) -> int:
+        return self._ms(position, self.lww_share, self.lww_alone, self.txn_gone_s)
+
+    def txn_ms(self, position: float) -> int:
+        return self._ms(position, self.txn_share, self.txn_alone, self.lww_gone_s)
+
+    def _ms(self, position: float, share: float, alone: float, other_gone_s: float) -> int:
+        shared = share * other_gone_s
+        seconds = position / share if position <= shared else other_gone_s + (position - shared) / alone
+        return round(1000 * (self.begin_s + seconds))
+
+
+def _walk(cells: Iterable[tuple[int, int, int]], done_ms: Callable[[float], int], now_ms: int) -> tuple[int, int]:
+    """When the last one is done, and the greatest age that one of them will have then."""
+    position = last_ms = oldest_ms = 0
+    for turn_ms, first_ms, count in cells:
+        position += count
+        last_ms = max(done_ms(position), turn_ms - now_ms)
+        oldest_ms = max(oldest_ms, now_ms - first_ms + last_ms)
+    return last_ms, oldest_ms
+
+
+def _emergencies(backlog: Backlog, now_ms: int) -> tuple[int, int]:
+    """When the last one is done, and the greatest age that one of them will have then."""
+    last_ms, oldest_ms = backlog.blocked_ms, 0
+    for first_ms, position in backlog.urgent:
+        last_ms = backlog.blocked_ms + round(position * backlog.service_ms)
+        oldest_ms = max(oldest_ms, now_ms - first_ms + last_ms)
+    if backlog.emergencies > len(backlog.urgent) > 0:  # the rest as the sample
+        first_ms, position = backlog.urgent[-1]
+        whole = position * backlog.emergencies / len(backlog.urgent)
+        last_ms = backlog.blocked_ms + round(whole * backlog.service_ms)
+        oldest_ms = max(oldest_ms, last_ms)
+    return last_ms, oldest_ms

@@ -1,0 +1,104 @@
+"""The outlook: told before a promise breaks, and never because of a rate alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from oldhost_sync.planner.rehearsal import rehearse
+from oldhost_sync.planner.scenario import Scenario
+from oldhost_sync.policy import deciding
+from oldhost_sync.policy.actions import RaiseAlert, TellPeople
+from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, FORECAST_MS, WriterPolicy
+from tests.unit.policy.play import START_MS
+
+BAN_MS = 900_000
+
+
+def machine_with(*refs: ChangeRef) -> Machine:
+    machine = Machine(WriterPolicy(), START_MS)
+    machine.finish_loading(START_MS)
+    deciding.decide(machine, START_MS)
+    machine.opened(1, "queue", 1, [], [], more_bound=False, now_ms=START_MS)
+    machine.enqueue(refs, START_MS)
+    return machine
+
+
+def change(number: int, cls: PriorityClass, unit: str = "", age_ms: int = 0) -> ChangeRef:
+    return ChangeRef(number, cls, "unit", unit or f"u{number}", "e", START_MS - age_ms)
+
+
+def told(machine: Machine, now_ms: int) -> list[RaiseAlert]:
+    """What a forecast says now, told at once."""
+    alerts: list[RaiseAlert] = []
+    for action in deciding.decide(machine, now_ms):
+        if isinstance(action, TellPeople):
+            alerts += [alert for alert in action.alerts if alert.dedupe_key.startswith("forecast")]
+            machine.announcements.told()
+    return alerts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        Scenario(),
+        Scenario(seed=2),
+        Scenario(bursts=1, burst_changes=2_000),
+        Scenario(units=5_000, changes=20_000, latency_ms=200.0),
+        Scenario(duration_s=3_600.0, seed=3),
+    ],
+    ids=["peak", "another seed", "one burst", "twice the size at half the latency", "an hour"],
+)
+def test_a_peak_that_keeps_every_promise_raises_no_alarm(scenario: Scenario) -> None:
+    assert "forecast" not in rehearse(scenario).alerts
+
+
+def test_fifty_thousand_dirty_units_are_told_within_a_minute_and_until_the_end_is_near() -> None:
+    machine = machine_with(*(change(number, PriorityClass.LWW) for number in range(1, 50_001)))
+    (alert,) = told(machine, START_MS + FORECAST_MS)
+    assert alert.dedupe_key == "forecast:consistency"
+    assert "5.6 h old" in alert.message
+    assert machine.load.forecast(machine.coalescer, 0, START_MS + 3_600_000).breaks_consistency
+
+
+def test_a_ban_that_will_break_the_four_hours_is_told_when_it_begins() -> None:
+    machine = machine_with(change(1, PriorityClass.LWW, age_ms=CONSISTENCY_MS - BAN_MS // 2))
+    assert told(machine, START_MS + FORECAST_MS) == []
+    machine.told_to_wait(BAN_MS, "ban", START_MS + FORECAST_MS + 1)
+    (alert,) = told(machine, START_MS + FORECAST_MS + 1)
+    assert alert.dedupe_key == "forecast:consistency"
+
+
+def test_what_arrives_in_a_ban_is_part_of_what_it_leaves_behind() -> None:
+    machine = machine_with(*(change(number, PriorityClass.TXN) for number in range(1, 1_001)))
+    machine.load.rates[PriorityClass.TXN] = 1.25
+    found = machine.load.forecast(machine.coalescer, BAN_MS, START_MS)
+    assert found.drain_ms == pytest.approx(BAN_MS + 1000 * (1_000 + 1.25 * 900) / 1.25, rel=0.01)
+
+
+def test_the_older_changes_of_an_emergencys_unit_are_counted() -> None:
+    machine = machine_with(
+        *(change(number, PriorityClass.TXN, "hot") for number in range(1, 401)),
+        change(401, PriorityClass.EMERGENCY, "hot"),
+    )
+    found = machine.load.forecast(machine.coalescer, 0, START_MS)
+    assert found.emergency_ms == pytest.approx(401 * 400, rel=0.01)
+    assert found.breaks_emergency
+
+
+def test_a_rate_that_rises_alone_is_no_alarm() -> None:
+    machine = machine_with(*(change(number, PriorityClass.LWW) for number in range(1, 501)))
+    for cls in PriorityClass:
+        machine.load.rates[cls] = 20.0
+    assert not machine.load.forecast(machine.coalescer, 0, START_MS).breaks_consistency
+
+
+@pytest.mark.parametrize("cls", list(PriorityClass))
+@pytest.mark.parametrize("entities", [1, 100_000])
+def test_a_forecast_reads_cells_and_a_sample_however_much_waits(cls: PriorityClass, entities: int) -> None:
+    refs = (ChangeRef(n, cls, "unit", f"u{n % entities}", f"e{n}", START_MS - n * 10) for n in range(1, 20_001))
+    machine = machine_with(*refs)
+    cells = sum(1 for ages in machine.coalescer.ages.values() for _ in ages.in_order())
+    assert cells + len(machine.coalescer.urgent(500)) <= 500
