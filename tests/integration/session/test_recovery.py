@@ -185,7 +185,7 @@ def test_a_foreign_write_before_our_first_send_halts(stage: Stage) -> None:
     halted = stage.open()
     assert isinstance(halted, Halt)
     assert "somebody else wrote" in halted.message
-    assert stage.world.decide("resolve", mode="adopt") == ""
+    assert stage.world.decide("resolve", mode="resend") == ""
     stage.control(lambda controls: controls.unban({}))
     opened = stage.opening()
     assert outcomes(send(opened.session, [change_id])) == ["APPLIED"]
