@@ -1,8 +1,7 @@
 """Forget what ended long ago, a bounded batch at a time, so that no lock is held for long and tables stay small.
 
 Never forgotten: changes without a fate, dead letters that nobody decided on, changes that were given up and whose state is
-still shown, the rows of nonces that may still be
-compared with OldHost, open alerts, operators' acts. With a change its idempotency key is forgotten, too.
+still shown, the rows of nonces that may still be compared with OldHost, open alerts, operators' acts. With a change its idempotency key is forgotten, too.
 
 What goes is read first, by an index and without a lock, then deleted by its primary key: nothing is sorted, nothing else is
 locked, and it does not matter how stale the server's statistics are. A pass goes on behind what it left standing.
@@ -93,19 +92,21 @@ class Pruned:
 
 
 def prune(connection: Connection, host: str, *, days: int, rows: int, place: Place = BEGINNING) -> Pruned:
-    """Delete at most `rows` rows of each kind that ended more than `days` days ago, changes from `place` on."""
+    """Delete at most `rows` rows of each kind that ended more than `days` days ago: changes from `place` on with the nonces
+    before them, and when these are through, what else is old.
+    """
     values = {"host": host, "days": days, "rows": rows}
     gone, more = _prune_nonces(connection, values)
     ended = connection.execute(_ENDED, values | {"after": place.processed_at, "after_id": place.change_id}).all()
     going = [row for row in ended if row.may_go]
     gone += _delete(connection, "outbox_events", [row.id for row in going])
     _raise_horizon(connection, host, max((row.fate_sequence or 0 for row in going), default=0))
+    if len(ended) == rows:
+        return Pruned(gone, True, Place(ended[-1].processed_at, ended[-1].id))
     for table, query in _OTHERS:
         found = [row.id for row in connection.execute(text(query), values)]
         gone += _delete(connection, table, found)
         more = more or len(found) == rows
-    if len(ended) == rows:
-        more, place = True, Place(ended[-1].processed_at, ended[-1].id)
     return Pruned(gone, more, place)
 
 
