@@ -120,6 +120,16 @@ class Coalescer:
         self.unhold(ref.entity, held.ref.change_id)
         return Added.REPLACED_OLDER
 
+    def inherit(self, older: ChangeRef) -> None:
+        """An older change of a waiting key is read again: its key waits since then, which bounds the debounce."""
+        heir = self.waiting.get(self._by_key.get(older.key, 0))
+        if heir is None or heir.first_at_ms <= older.accepted_at_ms:
+            return
+        self._take_out(heir)
+        heir.first_at_ms = older.accepted_at_ms
+        heir.due_at_ms = min(heir.due_at_ms, heir.first_at_ms + self._max_wait_ms)
+        self._place(heir)
+
     def put_back(self, entry: Waiting) -> Added:
         """An operation that was taken and not sent waits again where it was; if its key has moved on, the newer one does."""
         newer = self._by_key.get(entry.ref.key, 0) if entry.ref.priority_class is _LWW else 0

@@ -138,6 +138,8 @@ class Machine:
                     self.counters.received += 1
                     self.counters.superseded += 1
                     self._tell(ref.change_id, Fate(ref.change_id, Outcome.SUPERSEDED.value))
+                elif self.release >= RELEASE:  # the newer one came while older ones were still being read from MariaDB
+                    self.coalescer.inherit(ref)
                 return False
         older = self.coalescer.newest_waiting(ref.key)
         added = self.coalescer.add(ref, now_ms)

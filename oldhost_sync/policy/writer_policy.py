@@ -49,4 +49,4 @@ class WriterPolicy:
     txn_per_lww: int = 3
     ban_ms: int = 900_000
     sweep_ms: int = 300_000
-    probe_ms: int = 300_000
+    probe_ms: int = 100_000

@@ -299,6 +299,8 @@ class Always:
         busy = len(machine.in_flight.batches) >= 2 or machine.session.more_bound
         if machine.may_send and can_go and not busy:
             self.fail(f"I8: the writer idles while change {can_go[0].ref.change_id} could go")
+        # One that was sent and is signalled again, because the relay's mark was lost, waits anew until its fate is looked up.
+        self._due = {change_id: due for change_id, due in self._due.items() if change_id in coalescer.waiting}
         for entry in coalescer.waiting.values():
             due = self._due.setdefault(entry.ref.change_id, entry.due_at_ms)
             if not entry.ready and entry.due_at_ms > due:

@@ -348,3 +348,18 @@ def test_upcoming_is_what_would_go_and_changes_nothing(room: Room) -> None:
 def test_upcoming_gives_no_more_than_asked(room: Room) -> None:
     room.arrive(*[txn(number, f"u{number}") for number in range(1, 30)])
     assert [ref.change_id for ref in room.upcoming(3)] == [1, 2, 3]
+
+
+def test_older_change_that_is_read_again_bounds_the_wait_of_the_newer_one() -> None:
+    room = Room()
+    room.arrive(lww(7, 550), seconds=550)
+    room.inherit(lww(5, 0))
+    assert room.go(599.9) == []
+    assert room.go(600) == [7]
+
+
+def test_newer_change_that_is_read_again_moves_no_timer() -> None:
+    room = Room()
+    room.arrive(lww(7, 0), seconds=0)
+    room.inherit(lww(5, 10))
+    assert room.next_due_at_ms() == at(120)
