@@ -19,6 +19,7 @@ from oldhost_sync.policy.announcements import Announcements
 from oldhost_sync.policy.breaker import Breaker, BreakerState
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, EntityKey, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.coalescer import Added, Coalescer, Waiting
+from oldhost_sync.policy.counters import Counters
 from oldhost_sync.policy.in_flight import InFlight
 from oldhost_sync.policy.loading import Loading, Part
 from oldhost_sync.policy.progress import Progress
@@ -43,25 +44,6 @@ class Refused(Exception):  # noqa: N818 - reads as what happened
 # from 0.2 on it does in release 2 only; runs begun before 0.2 stay with release 1 until they are followed by a new one.
 RELEASE = 2
 RELEASE_MIN = 1
-
-
-@dataclass
-class Counters:
-    """What the machine has seen since its first start (carried over)."""
-
-    received: int = 0
-    applied: int = 0
-    superseded: int = 0
-    no_op: int = 0
-    stale: int = 0
-    dead: int = 0
-    sessions: int = 0
-    bans: int = 0
-
-    def count(self, outcome: Outcome) -> None:
-        name = outcome.value.lower()
-        if hasattr(self, name):
-            setattr(self, name, getattr(self, name) + 1)
 
 
 @dataclass

@@ -20,8 +20,9 @@ from oldhost_sync.policy.actions import RaiseAlert
 from oldhost_sync.policy.breaker import Breaker, BreakerState
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.coalescer import Hold, Waiting
+from oldhost_sync.policy.counters import Counters
 from oldhost_sync.policy.loading import Part
-from oldhost_sync.policy.machine import RELEASE, Counters, Machine, Pause
+from oldhost_sync.policy.machine import RELEASE, Machine, Pause
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.session import Phase, Session
 from oldhost_sync.policy.writer_policy import WriterPolicy
