@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
-from oldhost_sync.policy.coalescer import Waiting
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.session import Phase
+from oldhost_sync.policy.waiting import Waiting
+
+# An answer names at most so many changes of one entity: nobody reads more, and while it is made the writer does nothing else.
+FOUND_MAX = 200
 
 
 def status(machine: Machine, host: str, now_ms: int) -> dict[str, Any]:
@@ -72,17 +75,20 @@ def state(machine: Machine) -> str:
 
 def find(machine: Machine, entity: EntityKey, now_ms: int) -> dict[str, Any]:
     """Where the entity's changes are: debounced, in their lane, or in flight. `held`: how many more wait in MariaDB behind its dead
-    letters, as far as the writer has seen them.
+    letters, as far as the writer has seen them. The oldest FOUND_MAX are named; `count` is of all.
     """
     hold = machine.coalescer.holds.get(entity)
-    held = [entry.ref.change_id for entry in hold.waiting] if hold else []
-    changes = [_where(entry, _place_of(entry, held), now_ms) for entry in machine.coalescer.entries_of(entity)]
-    changes += [_where(entry, "in flight", now_ms) for entry in machine.in_flight if entry.ref.entity == entity]
+    held = {entry.ref.change_id for entry in hold.waiting} if hold else set()
+    oldest = machine.coalescer.entries_of(entity, FOUND_MAX)
+    changes = [_where(entry, "in flight", now_ms) for entry in machine.in_flight if entry.ref.entity == entity]
+    count = len(changes) + machine.coalescer.count_of(entity)
+    changes += [_where(entry, _place_of(entry, held), now_ms) for entry in oldest]
     return {
         "entity_type": entity.entity_type,
         "entity_id": entity.entity_id,
-        "changes": sorted(changes, key=lambda change: change["change_id"]),
-        "dead_letters": list(hold.dead) if hold else [],
+        "changes": sorted(changes, key=lambda change: change["change_id"])[:FOUND_MAX],
+        "count": count,
+        "dead_letters": hold.dead[:FOUND_MAX] if hold else [],
         "held": hold.left if hold else 0,
     }
 
@@ -115,7 +121,7 @@ def _lane(machine: Machine, cls: PriorityClass, now_ms: int) -> dict[str, int]:
     return {"depth": len(lane), "oldest_age_ms": max(0, now_ms - oldest)}
 
 
-def _place_of(entry: Waiting, held: list[int]) -> str:
+def _place_of(entry: Waiting, held: set[int]) -> str:
     if entry.ref.change_id in held:
         return "held behind a dead letter"
     return "in its lane" if entry.ready else "debounced"

@@ -161,6 +161,8 @@ def _print_entity(config: Settings, key: tuple[str, str], found: dict[str, Any],
         out.print(rows("At the writer", ("change", "event type", "where", "due in"), held))
     else:
         out.print("Nothing of it waits at the writer.")
+    if (count := writer.get("count", 0)) > len(held):
+        out.print(f"These are the oldest of {count}.")
     if writer.get("held"):
         out.print(f"{writer['held']} more wait in the database behind its dead letters.")
     if writer["dead_letters"]:

@@ -16,9 +16,9 @@ from oldhost_sync.planner.plan import Plan, Sample
 from oldhost_sync.planner.scenario import Arrival, Scenario, arrivals
 from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, Probe, Send, Sweep, TellPeople
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, Fate, Outcome, PriorityClass
-from oldhost_sync.policy.coalescer import Waiting
 from oldhost_sync.policy.deciding import decide, wake_at_ms
 from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.waiting import Waiting
 from oldhost_sync.policy.writer_policy import WriterPolicy
 
 READS_TO_OPEN = 2  # "ask the expected nonce until two reads agree" (design §7)

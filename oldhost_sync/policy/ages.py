@@ -5,6 +5,7 @@ Kept up as changes come and go, so that a forecast walks some hundreds of cells 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 CELL_MS = 60_000
@@ -21,6 +22,11 @@ class Ages:
         cell = (turn_ms // CELL_MS, first_ms // CELL_MS)
         self._cells[cell] = self._cells.get(cell, 0) + 1
         self.total += 1
+
+    def fill(self, instants: list[tuple[int, int]]) -> None:
+        """Take many at once, as (turn, since when), into one that is empty."""
+        self._cells = dict(Counter([(turn_ms // CELL_MS, first_ms // CELL_MS) for turn_ms, first_ms in instants]))
+        self.total = len(instants)
 
     def remove(self, turn_ms: int, first_ms: int) -> None:
         cell = (turn_ms // CELL_MS, first_ms // CELL_MS)

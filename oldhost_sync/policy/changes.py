@@ -5,9 +5,11 @@ entity a larger id is a newer change (invariant I4). All instants here are whole
 """
 
 # Annotations are values here, not text; see workflows/messages.py.
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
+
+_new = tuple.__new__
 
 
 class PriorityClass(StrEnum):
@@ -44,10 +46,7 @@ class CoalescingKey(NamedTuple):
     event_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeRef:
-    """One change as everybody but the store sees it: all that decides when it goes, nothing of what it says."""
-
+class _Ref(NamedTuple):
     change_id: int
     priority_class: PriorityClass
     entity_type: str
@@ -56,12 +55,33 @@ class ChangeRef:
     accepted_at_ms: int
 
     # Computed once: every structure of the machine is keyed by them.
-    entity: EntityKey = field(init=False, repr=False, compare=False)
-    key: CoalescingKey = field(init=False, repr=False, compare=False)
+    entity: EntityKey
+    key: CoalescingKey
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "entity", EntityKey(self.entity_type, self.entity_id))
-        object.__setattr__(self, "key", CoalescingKey(self.entity_type, self.entity_id, self.event_type))
+
+class ChangeRef(_Ref):
+    """One change as everybody but the store sees it: all that decides when it goes, nothing of what it says.
+
+    A tuple, made without detours: a writer that takes 50,000 of them over makes them all in one go.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        change_id: int,
+        priority_class: PriorityClass,
+        entity_type: str,
+        entity_id: str,
+        event_type: str,
+        accepted_at_ms: int,
+    ) -> Self:
+        entity = _new(EntityKey, (entity_type, entity_id))
+        key = _new(CoalescingKey, (entity_type, entity_id, event_type))
+        return _new(cls, (change_id, priority_class, entity_type, entity_id, event_type, accepted_at_ms, entity, key))
+
+    def __getnewargs__(self) -> tuple[int, PriorityClass, str, str, str, int]:
+        return self[:6]
 
 
 # What a fate says of a change that has no outcome yet.

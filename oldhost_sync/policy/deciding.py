@@ -10,15 +10,20 @@ from collections.abc import Iterator, Sequence
 
 from oldhost_sync.policy.actions import Action, CloseSession, Load, OpenSession, Probe, Send, Sweep
 from oldhost_sync.policy.breaker import BreakerState
-from oldhost_sync.policy.coalescer import Waiting
 from oldhost_sync.policy.machine import RELEASE, Machine
 from oldhost_sync.policy.session import Phase
-from oldhost_sync.policy.writer_policy import BATCH_FILL_MS, BATCH_OPERATIONS_MAX, BATCHES_IN_FLIGHT_MAX
+from oldhost_sync.policy.waiting import Waiting
+from oldhost_sync.policy.writer_policy import (
+    BATCH_FILL_MS,
+    BATCH_OPERATIONS_MAX,
+    BATCHES_IN_FLIGHT_MAX,
+    MOVED_AT_ONCE_MAX,
+)
 
 
 def decide(machine: Machine, now_ms: int) -> list[Action]:
     """What to do now; the machine remembers that it is under way."""
-    machine.coalescer.fall_due(now_ms)
+    machine.coalescer.fall_due(now_ms, MOVED_AT_ONCE_MAX if machine.release >= RELEASE else None)
     machine.breaker.tick(now_ms)
     machine.take_released()
     actions = [*_sends(machine), *_session(machine, now_ms), *_beside(machine, now_ms)]

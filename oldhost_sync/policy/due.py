@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
 
 
 class DueHeap:
@@ -15,9 +16,18 @@ class DueHeap:
     def __len__(self) -> int:
         return len(self._due_at_ms)
 
+    def change_ids(self) -> Iterable[int]:
+        return self._due_at_ms
+
     def put(self, change_id: int, due_at_ms: int) -> None:
         self._due_at_ms[change_id] = due_at_ms
         heappush(self._heap, (due_at_ms, change_id))
+
+    def fill(self, due: list[tuple[int, int]]) -> None:
+        """Take many at once, as (due time, change id), into a heap that is empty."""
+        self._heap = due
+        self._due_at_ms = {change_id: due_at_ms for due_at_ms, change_id in due}
+        heapify(due)
 
     def remove(self, change_id: int) -> None:
         self._due_at_ms.pop(change_id, None)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oldhost_sync.policy.changes import CoalescingKey, EntityKey
-from oldhost_sync.policy.coalescer import Coalescer, Waiting
+from oldhost_sync.policy.coalescer import Coalescer
+from oldhost_sync.policy.waiting import Waiting
 
 
 class InFlight:

@@ -8,7 +8,7 @@ without saved-up credit (design §5; invariant I8; trap 12).
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from heapq import heappop, heappush, nsmallest
 
 from oldhost_sync.policy.changes import EntityKey, PriorityClass
@@ -33,6 +33,19 @@ class Lane:
         insort(self._ready.setdefault(entity, []), item)
         self._size += 1
         self.refresh(entity)
+
+    def fill(self, ready: Iterable[tuple[LaneItem, EntityKey]]) -> None:
+        """Take many at once into a lane that is empty."""
+        lists: dict[EntityKey, list[LaneItem]] = {}
+        for item, entity in sorted(ready):
+            if (items := lists.get(entity)) is None:
+                lists[entity] = [item]
+            else:
+                items.append(item)
+            self._size += 1
+        self._ready = lists
+        self._head_of = {entity: items[0] for entity, items in lists.items() if entity not in self._blocked}
+        self._heads = [(item, entity) for entity, item in self._head_of.items()]  # in order, and so a heap
 
     def remove(self, entity: EntityKey, item: LaneItem) -> None:
         items = self._ready[entity]

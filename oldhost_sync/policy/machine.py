@@ -18,13 +18,14 @@ from oldhost_sync.policy.alarms import Alarms, clock
 from oldhost_sync.policy.announcements import Announcements
 from oldhost_sync.policy.breaker import Breaker, BreakerState
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, EntityKey, Fate, Outcome, PriorityClass
-from oldhost_sync.policy.coalescer import Added, Coalescer, Waiting
+from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.counters import Counters
 from oldhost_sync.policy.in_flight import InFlight
 from oldhost_sync.policy.loading import Loading, Part
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.session import Phase, Session
 from oldhost_sync.policy.sweeping import Sweeping
+from oldhost_sync.policy.waiting import Added, Waiting
 from oldhost_sync.policy.watch import LoadMonitor, LoadWatch
 from oldhost_sync.policy.writer_policy import (
     ALERT_GROWS_MS,
@@ -339,7 +340,7 @@ class Machine:
 
     def flush(self, entity: EntityKey | None, now_ms: int) -> int:
         """End the debounce of one entity's keys, or of all; returns how many keys."""
-        return self.coalescer.flush(lambda one: entity is None or one == entity, now_ms)
+        return self.coalescer.flush(entity, now_ms)
 
     def retry(self, ref: ChangeRef, now_ms: int) -> None:
         """A dead letter waits again, before the changes held behind it (the books are changed already)."""

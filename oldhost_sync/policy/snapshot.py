@@ -14,18 +14,19 @@ import zlib
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, astuple
+from itertools import accumulate
 from typing import Any
 
 from oldhost_sync.policy.actions import RaiseAlert
 from oldhost_sync.policy.breaker import Breaker, BreakerState
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
-from oldhost_sync.policy.coalescer import Hold, Waiting
 from oldhost_sync.policy.counters import Counters
 from oldhost_sync.policy.loading import Part
 from oldhost_sync.policy.machine import RELEASE, Machine, Pause
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.session import Phase, Session
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.waiting import Hold, Waiting
+from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
 
 VERSION = 3
 READABLE = (1, 2, 3)  # 1 had its UUIDs as text, 1 and 2 the changes held behind dead letters
@@ -44,9 +45,10 @@ Snapshot = dict[str, Any]
 def dump(machine: Machine) -> Snapshot:
     """The state as JSON values; `waiting` None when the waiting changes are too large to carry."""
     coalescer, in_flight = machine.coalescer, machine.in_flight
-    waiting = _as_text(_columns(sorted(coalescer.waiting.values(), key=lambda entry: entry.ref.change_id)))
+    few = len(coalescer.waiting) <= CARRIED_MAX or machine.release < RELEASE
+    waiting = _as_text(_columns(coalescer.entries())) if few else ""
     holds = [[*entity, hold.dead, hold.left, hold.newest] for entity, hold in coalescer.holds.items()]
-    fits = _fits(waiting, holds)
+    fits = few and _fits(waiting, holds)
     loading = machine.loading
     received = machine.counters.received
     if not fits:  # they will be counted again when they are read
@@ -212,16 +214,14 @@ def _columns(entries: Iterable[Waiting]) -> list[Any]:
 
 
 def _entries(columns: list[Any]) -> Iterator[Waiting]:
-    names, ids, classes, type_indexes, entity_ids, accepted, first, due, ready = columns[:9]
+    names, steps, letters, type_indexes, entity_ids, accepted, first, due, ready = columns[:9]
     uuids = _uuid_texts(a2b_base64(columns[9])) if len(columns) > 9 else iter(())
-    change_id = at_ms = 0
-    for index, step in enumerate(ids):
-        change_id += step
-        at_ms += accepted[index]
-        entity_type, event_type = names[type_indexes[index]]
-        entity_id = entity_ids[index] or next(uuids)
-        ref = ChangeRef(change_id, _BY_LETTER[classes[index]], entity_type, entity_id, event_type, at_ms)
-        yield Waiting(ref, at_ms - first[index], at_ms + due[index], ready[index] == "1")
+    ids, instants = accumulate(steps), accumulate(accepted)
+    rows = zip(ids, letters, type_indexes, entity_ids, instants, first, due, ready, strict=True)
+    for change_id, letter, index, entity_id, at_ms, before, after, flag in rows:
+        entity_type, event_type = names[index]
+        ref = ChangeRef(change_id, _BY_LETTER[letter], entity_type, entity_id or next(uuids), event_type, at_ms)
+        yield Waiting(ref, at_ms - before, at_ms + after, flag == "1")
 
 
 def _uuid_bytes(entity_id: str) -> bytes:

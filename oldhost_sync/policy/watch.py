@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from oldhost_sync.policy.actions import RaiseAlert
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.coalescer import Coalescer, Waiting
+from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.forecast import Forecast, Load, forecast
 from oldhost_sync.policy.outlook import Arrivals, Backlog, outlook
+from oldhost_sync.policy.waiting import Waiting
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, FORECAST_MS, SERVICE_MS_DEFAULT
 
 SMOOTHING = 0.2  # weight of the newest measurement

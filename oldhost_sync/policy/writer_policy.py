@@ -33,6 +33,12 @@ ALERT_GROWS_MS = 10_000
 ALERTS_AT_ONCE_MAX = 100
 # So many undecided dead letters have an alert each; who has more wants to hear of them once.
 DEAD_LETTERS_TOLD_MAX = 20
+# One pass of the writer moves so many keys from their debounce into their lane (some 25 ms), and the rest at its next passes:
+# Temporal takes a task of 2 s for a deadlock, and nobody is answered meanwhile.
+MOVED_AT_ONCE_MAX = 5_000
+# So many waiting changes are carried into a new run, which takes them over in its first pass (some 0.15 s). More are read again
+# from MariaDB, page by page, while it sends.
+CARRIED_MAX = 50_000
 # The promises that the forecast watches (brief, "Promises").
 CONSISTENCY_MS = 4 * 3_600_000
 EMERGENCY_MS = 30_000

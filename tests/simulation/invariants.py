@@ -14,8 +14,9 @@ from oldhost_simulator.facts import Entry, Fact, Incident
 from oldhost_sync.policy import deciding
 from oldhost_sync.policy.actions import Action, Send
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from oldhost_sync.policy.coalescer import Added, Coalescer, Waiting
+from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.waiting import Added, Waiting
 from oldhost_sync.store.sync_status import not_synced
 from tests.simulation import fields
 from tests.simulation.database import PlainEngine

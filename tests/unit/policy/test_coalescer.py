@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
-from oldhost_sync.policy.coalescer import Added, Coalescer, Waiting
+from oldhost_sync.policy.coalescer import Coalescer
+from oldhost_sync.policy.waiting import Added, Waiting
 
 START_MS = 1_700_000_000_000
 U = EntityKey("unit", "u")
@@ -130,8 +133,68 @@ def test_a_key_in_its_lane_goes_on_coalescing_and_keeps_its_place(room: Room) ->
 
 def test_a_flush_ends_the_debounce_of_the_wanted_only(room: Room) -> None:
     room.arrive(lww(1, unit="u"), lww(2, unit="v"))
-    assert room.flush(lambda entity: entity.entity_id == "v", at(5)) == 1
+    assert room.flush(EntityKey("unit", "v"), at(5)) == 1
     assert room.all(5) == [2]
+
+
+def test_a_flush_of_many_moves_them_step_by_step(room: Room) -> None:
+    room.arrive(*[lww(number, unit=f"u{number}") for number in range(1, 8)])
+    assert room.flush(None, at(5)) == 7
+    left = []
+    while room.debounced_count:
+        room.fall_due(at(5), 3)
+        left.append(room.debounced_count)
+    assert left == [4, 1, 0]
+    assert room.all(5) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_what_is_flushed_wakes_the_writer_until_all_has_moved(room: Room) -> None:
+    room.arrive(lww(1, unit="u"), lww(2, unit="v"))
+    room.flush(None, at(5))
+    room.fall_due(at(6), 1)
+    assert room.next_due_at_ms() == at(5)
+    room.fall_due(at(6), 1)
+    assert room.next_due_at_ms() is None
+
+
+def test_a_flush_counts_each_key_once(room: Room) -> None:
+    room.arrive(lww(1, unit="u"), lww(2, unit="v"))
+    assert (room.flush(U, at(1)), room.flush(None, at(2)), room.flush(None, at(3))) == (1, 1, 0)
+
+
+def test_a_flushed_key_that_goes_on_changing_goes_all_the_same(room: Room) -> None:
+    room.arrive(lww(1))
+    room.flush(None, at(5))
+    room.arrive(lww(2, 6), seconds=6)
+    assert room.all(6) == [2]
+
+
+def test_a_flushed_change_that_was_taken_and_put_back_is_ready(room: Room) -> None:
+    room.arrive(lww(1), emergency(2))
+    room.flush(None, at(5))
+    first, _ = room.take()
+    room.release(U)
+    room.put_back(first)
+    assert first.due_at_ms == at(5)
+    assert room.all(6) == [1]
+
+
+def test_what_is_due_moves_step_by_step_those_due_longest_first(room: Room) -> None:
+    for number in range(1, 8):
+        room.arrive(lww(number, number, unit=f"u{number}"), seconds=number)
+    room.fall_due(at(500), 3)
+    assert [entry.ref.change_id for entry in room.entries() if entry.ready] == [1, 2, 3]
+    assert room.next_due_at_ms() == at(124)
+
+
+def test_ages_are_right_after_a_flush(room: Room) -> None:
+    room.arrive(lww(1, unit="u"), lww(2, unit="v"))
+    room.flush(None, at(30))
+    room.fall_due(at(60))
+    restored = Room()
+    restored.restore(room.entries())
+    for cls, ages in room.ages.items():
+        assert list(ages.in_order()) == list(restored.ages[cls].in_order())
 
 
 def test_trap_09_another_event_type_is_another_key(room: Room) -> None:
@@ -363,3 +426,26 @@ def test_newer_change_that_is_read_again_moves_no_timer() -> None:
     room.arrive(lww(7, 0), seconds=0)
     room.inherit(lww(5, 10))
     assert room.next_due_at_ms() == at(120)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_upcoming_is_the_beginning_of_all_that_would_go(seed: int) -> None:
+    chance = Random(seed)
+    room = Room()
+    for number in range(1, 80):
+        make = chance.choice([emergency, txn, lww, lww]) if seed % 2 else chance.choice([txn, lww])
+        room.arrive(make(number, unit=f"u{chance.randrange(6)}"), seconds=chance.randrange(100))
+    room.fall_due(at(180))
+    count = chance.randrange(1, 30)
+    told = [ref.change_id for ref in room.upcoming(count)]
+    everything: list[int] = []
+    while chain := room.take():
+        everything += [entry.ref.change_id for entry in chain]
+        room.release(chain[0].ref.entity)
+    assert told == everything[:count]
+
+
+def test_upcoming_copies_few_however_much_one_entity_has(room: Room) -> None:
+    room.arrive(*[txn(number) for number in range(1, 5_000)], emergency(5_000))
+    assert len(room._near(20)) <= 3 * 2 * 20
+    assert [ref.change_id for ref in room.upcoming(20)] == list(range(1, 21))

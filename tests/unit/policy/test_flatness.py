@@ -7,11 +7,14 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from oldhost_sync.policy import deciding
-from oldhost_sync.policy.changes import ChangeRef, Fate, Outcome, PriorityClass
+import pytest
+
+from oldhost_sync.policy import deciding, snapshot
+from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.unit.policy.play import START_MS
+from workflows import report
 
 SMALL, LARGE = 100, 10_000
 
@@ -89,3 +92,83 @@ def test_a_key_falls_due_at_the_same_cost_however_many_wait() -> None:
         deciding.decide(machine, START_MS + 11_000)
 
     assert grows(fall_due) < 1.2
+
+
+# ------------------------------------------------------------------------------------------- a backlog of any shape, all at once
+
+LATER_MS = START_MS + 700_000
+
+
+def of_one_entity(cls: PriorityClass, size: int) -> Machine:
+    machine = full(0)
+    machine.enqueue((ChangeRef(number, cls, "unit", "u", "e", START_MS) for number in range(1, size + 1)), START_MS)
+    return machine
+
+
+def test_keys_that_fall_due_at_the_same_time_move_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deciding, "MOVED_AT_ONCE_MAX", SMALL // 2)
+    assert grows(lambda machine: machine.coalescer.fall_due(LATER_MS, deciding.MOVED_AT_ONCE_MAX)) < 1.2
+    machine = full(LARGE)
+    passes = 0
+    while machine.coalescer.debounced_count:
+        deciding.decide(machine, LATER_MS)
+        passes += 1
+    assert passes == 2 * LARGE // SMALL
+
+
+def test_the_writer_wakes_at_once_while_more_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deciding, "MOVED_AT_ONCE_MAX", SMALL // 2)
+    machine = full(SMALL)
+    machine.coalescer.fall_due(LATER_MS, SMALL // 2)
+    wake_at_ms = deciding.wake_at_ms(machine)
+    assert wake_at_ms is not None
+    assert wake_at_ms <= LATER_MS
+
+
+def test_a_run_begun_before_0_2_moves_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deciding, "MOVED_AT_ONCE_MAX", 1)
+    machine = Machine(WriterPolicy(), START_MS, release=1)
+    machine.enqueue([ref(1), ref(2), ref(3)], START_MS)
+    deciding.decide(machine, LATER_MS)
+    assert machine.coalescer.debounced_count == 0
+
+
+def test_flushing_all_costs_a_line_or_two_a_key_and_moves_few_at_a_time() -> None:
+    machine = full(LARGE)
+    assert lines_of(lambda: machine.flush(None, START_MS)) < 3 * LARGE
+    deciding.decide(machine, START_MS)
+    assert machine.coalescer.debounced_count == LARGE - deciding.MOVED_AT_ONCE_MAX
+
+
+@pytest.mark.parametrize("cls", PriorityClass)
+def test_taking_a_snapshot_over_costs_the_same_for_each_change_however_many_there_are(cls: PriorityClass) -> None:
+    def a_change(size: int) -> float:
+        carried = snapshot.dump(of_one_entity(cls, size) if cls is not PriorityClass.LWW else full(size))
+        return lines_of(lambda: snapshot.load(carried, WriterPolicy(), START_MS)) / size
+
+    assert a_change(LARGE) < 1.2 * a_change(SMALL * 10)
+
+
+def test_more_changes_than_a_run_can_take_over_at_once_stay_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = full(SMALL)
+    waiting = len(machine.coalescer.waiting)
+    monkeypatch.setattr(snapshot, "CARRIED_MAX", waiting)
+    assert snapshot.dump(machine)["waiting"] is not None
+    monkeypatch.setattr(snapshot, "CARRIED_MAX", waiting - 1)
+    assert snapshot.dump(machine)["waiting"] is None
+
+
+def test_what_is_flushed_and_has_not_moved_yet_is_carried_as_ready() -> None:
+    machine = full(LARGE)
+    machine.flush(None, START_MS + 5)
+    carried = snapshot.load(snapshot.dump(machine), WriterPolicy(), START_MS + 5)
+    assert carried.coalescer.debounced_count == 0
+    assert len(carried.coalescer.lanes[PriorityClass.LWW]) == LARGE
+
+
+@pytest.mark.parametrize("cls", [PriorityClass.EMERGENCY, PriorityClass.TXN])
+def test_what_is_told_of_one_entity_is_bounded(cls: PriorityClass) -> None:
+    machine = of_one_entity(cls, LARGE)
+    found = report.find(machine, EntityKey("unit", "u"), START_MS)
+    assert [one["change_id"] for one in found["changes"]] == list(range(1, report.FOUND_MAX + 1))
+    assert found["count"] == LARGE

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from oldhost_sync.policy.coalescer import Coalescer, Waiting
+from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.in_flight import InFlight
+from oldhost_sync.policy.waiting import Waiting
 
 
 def entry(change_id: int, unit: str = "u", event_type: str = "e") -> Waiting:

@@ -11,9 +11,9 @@ import pytest
 
 from oldhost_sync.policy import snapshot
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
-from oldhost_sync.policy.coalescer import Waiting
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.session import Phase
+from oldhost_sync.policy.waiting import Waiting
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.unit.policy.play import START_MS, Play
 from tests.workflows.books import Reply
