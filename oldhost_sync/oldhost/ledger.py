@@ -80,6 +80,7 @@ class TakenOver:
     settle_wait_ms: int = 0
     doubt_age_ms: int = 0
     halted: str | None = None
+    halt_knows_expected: bool = False
 
     @property
     def may_be_late(self) -> bool:
@@ -192,6 +193,12 @@ class Ledger(Protocol):
 
     def halt(self, epoch: int, reason: str, expected: int | None = None) -> None:
         """Stop the host until an operator decides."""
+
+    def complete_halt(self, epoch: int, expected: int) -> str:
+        """A halt that says nothing of OldHost's count gets what it expects, where that contradicts the ledger.
+
+        Without it a `resolve` has no count to follow, and the next comparison would halt again. Gives the reason.
+        """
 
     def fates(self, change_ids: Sequence[int]) -> list[Fate]:
         """What is recorded of each: an outcome, BOUND (it holds a nonce that may have been used) or WAITING."""

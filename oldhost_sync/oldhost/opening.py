@@ -118,10 +118,9 @@ class Opening:
         over_at = self.clock() + self.limits.opening_seconds
         taken = self.ledger.take_over(self.owner)
         self.beat()
-        if taken.halted is not None:
-            return Halt(taken.halted)
-        if self.newest:
-            self.ledger.check_known(taken.epoch, *self.newest)
+        why = taken.halted or self._loss(taken)
+        if why:
+            return self._halted(taken, why, over_at)
         if taken.banned_ms > 0:
             return Wait(taken.banned_ms, "ban")
         if taken.settle_wait_ms > 0:
@@ -133,6 +132,30 @@ class Opening:
         self._rest(self.limits.second_look_seconds)
         again = self._look(taken, self.clock() + self.limits.second_look_seconds_max, final=True)
         return Halt(again.why) if isinstance(again, _Mismatch) else again
+
+    def _loss(self, taken: TakenOver) -> str:
+        """Why the ledger was halted: the database has lost the newest change that the writer holds. Or nothing."""
+        try:
+            if self.newest:
+                self.ledger.check_known(taken.epoch, *self.newest)
+        except LedgerHalted as error:
+            return str(error)
+        return ""
+
+    def _halted(self, taken: TakenOver, why: str, over_at: float) -> Halt:
+        """What OldHost expects belongs to a halt: `resolve` follows it. Asked once, as far as that is possible now.
+
+        A database that lost commits mostly lost count, too; two halts in a row would be one cause decided on twice.
+        """
+        if taken.halt_knows_expected or taken.banned_ms > 0 or taken.next_nonce is None:
+            return Halt(why)
+        self._rest(taken.settle_wait_ms / 1000)
+        reached = self._reach(taken, min(over_at, self.clock() + self.limits.request_timeout_seconds))
+        if isinstance(reached, Wait):
+            return Halt(why)
+        connection, reading = reached
+        connection.close()
+        return Halt(self.ledger.complete_halt(taken.epoch, reading.nonce) if isinstance(reading, Expected) else why)
 
     def _look(self, taken: TakenOver, over_at: float, *, final: bool) -> Opened | Wait | Halt | _Mismatch:
         """Connect, ask, compare. `final`: a mismatch halts the ledger."""

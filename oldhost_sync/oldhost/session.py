@@ -105,8 +105,9 @@ class Session:
                 self._record_pending(batch)
             self._take_back(batch)
         except InvariantViolated as error:
-            batch.halted = batch.halted or f"invariant violated: {error}"
-            self._halt(batch.halted)
+            why = batch.halted or f"invariant violated: {error}"
+            # Where the ledger keeps it, the next opening finds it and asks OldHost for the count that `resolve` needs.
+            batch.halted = batch.halted if self._halt(why) else why
         except LedgerError as error:
             self.close(f"{type(error).__name__}: {error}")
         except BaseException:
@@ -429,10 +430,11 @@ class Session:
             self.close(f"asking for the expected nonce: {answer}")
         return 0
 
-    def _halt(self, reason: str) -> None:
-        """Level L0: stop, and say so where operators look. Fenced or without a database it can't be said: closed."""
+    def _halt(self, reason: str) -> bool:
+        """Level L0: stop, and say so where operators look. False: fenced or without a database it can't be said."""
         self.close(reason)
         try:
             self._ledger.halt(self.epoch, reason)
         except (Fenced, LedgerUnavailable):
-            return
+            return False
+        return True

@@ -81,6 +81,7 @@ class MariaLedger:
             settle_wait_ms=0 if youngest is None else max(0, self._settle_ms - youngest),
             doubt_age_ms=0 if youngest is None else max(0, youngest),
             halted=row.halted,
+            halt_knows_expected=row.halted_expected_nonce is not None,
         )
 
     def _lower_next_nonce(self, connection: Connection, next_nonce: int | None, last_applied: int | None) -> int | None:
@@ -336,6 +337,21 @@ class MariaLedger:
             connection.exec_driver_sql(sql.HALT, (expected, shortened(reason), self._host))
 
         self._run(step)
+
+    def complete_halt(self, epoch: int, expected: int) -> str:
+        def complete(connection: Connection) -> str:
+            row = self._lock(connection, epoch)
+            if row.halted is None or row.halted_expected_nonce is not None or row.next_nonce is None:
+                return row.halted or ""
+            sends = [sent.sends for sent in connection.exec_driver_sql(sql.SENT_ROWS, (self._host,)).all()]
+            mismatch = _mismatch(expected, row.last_applied_nonce, row.next_nonce, sends)
+            if mismatch is None:
+                return str(row.halted)
+            why = shortened(f"{row.halted} And: {mismatch}") or ""
+            connection.exec_driver_sql(sql.COMPLETE_HALT, (why, expected, self._host))
+            return why
+
+        return self._run(complete)
 
     # ------------------------------------------------------------------------------------------------- reading
 

@@ -49,6 +49,7 @@ HALT = (
     "UPDATE nonce_ledger SET halted_expected_nonce = IF(halted IS NULL, %s, halted_expected_nonce), "
     "halted = COALESCE(halted, %s), updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
+COMPLETE_HALT = "UPDATE nonce_ledger SET halted = %s, halted_expected_nonce = %s WHERE host = %s"
 EPOCH = "SELECT epoch FROM nonce_ledger WHERE host = %s"
 
 # ------------------------------------------------------------------------------------------------------------ rows

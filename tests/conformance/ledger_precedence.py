@@ -110,6 +110,25 @@ class Precedences(LedgerSuite):
         taken = world.ledger.take_over("next")
         world.ledger.check_known(taken.epoch, change_id + 1, world.accepted_at_ms(change_id))
 
+    @pytest.mark.parametrize("mode", ["adopt", "resend"])
+    def test_one_resolve_ends_a_halt_for_lost_changes_whose_operations_oldhost_has(
+        self, world: LedgerWorld, epoch: int, mode: str
+    ) -> None:
+        """The books went back to nonce 500, OldHost expects 508: told with the halt, decided with it."""
+        with pytest.raises(LedgerHalted):
+            world.ledger.check_known(epoch, 987_654, 1_700_000_000_000)
+        assert "expects nonce 508" in world.ledger.complete_halt(epoch, 508)
+        assert world.ledger.take_over("again").halt_knows_expected
+        assert world.decide("resolve", mode=mode) == ""
+        taken = world.ledger.take_over("next")
+        assert world.ledger.reconcile(taken.epoch, 508).halted is None
+        assert [one.nonce for one in self.send(world, taken.epoch, world.record("u1"))] == [508]
+
+    def test_a_halt_is_not_told_of_a_count_that_agrees(self, world: LedgerWorld, epoch: int) -> None:
+        world.ledger.halt(epoch, "invariant violated: test")
+        assert world.ledger.complete_halt(epoch, 501) == "invariant violated: test"
+        assert not world.ledger.take_over("again").halt_knows_expected
+
     def test_an_id_that_was_given_out_again_halts(self, world: LedgerWorld, epoch: int) -> None:
         change_id = world.record("u1")
         with pytest.raises(LedgerHalted, match="given out again"):

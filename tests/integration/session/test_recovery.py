@@ -230,6 +230,26 @@ def test_a_ledger_that_contradicts_itself_halts_at_the_takeover(stage: Stage) ->
     assert stage.world.halted() == halted.message
 
 
+def test_a_ledger_set_back_under_an_open_session_halts_with_oldhosts_count_and_one_resolve_ends_it(
+    stage: Stage,
+) -> None:
+    """As by a fail-over to a replica that lacked the last commits: the session notices first, what it halts on has no count."""
+    session = stage.session()
+    send(session, [stage.world.record(f"u{number}") for number in range(3)])
+    stage.world.execute("DELETE FROM nonce_requests")
+    stage.world.execute("UPDATE nonce_ledger SET last_applied_nonce = 500, next_nonce = 501")
+    change_id = stage.world.record("after")
+    sent = send(session, [change_id])
+    assert (sent.session_open, sent.halted) == (False, "")
+    halted = stage.open()
+    assert isinstance(halted, Halt)
+    assert "invariant violated" in halted.message
+    assert "OldHost expects nonce 504" in halted.message
+    assert stage.world.decide("resolve", mode="adopt") == ""
+    assert outcomes(send(stage.session(), [change_id])) == ["APPLIED"]
+    assert stage.journal()[-1] == (504, "applied", change_id)
+
+
 def test_trap_04_a_probe_compares_and_ends_a_session_that_disagrees(stage: Stage) -> None:
     session = stage.session()
     assert session.probe(lambda: None).session_open
