@@ -30,6 +30,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.messages import OperatorRequest, Submission, WriterInput, from_wire
     from workflows.operator_acts import OperatorActs
     from workflows.reception import Reception
+    from workflows.relayed import Relayed
     from workflows.renewal import EVENTS_OF_REBUILD_MAX, Renewal
     from workflows.submission_keys import update_key
     from workflows.waiting_updates import WaitingUpdates
@@ -59,6 +60,7 @@ class SyncWriterWorkflow:
         self.stirred = True
         self.renewal = Renewal()
         self.reception = Reception(self.host, self.machine, self._stir, given)
+        self.relayed = Relayed(self.machine)
         self.acts = OperatorActs(self.machine, self._stir, lambda: self.renewal.leaving, given.decisions)
         self.waiting_updates = WaitingUpdates()
         self.alarms: dict[int, asyncio.Task[None]] = {}  # timers under way, by when they ring
@@ -77,6 +79,7 @@ class SyncWriterWorkflow:
             await self._rebuild()
         while True:
             self.stirred = False
+            self._take_relayed()
             self.machine.draining = self._must_renew()
             for action in deciding.decide(self.machine, now_ms()):
                 self.acting.act(action)
@@ -112,9 +115,12 @@ class SyncWriterWorkflow:
 
     def _enqueue(self, batch: RawValue) -> None:
         """Refs of recorded changes, from the relay. What can't be read is dropped here and found by the sweep."""
-        refs, unreadable = intake.read_refs(batch)
-        self.machine.enqueue(refs, now_ms())
-        if unreadable:
+        self.relayed.add(batch)
+        if self.machine.release == RELEASE_MIN:
+            self._take_relayed()
+
+    def _take_relayed(self) -> None:
+        if unreadable := self.relayed.take(now_ms()):
             self._alert_unreadable("enqueue", unreadable)
 
     def _configure(self, policy: RawValue) -> None:
@@ -373,6 +379,8 @@ class SyncWriterWorkflow:
         and one that rings for nothing costs less than taking it back.
         """
         wake_at_ms = deciding.watch_at_ms(self.machine) if self.acting.at_the_host else self._wake_at_ms()
+        if self.relayed.waiting:
+            wake_at_ms = now_ms()
         if wake_at_ms is not None and all(at_ms > wake_at_ms for at_ms in self.alarms):
             self.alarms[wake_at_ms] = asyncio.create_task(self._ring(wake_at_ms))
         await workflow.wait_condition(lambda: self.stirred)
@@ -396,6 +404,8 @@ class SyncWriterWorkflow:
 
         Book-keeping may hang for as long as somebody holds a row or a table; what of it is not done, the next run does again.
         """
+        if self.relayed.waiting:
+            return False
         if self.acting.under_way == 0 and workflow.all_handlers_finished():
             return True
         if self.machine.release == RELEASE_MIN or self.acting.at_the_host:

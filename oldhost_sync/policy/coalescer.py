@@ -189,8 +189,8 @@ class Coalescer:
         held = [one for one in ids if self._is_held(hold, self.waiting[one].ref)]
         if not held:
             return 0
+        hold.leave(*held)
         for change_id in held:
-            hold.leave(change_id)
             self._forget_age(self.waiting.pop(change_id))
         rest = [one for one in ids if one in self.waiting]
         if rest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -48,10 +49,10 @@ class Hold:
         """Whether a TXN change waits for an operator; one that was itself a dead letter, or came before all of them, does not."""
         return change_id not in self.dead and (keeps or change_id > self.dead[0])
 
-    def leave(self, change_id: int) -> None:
-        """One more is left in MariaDB, unless it is said twice."""
-        self.left += change_id > self.newest
-        self.newest = max(self.newest, change_id)
+    def leave(self, *change_ids: int) -> None:
+        """These, oldest first, are left in MariaDB too, unless it is said twice."""
+        self.left += len(change_ids) - bisect_right(change_ids, self.newest)
+        self.newest = max(self.newest, change_ids[-1])
 
 
 class Added(Enum):

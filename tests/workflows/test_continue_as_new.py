@@ -12,6 +12,7 @@ from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.workflows.books import Reply
 from tests.workflows.conftest import LWW, TXN, Stage, Writer
 from workflows import messages
+from workflows.relayed import BATCHES_AT_ONCE_MAX
 from workflows.sync_writer import SyncWriterWorkflow
 
 pytestmark = pytest.mark.temporal
@@ -47,6 +48,22 @@ async def test_what_waits_is_carried_and_the_open_session_used_on(stage: Stage) 
         await writer.until_quiet()
         assert writer.world.applied_ids == [change]
         assert len(writer.world.answers) == 1
+
+
+async def test_signals_that_piled_up_without_a_worker_are_all_taken_over_before_a_new_run(stage: Stage) -> None:
+    """They are taken over some at a pass; a new run begins when none is left."""
+    async with stage.idle_writer() as writer:
+        async with stage.workers(writer.world, cache=0):
+            await writer.until_state("SENDING")
+        before = (await writer.handle.describe()).run_id
+        for number in range(3 * BATCHES_AT_ONCE_MAX):
+            await writer.take(LWW, f"unit-{number}")
+        await writer.handle.signal("configure", WriterPolicy(sweep_ms=200_000))
+        async with stage.workers(writer.world, cache=0):
+            async with asyncio.timeout(20):
+                while (await writer.handle.describe()).run_id == before:
+                    await writer.skip(1)
+            assert (await writer.status())["debounced"] == 3 * BATCHES_AT_ONCE_MAX
 
 
 async def test_a_new_policy_holds_in_the_new_run(stage: Stage) -> None:

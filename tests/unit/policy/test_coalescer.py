@@ -433,8 +433,10 @@ def test_upcoming_is_the_beginning_of_all_that_would_go(seed: int) -> None:
     chance = Random(seed)
     room = Room()
     for number in range(1, 80):
-        make = chance.choice([emergency, txn, lww, lww]) if seed % 2 else chance.choice([txn, lww])
-        room.arrive(make(number, unit=f"u{chance.randrange(6)}"), seconds=chance.randrange(100))
+        cls = chance.choice([*PriorityClass, PriorityClass.LWW][1 - seed % 2 :])
+        room.arrive(
+            ChangeRef(number, cls, "unit", f"u{chance.randrange(6)}", "e", at(0)), seconds=chance.randrange(100)
+        )
     room.fall_due(at(180))
     count = chance.randrange(1, 30)
     told = [ref.change_id for ref in room.upcoming(count)]

@@ -12,7 +12,7 @@ import pytest
 from oldhost_sync.policy import deciding, snapshot
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.writer_policy import MOVED_AT_ONCE_MAX, WriterPolicy
 from tests.unit.policy.play import START_MS
 from workflows import report
 
@@ -107,7 +107,7 @@ def of_one_entity(cls: PriorityClass, size: int) -> Machine:
 
 def test_keys_that_fall_due_at_the_same_time_move_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deciding, "MOVED_AT_ONCE_MAX", SMALL // 2)
-    assert grows(lambda machine: machine.coalescer.fall_due(LATER_MS, deciding.MOVED_AT_ONCE_MAX)) < 1.2
+    assert grows(lambda machine: machine.coalescer.fall_due(LATER_MS, SMALL // 2)) < 1.2
     machine = full(LARGE)
     passes = 0
     while machine.coalescer.debounced_count:
@@ -137,7 +137,7 @@ def test_flushing_all_costs_a_line_or_two_a_key_and_moves_few_at_a_time() -> Non
     machine = full(LARGE)
     assert lines_of(lambda: machine.flush(None, START_MS)) < 3 * LARGE
     deciding.decide(machine, START_MS)
-    assert machine.coalescer.debounced_count == LARGE - deciding.MOVED_AT_ONCE_MAX
+    assert machine.coalescer.debounced_count == LARGE - MOVED_AT_ONCE_MAX
 
 
 @pytest.mark.parametrize("cls", PriorityClass)

@@ -1,0 +1,40 @@
+"""Relayed: batches of refs that the relay has signalled, taken over a few at a pass.
+
+While no worker runs, they pile up at Temporal, which hands them over in one task when one comes: 200 of them are 100,000 changes
+and some 2 s of work, which Temporal takes for a deadlock. The task would be tried again, for ever, with the same end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from temporalio import workflow
+from temporalio.common import RawValue
+
+with workflow.unsafe.imports_passed_through():
+    from oldhost_sync.policy.machine import RELEASE_MIN, Machine
+    from workflows import intake
+
+# Of 500 refs each, some 10 ms.
+BATCHES_AT_ONCE_MAX = 10
+
+
+class Relayed:
+    """`waiting`: batches not taken over yet, in the order in which they came."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.waiting: deque[RawValue] = deque()
+
+    def add(self, batch: RawValue) -> None:
+        self.waiting.append(batch)
+
+    def take(self, now_ms: int) -> int:
+        """Take some over; returns how many things in them can't be read. In runs begun before 0.2 all."""
+        at_most = len(self.waiting) if self._machine.release == RELEASE_MIN else BATCHES_AT_ONCE_MAX
+        unreadable = 0
+        for _ in range(min(at_most, len(self.waiting))):
+            refs, no_refs = intake.read_refs(self.waiting.popleft())
+            self._machine.enqueue(refs, now_ms)
+            unreadable += no_refs
+        return unreadable
