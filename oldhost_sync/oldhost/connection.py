@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from oldhost_sync.oldhost.answer_limit import CLOSE_SECONDS, AnswerLimit
 from oldhost_sync.oldhost.errors import (
     ConnectionClosed,
     ExchangeCut,
@@ -58,9 +59,11 @@ class HostConnection(Protocol):
 
 
 class OldHostConnection:
-    """A blocking connection over a plain socket."""
+    """A blocking connection over a plain socket. `limit`: what is known of how many answers a connection gives."""
 
-    def __init__(self, sock: socket.socket, clock: Clock, authority: str = "oldhost") -> None:
+    def __init__(
+        self, sock: socket.socket, clock: Clock, authority: str = "oldhost", limit: AnswerLimit | None = None
+    ) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -71,17 +74,22 @@ class OldHostConnection:
         self._clock = clock
         self.authority = authority
         self._until: float | None = None  # the deadline of what is on the wire
+        self._limit = limit or AnswerLimit()
+        self._answers = 0
 
     def is_alive(self) -> bool:
         """False, and closed for good, when the host closed it or sent a byte nobody asked for."""
         if self._socket is None:
             return False
+        if self._limit.is_reached(self._answers) and not ready(self._socket, CLOSE_SECONDS, writing=False):
+            self._limit.outlived()
         try:
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return True
         except OSError:
             pass
+        self._limit.closed_after(self._answers)
         self.close()
         return False
 
@@ -111,6 +119,7 @@ class OldHostConnection:
         whole = False
         try:
             response = self._read(self._socket, until, while_waiting)
+            self._answers += 1
             whole = response.reusable
             return response
         finally:
@@ -141,10 +150,15 @@ class OldHostConnection:
             self._wait(sock, until, while_waiting, writing=False)
             try:
                 data = sock.recv(READ_BYTES)
+                if not data and not reader.has_begun:
+                    self._limit.closed_after(self._answers)
+                    raise ExchangeCut("OldHost closed the connection instead of answering")
                 response = reader.feed(data)
             except BlockingIOError:
                 continue
             except OSError as error:
+                if not reader.has_begun:
+                    self._limit.closed_after(self._answers)
                 raise ExchangeCut(f"no answer to be read: {error}") from error
             except NotAResponse as error:
                 raise Unreadable(f"no answer to be read: {error}") from error

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from oldhost_sync.oldhost.answer_limit import AnswerLimit
 from oldhost_sync.oldhost.connection import SLICE_SECONDS, Address, Beat, Clock, OldHostConnection, ready
 from oldhost_sync.oldhost.errors import NoConnection
 
@@ -42,6 +43,7 @@ class Connector:
         self._resolve = resolve
         self._look_up: _LookUp | None = None
         self._worked: SockAddress | None = None
+        self._limit = AnswerLimit()
 
     def connect(self, beat: Beat) -> OldHostConnection:
         """Open a connection; raises NoConnection. `beat` is called at least every half second."""
@@ -83,7 +85,7 @@ class Connector:
                 last = error
                 continue
             self._worked = (family, address)
-            return OldHostConnection(sock, self._clock, self._address.authority)
+            return OldHostConnection(sock, self._clock, self._address.authority, self._limit)
         raise last
 
 

@@ -37,10 +37,12 @@ class ResponseReader:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES_MAX)
         self._http.send(_ASKED)
         self._http.send(h11.EndOfMessage())
+        self.has_begun = False  # a byte of it came
         self._status: int | None = None
         self._body = bytearray()
 
     def feed(self, data: bytes) -> Response | None:
+        self.has_begun = self.has_begun or bool(data)
         try:
             self._http.receive_data(data)
             return self._read()
