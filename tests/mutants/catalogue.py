@@ -10,6 +10,10 @@ UNIT = "unit tests"
 CONFORMANCE = "ledger conformance"
 EXHAUSTIVE = "exhaustive faults"
 MARIADB = "real MariaDB"
+FOREIGN_LOCKS = "real MariaDB, rows locked by others"
+ALERTS = "real MariaDB, alerts"
+SIGNALS = "real Temporal, signals left unread"
+WATCHES = "unit tests of the relay"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +196,8 @@ MUTANTS = (
         (
             Patch(
                 "oldhost_sync/policy/changes.py",
-                "CoalescingKey(self.entity_type, self.entity_id, self.event_type)",
-                'CoalescingKey(self.entity_type, self.entity_id, "")',
+                "_new(CoalescingKey, (entity_type, entity_id, event_type))",
+                '_new(CoalescingKey, (entity_type, entity_id, ""))',
             ),
         ),
     ),
@@ -266,7 +270,7 @@ MUTANTS = (
     ),
     Mutant(
         "what waits is carried whatever its size",
-        (Patch("oldhost_sync/policy/snapshot.py", "    fits = _fits(waiting, holds)\n", "    fits = True\n"),),
+        (Patch("oldhost_sync/policy/snapshot.py", "    fits = few and _fits(waiting, holds)\n", "    fits = few\n"),),
         levels=(UNIT,),
     ),
     Mutant(
@@ -277,7 +281,7 @@ MUTANTS = (
     # What stopped the writer without a word, or lost what was accepted.
     Mutant(
         "a reservation that overtakes",
-        (Patch("oldhost_sync/store/precedence.py", """AND o.priority_class = '{each}' AND o.id < c.id \"""", """AND o.priority_class = '{each}' AND o.id < 0 \""""),),
+        (Patch("oldhost_sync/store/precedence.py", """AND x.priority_class = '{each}' AND x.id < o.id \"""", """AND x.priority_class = '{each}' AND x.id < 0 \""""),),
         levels=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
@@ -291,8 +295,63 @@ MUTANTS = (
         levels=(CONFORMANCE,),
     ),
     Mutant(
-        "fates that wait are forgotten",
+        "a fate waits for a row that others hold",
         (Patch("oldhost_sync/store/pending_fates.py", 'AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "', 'AT_ONCE = ""'),),
-        levels=(CONFORMANCE, SIMULATION),
+        levels=(FOREIGN_LOCKS,),
+    ),
+    Mutant(
+        "found applied: its state is believed",
+        (Patch("oldhost_sync/store/settling.py", "nonce=change.nonce), payload_hash=UNKNOWN)", "nonce=change.nonce))"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "a ban lasts longer than itself when the clock is set back",
+        (Patch(LEDGER_SQL, "IF(UTC_TIMESTAMP(6) < banned_at, 0, TIMESTAMPDIFF", "IF(FALSE, 0, TIMESTAMPDIFF"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "a row that was taken back waits for the settle time",
+        (Patch(LEDGER_SQL, "WHERE host = %s AND status = 'SENT' AND sends > 0\"", "WHERE host = %s AND status = 'SENT'\""),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "a halt without OldHost's count",
+        (Patch(LEDGER, "            if mismatch is None:\n                return str(row.halted)\n", "            if True:\n                return str(row.halted)\n"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "an alert raised after it was closed",
+        (Patch("oldhost_sync/store/alerts.py", "    return last is not None and last >= sequence\n", "    return False\n"),),
+        levels=(ALERTS,),
+    ),
+    Mutant(
+        "signals that a terminated run left unread are not looked for",
+        (Patch("workflows/reception.py", "(given.unrecorded or not self._continued_run_id)", "given.unrecorded"),),
+        levels=(SIGNALS,),
+    ),
+    Mutant(
+        "a run that ended is shown as alive",
+        (Patch("oldhost_sync/writer_health.py", "    if info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:\n        return", "    if info.status == -1:\n        return"),),
+        levels=(WATCHES,),
+    ),
+    Mutant(
+        "the watchdog starts no writer",
+        (Patch("oldhost_sync/relay/writer_watch.py", "            actions.append(StartWriter())\n", ""),),
+        levels=(WATCHES,),
+    ),
+    Mutant(
+        "nobody watches the promise to emergencies",
+        (Patch("oldhost_sync/policy/promise.py", "if wait >= EMERGENCY_WARNING_MS]", "if wait < 0]"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "held changes kept in the machine",
+        (Patch(COALESCER, "        if not self._keeps_held:\n            return self._leave_all(entity, hold)\n", ""),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "a standstill that nobody is told of",
+        (Patch(MACHINE, "            self.announcements.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)\n", "            del reason, emergencies\n"),),
+        levels=(UNIT,),
     ),
 )  # fmt: skip

@@ -14,7 +14,19 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.mutants.catalogue import CONFORMANCE, EXHAUSTIVE, MARIADB, SIMULATION, STALLED, UNIT, Mutant
+from tests.mutants.catalogue import (
+    ALERTS,
+    CONFORMANCE,
+    EXHAUSTIVE,
+    FOREIGN_LOCKS,
+    MARIADB,
+    SIGNALS,
+    SIMULATION,
+    STALLED,
+    UNIT,
+    WATCHES,
+    Mutant,
+)
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("activities", "migrations", "oldhost_simulator", "oldhost_sync", "tests", "workflows")
@@ -73,6 +85,10 @@ def command(level: str, mutant: Mutant) -> list[str]:
         STALLED: [*pytest, "tests/simulation/test_deadline.py"],
         CONFORMANCE: [*pytest, "tests/conformance/test_simulated_ledger.py"],
         MARIADB: [*pytest, "tests/integration/relay/test_rounds.py"],
+        FOREIGN_LOCKS: [*pytest, "tests/integration/ledger/test_foreign_locks.py"],
+        ALERTS: [*pytest, "tests/integration/store/test_alerts.py"],
+        SIGNALS: [*pytest, "tests/workflows/test_submissions.py", "tests/workflows/test_starts.py"],
+        WATCHES: [*pytest, "tests/unit/relay", "tests/unit/test_writer_health.py"],
     }[level]
 
 
