@@ -166,7 +166,8 @@ def unread_then_terminated(product: Product) -> Figures:
 
 def unread_then_reset(product: Product) -> Figures:
     """The run is reset by hand with signals unread."""
-    return _signals_left_unread(product, 300, lambda: product.ask(partial(_reset, product)))
+    # Temporal resets in one transaction of 4 MB, in which it repeats the signals.
+    return _signals_left_unread(product, 100, lambda: product.ask(partial(_reset, product)))
 
 
 def _signals_left_unread(product: Product, count: int, meanwhile: Callable[[], None]) -> Figures:

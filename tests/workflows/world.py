@@ -222,12 +222,13 @@ class World:
 
     @activity.defn
     async def raise_alerts(self, alerts: messages.Alerts) -> None:
+        now_ms = await self.now_ms()
         for one in alerts.items:
             alert = messages.Alert(
                 alerts.host, one.kind, one.severity, one.message, one.dedupe_key, one.change_id, one.close
             )
             self.alerts.append(alert)
-            self.alerts_at_ms.append(await self.now_ms())
+            self.alerts_at_ms.append(now_ms)
 
     @activity.defn
     async def record_decision(self, decision: messages.Decision) -> messages.Decided:
