@@ -153,7 +153,8 @@ def _entity_of(change: Any) -> tuple[str, str] | None:
     entity_type, entity_id = change.get("entity_type"), change.get("entity_id")
     if not isinstance(entity_type, str) or not isinstance(entity_id, str):
         return None
-    return (entity_type, entity_id) if storable(entity_id, ID_LENGTH_MAX) == entity_id else None
+    fits = storable(entity_type, ID_LENGTH_MAX) == entity_type and storable(entity_id, ID_LENGTH_MAX) == entity_id
+    return (entity_type, entity_id) if fits else None
 
 
 def record(connection: Connection, host: str, item: messages.Submission) -> messages.Recorded:

@@ -138,7 +138,7 @@ def _decide(hurt: Engine, calm: Engine) -> Transaction:
     return Transaction(
         early="SELECT epoch FROM nonce_ledger FOR UPDATE",
         late=f"SELECT id FROM outbox_events WHERE id = {change} FOR UPDATE",
-        mark="^UPDATE outbox_events SET outcome",
+        mark="UPDATE outbox_events SET outcome",
         act=act,
         again=act,
         done=lambda: (

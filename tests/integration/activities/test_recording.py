@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy.engine import Engine
 from sqlalchemy.exc import ProgrammingError
 from temporalio.testing import ActivityEnvironment
 
 from activities import recording
-from activities.recording import RecordingActivities
+from activities.recording import RecordingActivities, record_or_leave
 from oldhost_sync.store.recording import record_change
 from tests.conformance.maria_world import HOST, MariaWorld
 from workflows import messages
@@ -259,3 +260,11 @@ def test_after_a_reset_nothing_is_recorded_under_keys_that_may_be_anothers(world
     (recorded,) = ActivityEnvironment().run(RecordingActivities(world.engine).record_submissions, request)
     assert (recorded.left, recorded.after_reset) == (True, True)
     assert world.read("SELECT COUNT(*) FROM outbox_events") == [(0,)]
+
+
+def test_a_name_that_the_database_can_not_even_be_asked_for_is_refused_and_holds_up_nothing(engine: Engine) -> None:
+    bad = messages.Submission(GOOD | {"entity_type": "\ud800"}, "bad")
+    good = messages.Submission(GOOD, "good")
+    refused, recorded = record_or_leave(engine, HOST, [bad, good], set())
+    assert refused.refused
+    assert recorded.ref is not None

@@ -54,7 +54,12 @@ def test_half_a_character_by_any_way_in_stops_nothing_and_is_told(product: Produ
     product.ask(lambda client: asyncio.wait_for(send_half_characters(client, product.host), 60))
     (change_id,) = record(product, 1)
     product.wait_for("the good change", lambda: product.fates()[change_id] == "APPLIED")
-    refused = [row["error"] for row in product.sql("SELECT error FROM outbox_events WHERE outcome = 'REFUSED'")]
+
+    def refusals() -> list[str]:
+        return [row["error"] for row in product.sql("SELECT error FROM outbox_events WHERE outcome = 'REFUSED'")]
+
+    product.wait_for("all refusals", lambda: len(refusals()) >= len(GOOD) + 2)
+    refused = refusals()
     assert len(refused) == len(GOOD) + 2
     assert any(r"unknown fields: x\ud800" in reason for reason in refused)
     product.wait_for("the webhook", lambda: webhook.came.qsize() >= len(refused))
