@@ -21,6 +21,7 @@ from oldhost_sync.policy.limits import ID_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.store.accepting import check_name
 from oldhost_sync.store.decisions import Act, decide
 from oldhost_sync.store.errors import InvalidChange, TransactionContended
+from oldhost_sync.store.ledger import read_fates
 from oldhost_sync.store.outbox import older_are_unrelayed
 from oldhost_sync.store.outstanding import Page, emergencies_page, entity_page, outstanding_page, relayed_page
 from oldhost_sync.store.recording import RecordedChange, reach_entity, record_change
@@ -88,6 +89,7 @@ class RecordingActivities:
             list(outcome.entity) if outcome.entity else None,
             outcome.message,
             outcome.refused,
+            read_fates(self.engine, decision.host, decision.unsettled),
         )
 
 

@@ -126,7 +126,8 @@ class Alerts:
 class Decision:
     """Input of `record_decision`: an operator's act that changes the books, made durable before the machine follows it.
 
-    `entity`: [entity_type, entity_id] of a flush; None: all. `decision_id` names the act, so that a repetition by a later run
+    `entity`: [entity_type, entity_id] of a flush; None: all. `unsettled`: what is in doubt at the writer when it is resolved.
+    `decision_id` names the act, so that a repetition by a later run
     finds it done; empty: the activity's own id (runs begun before 0.2).
     """
 
@@ -138,6 +139,7 @@ class Decision:
     mode: str | None = None
     entity: list[str] | None = None
     decision_id: str = ""
+    unsettled: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -416,9 +418,12 @@ class Alert:
 
 @dataclass
 class Decided:
-    """Result of `record_decision`: `ref` the change that waits again (retry); `refused` why nothing was done."""
+    """Result of `record_decision`: `ref` the change that waits again (retry); `refused` why nothing was done; `fates` what the
+    books say of what was `unsettled`.
+    """
 
     ref: WireRef | None = None
     entity: list[str] | None = None
     message: str = ""
     refused: str = ""
+    fates: list[Fate] = field(default_factory=list)

@@ -7,7 +7,7 @@ does what this one would have done. What a run could not finish is carried to th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -96,7 +96,10 @@ class OperatorActs:
         act.refused = self._objection(act.decision)
         if act.refused:
             return
-        decided = await calls.record_decision(act.decision)
+        decision = act.decision
+        if decision.action == "resolve":
+            decision = replace(decision, unsettled=list(self._machine.in_flight.unsettled))
+        decided = await calls.record_decision(decision)
         if decided.refused:
             act.refused = decided.refused
         else:
@@ -145,7 +148,7 @@ class OperatorActs:
             case "retry" | "discard" if decided.entity is not None and decision.change_id is not None:
                 machine.is_decided(EntityKey(*decided.entity), decision.change_id)
             case "resolve" if machine.breaker.state is BreakerState.HALTED:
-                machine.resolve(now_ms())
+                machine.resolve(now_ms(), decided.fates)
         return decided.message
 
 

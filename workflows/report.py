@@ -30,7 +30,7 @@ def status(machine: Machine, host: str, now_ms: int) -> dict[str, Any]:
             "phase": session.phase.value,
             "epoch": session.epoch,
             "task_queue": session.task_queue,
-            "next_nonce": session.next_nonce,
+            "opened_at_nonce": session.opened_at_nonce if session.phase is Phase.OPEN else None,
             "waiting_for": session.waiting_for if session.phase is Phase.PAUSING else "",
         },
         "lanes": {cls.value: _lane(machine, cls, now_ms) for cls in machine.coalescer.lanes},
@@ -108,7 +108,6 @@ def details(machine: Machine, now_ms: int) -> str:
         ("held behind dead letters", machine.coalescer.held_count),
         ("in flight", len(machine.in_flight)),
         ("applied", machine.counters.applied),
-        ("next nonce", machine.session.next_nonce),
         ("epoch", machine.session.epoch),
         ("blocked for", f"{machine.blocked_ms(now_ms) // 1000} s"),
     ]

@@ -89,7 +89,7 @@ _WORKFLOW = {
         "phase": "open",
         "epoch": 3,
         "task_queue": "oldhost-sync-session-worker-1",
-        "next_nonce": 503,
+        "opened_at_nonce": 481,
         "waiting_for": "",
     },
     "lanes": {

@@ -184,7 +184,7 @@ def _writer_lines(writer: dict[str, Any]) -> Sequence[tuple[str, object]]:
 
 def _session(session: dict[str, Any]) -> str:
     if session["phase"] == "open":
-        return f"open, epoch {session['epoch']}, next nonce {session['next_nonce']}"
+        return f"open, epoch {session['epoch']}, opened at nonce {session['opened_at_nonce']}"
     waiting_for = f", waiting for: {session['waiting_for']}" if session["waiting_for"] else ""
     return f"{session['phase']}{waiting_for} (the last had epoch {session['epoch']})"
 

@@ -195,7 +195,7 @@ class Machine:
         self,
         epoch: int,
         task_queue: str,
-        next_nonce: int,
+        opened_at_nonce: int,
         fates: Iterable[Fate],
         bound: Sequence[ChangeRef],
         more_bound: bool,
@@ -212,7 +212,9 @@ class Machine:
             self.alarms.goes_nowhere(bound[0], fruitless)
         elif not bound:
             self.alarms.nothing_is_stuck()
-        self.session = Session(Phase.OPEN, epoch, task_queue, next_nonce, more_bound=more_bound, fruitless=fruitless)
+        self.session = Session(
+            Phase.OPEN, epoch, task_queue, opened_at_nonce, more_bound=more_bound, fruitless=fruitless
+        )
         self.counters.sessions += 1
         self.progress.fates = 0
         self.probe_at_ms = now_ms + self.policy.probe_ms
@@ -372,8 +374,12 @@ class Machine:
         if self.breaker.state is not BreakerState.HALTED:
             raise Refused("the writer is not halted: there is nothing to resolve")
 
-    def resolve(self, now_ms: int) -> None:
+    def resolve(self, now_ms: int, fates: Iterable[Fate] = ()) -> None:
+        """`fates`: what the books say now of what was in doubt; nobody need wait for the next session to see it."""
         self.can_resolve()
+        for fate in fates:
+            if self.release >= RELEASE and fate.change_id in self.in_flight.unsettled:
+                self._settle(fate, now_ms)
         self.breaker.resolve(now_ms)
         self.session.until_ms = 0
 
@@ -419,7 +425,6 @@ class Machine:
         else:
             self.coalescer.unhold(entry.ref.entity, change_id)
         if outcome is Outcome.APPLIED and fate.nonce is not None:
-            self.session.next_nonce = max(self.session.next_nonce, fate.nonce + 1)
             self.load.applied(now_ms)
 
     def _reject(self, ref: ChangeRef, now_ms: int) -> None:

@@ -20,13 +20,14 @@ class Phase(StrEnum):
 class Session:
     """`lost`: send no more, end it when nothing is in flight. `sends`: how many so far. `attempts`: in a row without success.
 
+    `opened_at_nonce`: what OldHost expected then. What it expects next, only the ledger knows.
     `fruitless`: sessions in a row that began with an operation in doubt, and none came to its end.
     """
 
     phase: Phase = Phase.NONE
     epoch: int = 0
     task_queue: str = ""
-    next_nonce: int = 0
+    opened_at_nonce: int = 0
     sends: int = 0
     until_ms: int = 0
     waiting_for: str = ""

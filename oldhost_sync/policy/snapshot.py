@@ -98,7 +98,7 @@ def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, releas
     _load_loading(machine, snapshot)
     machine.carried = True
     machine.loaded = snapshot["waiting"] is not None and snapshot.get("loaded", True)
-    machine.session = Session(**{**snapshot["session"], "phase": Phase(snapshot["session"]["phase"])})
+    machine.session = _session(snapshot["session"])
     breaker = snapshot["breaker"]
     machine.breaker = Breaker(**{**breaker, "state": BreakerState(breaker["state"]), "ban_ms": policy.ban_ms})
     machine.breaker.asks_again = machine.release >= RELEASE
@@ -128,6 +128,13 @@ def _load_announcements(machine: Machine, snapshot: Snapshot) -> None:
     announcements.sequence = snapshot.get("sequence", 0)
     if "progress" in snapshot:
         machine.progress = Progress(**snapshot["progress"])
+
+
+def _session(carried: Snapshot) -> Session:
+    carried = {**carried, "phase": Phase(carried["phase"])}
+    if "next_nonce" in carried:  # by its name in releases before 0.2
+        carried["opened_at_nonce"] = carried.pop("next_nonce")
+    return Session(**carried)
 
 
 def _as_tuple(carried: list[Any] | None) -> Any:

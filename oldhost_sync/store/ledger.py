@@ -356,15 +356,7 @@ class MariaLedger:
     # ------------------------------------------------------------------------------------------------- reading
 
     def fates(self, change_ids: Sequence[int]) -> list[Fate]:
-        if not change_ids:
-            return []
-        statement = sql.FATES.format(ids=", ".join(["%s"] * len(change_ids)))
-
-        def read(connection: Connection) -> list[Fate]:
-            rows = connection.exec_driver_sql(statement, (self._host, *change_ids)).all()
-            return [_fate(row) for row in rows]
-
-        return self._run(read)
+        return self._run(lambda connection: _fates(connection, self._host, change_ids))
 
     def epoch(self) -> int:
         return self._run(lambda connection: connection.exec_driver_sql(sql.EPOCH, (self._host,)).scalar() or 0)
@@ -440,6 +432,18 @@ def _refused(entry: Reserved, before: Before, entries: Reservation) -> Fate:
     known = {ref.change_id for ref in entries.older}
     entries.older += [ref for ref in before.older if ref.change_id not in known][: OLDER_MAX - len(known)]
     return Fate(entry.change_id, WAITING)
+
+
+def read_fates(engine: Engine, host: str, change_ids: Sequence[int]) -> list[Fate]:
+    """What the books say of these changes."""
+    return run_in_transaction(engine, lambda connection: _fates(connection, host, change_ids)) if change_ids else []
+
+
+def _fates(connection: Connection, host: str, change_ids: Sequence[int]) -> list[Fate]:
+    if not change_ids:
+        return []
+    statement = sql.FATES.format(ids=", ".join(["%s"] * len(change_ids)))
+    return [_fate(row) for row in connection.exec_driver_sql(statement, (host, *change_ids)).all()]
 
 
 def _fate(row: sql.FateRow) -> Fate:

@@ -374,6 +374,7 @@ class Books:
             if not self.halted:
                 return messages.Decided(refused="the ledger is not halted")
             self._resolve(decision.mode or "")
+            return messages.Decided(message="done", fates=[self._fate(self.changes[one]) for one in decision.unsettled])
         return messages.Decided(message="done")
 
     def _decide_on_dead(self, decision: messages.Decision) -> messages.Decided:

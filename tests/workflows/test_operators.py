@@ -118,6 +118,22 @@ async def test_a_halt_for_a_foreign_write_is_resolved_by_command(stage: Stage) -
         assert writer.world.oldhost.journal[-1].nonce == 3
 
 
+async def test_what_is_resolved_is_in_doubt_no_longer_before_any_session_is_opened(stage: Stage) -> None:
+    async with stage.writer(replies={2: [Reply.LOST_BEFORE]}) as writer:
+        await writer.take(TXN, "a")
+        await writer.until_quiet()
+        writer.world.oldhost.foreign_write(0)
+        writer.world.oldhost.foreign_write(0)
+        await writer.take(TXN, "b")
+        await writer.skip(3600)
+        await writer.until(lambda: writer.world.told("halted"))
+        await writer.until_status(lambda status: status["in_doubt"] == 1)
+        await writer.operate("pause")
+        await writer.operate("resolve", mode="adopt")
+        status = await writer.status()
+        assert (status["in_doubt"], status["in_flight"]) == (0, 0)
+
+
 async def test_a_host_that_went_back_is_sent_what_it_lost_in_order(stage: Stage) -> None:
     async with stage.writer() as writer:
         changes = [await writer.take(TXN, unit) for unit in "abc"]
@@ -194,10 +210,10 @@ async def test_the_status_counts_and_names_everything(stage: Stage) -> None:
         status = await writer.until_status(lambda status: not status["in_flight"])
         assert status["state"] == "SENDING"
         assert status["breaker"]["state"] == "CLOSED"
-        assert (status["session"]["phase"], status["session"]["epoch"], status["session"]["next_nonce"]) == (
+        assert (status["session"]["phase"], status["session"]["epoch"], status["session"]["opened_at_nonce"]) == (
             "open",
             1,
-            2,
+            1,
         )
         assert (status["waiting"], status["debounced"]) == (1, 1)
         assert status["counters"]["received"] == 2

@@ -265,8 +265,9 @@ class Play:
 
     def resolve(self, mode: str = "resend") -> None:
         self.machine.can_resolve()
-        self.books.decide(messages.Decision("oldhost", "resolve", "ana", "test", mode=mode))
-        self.machine.resolve(self.now_ms)
+        unsettled = list(self.machine.in_flight.unsettled)
+        decision = messages.Decision("oldhost", "resolve", "ana", "test", mode=mode, unsettled=unsettled)
+        self.machine.resolve(self.now_ms, self.books.decide(decision).fates)
         self.step()
 
     # ----------------------------------------------------------------------------------------------- carrying over
