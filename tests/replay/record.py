@@ -1,4 +1,4 @@
-"""Records the histories that the replay tests play again: `python -m tests.replay.record`.
+"""Records the histories that the replay tests play again: `python -m tests.replay.record [name ...]`.
 
 Record anew only when the writer's behaviour was changed on purpose and under `workflow.patched` or with a new run; otherwise a
 failing replay says that running writers would be stopped by the new code.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from temporalio.client import WorkflowUpdateFailedError
@@ -94,12 +95,43 @@ async def renewed(writer: Writer) -> None:
     await writer.until_quiet()
 
 
+async def held(writer: Writer) -> None:
+    """Release 2: changes that stay in MariaDB behind a dead letter until it is decided on, and alerts in lists."""
+    await answered(writer, "a", Reply.REJECTED)
+    await writer.until(lambda: writer.world.told("dead-letter"))
+    for _ in range(3):
+        await writer.take(TXN, "a")
+    await writer.operate("pause")
+    await writer.take(EMERGENCY, "b")
+    await writer.take(LWW, "c")
+    await writer.skip(30)
+    await writer.operate("flush")
+    await writer.operate("resume")
+    await writer.operate("discard", change_id=1)
+    await writer.until_quiet()
+
+
+async def resolved(writer: Writer) -> None:
+    """Release 2: somebody else's writes halt the writer, which is told; what is resolved is in doubt no longer."""
+    await answered(writer, "a", Reply.APPLIED)
+    await writer.until_quiet()
+    writer.world.oldhost.foreign_write(0)
+    writer.world.oldhost.foreign_write(0)
+    await answered(writer, "b", Reply.LOST_BEFORE)
+    await writer.skip(3600)
+    await writer.until(lambda: writer.world.told("halted"))
+    await writer.operate("resolve", mode="adopt")
+    await writer.until_quiet()
+
+
 SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "peak": peak,
     "ban": ban,
     "people": people,
     "faults": faults,
     "renewed": renewed,
+    "held": held,
+    "resolved": resolved,
 }
 
 
@@ -120,13 +152,13 @@ async def record(runner: asyncio.Runner, name: str) -> None:
         await env.shutdown()
 
 
-def main() -> None:
+def main(names: Sequence[str] = ()) -> None:
     HISTORIES.mkdir(exist_ok=True)
     with asyncio.Runner() as runner:
-        for name in SCENARIOS:
+        for name in names or SCENARIOS:
             runner.run(record(runner, name))
             print(f"recorded {name}")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import os
 import sys
 from pathlib import Path
@@ -16,7 +18,12 @@ from workflows.sync_writer import SyncWriterWorkflow
 
 
 def history_of(path: Path) -> WorkflowHistory:
-    return WorkflowHistory.from_json(workflow_id(path.stem), path.read_text())
+    """Under the id that it was recorded with: a writer tells people when its argument names a host that is not its id's."""
+    text = path.read_text()
+    payload = json.loads(text)["events"][0]["workflowExecutionStartedEventAttributes"]["input"]["payloads"][0]
+    plain = base64.b64decode(payload["metadata"]["encoding"]) == b"json/plain"
+    host = json.loads(base64.b64decode(payload["data"]))["host"] if plain else path.stem
+    return WorkflowHistory.from_json(workflow_id(host), text)
 
 
 async def replay(history: WorkflowHistory) -> WorkflowReplayResult:
