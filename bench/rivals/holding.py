@@ -39,12 +39,14 @@ class Holding:
         return self._session
 
     def send(self, change_ids: list[int]) -> None:
-        """Bound ones first, then these."""
+        """Bound ones first, then these; one that would overtake older ones of its entity goes after them."""
         session = self.session()
         if self.bound:
             session.send(self.bound, lambda: None)
             self.bound = []
-        session.send(change_ids, lambda: None)
+        sent = session.send(change_ids, lambda: None)
+        if sent.older:
+            session.send([*(ref.change_id for ref in sent.older), *change_ids], lambda: None)
 
     def _open(self) -> Opened | Wait | Halt:
         limits = session_limits(self._settings)

@@ -53,6 +53,8 @@ class NaiveWriter:
                 break
             ref = self.emergencies.pop(0) if self.emergencies else self.ready.pop(0)
             sent = await self._send(session, ref)
+            if sent is not None and sent.older:  # an emergency overtakes nothing of its own entity
+                self.emergencies[:0] = [*(from_wire(each) for each in sent.older), ref]
             if sent is None or not sent.session_open:
                 session = await self._open()
         left = [*self.emergencies, *self.ready, *self.debounced.values()]
