@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -14,6 +15,8 @@ from tests.simulation.corpus import Corpus, replay_command, simulate
 from tests.simulation.shape import Verdict
 from tests.simulation.sometimes import EXPECTED
 from tests.simulation.world import play
+
+LINE_EVERY_S = 60.0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -52,13 +55,36 @@ def replay(seed: int, console: Console, *, quiet: bool) -> int:
     return 1 if verdict.violations else 0
 
 
+class Said:
+    """Progress for a log: a line a minute."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console, self._total = console, total
+        self._done = 0
+        self._began = self._told = time.monotonic()
+
+    def one_more(self) -> None:
+        self._done += 1
+        now = time.monotonic()
+        if now - self._told >= LINE_EVERY_S:
+            self._told = now
+            rate = self._done / (now - self._began) * 60
+            left = (self._total - self._done) / rate
+            self._console.print(
+                f"{self._done:,} of {self._total:,} seeds, {rate:,.0f} a minute, {left:,.0f} minutes left"
+            )
+
+
 def play_many(seeds: range, workers: int, console: Console, *, quiet: bool, stop_at_first: bool = False) -> Corpus:
+    said = Said(console, len(seeds))
     columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=quiet) as progress:
         task = progress.add_task("seeds", total=len(seeds))
 
         def each(verdict: Verdict) -> None:
             progress.advance(task)
+            if not quiet and not console.is_terminal:
+                said.one_more()
             if verdict.violations:
                 progress.console.print(
                     f"{verdict.violations[0]}\n  replay: {replay_command(verdict.seed)}", markup=False
@@ -73,6 +99,7 @@ def show(corpus: Corpus, console: Console) -> None:
         ("seeds", f"{corpus.runs:,}"),
         ("virtual hours", f"{corpus.virtual_s / 3600:,.1f}"),
         ("virtual hours per minute", f"{corpus.virtual_hours_per_minute:,.0f}"),
+        ("seeds per minute", f"{corpus.runs / max(corpus.wall_s / 60, 1e-9):,.0f}"),
         ("changes recorded", f"{corpus.changes:,}"),
         ("operations applied", f"{corpus.operations:,}"),
         ("faults injected", f"{corpus.faults_injected:,}"),

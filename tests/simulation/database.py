@@ -22,6 +22,7 @@ from typing import Any, Self
 import pymysql.err
 from sqlalchemy import Table
 from sqlalchemy.dialects.mysql.pymysql import MySQLDialect_pymysql
+from sqlalchemy.engine.interfaces import Compiled
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.sql.elements import ClauseElement
 
@@ -111,6 +112,15 @@ _SCHEMA = [_create(table) for table in metadata.sorted_tables] + [
 ]
 
 
+@cache
+def _empty() -> bytes:
+    """All tables without rows, as a database's bytes: laying the schema down anew for each run costs ten times as much."""
+    raw = sqlite3.connect(":memory:")
+    for statement in _SCHEMA:
+        raw.execute(statement)
+    return raw.serialize()
+
+
 @dataclass(frozen=True, slots=True)
 class Begin:
     """A transaction whose INSERT ran at `at` with the outbox id `change_id`, though it commits later."""
@@ -127,10 +137,10 @@ class Database:
         self._begin: Begin | None = None
         self._ids = 0
         self.raw = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
-        self.raw.create_function("utc_now", 0, self.now_us)
+        self.raw.deserialize(_empty())
+        # The clock stands still while a statement runs: one asking of it is enough, not one for each row.
+        self.raw.create_function("utc_now", 0, self.now_us, deterministic=True)
         self.raw.create_function("next_outbox_id", 0, self._outbox_id)
-        for statement in _SCHEMA:
-            self.raw.execute(statement)
         self.after_commit: list[Callable[[], None]] = []
         self.after_statement: list[Callable[[str, tuple[Any, ...]], None]] = []
 
@@ -182,10 +192,13 @@ def database_error(code: int, text: str) -> OperationalError | IntegrityError:
     return OperationalError("", {}, pymysql.err.OperationalError(code, text))
 
 
+_AS_THEY_ARE = {int, str, bytes, type(None), bool, float}
+
+
 def _bound(values: Any) -> Any:
     if isinstance(values, dict):
-        return {name: _plain(value) for name, value in values.items()}
-    return tuple(_plain(value) for value in values)
+        return {name: value if type(value) in _AS_THEY_ARE else _plain(value) for name, value in values.items()}
+    return [value if type(value) in _AS_THEY_ARE else _plain(value) for value in values]
 
 
 def _plain(value: Any) -> Any:
@@ -327,14 +340,27 @@ class PlainEngine:
 
 
 _texts: dict[int, tuple[ClauseElement, str]] = {}
+_built: dict[Any, Compiled] = {}
 
 
 def _compiled(statement: ClauseElement) -> tuple[str, dict[str, Any]]:
     known = _texts.get(id(statement))
     if known is not None:
         return known[1], {}
-    compiled = statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
     if type(statement).__name__ in {"TextClause", "TextualSelect"}:
-        _texts[id(statement)] = (statement, str(compiled))
-        return str(compiled), {}
+        text = str(statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True}))
+        _texts[id(statement)] = (statement, text)
+        return text, {}
+    return _compiled_anew(statement)
+
+
+def _compiled_anew(statement: ClauseElement) -> tuple[str, dict[str, Any]]:
+    """A statement that is built each time is compiled once for each form of it, as SQLAlchemy's own cache does."""
+    key = statement._generate_cache_key()
+    known = _built.get(key.key) if key else None
+    if key and known is not None:
+        return str(known), known.construct_params(extracted_parameters=key.bindparams)
+    compiled = statement.compile(dialect=_DIALECT, cache_key=key, compile_kwargs={"render_postcompile": True})
+    if key and not compiled.post_compile_params:  # type: ignore[attr-defined]  # an IN's text depends on its values
+        _built[key.key] = compiled
     return str(compiled), dict(compiled.params or {})

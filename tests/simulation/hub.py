@@ -7,8 +7,8 @@ stopped and continued (what wakes it meanwhile is kept, its connections stay ope
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
+from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
@@ -42,6 +42,33 @@ class Task(greenlet):  # type: ignore[misc] # greenlet has no types
 
     process: Process
     parked = 0
+
+
+class Ticket:
+    """A task's place while it waits: good for one entry, whoever wakes it first."""
+
+    __slots__ = ("number", "task")
+
+    def __init__(self, task: Task) -> None:
+        task.parked += 1
+        self.task = task
+        self.number = task.parked
+
+    def expire(self) -> None:
+        self.wake(None)
+
+    def wake(self, value: object) -> None:
+        process = self.task.process
+        if process.stopped:
+            process.do(lambda: self._enter(value))
+        elif process.alive:
+            self._enter(value)
+
+    def _enter(self, value: object) -> None:
+        task = self.task
+        if task.parked == self.number and not task.dead:
+            task.parked += 1
+            task.switch(value)
 
 
 class Process:
@@ -126,6 +153,7 @@ class Hub:
         self.processes: list[Process] = []
         self._due: list[tuple[float, float, int, Timer]] = []
         self._count = 0
+        self._chance = random.random
         self._over = False
 
     # ------------------------------------------------------------------------------------------------------ in the hub
@@ -137,8 +165,9 @@ class Hub:
 
     def at(self, when: float, act: Callable[[], None]) -> Timer:
         timer = Timer(act)
-        self._count += 1
-        heapq.heappush(self._due, (max(self.now, when), self.random.random(), self._count, timer))
+        self._count = count = self._count + 1
+        now = self.now
+        heappush(self._due, (now if when < now else when, self._chance(), count, timer))
         return timer
 
     def after(self, seconds: float, act: Callable[[], None]) -> Timer:
@@ -151,7 +180,7 @@ class Hub:
         """Let the next thing happen; False when nothing is due ever."""
         due = self._due
         while due:
-            when, _, _, timer = heapq.heappop(due)
+            when, _, _, timer = heappop(due)
             act = timer.act
             if act is not None:
                 timer.act = None
@@ -163,17 +192,22 @@ class Hub:
     def next_at(self) -> float | None:
         due = self._due
         while due and due[0][3].act is None:
-            heapq.heappop(due)
+            heappop(due)
         return due[0][0] if due else None
 
     def run_until(self, when: float, stop: Callable[[], bool] = lambda: False) -> bool:
         """Let things happen up to `when`, or until `stop`; True when it was that."""
+        due = self._due
         while not stop():
-            at = self.next_at()
-            if at is None or at > when:
+            while due and due[0][3].act is None:
+                heappop(due)
+            if not due or due[0][0] > when:
                 self.now = max(self.now, when)
                 return False
-            self.step()
+            self.now, _, _, timer = heappop(due)
+            act, timer.act = timer.act, None
+            if act is not None:
+                act()
         return True
 
     def failed(self, process: Process, error: BaseException) -> None:
@@ -202,21 +236,11 @@ class Hub:
         process.check()
         if self._over:
             raise Dead
-        task.parked += 1
-        ticket = task.parked
-
-        def wake(value: object) -> None:
-            def enter() -> None:
-                if task.parked == ticket and not task.dead:
-                    task.parked += 1
-                    task.switch(value)
-
-            process.do(enter)
-
+        ticket = Ticket(task)
         if seconds is not None:
-            self.after(seconds, lambda: wake(None))
+            self.after(seconds, ticket.expire)
         if listen is not None:
-            listen(lambda value: (self.soon(lambda: wake(value)), None)[1])
+            listen(lambda value: (self.soon(lambda: ticket.wake(value)), None)[1])
         value = self.greenlet.switch()
         process.check()
         return value

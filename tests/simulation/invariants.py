@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import cache
 from typing import Any
 
 from oldhost_simulator.facts import Entry, Fact, Incident
@@ -28,6 +29,16 @@ LEGAL = {
 NEVER_HELD = {
     "unit_status_changed", "unit_details_changed", "rate_changed", "guest_locked_out", "lock_emergency",
 }  # fmt: skip
+
+
+@cache
+def _written(statement: str) -> str:
+    """The table that a statement writes to; "" for one that only reads."""
+    statement = statement.split(" FOR ", 1)[1] if statement.startswith("SET STATEMENT") else statement
+    word, _, rest = statement.partition(" ")
+    if word not in {"UPDATE", "INSERT", "DELETE"}:
+        return ""
+    return rest.replace("INTO ", "").replace("FROM ", "").split(" ")[0]
 
 
 class Violation(AssertionError):
@@ -128,15 +139,16 @@ class Always:
     # ----------------------------------------------------------------------------------------------------------- ledger
 
     def statement(self, statement: str, values: tuple[Any, ...]) -> None:
-        statement = statement.split(" FOR ", 1)[1] if statement.startswith("SET STATEMENT") else statement
-        word, _, rest = statement.partition(" ")
-        if word in {"UPDATE", "INSERT", "DELETE"}:
-            table = rest.replace("INTO ", "").replace("FROM ", "").split(" ")[0]
-            self._touched.add(table)
-            self.has_inserted |= word == "INSERT" and table == "outbox_events"
+        table = _written(statement)
+        if not table:
+            return
+        self._touched.add(table)
+        if table == "outbox_events":
+            self.has_inserted |= statement.startswith("INSERT")
+        elif table == "nonce_requests":
             if "SET status = 'SENT'" in statement:
                 self._marked_with_offset = self.world.database_offset
-            if table == "nonce_requests" and "found applied: OldHost expected a later nonce" in values:
+            if "found applied: OldHost expected a later nonce" in values:
                 self.world.sometimes.hit("ambiguous, found applied")
 
     def committed(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import logging
 from collections.abc import Callable
 from functools import lru_cache
@@ -450,6 +451,15 @@ class World:
         return rows[0][0] if rows else None
 
 
+class _QuickInspect:
+    """`inspect`, which looks at the same few classes once."""
+
+    getattr_static = staticmethod(lru_cache(maxsize=None)(inspect.getattr_static))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(inspect, name)
+
+
 _installed = False
 
 
@@ -463,6 +473,7 @@ def _install() -> None:
         session_activities.WATCH_SECONDS = 7.0
         # Only quicker: the SDK looks up the same few classes' hints for every payload.
         payload_converter.get_type_hints = lru_cache(maxsize=None)(get_type_hints)  # type: ignore[assignment,attr-defined]
+        payload_converter.inspect = _QuickInspect()  # type: ignore[attr-defined]
         for name in ("temporalio.workflow", "activities.session", "oldhost_sync.relay"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
