@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench import burst, busy, emergency, hosts, kill, machine_cost, peak, session_rate, waiting
+from bench import activations, burst, busy, emergency, hosts, kill, machine_cost, peak, session_rate, waiting
 from bench.result import Result
 from bench.stage import Stage
 
 MEASUREMENTS: dict[str, Callable[[Stage], Result]] = {
     "machine": machine_cost.measure,
+    "activations": activations.measure,
     "session": session_rate.measure,
     "busy": busy.measure,
     "emergency": emergency.measure,

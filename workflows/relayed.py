@@ -15,8 +15,8 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.machine import RELEASE_MIN, Machine
     from workflows import intake
 
-# Of 500 refs each, some 10 ms.
-BATCHES_AT_ONCE_MAX = 10
+# Of 500 refs each, some 6 ms.
+BATCHES_AT_ONCE_MAX = 6
 
 
 class Relayed:

@@ -1,6 +1,7 @@
 """Ages: how many operations wait, by when their turn comes and how old they are, to the minute.
 
-Kept up as changes come and go, so that a forecast walks some hundreds of cells and not what waits. Its error is that minute.
+Kept up as changes come and go, so that a forecast walks some hundreds of cells and not what waits. Its error is that minute; where
+what waits came over weeks, the cells are made wider, so that they stay few.
 """
 
 from __future__ import annotations
@@ -9,34 +10,53 @@ from collections import Counter
 from collections.abc import Iterator
 
 CELL_MS = 60_000
+# A forecast walks them twice, some 10 ms.
+CELLS_MAX = 5_000
 
 
 class Ages:
-    """Of one class: counts by (minute of its turn, minute since when it waits)."""
+    """Of one class: counts by (cell of its turn, cell since when it waits), each of `cell_ms`."""
 
     def __init__(self) -> None:
         self._cells: dict[tuple[int, int], int] = {}
+        self.cell_ms = CELL_MS
         self.total = 0
 
     def add(self, turn_ms: int, first_ms: int) -> None:
-        cell = (turn_ms // CELL_MS, first_ms // CELL_MS)
+        cell = (turn_ms // self.cell_ms, first_ms // self.cell_ms)
         self._cells[cell] = self._cells.get(cell, 0) + 1
         self.total += 1
+        self._widen()
 
     def fill(self, instants: list[tuple[int, int]]) -> None:
         """Take many at once, as (turn, since when), into one that is empty."""
-        self._cells = dict(Counter([(turn_ms // CELL_MS, first_ms // CELL_MS) for turn_ms, first_ms in instants]))
+        self._cells = dict(
+            Counter([(turn_ms // self.cell_ms, first_ms // self.cell_ms) for turn_ms, first_ms in instants])
+        )
         self.total = len(instants)
+        self._widen()
 
     def remove(self, turn_ms: int, first_ms: int) -> None:
-        cell = (turn_ms // CELL_MS, first_ms // CELL_MS)
+        cell = (turn_ms // self.cell_ms, first_ms // self.cell_ms)
         self.total -= 1
         if self._cells[cell] == 1:
             del self._cells[cell]
         else:
             self._cells[cell] -= 1
+        if not self._cells:
+            self.cell_ms = CELL_MS
+
+    def _widen(self) -> None:
+        """Two cells become one, until they are few enough; an instant finds its cell by the new width."""
+        while len(self._cells) > CELLS_MAX:
+            self.cell_ms *= 2
+            wider: dict[tuple[int, int], int] = {}
+            for (turn, first), count in self._cells.items():
+                cell = (turn // 2, first // 2)
+                wider[cell] = wider.get(cell, 0) + count
+            self._cells = wider
 
     def in_order(self) -> Iterator[tuple[int, int, int]]:
-        """(turn, since when, how many), in ms, as their turns come; each instant is the beginning of its minute."""
+        """(turn, since when, how many), in ms, as their turns come; each instant is the beginning of its cell."""
         for (turn, first), count in sorted(self._cells.items()):
-            yield turn * CELL_MS, first * CELL_MS, count
+            yield turn * self.cell_ms, first * self.cell_ms, count

@@ -17,6 +17,7 @@ from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, EntityKey, Pri
 from oldhost_sync.policy.due import DueHeap
 from oldhost_sync.policy.lanes import Lane, LaneItem, Turns
 from oldhost_sync.policy.waiting import Added, Hold, Waiting
+from oldhost_sync.policy.writer_policy import BATCH_OPERATIONS_MAX
 
 _LWW, _TXN, _EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EMERGENCY
 
@@ -118,8 +119,8 @@ class Coalescer:
     def take(self) -> list[Waiting]:
         """Take what goes next: one operation, or for an EMERGENCY the chain of its entity's older ones with it.
 
-        The entity is blocked until `release`. A chain is sent in one go, so it stops before a TXN that would have to be
-        held if one before it were rejected. Empty when nothing can go.
+        The entity is blocked until `release`. A chain is sent in one go, so it is no longer than a batch, and stops before a TXN
+        that would have to be held if one before it were rejected; the rest goes next. Empty when nothing can go.
         """
         heads = {cls: lane.head() for cls, lane in self.lanes.items()}
         turn = self.turns.choose(
@@ -137,7 +138,7 @@ class Coalescer:
         return chain
 
     def _chain(self, entity: EntityKey, last: int) -> Iterator[int]:
-        for index, change_id in enumerate(self._by_entity[entity]):
+        for index, change_id in enumerate(self._by_entity[entity][:BATCH_OPERATIONS_MAX]):
             if change_id > last or (index > 0 and self.waiting[change_id].ref.priority_class is _TXN):
                 return
             yield change_id
@@ -148,7 +149,7 @@ class Coalescer:
         if entry is not None:
             self._take_out(entry)
             return entry
-        for hold in self.holds.values():
+        for hold in self.holds.values() if self._keeps_held else ():
             for held in hold.waiting:
                 if held.ref.change_id == change_id:
                     hold.waiting.remove(held)
@@ -185,21 +186,19 @@ class Coalescer:
 
     def _leave_all(self, entity: EntityKey, hold: Hold) -> int:
         """Forget what the hold holds, in one go: taken out one by one, tens of thousands would take seconds."""
-        ids = self._by_entity.get(entity, [])
-        held = [one for one in ids if self._is_held(hold, self.waiting[one].ref)]
+        held, rest = [], []
+        for item in self.lanes[_TXN].of(entity):
+            (held if self._is_held(hold, self.waiting[item[1]].ref) else rest).append(item)
         if not held:
             return 0
-        hold.leave(*held)
-        for change_id in held:
+        hold.leave(*(change_id for _, change_id in held))
+        for _, change_id in held:
             self._forget_age(self.waiting.pop(change_id))
-        rest = [one for one in ids if one in self.waiting]
-        if rest:
-            self._by_entity[entity] = rest
+        if ids := [one for one in self._by_entity[entity] if one in self.waiting]:
+            self._by_entity[entity] = ids
         else:
             del self._by_entity[entity]
-        still = [self.waiting[one] for one in rest]
-        items = [entry.lane_item for entry in still if entry.ref.priority_class is _TXN]
-        self.lanes[_TXN].replace(entity, items)
+        self.lanes[_TXN].replace(entity, rest)
         return len(held)
 
     def _is_held(self, hold: Hold, ref: ChangeRef) -> bool:

@@ -55,6 +55,10 @@ class Lane:
             del self._ready[entity]
         self.refresh(entity)
 
+    def of(self, entity: EntityKey) -> list[LaneItem]:
+        """What the entity has here, in its order."""
+        return self._ready.get(entity, [])
+
     def replace(self, entity: EntityKey, items: list[LaneItem]) -> None:
         """These are all that the entity has here from now on."""
         self._size += len(items) - len(self._ready.pop(entity, ()))

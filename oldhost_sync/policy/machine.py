@@ -540,6 +540,8 @@ class Machine:
 
     def _tell_of_emergencies(self, now_ms: int) -> None:
         told = self.announcements.told_emergencies
+        if told is not None and self.loading.part is Part.EMERGENCIES:
+            return  # how many wait is being read
         if told is not None and self.breaker.state is BreakerState.HALF_OPEN and told[0] != "pause":
             return  # OldHost is being asked: it is not over yet
         lane = self.coalescer.lanes[PriorityClass.EMERGENCY]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 import pytest
 
 from oldhost_sync.policy import deciding, snapshot
+from oldhost_sync.policy.actions import Send
+from oldhost_sync.policy.ages import CELL_MS, CELLS_MAX, Ages
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.writer_policy import MOVED_AT_ONCE_MAX, WriterPolicy
+from oldhost_sync.policy.writer_policy import BATCH_OPERATIONS_MAX, MOVED_AT_ONCE_MAX, WriterPolicy
 from tests.unit.policy.play import START_MS
 from workflows import report
 
@@ -158,12 +160,67 @@ def test_more_changes_than_a_run_can_take_over_at_once_stay_behind(monkeypatch: 
     assert snapshot.dump(machine)["waiting"] is None
 
 
+def test_more_dead_letters_than_a_run_can_take_over_at_once_stay_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = full(0)
+    for number in range(SMALL):
+        machine.load_held(EntityKey("unit", f"u{number}"), [number])
+    monkeypatch.setattr(snapshot, "CARRIED_MAX", SMALL - 1)
+    dumped = snapshot.dump(machine)
+    assert (dumped["waiting"], dumped["holds"]) == (None, [])
+
+
 def test_what_is_flushed_and_has_not_moved_yet_is_carried_as_ready() -> None:
-    machine = full(LARGE)
+    machine = full(LARGE // 2)
     machine.flush(None, START_MS + 5)
     carried = snapshot.load(snapshot.dump(machine), WriterPolicy(), START_MS + 5)
     assert carried.coalescer.debounced_count == 0
-    assert len(carried.coalescer.lanes[PriorityClass.LWW]) == LARGE
+    assert len(carried.coalescer.lanes[PriorityClass.LWW]) == LARGE // 2
+
+
+def keys_of_one_entity(size: int) -> Iterator[ChangeRef]:
+    return (ChangeRef(number, PriorityClass.LWW, "unit", "u", f"e{number}", START_MS) for number in range(1, size + 1))
+
+
+def test_an_emergency_behind_thousands_of_keys_of_its_entity_goes_in_batches_of_the_usual_size() -> None:
+    machine = full(0)
+    machine.enqueue(keys_of_one_entity(LARGE), START_MS)
+    machine.enqueue([ChangeRef(LARGE + 1, PriorityClass.EMERGENCY, "unit", "u", "e", START_MS)], START_MS)
+    sent = [action.change_ids for action in deciding.decide(machine, START_MS) if isinstance(action, Send)]
+    assert sent == [tuple(range(1, BATCH_OPERATIONS_MAX + 1))]
+
+
+def test_a_rejection_costs_the_same_however_many_keys_its_entity_has() -> None:
+    def rejected(size: int) -> int:
+        machine = full(0)
+        machine.enqueue(keys_of_one_entity(size), START_MS)
+        return lines_of(lambda: machine.load_held(EntityKey("unit", "u"), [1]))
+
+    assert rejected(LARGE) == rejected(SMALL)
+
+
+def test_a_fate_of_a_change_that_is_not_known_costs_the_same_however_many_dead_letters_there_are() -> None:
+    def settled(dead: int) -> int:
+        machine = full(0)
+        for number in range(dead):
+            machine.load_held(EntityKey("unit", f"u{number}"), [number])
+        return lines_of(lambda: machine.coalescer.take_change(10**6))
+
+    assert settled(LARGE) == settled(SMALL)
+
+
+def test_a_forecast_of_what_came_over_weeks_walks_as_many_cells_as_of_what_came_over_days() -> None:
+    ages = Ages()
+    instants = [(START_MS + minute * 60_000, START_MS + minute * 60_000) for minute in range(3 * CELLS_MAX)]
+    for instant in instants:
+        ages.add(*instant)
+    assert sum(1 for _ in ages.in_order()) <= CELLS_MAX
+    assert sum(count for _, _, count in ages.in_order()) == len(instants)
+    filled = Ages()
+    filled.fill(instants)
+    assert list(filled.in_order()) == list(ages.in_order())
+    for instant in instants:
+        ages.remove(*instant)
+    assert (ages.total, list(ages.in_order()), ages.cell_ms) == (0, [], CELL_MS)
 
 
 @pytest.mark.parametrize("cls", [PriorityClass.EMERGENCY, PriorityClass.TXN])
