@@ -108,6 +108,7 @@ class LoadMonitor(LoadWatch):
         super().__init__(now_ms)
         self._in_flight = in_flight
         self._txn_per_lww = txn_per_lww
+        self._late_since_ms: int | None = None
 
     def look_soon(self, now_ms: int) -> None:
         self.next_at_ms = now_ms
@@ -127,9 +128,19 @@ class LoadMonitor(LoadWatch):
         yield from self._say(
             "forecast:emergency",
             # What a ban, a pause or a halt does to emergencies is told as such.
-            not blocked_ms and found.breaks_emergency,
+            self._lasts(late=not blocked_ms and found.breaks_emergency, now_ms=now_ms),
             f"The 30 s promise for emergencies will break: the last one waiting needs {found.emergency_ms / 1000:.0f} s.",
         )
+
+    def _lasts(self, *, late: bool, now_ms: int) -> bool:
+        """Whether a forecast a minute ago said so too: a burst is over before anybody could act on its forecast. The emergencies
+        that are late in it are told by themselves (`promise`), as soon as they are.
+        """
+        if not late:
+            self._late_since_ms = None
+        elif self._late_since_ms is None:
+            self._late_since_ms = now_ms
+        return self._late_since_ms is not None and now_ms - self._late_since_ms >= FORECAST_MS
 
     def forecast(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> Forecast:
         ages = coalescer.ages

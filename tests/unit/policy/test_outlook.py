@@ -46,12 +46,22 @@ def told(machine: Machine, now_ms: int) -> list[RaiseAlert]:
         Scenario(),
         Scenario(seed=2),
         Scenario(bursts=1, burst_changes=2_000),
+        Scenario(bursts=1, burst_changes=6_000),
+        Scenario(bursts=1, burst_changes=6_000, burst_per_s=2_000.0, seed=2),
         Scenario(units=5_000, changes=20_000, latency_ms=200.0),
         Scenario(duration_s=3_600.0, seed=3),
     ],
-    ids=["peak", "another seed", "one burst", "twice the size at half the latency", "an hour"],
+    ids=[
+        "peak",
+        "another seed",
+        "one burst",
+        "a large burst",
+        "a large burst in three seconds",
+        "twice the size at half the latency",
+        "an hour",
+    ],
 )
-def test_a_peak_that_keeps_every_promise_raises_no_alarm(scenario: Scenario) -> None:
+def test_neither_the_peak_nor_a_burst_raises_a_forecast_alarm(scenario: Scenario) -> None:
     assert "forecast" not in rehearse(scenario).alerts
 
 
@@ -86,6 +96,13 @@ def test_the_older_changes_of_an_emergencys_unit_are_counted() -> None:
     found = machine.load.forecast(machine.coalescer, 0, START_MS)
     assert found.emergency_ms == pytest.approx(401 * 400, rel=0.01)
     assert found.breaks_emergency
+
+
+def test_emergencies_that_go_on_being_late_are_told_at_the_second_forecast() -> None:
+    machine = machine_with(*(change(number, PriorityClass.EMERGENCY) for number in range(1, 1_001)))
+    assert told(machine, START_MS + FORECAST_MS) == []
+    (alert,) = told(machine, START_MS + 2 * FORECAST_MS)
+    assert alert.dedupe_key == "forecast:emergency"
 
 
 def test_a_rate_that_rises_alone_is_no_alarm() -> None:
