@@ -24,12 +24,18 @@ class Host:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.listener.settimeout(5)
         self.connector = Connector(Address(*self.listener.getsockname()), time.monotonic)
+        self._open: list[socket.socket | OldHostConnection] = [self.listener]
 
     def connection(self) -> OldHostConnection:
         connection = self.connector.connect(lambda: None)
         self.accepted, _ = self.listener.accept()
         self.accepted.settimeout(5)
+        self._open += [connection, self.accepted]
         return connection
+
+    def close(self) -> None:
+        for each in self._open:
+            each.close()
 
     def exchange(self, connection: OldHostConnection) -> None:
         connection.begin(REQUEST, timeout_seconds=5, while_waiting=lambda: None)
@@ -50,7 +56,7 @@ class Host:
 def host() -> Iterator[Host]:
     host = Host()
     yield host
-    host.listener.close()
+    host.close()
 
 
 def test_close_that_is_expected_is_waited_for_before_the_next_request(host: Host) -> None:
@@ -69,7 +75,6 @@ def test_connection_is_alive_at_once_before_its_last_answer(host: Host) -> None:
     began = time.monotonic()
     assert connection.is_alive()
     assert time.monotonic() - began < CLOSE_SECONDS
-    connection.close()
 
 
 def test_connection_that_outlives_the_limit_is_never_waited_for_again(host: Host) -> None:
@@ -80,4 +85,3 @@ def test_connection_that_outlives_the_limit_is_never_waited_for_again(host: Host
     began = time.monotonic()
     assert connection.is_alive()
     assert time.monotonic() - began < CLOSE_SECONDS
-    connection.close()
