@@ -113,7 +113,7 @@ def workers(
     grace: timedelta,
 ) -> tuple[Worker, Worker]:
     """The Worker of the shared queue and the one of this process's own."""
-    recording = RecordingActivities(engine, writer_policy(settings))
+    recording = RecordingActivities(engine, writer_policy(settings), sessions.count)
     recovery = RecoveryActivities(engine, TemporalHistories(client, asyncio.get_running_loop()))
     alerts = AlertActivities(engine)
     shared = Worker(

@@ -6,7 +6,7 @@ id of its activity.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -16,10 +16,11 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 from temporalio import activity
 
+from oldhost_sync.oldhost.count import NOT_ASKED, Count
 from oldhost_sync.policy.changes import EntityKey
 from oldhost_sync.policy.limits import ID_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.store.accepting import check_name
-from oldhost_sync.store.decisions import Act, decide
+from oldhost_sync.store.decisions import Act, awaits_count, decide
 from oldhost_sync.store.errors import InvalidChange, TransactionContended
 from oldhost_sync.store.ledger import read_fates
 from oldhost_sync.store.outbox import older_are_unrelayed
@@ -39,12 +40,20 @@ FIELDS = ("entity_type", "entity_id", "event_type", "payload", "idempotency_key"
 BEGINNINGS = ("", "emergencies")
 
 
+def _not_asked(_: str) -> Count:
+    return NOT_ASKED
+
+
 @dataclass(frozen=True, slots=True)
 class RecordingActivities:
-    """Works on the database only. `policy`: the settings of a writer that was started without any."""
+    """Works on the database. `policy`: the settings of a writer that was started without any.
+
+    `count`: what a host expects now, asked before a halt of it is resolved.
+    """
 
     engine: Engine
     policy: messages.WriterPolicy | None = None
+    count: Callable[[str], Count] = _not_asked
 
     @activity.defn(no_thread_cancel_exception=True)
     def record_submissions(self, request: messages.Submissions) -> list[messages.Recorded]:
@@ -82,14 +91,20 @@ class RecordingActivities:
             decision.mode,
             decision_id=decision.decision_id or _id_of_activity(),
             entity=EntityKey(*decision.entity) if decision.entity else None,
+            epoch=decision.epoch,
         )
-        outcome = run_in_transaction(self.engine, lambda connection: decide(connection, act))
+        count = NOT_ASKED
+        if act.action == "resolve" and run_in_transaction(self.engine, partial(awaits_count, host=act.host)):
+            count = self.count(act.host)
+        outcome = run_in_transaction(self.engine, lambda connection: decide(connection, act, count))
         return messages.Decided(
             to_wire(outcome.ref) if outcome.ref else None,
             list(outcome.entity) if outcome.entity else None,
             outcome.message,
             outcome.refused,
             read_fates(self.engine, decision.host, decision.unsettled),
+            outcome.halted,
+            outcome.epoch,
         )
 
 

@@ -20,6 +20,7 @@ from temporalio import activity
 from oldhost_sync.oldhost.batch import Sent
 from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.connector import Connector
+from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.opening import Halt, Opened, Opening, Wait
@@ -174,6 +175,10 @@ class SessionActivities:
 
     def ledger(self, host: str) -> Ledger:
         return MariaLedger(self.engine, host, timedelta(seconds=self.limits.settle_seconds))
+
+    def count(self, host: str) -> Count:
+        """What OldHost expects now: for whoever decides about a halt, in which no session is open."""
+        return self._opening(host, _no_beat).count()
 
     def _answer(self, request: messages.OpenSession, outcome: Opened | Halt | Wait) -> messages.SessionAnswer:
         if isinstance(outcome, Opened):

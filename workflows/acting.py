@@ -63,7 +63,7 @@ class Acting:
             case actions.RecordHalt() if self._machine.release == RELEASE_MIN:
                 self.start(self._record_halt(action))
             case actions.RecordHalt():
-                self._acts.add_halt(self._host, action.reason, action.never_taken)
+                self._acts.add_halt(self._host, action)
 
     def _at_the_host(
         self, action: actions.OpenSession | actions.Send | actions.CloseSession | actions.Probe
@@ -141,6 +141,7 @@ class Acting:
             older=[from_wire(item) for item in sent.older],
             held=[(EntityKey(entity_type, entity_id), dead) for entity_type, entity_id, dead in sent.held],
             reason=sent.reason,
+            epoch=action.epoch,
             now_ms=now_ms(),
         )
 

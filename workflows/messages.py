@@ -128,7 +128,7 @@ class Decision:
 
     `entity`: [entity_type, entity_id] of a flush; None: all. `unsettled`: what is in doubt at the writer when it is resolved.
     `decision_id` names the act, so that a repetition by a later run
-    finds it done; empty: the activity's own id (runs begun before 0.2).
+    finds it done; empty: the activity's own id (runs begun before 0.2). `epoch`: of the session whose send halts; 0: of none.
     """
 
     host: str
@@ -140,6 +140,7 @@ class Decision:
     entity: list[str] | None = None
     decision_id: str = ""
     unsettled: list[int] = field(default_factory=list)
+    epoch: int = 0
 
 
 @dataclass
@@ -419,7 +420,7 @@ class Alert:
 @dataclass
 class Decided:
     """Result of `record_decision`: `ref` the change that waits again (retry); `refused` why nothing was done; `fates` what the
-    books say of what was `unsettled`.
+    books say of what was `unsettled`; `halted` what a halt tells since OldHost was asked; `epoch` that a resolve began.
     """
 
     ref: WireRef | None = None
@@ -427,3 +428,5 @@ class Decided:
     message: str = ""
     refused: str = ""
     fates: list[Fate] = field(default_factory=list)
+    halted: str = ""
+    epoch: int = 0

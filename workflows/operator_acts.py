@@ -13,6 +13,7 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
+    from oldhost_sync.policy.actions import RecordHalt
     from oldhost_sync.policy.breaker import BreakerState
     from oldhost_sync.policy.changes import EntityKey
     from oldhost_sync.policy.machine import RELEASE_MIN, Machine, Refused
@@ -60,9 +61,12 @@ class OperatorActs:
         self._stir()
         return act
 
-    def add_halt(self, host: str, reason: str, change_id: int | None) -> None:
+    def add_halt(self, host: str, halt: RecordHalt) -> None:
         """The writer's own act: a halt that must outlive it."""
-        decision = messages.Decision(host, "halt", "writer", reason, change_id, decision_id=f"{workflow.uuid4()}")
+        reason = halt.reason
+        decision = messages.Decision(
+            host, "halt", "writer", reason, halt.never_taken, decision_id=f"{workflow.uuid4()}", epoch=halt.epoch
+        )
         if not any(act.decision.action == "halt" and act.decision.reason == reason for act in self.pending):
             self.add(decision)
 
@@ -102,6 +106,7 @@ class OperatorActs:
         decided = await calls.record_decision(decision)
         if decided.refused:
             act.refused = decided.refused
+            self._follow_refusal(act.decision, decided)
         else:
             act.answer = self._follow(act.decision, decided)
         self._stir()
@@ -132,6 +137,15 @@ class OperatorActs:
             return "the writer is not paused"
         return ""
 
+    def _follow_refusal(self, decision: messages.Decision, decided: messages.Decided) -> None:
+        """The books know better: of OldHost's count, or that a halt was resolved before it came to them."""
+        if self._machine.breaker.state is not BreakerState.HALTED:
+            return
+        if decided.halted:
+            self._machine.still_halted(decided.halted)
+        elif decision.action == "halt":
+            self._machine.resolve(now_ms())
+
     def _follow(self, decision: messages.Decision, decided: messages.Decided) -> str | int:
         machine = self._machine
         match decision.action:
@@ -148,7 +162,7 @@ class OperatorActs:
             case "retry" | "discard" if decided.entity is not None and decision.change_id is not None:
                 machine.is_decided(EntityKey(*decided.entity), decision.change_id)
             case "resolve" if machine.breaker.state is BreakerState.HALTED:
-                machine.resolve(now_ms(), decided.fates)
+                machine.resolve(now_ms(), decided.fates, decided.epoch)
         return decided.message
 
 

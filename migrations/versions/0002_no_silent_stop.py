@@ -49,7 +49,7 @@ def downgrade() -> None:
     for table in ("units", "entities"):
         op.alter_column(table, "sync_status", existing_type=STATUS, existing_nullable=False, server_default=None)
     op.drop_column("outbox_events", "fate_sequence", if_exists=True)
-    for column in ("losses_accepted_at", "banned_at", "fate_sequence"):
+    for column in ("resolved_epoch", "resolve_mode", "losses_accepted_at", "banned_at", "fate_sequence"):
         op.drop_column("nonce_ledger", column, if_exists=True)
     op.drop_table("feed_horizon", if_exists=True)
     op.drop_table("pending_fates", if_exists=True)
@@ -126,6 +126,8 @@ def _remember_decisions() -> None:
     for column in (
         sa.Column("banned_at", MOMENT, nullable=True),
         sa.Column("losses_accepted_at", MOMENT, nullable=True),
+        sa.Column("resolve_mode", sa.String(length=8), nullable=True),
+        sa.Column("resolved_epoch", sa.BigInteger(), nullable=True),
     ):
         op.add_column("nonce_ledger", column, if_not_exists=True)
 

@@ -214,4 +214,6 @@ def _book_lines(database: dict[str, Any]) -> Sequence[tuple[str, object]]:
             lines.append(("banned until", ledger["banned_until"]))
         if ledger["halted"]:
             lines.append(("halted", ledger["halted"]))
+        if ledger.get("resolve_mode"):
+            lines.append(("resolved by", f"{ledger['resolve_mode']}, as soon as OldHost says what it expects"))
     return lines

@@ -69,6 +69,7 @@ class TakenOver:
 
     `settle_wait_ms`, `doubt_age_ms`: by the youngest row that may have been written. One that was marked and taken
     back before a byte of it left, or that OldHost refused, can't be applied late: nobody waits for it.
+    `halted`: nothing may go on; None while an operator's `resolve` waits for the comparison that follows.
     """
 
     epoch: int
@@ -145,6 +146,8 @@ class Ledger(Protocol):
 
     def reconcile(self, epoch: int, expected: int, *, final: bool = True) -> Reconciled:
         """Compare with OldHost's expected nonce: in-doubt rows below it are APPLIED, the others stay bound, or halt.
+
+        Before that an operator's decision that waited for this count is carried out, if it is the one he was shown.
 
         `final` False: a mismatch changes nothing, since one reading may be false.
         """

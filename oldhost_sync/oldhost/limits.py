@@ -28,6 +28,9 @@ class SessionLimits:
     # Before OldHost and the ledger are said to contradict each other: how long until the second look, the settle time, but
     # never more than this; the looking itself takes no longer. With `opening_seconds` below the writer's limit (90 s).
     second_look_seconds_max: float = 20.0
+    # How long an operator who resolves a halt waits while OldHost is asked; can it not be asked by then, his decision is kept.
+    # The activity that records it has 30 s.
+    count_seconds: float = 10.0
     # How long a probe waits for the wire, likewise (60 s); it is asked for again later.
     probe_wait_seconds: float = 20.0
     # After an opening without success, how soon the writer comes back; and after an unsteady expected nonce.

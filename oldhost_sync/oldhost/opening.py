@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from oldhost_sync.oldhost.asking import ask
 from oldhost_sync.oldhost.connection import Beat, Clock, HostConnection
+from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.errors import (
     Fenced,
     HostError,
@@ -106,6 +107,20 @@ class Opening:
             return self._come_back("database", str(error))
         except LedgerHalted as error:
             return Halt(str(error))
+
+    def count(self) -> Count:
+        """What OldHost expects now, for an operator's decision; nothing is taken over."""
+        try:
+            nobody = TakenOver(self.ledger.epoch(), next_nonce=None, last_applied_nonce=None)
+            reached = self._reach(nobody, self.clock() + self.limits.count_seconds)
+        except LedgerUnavailable as error:
+            return Count(None, str(error))
+        if isinstance(reached, Wait):
+            banned = f"it bans us for {reached.wait_ms // 1000} s more"
+            return Count(None, banned if reached.reason == "ban" else reached.message)
+        connection, reading = reached
+        connection.close()
+        return Count(reading.nonce) if isinstance(reading, Expected) else Count(None, f"it says {reading.said}")
 
     def _open_or_halt(self) -> Opened | Wait | Halt:
         try:

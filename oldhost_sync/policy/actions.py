@@ -92,11 +92,13 @@ class TellPeople:
 class RecordHalt:
     """Write the halt into the ledger, so that it outlives the workflow.
 
-    `never_taken`: the change whose first send OldHost called a replay, so that nobody takes it for applied.
+    `never_taken`: the change whose first send OldHost called a replay, so that nobody takes it for applied. `epoch`: of the
+    session whose send showed it; 0: of none.
     """
 
     reason: str
     never_taken: int | None = None
+    epoch: int = 0
 
 
 Action = OpenSession | Send | CloseSession | Probe | Sweep | Load | RaiseAlert | TellPeople | RecordHalt

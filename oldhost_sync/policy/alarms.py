@@ -28,9 +28,9 @@ class Alarms:
     def add(self, *alerts: RaiseAlert) -> None:
         self._pending += alerts
 
-    def record_halt(self, reason: str, never_taken: int | None = None) -> None:
+    def record_halt(self, reason: str, never_taken: int | None = None, epoch: int = 0) -> None:
         """Make a halt durable in the ledger: it was not the ledger that found it."""
-        self._pending.append(RecordHalt(reason, never_taken))
+        self._pending.append(RecordHalt(reason, never_taken, epoch))
 
     # --------------------------------------------------------------------------------------------- OldHost and the session
 

@@ -51,8 +51,8 @@ class Announcements(Alarms):
         for alert in alerts:
             self._keep(alert)
 
-    def record_halt(self, reason: str, never_taken: int | None = None) -> None:
-        halt = RecordHalt(reason, never_taken)
+    def record_halt(self, reason: str, never_taken: int | None = None, epoch: int = 0) -> None:
+        halt = RecordHalt(reason, never_taken, epoch)
         if halt not in self._halts:
             self._halts.append(halt)
 

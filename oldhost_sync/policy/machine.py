@@ -98,6 +98,7 @@ class Machine:
         self.load = LoadWatch(self.now_ms)
         if self.release >= RELEASE:
             self.load = LoadMonitor(self.now_ms, policy.txn_per_lww, self.in_flight)
+        self.resolved_epoch = 0  # of the last resolve in this run: no send of an older run's session is under way
         self.watched: dict[int, Watch] = {}
         self.announcements = Announcements()
         self.alarms: Alarms = self.announcements if self.release >= RELEASE else Alarms()
@@ -242,6 +243,10 @@ class Machine:
         self.session.phase = Phase.NONE
         self._halt(reason)
 
+    def still_halted(self, reason: str) -> None:
+        """What a halt tells has changed: OldHost was asked again."""
+        self._halt(reason)
+
     def violated(self, what: str) -> None:
         """One of our own rules was broken (level 0): stop sending, halt, tell people, and make the halt durable."""
         self.session.lost = True
@@ -268,6 +273,7 @@ class Machine:
         older: Iterable[ChangeRef] = (),
         held: Iterable[tuple[EntityKey, Sequence[int]]] = (),
         reason: str = "",
+        epoch: int = 0,
     ) -> None:
         """A send ended and said how. `halted`: the ledger was halted, and why; `never_taken`: the change that showed it.
 
@@ -293,8 +299,11 @@ class Machine:
         if banned_ms > 0:
             self._banned(banned_ms, now_ms)
         if halted:
-            self._halt(halted)
-            self.alarms.record_halt(halted, never_taken)  # the session may have failed to: the database was away
+            if (
+                epoch >= self.resolved_epoch
+            ):  # else an operator has decided since, and the books say whether it still halts
+                self._halt(halted)
+            self.alarms.record_halt(halted, never_taken, epoch)  # the session may have failed to: the database was away
 
     def send_failed(self, batch: int, *, never_started: bool) -> None:
         """A send ended without a word: in doubt, unless it never started."""
@@ -374,9 +383,13 @@ class Machine:
         if self.breaker.state is not BreakerState.HALTED:
             raise Refused("the writer is not halted: there is nothing to resolve")
 
-    def resolve(self, now_ms: int, fates: Iterable[Fate] = ()) -> None:
-        """`fates`: what the books say now of what was in doubt; nobody need wait for the next session to see it."""
+    def resolve(self, now_ms: int, fates: Iterable[Fate] = (), epoch: int = 0) -> None:
+        """`fates`: what the books say now of what was in doubt; nobody need wait for the next session to see it.
+
+        `epoch`: which it began; what a session of one before it finds was found before the decision.
+        """
         self.can_resolve()
+        self.resolved_epoch = max(self.resolved_epoch, epoch)
         for fate in fates:
             if self.release >= RELEASE and fate.change_id in self.in_flight.unsettled:
                 self._settle(fate, now_ms)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.engine import Connection, Row
 
+from oldhost_sync.oldhost.count import NOT_ASKED, Count
 from oldhost_sync.policy.changes import ChangeRef, EntityKey
 from oldhost_sync.store import decisions_sql as sql
 from oldhost_sync.store import ledger_sql
@@ -19,7 +20,7 @@ from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.outbox import as_ref
 from oldhost_sync.store.pending_fates import RAISE_SEQUENCE, write_pending_fate
 from oldhost_sync.store.precedence import RETRIED
-from oldhost_sync.store.resolving import resolve
+from oldhost_sync.store.resolving import objection, resolve, show
 from oldhost_sync.store.settling import shortened
 
 NOTED_ONLY = frozenset({"pause", "resume", "flush"})
@@ -29,7 +30,7 @@ NOTED_ONLY = frozenset({"pause", "resume", "flush"})
 class Act:
     """An operator's decision. `action`: halt, retry, discard, resolve, pause, resume or flush; `mode`: of resolve.
 
-    `entity`: of a flush, None for all.
+    `entity`: of a flush, None for all. `epoch`: of the session whose send showed that a halt is needed; 0: of none.
     """
 
     host: str
@@ -40,26 +41,34 @@ class Act:
     mode: str | None = None
     decision_id: str = ""
     entity: EntityKey | None = None
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a decision did. `refused`: it did nothing, and why."""
+    """What a decision did. `refused`: it did nothing, and why; `halted`: what a halt tells since. `epoch`: that a resolve began."""
 
     message: str = ""
     refused: str = ""
     ref: ChangeRef | None = None
     entity: EntityKey | None = None
+    halted: str = ""
+    epoch: int = 0
 
 
-def decide(connection: Connection, act: Act) -> Outcome:
-    """Carry `act` out in the caller's transaction."""
+def awaits_count(connection: Connection, host: str) -> bool:
+    """Whether a resolve needs OldHost's count: there is a halt, and the ledger counts."""
+    return connection.exec_driver_sql(sql.AWAITS_COUNT, (host,)).one_or_none() is not None
+
+
+def decide(connection: Connection, act: Act, count: Count = NOT_ASKED) -> Outcome:
+    """Carry `act` out in the caller's transaction. `count`: what OldHost expects now, for a resolve."""
     connection.exec_driver_sql(ledger_sql.CREATE_LEDGER, (act.host,))
     ledger = connection.exec_driver_sql(ledger_sql.LOCK_LEDGER, (act.host,)).one()
     done = _done_before(connection, act)
     if done is not None:
         return done
-    outcome = _carry_out(connection, act, ledger)
+    outcome = _carry_out(connection, act, ledger, count)
     if not outcome.refused:
         record_act(
             connection,
@@ -74,18 +83,16 @@ def decide(connection: Connection, act: Act) -> Outcome:
     return outcome
 
 
-def _carry_out(connection: Connection, act: Act, ledger: ledger_sql.LedgerRow) -> Outcome:
+def _carry_out(connection: Connection, act: Act, ledger: ledger_sql.LedgerRow, count: Count) -> Outcome:
     match act.action:
         case "retry":
             return _retry(connection, act)
         case "discard":
             return _discard(connection, act)
         case "resolve":
-            return _resolve(connection, act, ledger)
+            return _resolve(connection, act, ledger, count)
         case "halt":
-            connection.exec_driver_sql(ledger_sql.HALT, (None, shortened(act.reason), act.host))
-            connection.exec_driver_sql(sql.UNCOUNT_FIRST_SEND, (act.host, act.change_id))
-            return Outcome(message=f"halted: {act.reason}")
+            return _halt(connection, act, ledger)
     if act.action in NOTED_ONLY:
         return Outcome(message="noted")
     return Outcome(refused=f"{act.action!r} is nothing that can be decided")
@@ -111,12 +118,30 @@ def _discard(connection: Connection, act: Act) -> Outcome:
     return _decided(connection, act, row, f"change {act.change_id} is given up")
 
 
-def _resolve(connection: Connection, act: Act, ledger: ledger_sql.LedgerRow) -> Outcome:
+def _halt(connection: Connection, act: Act, ledger: ledger_sql.LedgerRow) -> Outcome:
+    """Of an epoch that an operator's resolve has ended since: too late, for he has decided what it found.
+
+    But not where it tells of a send that OldHost never took and that still counts as one: nobody has decided on that.
+    """
+    of = act.epoch or ledger.epoch
+    news = connection.exec_driver_sql(sql.UNCOUNT_FIRST_SEND, (act.host, act.change_id, of)).rowcount
+    if of < (ledger.resolved_epoch or 0) and not news:
+        return Outcome(refused="an operator has resolved since; this halt was found before that")
+    connection.exec_driver_sql(ledger_sql.HALT, (None, shortened(act.reason), act.host))
+    return Outcome(message=f"halted: {act.reason}")
+
+
+def _resolve(connection: Connection, act: Act, ledger: ledger_sql.LedgerRow, count: Count) -> Outcome:
     if ledger.halted is None:
         return Outcome(refused="the ledger is not halted: there is nothing to resolve")
     if act.mode not in {"resend", "adopt"}:
         return Outcome(refused="mode must be 'resend' or 'adopt'")
-    return Outcome(message=resolve(connection, act.host, ledger, resend=act.mode == "resend"))
+    changed = "" if count.nonce is None else objection(ledger, count.nonce)
+    if changed and count.nonce is not None:
+        return Outcome(
+            refused=f"{changed} Look again, then decide", halted=show(connection, act.host, ledger, count.nonce)
+        )
+    return Outcome(message=resolve(connection, act.host, ledger, act.mode, count), epoch=ledger.epoch + 1)
 
 
 def _dead_letter(connection: Connection, act: Act) -> Row[tuple[object, ...]] | Outcome:

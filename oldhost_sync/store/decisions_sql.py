@@ -32,15 +32,20 @@ DECISION = (
 # OldHost called it a replay, so somebody else has used the nonce, and a later count must not prove it applied (I2).
 UNCOUNT_FIRST_SEND = (
     f"UPDATE nonce_requests SET sends = 0, answer = '{CALLED_A_REPLAY}' "
-    "WHERE host = %s AND change_id = %s AND status = 'SENT' AND sends = 1"
+    "WHERE host = %s AND change_id = %s AND status = 'SENT' AND sends = 1 AND epoch <= %s"
 )
 
 # ------------------------------------------------------------------------------------------------------- resolving
 
 NEW_EPOCH = (
-    "UPDATE nonce_ledger SET epoch = epoch + 1, halted = NULL, halted_expected_nonce = NULL, "
-    "losses_accepted_at = UTC_TIMESTAMP(6) WHERE host = %s"
+    "UPDATE nonce_ledger SET epoch = %s, resolved_epoch = %s, losses_accepted_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
+END_HALT = (
+    "UPDATE nonce_ledger SET halted = NULL, halted_expected_nonce = NULL, resolve_mode = NULL, "
+    "updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
+)
+AWAITS_COUNT = "SELECT 1 FROM nonce_ledger WHERE host = %s AND halted IS NOT NULL AND last_applied_nonce IS NOT NULL"
+KEEP_DECISION = "UPDATE nonce_ledger SET resolve_mode = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 COUNT_FROM = (
     "UPDATE nonce_ledger SET last_applied_nonce = %s, next_nonce = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )

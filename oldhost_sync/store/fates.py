@@ -222,12 +222,17 @@ def _obstacles(connection: Connection, host: str) -> list[str]:
     """What keeps the writer from sending anything at all."""
     row = connection.execute(
         select(
-            nonce_ledger.c.halted, nonce_ledger.c.banned_until, text("UTC_TIMESTAMP(6) < banned_until AS banned")
+            nonce_ledger.c.halted,
+            nonce_ledger.c.resolve_mode,
+            nonce_ledger.c.banned_until,
+            text("UTC_TIMESTAMP(6) < banned_until AS banned"),
         ).where(nonce_ledger.c.host == host)
     ).one_or_none()
     reasons = []
     if row is not None and row.halted is not None:
-        reasons.append(f"an operator to resolve the halt: {row.halted}")
+        decided = row.resolve_mode is not None
+        missing = "OldHost to say what it expects, after a resolve" if decided else "an operator to resolve the halt"
+        reasons.append(f"{missing}: {row.halted}")
     if row is not None and row.banned:
         reasons.append(f"the ban by OldHost to end, {row.banned_until.isoformat()}")
     pause = current_pause(connection, host)

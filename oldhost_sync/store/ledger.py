@@ -30,9 +30,11 @@ from oldhost_sync.oldhost.wire import Applied
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, EntityKey, Fate, Outcome
 from oldhost_sync.store import ledger_sql as sql
 from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.mismatch import mismatch_of
 from oldhost_sync.store.outbox import as_ref, epoch_ms
 from oldhost_sync.store.precedence import OLDER_MAX, Before, Precedence
 from oldhost_sync.store.reserving import Candidate, entry_of, was_lost, why_lost
+from oldhost_sync.store.resolving import carry_out, objection, show
 from oldhost_sync.store.settling import Ending, settle, shortened
 from oldhost_sync.store.transactions import error_code, run_in_transaction
 
@@ -80,7 +82,7 @@ class MariaLedger:
             banned_ms=max(0, row.banned_ms or 0),
             settle_wait_ms=0 if youngest is None else max(0, self._settle_ms - youngest),
             doubt_age_ms=0 if youngest is None else max(0, youngest),
-            halted=row.halted,
+            halted=None if row.resolve_mode else row.halted,
             halt_knows_expected=row.halted_expected_nonce is not None,
         )
 
@@ -109,13 +111,21 @@ class MariaLedger:
 
     def _reconcile(self, connection: Connection, epoch: int, expected: int, *, final: bool) -> Reconciled:
         ledger = self._lock(connection, epoch)
+        if ledger.halted is not None and ledger.resolve_mode is not None:
+            why = objection(ledger, expected)
+            if why and not final:
+                return Reconciled(mismatch=why)
+            if why:
+                return Reconciled(halted=show(connection, self._host, ledger, expected))
+            carry_out(connection, self._host, ledger, expected)
+            ledger = self._lock(connection, epoch)
         if ledger.halted is not None:
             return Reconciled(halted=ledger.halted)
         sent = connection.exec_driver_sql(sql.SENT_ROWS, (self._host,)).all()
         nonces = [row.nonce for row in sent]
         due = list(range(ledger.last_applied_nonce + 1, ledger.next_nonce))
         _check(nonces == due, f"in doubt are {nonces[:5]}, by the ledger {due[:5]} (of {len(due)})")
-        mismatch = _mismatch(expected, ledger.last_applied_nonce, ledger.next_nonce, [row.sends for row in sent])
+        mismatch = mismatch_of(expected, ledger.last_applied_nonce, ledger.next_nonce, [row.sends for row in sent])
         if mismatch is not None and not final:
             return Reconciled(mismatch=mismatch)
         if mismatch is not None:
@@ -344,7 +354,7 @@ class MariaLedger:
             if row.halted is None or row.halted_expected_nonce is not None or row.next_nonce is None:
                 return row.halted or ""
             sends = [sent.sends for sent in connection.exec_driver_sql(sql.SENT_ROWS, (self._host,)).all()]
-            mismatch = _mismatch(expected, row.last_applied_nonce, row.next_nonce, sends)
+            mismatch = mismatch_of(expected, row.last_applied_nonce, row.next_nonce, sends)
             if mismatch is None:
                 return str(row.halted)
             why = shortened(f"{row.halted} And: {mismatch}") or ""
@@ -393,28 +403,6 @@ def _check(holds: bool, otherwise: str) -> None:
     """An invariant of the ledger (level L0: it stays on in production)."""
     if not holds:
         raise InvariantViolated(otherwise)
-
-
-def _mismatch(expected: int, last_applied: int, next_nonce: int, sends: Sequence[int]) -> str | None:
-    """Why OldHost and the ledger can't both be right, as a sentence for operators; None when they can."""
-    if expected > next_nonce:
-        return (
-            f"OldHost expects nonce {expected}, the ledger has bound none beyond {next_nonce - 1}: "
-            "somebody else wrote to OldHost, or this database was restored. Decide by `resolve`."
-        )
-    if expected <= last_applied:
-        return (
-            f"OldHost expects nonce {expected}, but it answered {last_applied} before: "
-            "it went back, as after a restore from a backup. Decide by `resolve`."
-        )
-    settled = sends[: expected - last_applied - 1]
-    if 0 in settled:
-        nonce = last_applied + 1 + settled.index(0)
-        return (
-            f"OldHost expects nonce {expected}, but our operation {nonce} was refused each time it was sent: "
-            "somebody else wrote to OldHost. Decide by `resolve`."
-        )
-    return None
 
 
 def _is_new_loss(ledger: sql.LedgerRow, accepted_at_ms: int) -> bool:

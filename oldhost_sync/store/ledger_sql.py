@@ -22,7 +22,8 @@ CREATE_LEDGER = (
     "ON DUPLICATE KEY UPDATE host = host"
 )
 LOCK_LEDGER = (
-    "SELECT next_nonce, last_applied_nonce, epoch, halted, halted_expected_nonce, losses_accepted_at, "
+    "SELECT next_nonce, last_applied_nonce, epoch, halted, halted_expected_nonce, resolve_mode, resolved_epoch, "
+    "losses_accepted_at, "
     f"{BAN_LEFT_MS} AS banned_ms FROM nonce_ledger WHERE host = %s FOR UPDATE"
 )
 NEXT_EPOCH = (
@@ -44,12 +45,14 @@ BAN = (
     "UPDATE nonce_ledger SET banned_at = UTC_TIMESTAMP(6), banned_until = UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND, "
     "updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
-# The first reason stays: what follows it is mostly its consequence.
+# The first reason stays: what follows it is mostly its consequence. But one found while an operator's decision waits is news
+# to him, and ends that wait.
+_IS_NEWS = "halted IS NULL OR resolve_mode IS NOT NULL"
 HALT = (
-    "UPDATE nonce_ledger SET halted_expected_nonce = IF(halted IS NULL, %s, halted_expected_nonce), "
-    "halted = COALESCE(halted, %s), updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
+    f"UPDATE nonce_ledger SET halted_expected_nonce = IF({_IS_NEWS}, %s, halted_expected_nonce), "
+    f"halted = IF({_IS_NEWS}, %s, halted), resolve_mode = NULL, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
-COMPLETE_HALT = "UPDATE nonce_ledger SET halted = %s, halted_expected_nonce = %s WHERE host = %s"
+COMPLETE_HALT = "UPDATE nonce_ledger SET halted = %s, halted_expected_nonce = %s, resolve_mode = NULL WHERE host = %s"
 EPOCH = "SELECT epoch FROM nonce_ledger WHERE host = %s"
 
 # ------------------------------------------------------------------------------------------------------------ rows

@@ -1,8 +1,11 @@
 """How a halt ends (`resolve`): OldHost and the ledger disagree, and an operator has said who is to be followed.
 
 resend: OldHost must get what the ledger has. adopt: OldHost's count is the truth. What is done depends on which way
-they disagree; afterwards the ledger expects what OldHost expected when the halt was raised, and the next session
-compares again: if OldHost has moved meanwhile, that is another halt.
+they disagree; afterwards the ledger expects what OldHost expects.
+
+OldHost is asked first, for it may have moved since the halt was told. Where its count is another one than the operator was
+shown, nothing is decided: he is told of both and looks again. Where it can't be asked (a ban, no connection) the decision is
+kept, and the next session that can ask carries it out under the same condition: so one `resolve` ends a halt, whenever it comes.
 
 | OldHost        | resend                                                       | adopt                                      |
 |----------------|--------------------------------------------------------------|--------------------------------------------|
@@ -18,29 +21,84 @@ from __future__ import annotations
 
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.oldhost.count import Count
 from oldhost_sync.store import decisions_sql as sql
 from oldhost_sync.store import ledger_sql
 from oldhost_sync.store.ledger_sql import LedgerRow
+from oldhost_sync.store.mismatch import mismatch_of
 from oldhost_sync.store.pending_fates import FORGET_FROM
-from oldhost_sync.store.settling import Ending, settle
+from oldhost_sync.store.settling import Ending, settle, shortened
 
+# Between why a halt was raised and what OldHost was found to expect later.
+SINCE_THEN = " Since then: "
 SENDS_ANY = 2**31 - 1
 NO_NONCE = -1
 
 
-def resolve(connection: Connection, host: str, ledger: LedgerRow, *, resend: bool) -> str:
-    """End the halt of `ledger`, a row that is locked and halted; gives a sentence that says what was done.
+def resolve(connection: Connection, host: str, ledger: LedgerRow, mode: str, count: Count) -> str:
+    """Decide the halt of `ledger`, a row that is locked and halted; gives a sentence that says what was done.
 
     The epoch moves on, so that whoever acted in the old one is fenced, and what was only reserved is released.
     """
-    connection.exec_driver_sql(sql.NEW_EPOCH, (host,))
+    connection.exec_driver_sql(sql.NEW_EPOCH, (ledger.epoch + 1, ledger.epoch + 1, host))
     connection.exec_driver_sql(ledger_sql.RELEASE_RESERVED, (host,))
-    expected, last = ledger.halted_expected_nonce, ledger.last_applied_nonce
-    if expected is None or last is None:
-        return "the halt is lifted; the next session compares with OldHost"
-    if expected <= last:
-        return _went_back(connection, host, ledger, expected, resend=resend)
-    return _went_forward(connection, host, expected, resend=resend)
+    if ledger.last_applied_nonce is None:
+        connection.exec_driver_sql(sql.END_HALT, (host,))
+        return "the halt is lifted; OldHost was never asked what it expects"
+    if count.nonce is None:
+        connection.exec_driver_sql(sql.KEEP_DECISION, (mode, host))
+        return _kept(ledger, mode, count)
+    return _follow(connection, host, ledger, count.nonce, mode)
+
+
+def carry_out(connection: Connection, host: str, ledger: LedgerRow, expected: int) -> None:
+    """The decision that waited until OldHost could be asked. It must be about the count that the operator was shown."""
+    _follow(connection, host, ledger, expected, ledger.resolve_mode)
+
+
+def objection(ledger: LedgerRow, expected: int) -> str:
+    """Why nothing may be decided yet: OldHost's count is not the one that the operator was shown. Or nothing."""
+    shown, last = ledger.halted_expected_nonce, ledger.last_applied_nonce
+    if shown is not None and shown != expected:
+        return f"OldHost expects nonce {expected} now; it was {shown} when the halt was told, so nothing was decided."
+    if shown is None and last is not None and expected <= last:
+        return f"OldHost expects nonce {expected}, though it answered {last} before; nobody was shown that, so nothing was decided."
+    return ""
+
+
+def show(connection: Connection, host: str, ledger: LedgerRow, expected: int) -> str:
+    """Let the halt tell what OldHost expects now; gives the sentence."""
+    found = _mismatch(connection, host, ledger, expected)
+    fits = "That fits the ledger: either way of `resolve` goes on from there."
+    first = str(ledger.halted).partition(SINCE_THEN)[0]
+    text = shortened(f"{first}{SINCE_THEN}{objection(ledger, expected)} {found or fits}") or ""
+    connection.exec_driver_sql(ledger_sql.COMPLETE_HALT, (text, expected, host))
+    return text
+
+
+def _kept(ledger: LedgerRow, mode: str, count: Count) -> str:
+    shown = ledger.halted_expected_nonce
+    condition = "" if shown is None else f", if that is nonce {shown} as you were shown"
+    return (
+        f"OldHost can't be asked what it expects now ({count.why}). The decision is kept: `{mode}` is carried out as soon as "
+        f"OldHost says what it expects{condition}"
+    )
+
+
+def _follow(connection: Connection, host: str, ledger: LedgerRow, expected: int, mode: str) -> str:
+    connection.exec_driver_sql(sql.END_HALT, (host,))
+    if ledger.halted_expected_nonce is None and _mismatch(connection, host, ledger, expected) is None:
+        return f"the halt is lifted: OldHost expects nonce {expected}, as the ledger does"
+    if expected <= ledger.last_applied_nonce:
+        return _went_back(connection, host, ledger, expected, resend=mode == "resend")
+    return _went_forward(connection, host, expected, resend=mode == "resend")
+
+
+def _mismatch(connection: Connection, host: str, ledger: LedgerRow, expected: int) -> str | None:
+    """As the next session will compare: what was only reserved has no nonce any more."""
+    sends = [row.sends for row in connection.exec_driver_sql(ledger_sql.SENT_ROWS, (host,))]
+    last = ledger.last_applied_nonce
+    return mismatch_of(expected, last, last + 1 + len(sends), sends)
 
 
 def _went_back(connection: Connection, host: str, ledger: LedgerRow, expected: int, *, resend: bool) -> str:

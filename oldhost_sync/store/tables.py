@@ -212,8 +212,11 @@ nonce_ledger = Table(
     Column("banned_at", UtcDateTime),
     Column("banned_until", UtcDateTime),
     Column("halted", String(TEXT_LENGTH_MAX)),
-    # What OldHost expected when it was halted: an operator's `resolve` starts from it.
+    # What OldHost expected when it was halted, as operators are shown it: a `resolve` is about this count and no other.
     Column("halted_expected_nonce", BigInteger),
+    # An operator's `resolve` that waits until OldHost can be asked what it expects; and the epoch that the last one began.
+    Column("resolve_mode", String(8)),
+    Column("resolved_epoch", BigInteger),
     # When an operator last ended a halt: changes accepted before, that are not in the database, are given up.
     Column("losses_accepted_at", UtcDateTime),
     # The number of the last transaction that gave fates; raised under this row's lock, so in the order of the commits.

@@ -6,6 +6,7 @@ from tests.conformance.ledger_fates import Fates
 from tests.conformance.ledger_halts import Halts
 from tests.conformance.ledger_precedence import Precedences
 from tests.conformance.ledger_reserving import Reserving
+from tests.conformance.ledger_resolves import Resolves
 from tests.conformance.ledger_sending import Sending
 from tests.conformance.ledger_takeover import Takeover
 from tests.conformance.ledger_world import SETTLE_SECONDS
@@ -13,5 +14,5 @@ from tests.conformance.ledger_world import SETTLE_SECONDS
 __all__ = ["SETTLE_SECONDS", "LedgerConformance"]
 
 
-class LedgerConformance(Reserving, Precedences, Sending, Takeover, Halts, Fates):
+class LedgerConformance(Reserving, Precedences, Sending, Takeover, Halts, Resolves, Fates):
     """The parts, each a concept of the ledger, on one world."""

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.ledger import Answered, Ledger, Reserved
 from oldhost_sync.oldhost.wire import Applied, Rejected
 from oldhost_sync.policy.changes import Fate, PriorityClass
@@ -48,8 +49,22 @@ class LedgerWorld(Protocol):
     def counts(self) -> tuple[int | None, int | None]:
         """`last_applied_nonce`, `next_nonce`."""
 
-    def decide(self, action: str, *, change_id: int | None = None, mode: str | None = None) -> str:
-        """An operator's decision; gives why it was refused, or an empty text."""
+    def decide(
+        self,
+        action: str,
+        *,
+        change_id: int | None = None,
+        mode: str | None = None,
+        count: Count | None = None,
+        epoch: int = 0,
+    ) -> str:
+        """An operator's decision; gives why it was refused, or an empty text.
+
+        `count`: what OldHost expects then; None: what the halt tells, or what the ledger expects.
+        """
+
+    def shown(self) -> int | None:
+        """What OldHost expected when it was halted, as operators see it."""
 
 
 def applied(operation: Reserved) -> Answered:

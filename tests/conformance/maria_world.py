@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.decisions import Act, decide
@@ -90,10 +91,23 @@ class MariaWorld:
         return None if text is None else str(text)
 
     def decide(
-        self, action: str, *, change_id: int | None = None, mode: str | None = None, decision_id: str = ""
+        self,
+        action: str,
+        *,
+        change_id: int | None = None,
+        mode: str | None = None,
+        decision_id: str = "",
+        count: Count | None = None,
+        epoch: int = 0,
     ) -> str:
-        act = Act(HOST, action, "ada", "a test", change_id, mode, decision_id)
-        return run_in_transaction(self.engine, lambda connection: decide(connection, act)).refused
+        act = Act(HOST, action, "ada", "a test", change_id, mode, decision_id, epoch=epoch)
+        told = count or Count(self.shown() or (self.counts()[0] or 0) + 1)
+        return run_in_transaction(self.engine, lambda connection: decide(connection, act, told)).refused
+
+    def shown(self) -> int | None:
+        """What OldHost expected when it was halted, as operators see it."""
+        shown: list[tuple[int | None]] = self.read("SELECT halted_expected_nonce FROM nonce_ledger")
+        return shown[0][0] if shown else None
 
     def read(self, query: str, *values: Any) -> list[Any]:
         with self.engine.connect() as connection:

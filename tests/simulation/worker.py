@@ -131,7 +131,8 @@ class Worker:
         self.sessions._leaving = Flag(self.hub)  # type: ignore[assignment]
         self.sessions.world, self.sessions.process, self.sessions.link = world, process, self.link
         self.sessions.wall = lambda: self.hub.now + self.wall_offset
-        recording, alerts = RecordingActivities(engine), AlertActivities(engine)
+        recording = RecordingActivities(engine, count=self.sessions.count)
+        alerts = AlertActivities(engine)
         recovery = RecoveryActivities(engine, SimulatedHistories(world.temporal, process))
         self._activities: dict[str, Callable[[Any], Any]] = {
             name: getattr(owner, name)

@@ -117,6 +117,9 @@ class Books:
     epoch: int = 0
     banned_until_ms: int = 0
     halted: str = ""
+    # What a halt tells when the next resolve finds another count than was shown; and whether halts come after a resolve.
+    other_count: str = ""
+    halts_are_late: bool = False
     paused: list[str] | None = None
     sequence: int = 0
 
@@ -366,6 +369,8 @@ class Books:
     def decide(self, decision: messages.Decision) -> messages.Decided:
         if decision.action in ("retry", "discard"):
             return self._decide_on_dead(decision)
+        if decision.action == "halt" and self.halts_are_late:
+            return messages.Decided(refused="an operator has resolved since")
         if decision.action == "halt":
             self.halted = decision.reason
         if decision.action in ("pause", "resume"):
@@ -373,6 +378,9 @@ class Books:
         if decision.action == "resolve":
             if not self.halted:
                 return messages.Decided(refused="the ledger is not halted")
+            if self.other_count:
+                self.halted, self.other_count = self.other_count, ""
+                return messages.Decided(refused="nothing was decided", halted=self.halted)
             self._resolve(decision.mode or "")
             return messages.Decided(message="done", fates=[self._fate(self.changes[one]) for one in decision.unsettled])
         return messages.Decided(message="done")

@@ -118,6 +118,31 @@ async def test_a_halt_for_a_foreign_write_is_resolved_by_command(stage: Stage) -
         assert writer.world.oldhost.journal[-1].nonce == 3
 
 
+async def test_a_count_that_changed_is_told_by_the_halt_and_not_decided_about(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        changes = [await writer.take(TXN, unit) for unit in "abc"]
+        await writer.until_quiet()
+        writer.world.oldhost.restore(2)
+        await writer.skip(310)
+        await writer.until(lambda: writer.world.told("halted"))
+        writer.world.books.other_count = "OldHost expects nonce 2 now; it was 9 when the halt was told"
+        assert "nothing was decided" in await refusal(writer, "resolve", request(mode="resend"))
+        await writer.until(lambda: "it was 9" in writer.world.told("halted")[-1].message)
+        assert "it was 9" in (await writer.status())["breaker"]["reason"]
+        await writer.operate("resolve", mode="resend")
+        await writer.until(lambda: writer.world.applied_ids == changes)
+
+
+async def test_a_halt_that_comes_to_the_books_after_a_resolve_stops_nobody(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        writer.world.books.halts_are_late = True
+        await writer.until_state("SENDING")
+        writer.world.answers_halted = "found by a session of before"
+        change = await writer.take(TXN, "a")
+        await writer.until_quiet()
+        assert writer.world.applied_ids == [change]
+
+
 async def test_what_is_resolved_is_in_doubt_no_longer_before_any_session_is_opened(stage: Stage) -> None:
     async with stage.writer(replies={2: [Reply.LOST_BEFORE]}) as writer:
         await writer.take(TXN, "a")

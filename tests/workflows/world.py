@@ -53,6 +53,7 @@ class World:
     probe_differs: bool = False
     books_closed: bool = False
     decisions_closed: bool = False
+    answers_halted: str = ""
     page_size: int = 2000
     pages: list[messages.OutstandingPage] = field(default_factory=list)
     asked_at_ms: list[int] = field(default_factory=list)
@@ -136,6 +137,8 @@ class World:
         if set(batch.change_ids) & set(self.sends_without_report):
             self.sends_without_report.clear()
             raise ApplicationError("the result got lost")
+        if self.answers_halted:
+            report.halted, report.session_open, self.answers_halted = self.answers_halted, False, ""
         for fate in report.fates:
             if fate.change_id in self.strange_fates:
                 fate.outcome = "EVAPORATED"

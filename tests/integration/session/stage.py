@@ -11,6 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from temporalio.testing import ActivityEnvironment
+
+from activities.recording import RecordingActivities
 from oldhost_simulator.config import Config
 from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator
@@ -23,7 +26,8 @@ from oldhost_sync.oldhost.opening import Halt, Opened, Opening, Wait
 from oldhost_sync.oldhost.response import Response
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.policy.changes import Fate
-from tests.conformance.maria_world import MariaWorld
+from tests.conformance.maria_world import HOST, MariaWorld
+from workflows import messages
 
 LIMITS = SessionLimits(
     request_timeout_seconds=0.4,
@@ -146,8 +150,20 @@ class Stage:
     # ------------------------------------------------------------------------------------------------- acting
 
     def open(self, process: Process | None = None) -> Opened | Wait | Halt:
-        process = process or Process()
-        outcome = Opening(
+        outcome = self.begin(process or Process()).open()
+        if isinstance(outcome, Opened):
+            self.opened.append(outcome.session)
+        return outcome
+
+    def resolve(self, mode: str) -> messages.Decided:
+        """An operator resolves, as a worker carries it out: OldHost is asked first."""
+        activities = RecordingActivities(self.world.engine, count=lambda _: self.begin(Process()).count())
+        decision = messages.Decision(HOST, "resolve", "ada", "a test", mode=mode)
+        decided: messages.Decided = ActivityEnvironment().run(activities.record_decision, decision)
+        return decided
+
+    def begin(self, process: Process) -> Opening:
+        return Opening(
             ledger=WatchedLedger(self.world.ledger, process),
             connect=lambda: self._connect(process),
             owner="test",
@@ -155,10 +171,7 @@ class Stage:
             clock=process.clock,
             limits=self.limits,
             beat=lambda: None,
-        ).open()
-        if isinstance(outcome, Opened):
-            self.opened.append(outcome.session)
-        return outcome
+        )
 
     def session(self, process: Process | None = None) -> Session:
         """A session, whatever must be waited for first; the settle time and bans pass at once."""

@@ -362,6 +362,26 @@ def test_a_halt_that_a_send_found_is_resolved_before_its_ban_is_over(play: Play)
     assert (machine.breaker.state, machine.breaker.reason) == (BreakerState.OPEN, "banned by OldHost")
 
 
+def test_a_halt_that_a_send_found_before_the_resolve_is_for_the_books_to_judge(play: Play) -> None:
+    """Both of a session's sends find it; an operator has decided about the first when the second is told."""
+    play.take("TXN", "a")
+    machine = play.machine
+    machine.halted("foreign")
+    machine.resolve(play.now_ms, epoch=machine.session.epoch + 1)
+    machine.reported(
+        1,
+        [Fate(1, BOUND)],
+        session_open=False,
+        service_ms=0,
+        banned_ms=0,
+        now_ms=play.now_ms,
+        halted="foreign",
+        epoch=machine.session.epoch,
+    )
+    assert machine.breaker.state is BreakerState.HALF_OPEN
+    assert RecordHalt("foreign", None, machine.session.epoch) in machine.tell(play.now_ms)
+
+
 # ---------------------------------------------------------------------------------------------------------- operators
 
 

@@ -1,0 +1,27 @@
+"""Why OldHost and the ledger can't both be right: what a halt tells operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def mismatch_of(expected: int, last_applied: int, next_nonce: int, sends: Sequence[int]) -> str | None:
+    """Why OldHost and the ledger can't both be right, as a sentence for operators; None when they can."""
+    if expected > next_nonce:
+        return (
+            f"OldHost expects nonce {expected}, the ledger has bound none beyond {next_nonce - 1}: "
+            "somebody else wrote to OldHost, or this database was restored. Decide by `resolve`."
+        )
+    if expected <= last_applied:
+        return (
+            f"OldHost expects nonce {expected}, but it answered {last_applied} before: "
+            "it went back, as after a restore from a backup. Decide by `resolve`."
+        )
+    settled = sends[: expected - last_applied - 1]
+    if 0 in settled:
+        nonce = last_applied + 1 + settled.index(0)
+        return (
+            f"OldHost expects nonce {expected}, but our operation {nonce} was refused each time it was sent: "
+            "somebody else wrote to OldHost. Decide by `resolve`."
+        )
+    return None
