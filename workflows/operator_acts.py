@@ -142,7 +142,7 @@ class OperatorActs:
         if self._machine.breaker.state is not BreakerState.HALTED:
             return
         if decided.halted:
-            self._machine.still_halted(decided.halted)
+            self._machine.halt(decided.halted)
         elif decision.action == "halt":
             self._machine.resolve(now_ms())
 

@@ -241,18 +241,14 @@ class Machine:
     def halted(self, reason: str) -> None:
         """Something that a program must not decide: send nothing until an operator resolves."""
         self.session.phase = Phase.NONE
-        self._halt(reason)
-
-    def still_halted(self, reason: str) -> None:
-        """What a halt tells has changed: OldHost was asked again."""
-        self._halt(reason)
+        self.halt(reason)
 
     def violated(self, what: str) -> None:
         """One of our own rules was broken (level 0): stop sending, halt, tell people, and make the halt durable."""
         self.session.lost = True
         if self.session.phase is Phase.OPENING:  # what was to end the opening may be what broke
             self.session.phase = Phase.NONE
-        self._halt(f"invariant violated: {what}")
+        self.halt(f"invariant violated: {what}")
         self.alarms.record_halt(f"invariant violated: {what}")
 
     def unreadable(self, what: str, dedupe_key: str) -> None:
@@ -302,7 +298,7 @@ class Machine:
             if (
                 epoch >= self.resolved_epoch
             ):  # else an operator has decided since, and the books say whether it still halts
-                self._halt(halted)
+                self.halt(halted)
             self.alarms.record_halt(halted, never_taken, epoch)  # the session may have failed to: the database was away
 
     def send_failed(self, batch: int, *, never_started: bool) -> None:
@@ -384,10 +380,7 @@ class Machine:
             raise Refused("the writer is not halted: there is nothing to resolve")
 
     def resolve(self, now_ms: int, fates: Iterable[Fate] = (), epoch: int = 0) -> None:
-        """`fates`: what the books say now of what was in doubt; nobody need wait for the next session to see it.
-
-        `epoch`: which it began; what a session of one before it finds was found before the decision.
-        """
+        """`fates`: what the books say now of what was in doubt. `epoch`: which the decision began; earlier sessions' finds are old."""
         self.can_resolve()
         self.resolved_epoch = max(self.resolved_epoch, epoch)
         for fate in fates:
@@ -505,11 +498,12 @@ class Machine:
         if isinstance(self.load, LoadMonitor):
             self.load.look_soon(now_ms)
         if again:
-            self._halt("a second ban within the hour")
+            self.halt("a second ban within the hour")
             self.alarms.record_halt("a second ban within the hour")
         self._warn_of_blocked_emergencies()
 
-    def _halt(self, reason: str) -> None:
+    def halt(self, reason: str) -> None:
+        """Stop, or tell of a halt anew."""
         self.breaker.halt(reason)
         self.alarms.halted(reason)
         self._warn_of_blocked_emergencies()
