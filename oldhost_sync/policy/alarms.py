@@ -58,6 +58,16 @@ class Alarms:
         self._raise("goes-nowhere", "critical", text, GOES_NOWHERE, ref.change_id)
         self.stuck = ref.change_id
 
+    def answers_are_lost(self, sends: int, reason: str) -> None:
+        text = (
+            f"{sends} sends in a row brought no answer that can be read ({reason or 'the worker says no more'}). What became of each "
+            "operation is known only when the settle time is over, so OldHost gets a small part of what it could."
+        )
+        self._raise("answers-lost", "critical", text, "answers")
+
+    def answers_are_back(self) -> None:
+        self._close("answers")
+
     def ban_or_halt_is_over(self) -> None:
         self._close("ban")
         self._close("halt")

@@ -22,6 +22,7 @@ from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.counters import Counters
 from oldhost_sync.policy.in_flight import InFlight
 from oldhost_sync.policy.loading import Loading, Part
+from oldhost_sync.policy.lost_answers import LostAnswers
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.session import Phase, Session
 from oldhost_sync.policy.sweeping import Sweeping
@@ -103,6 +104,7 @@ class Machine:
         self.announcements = Announcements()
         self.alarms: Alarms = self.announcements if self.release >= RELEASE else Alarms()
         self.progress = Progress(self.now_ms)
+        self.lost_answers = LostAnswers()
 
     # ------------------------------------------------------------------------------------------------- changes coming in
 
@@ -292,6 +294,8 @@ class Machine:
             self.session.lost = True
         if reason and not settled:
             self.progress.said(reason)
+        if settled or in_doubt:
+            self._note_answers(lost=in_doubt and not settled, reason=reason)
         if banned_ms > 0:
             self._banned(banned_ms, now_ms)
         if halted:
@@ -300,6 +304,14 @@ class Machine:
             ):  # else an operator has decided since, and the books say whether it still halts
                 self.halt(halted)
             self.alarms.record_halt(halted, never_taken, epoch)  # the session may have failed to: the database was away
+
+    def _note_answers(self, *, lost: bool, reason: str) -> None:
+        if self.release < RELEASE:
+            return
+        if lost and self.lost_answers.lost():
+            self.alarms.answers_are_lost(self.lost_answers.in_a_row, reason)
+        elif not lost and self.lost_answers.came():
+            self.alarms.answers_are_back()
 
     def send_failed(self, batch: int, *, never_started: bool) -> None:
         """A send ended without a word: in doubt, unless it never started."""

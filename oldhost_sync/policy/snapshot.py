@@ -22,6 +22,7 @@ from oldhost_sync.policy.breaker import Breaker, BreakerState
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.counters import Counters
 from oldhost_sync.policy.loading import Part
+from oldhost_sync.policy.lost_answers import LostAnswers
 from oldhost_sync.policy.machine import RELEASE, Machine, Pause
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.session import Phase, Session
@@ -80,6 +81,7 @@ def dump(machine: Machine) -> Snapshot:
         "grouped": machine.announcements.grouped,
         "sequence": machine.announcements.sequence,
         "progress": asdict(machine.progress),
+        "lost_answers": asdict(machine.lost_answers),
         "batch": machine.batch,
         "sweep": [machine.sweeping.after_id, machine.sweeping.at_ms],
         "probe_at_ms": machine.probe_at_ms,
@@ -127,6 +129,7 @@ def _load_announcements(machine: Machine, snapshot: Snapshot) -> None:
     announcements.told_emergencies = _as_tuple(snapshot.get("told_emergencies"))
     announcements.grouped = _as_tuple(snapshot.get("grouped"))
     announcements.sequence = snapshot.get("sequence", 0)
+    machine.lost_answers = LostAnswers(**snapshot.get("lost_answers", {}))
     if "progress" in snapshot:
         machine.progress = Progress(**snapshot["progress"])
 

@@ -477,6 +477,18 @@ def test_an_operation_that_no_session_can_end_is_told_once_and_until_it_ends(pla
     assert play.machine.session.fruitless == 0
 
 
+def test_answers_lost_one_after_the_other_are_told_though_each_operation_is_found_applied(play: Play) -> None:
+    for batch in range(1, 5):
+        play.take("TXN", f"u{batch}")
+        play.end_send(batch, lambda _: Reply.LOST_AFTER)
+        play.advance(REOPEN_MS_MAX)
+        play.end_open()
+        assert len(told(play, "answers-lost")) == (batch >= 3)
+    play.take("TXN", "a")
+    play.end_send(5)
+    assert "answers" in closed(play)
+
+
 def test_sessions_without_anything_in_doubt_are_not_fruitless(play: Play) -> None:
     """What was stuck was resolved otherwise (an operator's decision, a newer change): neither an error nor an alert is left."""
     play.take("TXN", "a")
