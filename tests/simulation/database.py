@@ -359,7 +359,7 @@ def _compiled_anew(statement: ClauseElement) -> tuple[str, dict[str, Any]]:
     key = statement._generate_cache_key()
     known = _built.get(key.key) if key else None
     if key and known is not None:
-        return str(known), known.construct_params(extracted_parameters=key.bindparams)
+        return str(known), dict(known.construct_params(extracted_parameters=key.bindparams) or {})
     compiled = statement.compile(dialect=_DIALECT, cache_key=key, compile_kwargs={"render_postcompile": True})
     if key and not compiled.post_compile_params:  # type: ignore[attr-defined]  # an IN's text depends on its values
         _built[key.key] = compiled

@@ -166,8 +166,7 @@ class Hub:
     def at(self, when: float, act: Callable[[], None]) -> Timer:
         timer = Timer(act)
         self._count = count = self._count + 1
-        now = self.now
-        heappush(self._due, (now if when < now else when, self._chance(), count, timer))
+        heappush(self._due, (max(when, self.now), self._chance(), count, timer))
         return timer
 
     def after(self, seconds: float, act: Callable[[], None]) -> Timer:

@@ -18,6 +18,8 @@ from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.waiting import Added, Waiting
+from oldhost_sync.store.decisions_sql import REOPEN_CHANGE
+from oldhost_sync.store.pending_fates import _FORGET as FORGET_PENDING
 from oldhost_sync.store.sync_status import not_synced
 from tests.simulation import fields
 from tests.simulation.database import PlainEngine
@@ -143,6 +145,10 @@ class Always:
         if not table:
             return
         self._touched.add(table)
+        if statement == FORGET_PENDING:
+            self.world.sometimes.hit("pending fate written later")
+        if statement == REOPEN_CHANGE:
+            self.world.retried[values[0]] = None
         if table == "outbox_events":
             self.has_inserted |= statement.startswith("INSERT")
         elif table == "nonce_requests":
@@ -257,7 +263,7 @@ class Always:
     # ---------------------------------------------------------------------------------------------------------- machine
 
     def watch(self, machine: Machine) -> None:
-        if not machine.loaded:
+        if not machine.loaded or self.world.temporal.follows_a_reset:
             self._due.clear()
         take, add = machine.coalescer.take, machine.coalescer.add
         vars(machine)["watcher"] = self
@@ -295,6 +301,8 @@ class Always:
             entry for entry in coalescer.waiting.values()
             if (entry.ready or entry.due_at_ms <= now_ms) and not coalescer.is_blocked(entry.ref.entity)
         ]  # fmt: skip
+        if machine.loading.part is not None and any(isinstance(action, Send) for action in decided):
+            self.world.sometimes.hit("sent while a rebuild went on")
         urgent = [entry for entry in can_go if entry.ref.priority_class is PriorityClass.EMERGENCY]
         for action in decided:
             if isinstance(action, Send) and urgent:

@@ -40,6 +40,12 @@ class LaterNemesis:
     def rest(self) -> None:
         self.resting = True
 
+    def do_reset_workflow(self) -> None:
+        self.world.temporal.reset()
+
+    def do_cancel_workflow(self) -> None:
+        self.world.temporal.cancel()
+
     def do_jump_database_clock(self) -> None:
         """NTP steps it, a machine comes back from a snapshot, a replica with another clock takes over."""
         self.world.database_offset += self.random.choice(self.world.clock_jumps_s)

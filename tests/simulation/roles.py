@@ -151,6 +151,16 @@ class Api:
         reply(recorded.change_id)
 
 
+def _as_change(wish: Wish) -> dict[str, Any]:
+    change = {
+        "entity_type": wish.entity_type,
+        "entity_id": wish.entity_id,
+        "event_type": wish.event_type,
+        "payload": wish.payload,
+    }
+    return change if wish.keyless else {**change, "idempotency_key": wish.key}
+
+
 class Applications:
     """Everybody who wants changes; they ask again, with the same key, until they were promised."""
 
@@ -171,6 +181,8 @@ class Applications:
             self._apply_now(wish)
         elif wish.way == "signal":
             self._signal(wish)
+        elif wish.way == "submit":
+            self._submit(wish)
         while wish.change_id is None:
             wish.tries += 1
             self._post(wish)
@@ -194,37 +206,40 @@ class Applications:
         """`submit_change`. Once acknowledged it must be recorded, whatever becomes of the run (I13): nobody sends it again."""
         while self.world.temporal.away:
             self.hub.sleep(2.0)
-        change = {
-            "entity_type": wish.entity_type,
-            "entity_id": wish.entity_id,
-            "event_type": wish.event_type,
-            "payload": wish.payload,
-        }
-        if not wish.keyless:
-            change["idempotency_key"] = wish.key
+        change = _as_change(wish)
         self.world.temporal.signal_with_start("submit_change", payload_of(change))
         while wish.change_id is None:
             self.hub.sleep(5.0)
-            found = self.world.database.rows(*self._look_for(wish))
+            found = self.world.database.rows(*self.look_for(wish))
             if len(found) > 1:
                 self.world.always.fail(f"I13: the signal of {wish.key} was recorded {len(found)} times")
             wish.change_id = found[0][0] if found else None
 
     @staticmethod
-    def _look_for(wish: Wish) -> tuple[str, str]:
+    def look_for(wish: Wish) -> tuple[str, str]:
         if not wish.keyless:
             return "SELECT id FROM outbox_events WHERE idempotency_key = ?", wish.key
         number = wish.payload["number"]
         return "SELECT id FROM outbox_events WHERE json_extract(payload, '$.number') = ?", number
 
+    def _submit(self, wish: Wish) -> None:
+        """The update `submit`, under one update id; without a key it is repeated until it is answered, with one it may go by HTTP."""
+        change = _as_change(wish)
+        tries = 100 if wish.keyless else self.hub.random.choice((1, 3))
+        for _ in range(tries):
+            answer = self.hub.park(40.0, lambda wake: self._update("submit", change, wake, f"update of {wish.key}"))
+            if answer is not None and answer[0] is not None:
+                wish.change_id = answer[0].change_id
+                self.world.sometimes.hit("submit recorded")
+                self.world.promised(wish)
+                return
+            self.hub.sleep(2 + self.hub.random.random() * 10)
+
+    def _update(self, name: str, change: dict[str, Any], wake: Callable[[Any], None], update_id: str) -> None:
+        self.world.temporal.update(name, change, lambda result, why: wake((result, why)), update_id)
+
     def _apply_now(self, wish: Wish) -> None:
-        change = {
-            "entity_type": wish.entity_type,
-            "entity_id": wish.entity_id,
-            "event_type": wish.event_type,
-            "payload": wish.payload,
-            "idempotency_key": wish.key,
-        }
+        change = _as_change(wish)
         answer = self.hub.park(
             60.0, lambda wake: self.world.temporal.update("apply_now", change, lambda result, why: wake((result, why)))
         )
@@ -272,8 +287,6 @@ class Operators:
             self.ask(self.hub.random.choice(("pause", "flush")))
 
     def ask(self, action: str, *, change_id: int | None = None, mode: str | None = None) -> str:
-        if action == "retry" and change_id is not None:
-            self.world.retried[change_id] = None  # whether or not the answer comes
         request = messages.OperatorRequest("operator", "as the runbook says", change_id=change_id, mode=mode)
         answer = self.hub.park(
             60.0, lambda wake: self.world.temporal.update(action, request, lambda result, why: wake((result, why)))

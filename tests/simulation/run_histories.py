@@ -21,9 +21,13 @@ class RunRecord:
     """One run's history, as far as it matters here."""
 
     run_id: str
+    original_run_id: str
     continued_run_id: str
     given: messages.WriterInput
+    argument: Payload
     signals: list[SignalEvent] = field(default_factory=list)
+    # All that it took, of whatever kind, for a run that takes its place at a reset.
+    taken: list[tuple[str, Payload, SignalEvent | None]] = field(default_factory=list)
 
 
 class RunRecords:
@@ -34,22 +38,32 @@ class RunRecords:
         self._records: dict[str, RunRecord] = {}
         self._signals = 0
 
-    def began(self, run_id: str, continued_run_id: str, given: messages.WriterInput) -> None:
-        self._records[run_id] = RunRecord(run_id, continued_run_id, given)
+    def began(self, record: RunRecord) -> None:
+        self._records[record.run_id] = record
 
     def signalled(self, run_id: str, name: str, payload: Payload) -> SignalEvent | None:
         """Acknowledged: it is in the run's history, read or not."""
-        if name != "submit_change":
-            return None
-        self._signals += 1
-        event = SignalEvent(f"request-{self._signals}", datetime.fromtimestamp(self._hub.now, UTC), payload)
-        self._records[run_id].signals.append(event)
+        event = None
+        if name == "submit_change":
+            self._signals += 1
+            event = SignalEvent(f"request-{self._signals}", datetime.fromtimestamp(self._hub.now, UTC), payload)
+        self.given_again(run_id, name, payload, event)
         return event
 
-    def moved(self, event: SignalEvent, old_run_id: str, new_run_id: str) -> None:
+    def given_again(self, run_id: str, name: str, payload: Payload, event: SignalEvent | None) -> None:
+        """At a reset, under the id of its first request."""
+        record = self._records[run_id]
+        record.taken.append((name, payload, event))
+        if event is not None:
+            record.signals.append(event)
+
+    def moved(self, name: str, payload: Payload, event: SignalEvent | None, old_run_id: str, new_run_id: str) -> None:
         """It came while the old run was ending: Temporal gives it to the new one."""
-        self._records[old_run_id].signals.remove(event)
-        self._records[new_run_id].signals.append(event)
+        old = self._records[old_run_id]
+        old.taken = [one for one in old.taken if one[1] is not payload]
+        if event is not None:
+            old.signals.remove(event)
+        self.given_again(new_run_id, name, payload, event)
 
     def before(self, run_id: str) -> list[str]:
         ids = list(self._records)
@@ -75,7 +89,7 @@ class SimulatedHistories:
     def start_of(self, host: str, run_id: str) -> RunStart:
         self._ask(lambda: None)
         record = self._server.records.record(run_id)
-        return RunStart(run_id, run_id, record.continued_run_id, record.given)
+        return RunStart(run_id, record.original_run_id, record.continued_run_id, record.given)
 
     def events_of(self, host: str, run_id: str, beat: Beat) -> RunEvents:
         self._ask(beat)

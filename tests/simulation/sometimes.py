@@ -30,6 +30,13 @@ EXPECTED = (
     "COMMIT unknown",
     "worker drained",
     "id committed out of order",
+    "reservation refused to overtake",
+    "held at the reservation",
+    "pending fate written later",
+    "signals of a closed run recovered",
+    "sent while a rebuild went on",
+    "a run that was reset",
+    "submit recorded",
 )
 # Seen now and then; too rare to be asked for.
 RARE = ("sweep found a stray",)

@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 import temporalio.activity
+from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TimeoutType
@@ -22,7 +23,7 @@ from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 from activities.recovery import SignalEvent
 from tests.simulation.hub import Hub, Timer
-from tests.simulation.run_histories import RunRecords
+from tests.simulation.run_histories import RunRecord, RunRecords
 from tests.simulation.workflow_run import CONVERTER, Run, payload_of
 from workflows import messages
 from workflows.sync_writer import SyncWriterWorkflow
@@ -87,16 +88,37 @@ class Server:
             self.run = self._begin(payload_of(given), "")
         return self.run
 
-    def _begin(self, given: Payload, continued_run_id: str) -> Run:
+    def _begin(self, given: Payload, continued_run_id: str, original_run_id: str = "") -> Run:
+        """`original_run_id`: of the run that was reset."""
         self.runs += 1
-        run = Run(self, given, continued_run_id)  # type: ignore[abstract] # a workflow has no sockets
-        self.records.began(run.run_id, continued_run_id, CONVERTER.from_payload(given, messages.WriterInput))
+        run = Run(self, given, continued_run_id, original_run_id)  # type: ignore[abstract] # a workflow has no sockets
+        argument = CONVERTER.from_payload(given, messages.WriterInput)
+        self.records.began(RunRecord(run.run_id, run.original_run_id, continued_run_id, argument, given))
         return run
 
     def terminate(self) -> None:
         if self.run is not None:
             self.run.closed = True
             self._abandon(self.run)
+
+    def cancel(self) -> None:
+        """An operator's wish; the workflow ends with it at its next task."""
+        run = self.run
+        if run is not None and not run.closed:
+            run.add(run.cancel, history=1)
+
+    def reset(self) -> None:
+        """To its first workflow task: another run with the same input, which is given again each signal of the one it replaces."""
+        old = self.run
+        if old is None or old.closed:
+            return
+        self.terminate()
+        record = self.records.record(old.run_id)
+        self.run = new = self._begin(record.argument, record.continued_run_id, record.original_run_id)
+        for name, payload, event in record.taken:
+            self.records.given_again(new.run_id, name, payload, event)
+            new.add(Signal(new, name, payload, event), history=1)
+        self.world.sometimes.hit("a run that was reset")
 
     def renewed(self, run: Run, given: Any) -> None:
         """Continue-as-new: what crosses is the input's bytes, and signals that came meanwhile."""
@@ -112,6 +134,11 @@ class Server:
         for act in run._pending:
             new._pending.append(self.world.rebind(act, new))
         self.events_max = max(self.events_max, run.events)
+
+    @property
+    def follows_a_reset(self) -> bool:
+        """What the run knows is older than what the one before it knew."""
+        return self.run is not None and self.run.original_run_id != self.run.run_id
 
     def _abandon(self, run: Run) -> None:
         self._queued = [one for one in self._queued if one.run is not run]
@@ -144,12 +171,14 @@ class Server:
         signal = Signal(run, name, payload, self.records.signalled(run.run_id, name, payload))
         run.add(signal, history=1)
 
-    def update(self, name: str, argument: Any, answered: Callable[[Any, str], None]) -> None:
+    def update(self, name: str, argument: Any, answered: Callable[[Any, str], None], update_id: str = "") -> None:
         run = self.run
         if run is None or run.closed or self.away:
             answered(None, "the writer is not running")
             return
-        run.add(lambda: run.update(name, argument, answered), history=2)
+        self._ids += 1
+        info = workflow.UpdateInfo(update_id or f"update-{self._ids}", name)
+        run.add(lambda: run.update(info, argument, answered), history=2)
 
     # --------------------------------------------------------------------------------------------------------- activities
 
@@ -288,8 +317,7 @@ class Signal:
         self.run, self.name, self.payload, self.event = run, name, payload, event
 
     def moved(self, run: Run) -> Signal:
-        if self.event is not None:
-            run.server.records.moved(self.event, self.run.run_id, run.run_id)
+        run.server.records.moved(self.name, self.payload, self.event, self.run.run_id, run.run_id)
         return Signal(run, self.name, self.payload, self.event)
 
     def __call__(self) -> None:

@@ -45,11 +45,13 @@ class Renewed(BaseException):
 class Run(asyncio.AbstractEventLoop):
     """One run of the workflow: its loop and what the SDK's functions ask of a runtime."""
 
-    def __init__(self, server: Server, given: Payload, continued_run_id: str = "") -> None:
+    def __init__(self, server: Server, given: Payload, continued_run_id: str = "", original_run_id: str = "") -> None:
         self.server = server
         self.hub = server.hub
         self.run_id = f"run-{server.runs}"
         self.continued_run_id = continued_run_id
+        self.original_run_id = original_run_id or self.run_id
+        self._at_reset: list[Callable[[int], None]] = []
         self.closed = False
         self.events = 3
         self.details = ""
@@ -70,6 +72,9 @@ class Run(asyncio.AbstractEventLoop):
     def _begin(self, given: Payload) -> None:
         self.instance = SyncWriterWorkflow(RawValue(given))
         self.server.began(self.instance)
+        if self.original_run_id != self.run_id:
+            for tell in self._at_reset:
+                tell(1)
         self.main = self.create_task(self.instance.run(RawValue(given)))
 
     def add(self, act: Callable[[], None], *, history: int) -> None:
@@ -123,7 +128,10 @@ class Run(asyncio.AbstractEventLoop):
 
     def _close(self) -> None:
         self.closed = True
-        error = self.main.exception() if not self.main.cancelled() else None
+        if self.main.cancelled():
+            self.server.terminate()
+            return
+        error = self.main.exception()
         if isinstance(error, Renewed):
             self.server.renewed(self, error.argument)
         else:
@@ -202,7 +210,7 @@ class Run(asyncio.AbstractEventLoop):
             get_current_history_size=self.workflow_get_current_history_size,
             workflow_id="sync-writer:oldhost",
             run_id=self.run_id,
-            original_execution_run_id=self.run_id,
+            original_execution_run_id=self.original_run_id,
             continued_run_id=self.continued_run_id or None,
             _logger_details=dict,
         )
@@ -226,7 +234,8 @@ class Run(asyncio.AbstractEventLoop):
         return CONVERTER
 
     def workflow_register_random_seed_callback(self, callback: Callable[[int], None]) -> None:
-        """No run is reset here (level L4)."""
+        """Temporal gives a run a new seed when it is reset."""
+        self._at_reset.append(callback)
 
     def workflow_random(self) -> Any:
         return self.server.random
@@ -259,6 +268,9 @@ class Run(asyncio.AbstractEventLoop):
 
     # ------------------------------------------------------------------------------------------------- from outside
 
+    def cancel(self) -> None:
+        self.main.cancel()
+
     def signal(self, name: str, payload: Payload) -> None:
         self.limits.signal(payload.data)
         signals = _DEFINITION.signals
@@ -272,9 +284,9 @@ class Run(asyncio.AbstractEventLoop):
             definition.fn(self.instance, RawValue(payload))
         self._ready.append(asyncio.Handle(lambda: None, (), self, None))
 
-    def update(self, name: str, argument: Any, answered: Callable[[Any, str], None]) -> None:
+    def update(self, info: workflow.UpdateInfo, argument: Any, answered: Callable[[Any, str], None]) -> None:
         """Run an update; `answered(result, refusal)` once it is done."""
-        definition = _DEFINITION.updates[name]
+        definition = _DEFINITION.updates[info.name]
         try:
             if definition.validator is not None:
                 definition.validator(self.instance, argument)
@@ -287,6 +299,7 @@ class Run(asyncio.AbstractEventLoop):
         self.handlers += 1
 
         async def handle() -> None:
+            workflow._set_current_update_info(info)
             try:
                 answered(await definition.fn(self.instance, argument), "")
             except ApplicationError as error:

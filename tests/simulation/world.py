@@ -47,10 +47,15 @@ class _Ledger(MariaLedger):
 
     def reserve(self, epoch: int, change_ids: Any, accepted_at_ms: Any = None) -> Any:
         try:
-            return super().reserve(epoch, change_ids, accepted_at_ms)
+            entries = super().reserve(epoch, change_ids, accepted_at_ms)
         except Fenced:
             self.world.sometimes.hit("zombie fenced at RESERVED")
             raise
+        if entries.older:
+            self.world.sometimes.hit("reservation refused to overtake")
+        if entries.held:
+            self.world.sometimes.hit("held at the reservation")
+        return entries
 
     def advance(self, epoch: int, answered: Any, sent: Any, *, again: bool = False) -> Any:
         try:
@@ -87,6 +92,9 @@ class World:
         self.events = 0
         self.trace: list[str] | None = None
         self.faults: Any = faults or RandomFaults(random)
+        # Of its own, so that the seeds from before stay what they were.
+        self._ways = Random(f"{seed}/ways")
+        self._submitted = 0.0
         self.database_offset = 0.0
         self.clock_jumps_s: tuple[float, ...] = (-2.0, 2.0, 120.0, 7200.0)
         self.database = Database(lambda: self.hub.now + self.database_offset)
@@ -134,6 +142,7 @@ class World:
         self.begin()
         nemesis = Nemesis(self, pause_s=self.shape.pause_s, meddle=self.shape.meddle)
         later = LaterNemesis(self)
+        self._submitted = self._ways.choice((0.0, 0.0, 0.0, 0.3))
         self._plan_changes()
         self._go_on_for(self.shape.minutes * 60)
         nemesis.rest()
@@ -251,6 +260,8 @@ class World:
         if random.random() < 0.15:
             way = "apply_now" if event_type in EMERGENCY else "signal"
         keyless = way == "signal" and event_type in TXN and random.random() < 0.5
+        if way == "api" and self._ways.random() < self._submitted:
+            way, keyless = "submit", event_type in TXN and self._ways.random() < 0.5
         return Wish(f"key-{number}", entity_type, entity, event_type, payload, way, keyless=keyless)
 
     # ------------------------------------------------------------------------------------------------- starting the roles
@@ -398,6 +409,8 @@ class World:
 
     def raised(self, name: str, error: Exception) -> None:
         self.log("raised", name, type(error).__name__)
+        if name == "recover_submissions" and isinstance(error, ConnectionError):
+            return  # Temporal was away; the activity is tried again
         if type(error).__name__ not in {
             "DatabaseUnavailable",
             "CommitUncertain",
@@ -408,8 +421,8 @@ class World:
 
     def promised(self, wish: Wish) -> None:
         self.log("promised", wish.key, wish.change_id)
-        found = self.database.rows("SELECT id FROM outbox_events WHERE idempotency_key = ?", wish.key)
-        if not found or found[0][0] != wish.change_id:
+        found = self.database.rows(*self.applications.look_for(wish))
+        if len(found) != 1 or found[0][0] != wish.change_id:
             self.always.fail(f"{wish.key} was promised as {wish.change_id}; the outbox has {found}")
 
     def check_applied_answer(self, answer: messages.ApplyNowAnswer) -> None:
@@ -473,7 +486,7 @@ def _install() -> None:
         session_activities.WATCH_SECONDS = 7.0
         # Only quicker: the SDK looks up the same few classes' hints for every payload.
         payload_converter.get_type_hints = lru_cache(maxsize=None)(get_type_hints)  # type: ignore[assignment,attr-defined]
-        payload_converter.inspect = _QuickInspect()  # type: ignore[attr-defined]
+        payload_converter.inspect = _QuickInspect()  # type: ignore[assignment,attr-defined]
         for name in ("temporalio.workflow", "activities.session", "oldhost_sync.relay"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
