@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oldhost_sync.policy.alarms import Alarms
+
 # One lost answer in fifty makes three in a row once in 125,000 sends.
 LOST_ANSWERS_ALERT = 3
 
@@ -19,16 +21,15 @@ class LostAnswers:
     in_a_row: int = 0
     told: bool = False
 
-    def lost(self) -> bool:
-        """Another one; True when people are to be told."""
-        self.in_a_row += 1
-        if self.told or self.in_a_row < LOST_ANSWERS_ALERT:
-            return False
-        self.told = True
-        return True
-
-    def came(self) -> bool:
-        """An answer; True when people are to be told that it is over."""
-        was_told, self.told = self.told, False
-        self.in_a_row = 0
-        return was_told
+    def note(self, alarms: Alarms, *, settled: bool, in_doubt: bool, reason: str) -> None:
+        """How a send ended: with fates or without, and with something left in doubt or not."""
+        if settled:
+            self.in_a_row = 0
+            if self.told:
+                alarms.answers_are_back()
+            self.told = False
+        elif in_doubt:
+            self.in_a_row += 1
+            if self.in_a_row >= LOST_ANSWERS_ALERT and not self.told:
+                self.told = True
+                alarms.answers_are_lost(self.in_a_row, reason)

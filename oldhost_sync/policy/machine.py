@@ -292,10 +292,8 @@ class Machine:
             self.load.served(service_ms)
         if not session_open or in_doubt or banned_ms > 0:
             self.session.lost = True
-        if reason and not settled:
-            self.progress.said(reason)
-        if settled or in_doubt:
-            self._note_answers(lost=in_doubt and not settled, reason=reason)
+        self.progress.said("" if settled else reason)
+        self.lost_answers.note(self.announcements, settled=settled, in_doubt=in_doubt, reason=reason)
         if banned_ms > 0:
             self._banned(banned_ms, now_ms)
         if halted:
@@ -304,14 +302,6 @@ class Machine:
             ):  # else an operator has decided since, and the books say whether it still halts
                 self.halt(halted)
             self.alarms.record_halt(halted, never_taken, epoch)  # the session may have failed to: the database was away
-
-    def _note_answers(self, *, lost: bool, reason: str) -> None:
-        if self.release < RELEASE:
-            return
-        if lost and self.lost_answers.lost():
-            self.alarms.answers_are_lost(self.lost_answers.in_a_row, reason)
-        elif not lost and self.lost_answers.came():
-            self.alarms.answers_are_back()
 
     def send_failed(self, batch: int, *, never_started: bool) -> None:
         """A send ended without a word: in doubt, unless it never started."""
