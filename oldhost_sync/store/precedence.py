@@ -6,6 +6,9 @@ older one of its entity is outstanding that will be sent. These are no reason to
 before, by its number) or has its fate; an LWW change whose key has a newer one, applied or outstanding (it will not be
 sent); a TXN change held behind a dead letter older than itself. And a TXN change behind an older dead letter is held.
 
+Nor does a change come late: an LWW change that a newer one of its key replaces, and that operations of its entity have gone
+past since, gets no nonce either (a writer that reads its books page by page after a loss may not know the newer one yet).
+
 Each question reads an index from one end and stops, however many changes or dead letters an entity has.
 """
 
@@ -37,7 +40,9 @@ _EACH = ", ".join(
 # Of a candidate `o`: the oldest change of its entity that is outstanding, and that is a dead letter, class by class.
 OLDEST = (
     f"{_EACH}, (SELECT MIN(p.change_id) FROM pending_fates p WHERE p.host = o.host AND p.entity_type = o.entity_type "
-    "AND p.entity_id = o.entity_id AND p.outcome = 'DEAD' AND p.change_id < o.id) AS dead_pending"
+    "AND p.entity_id = o.entity_id AND p.outcome = 'DEAD' AND p.change_id < o.id) AS dead_pending, "
+    "EXISTS (SELECT 1 FROM applied_states n WHERE n.host = o.host AND n.entity_type = o.entity_type "
+    "AND n.entity_id = o.entity_id AND n.change_id > o.id) AS is_passed"
 )
 _REF = "o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.created_at"
 _HAS_NONCE = "EXISTS (SELECT 1 FROM nonce_requests r WHERE r.host = o.host AND r.change_id = o.id)"
@@ -69,7 +74,10 @@ RETRIED = "retried by an operator"
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What goes before a change. `older`: the first of these, oldest first; `dead`: dead letters that it is held behind."""
+    """What goes before a change. `older`: the first of these, oldest first; `dead`: dead letters that it is held behind.
+
+    In `older` there may be the one that goes in its stead, too: the newest of its key.
+    """
 
     older: list[ChangeRef] = field(default_factory=list)
     dead: list[int] = field(default_factory=list)
@@ -91,6 +99,10 @@ class Precedence:
         is_txn = row.priority_class == PriorityClass.TXN
         if is_txn and oldest_dead is not None and not self._is_retried(change_id):
             return Before(dead=self._dead(row))
+        if row.is_passed and row.priority_class == PriorityClass.LWW:
+            newest = self._newest_of_key(row, row.event_type)
+            if newest is not None and newest.id > row.id:
+                return Before([as_ref(newest[:6])])  # type: ignore[arg-type]  # the first six columns are a ref's
         older: list[ChangeRef] = []
         if row.older_emergency is not None:
             older += self._older(row, PriorityClass.EMERGENCY, row.id)
@@ -110,10 +122,13 @@ class Precedence:
         refs: list[ChangeRef] = []
         event_type: str | None = ""
         while event_type := self._connection.exec_driver_sql(_NEXT_TYPE, (*self._entity(row), event_type)).scalar():
-            found = self._connection.exec_driver_sql(_NEWEST_OF_KEY, (*self._entity(row), event_type)).one_or_none()
+            found = self._newest_of_key(row, event_type)
             if found is not None and found.id < row.id and not found.has_nonce and not found.is_stale:
                 refs.append(as_ref(found[:6]))  # type: ignore[arg-type]  # the first six columns are a ref's
         return refs
+
+    def _newest_of_key(self, row: Row[Any], event_type: str) -> Row[Any] | None:
+        return self._connection.exec_driver_sql(_NEWEST_OF_KEY, (*self._entity(row), event_type)).one_or_none()
 
     def _dead(self, row: Row[Any]) -> list[int]:
         ids: list[int] = [] if row.dead_pending is None else [row.dead_pending]

@@ -72,6 +72,23 @@ class Precedences(LedgerSuite):
         newer, txn = world.record("u1", STATUS, {"status": "Clean"}), world.record("u1")
         assert [one.change_id for one in self.reserve(world, epoch, newer, txn)] == [newer, txn]
 
+    def test_an_lww_change_does_not_come_after_newer_operations_when_a_newer_one_replaces_it(
+        self, world: LedgerWorld, epoch: int
+    ) -> None:
+        replaced = world.record("u1", STATUS, {"status": "Dirty"})
+        txn, newest = world.record("u1"), world.record("u1", STATUS, {"status": "Clean"})
+        self.send(world, epoch, txn)
+        refused = world.ledger.reserve(epoch, [replaced])
+        assert refused == [Fate(replaced, WAITING)]
+        assert [ref.change_id for ref in refused.older] == [newest]
+
+    def test_the_newest_of_its_key_goes_whatever_went_past_it(self, world: LedgerWorld, epoch: int) -> None:
+        late = world.record("u1", STATUS, {"status": "Dirty"})
+        self.reject(world, epoch, late)
+        self.send(world, epoch, world.record("u1", "unit_details_changed"))
+        assert world.decide("retry", change_id=late) == ""
+        assert [one.change_id for one in self.reserve(world, epoch, late)] == [late]
+
     def test_another_entitys_older_change_is_no_reason_to_wait(self, world: LedgerWorld, epoch: int) -> None:
         world.record("u1")
         assert [one.nonce for one in self.reserve(world, epoch, world.record("u2"))] == [501]

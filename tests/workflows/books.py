@@ -178,8 +178,13 @@ class Books:
         return ref.priority_class is PriorityClass.TXN and any(one < ref.change_id for one in self.dead_of(ref.entity))
 
     def older(self, change: Change) -> list[ChangeRef]:
-        """What the reservation lets go before `change`: older outstanding ones of its entity that will be sent."""
+        """What the reservation lets go before `change`: older outstanding ones of its entity that will be sent.
+
+        Or the newest of its key in its stead, where operations of its entity have gone past it.
+        """
         in_doubt = [row.change for row in self._in_doubt().values()]
+        if newer := self._in_its_stead(change):
+            return [newer]
         return [
             one.ref
             for one in self.outstanding()
@@ -189,6 +194,22 @@ class Books:
             and not self.is_held(one.ref)
             and not self._is_replaced(one.ref)
         ]
+
+    def _in_its_stead(self, change: Change) -> ChangeRef | None:
+        key, change_id = change.ref.key, change.ref.change_id
+        last = max(
+            (
+                one.ref.change_id
+                for kept in self.applied.values()
+                for one in kept
+                if one.ref.entity == change.ref.entity
+            ),
+            default=0,
+        )
+        if change.ref.priority_class is not PriorityClass.LWW or last < change_id:
+            return None
+        newest = [one.ref for one in self.outstanding() if one.ref.key == key and one.ref.change_id > change_id]
+        return newest[-1] if newest else None
 
     def _is_replaced(self, ref: ChangeRef) -> bool:
         return ref.priority_class is PriorityClass.LWW and any(

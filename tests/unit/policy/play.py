@@ -4,7 +4,7 @@ invariant that can be seen from outside after each step. Time stands in `now_ms`
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from oldhost_sync.policy import deciding, snapshot
@@ -453,11 +453,18 @@ class Play:
             ref = change.ref
             if not change.relayed or ref.change_id in self.lost or ref.change_id in held:
                 continue
-            if self.books.is_held(ref) or self._is_to_be_read(ref):
+            if self.books.is_held(ref) or self._is_to_be_read(ref) or self._is_behind_a_retried(ref, held):
                 continue
             replaced = ref.priority_class is LWW and newest.get(ref.key, 0) > ref.change_id
             bound = any(row.change is change for row in self.books.rows.values() if not row.consumed)
             assert replaced or bound, f"change {ref.change_id} has no fate and nobody holds it (I5)"
+
+    def _is_behind_a_retried(self, ref: ChangeRef, held: Mapping[int, ChangeRef]) -> bool:
+        """It is read again when a dead letter that was retried has its fate: that one the machine must hold, then."""
+        hold = self.machine.coalescer.holds.get(ref.entity)
+        if hold is None or ref.priority_class is not TXN:
+            return False
+        return any(one < ref.change_id and one in held for one in hold.dead)
 
     def _is_to_be_read(self, ref: ChangeRef) -> bool:
         loading, read = self.machine.loading, self.under.load
