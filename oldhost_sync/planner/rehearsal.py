@@ -123,6 +123,8 @@ class _Rehearsal:
             case Sweep():
                 self._machine.swept([], 0, more=False, now_ms=self._now_ms)
             case _Wake():
+                if self._woken_at_ms is None or self._now_ms < self._woken_at_ms:
+                    return  # an earlier one took its place
                 self._woken_at_ms = None
         self._decide()
 
