@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -27,6 +26,7 @@ from oldhost_sync.oldhost.opening import Halt, Opened, Opening, Wait
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, Fate
 from oldhost_sync.store.ledger import MariaLedger
+from oldhost_sync.store.machine_clock import MachineClock, steady_clock
 from oldhost_sync.telemetry import WorkerMetrics
 from workflows import messages
 from workflows.messages import to_wire
@@ -36,14 +36,6 @@ logger = logging.getLogger(__name__)
 WATCH_SECONDS = 2.0
 FIRST_BEAT_SECONDS = 1.0
 NOT_HERE = "this worker does not hold the session"
-
-
-def steady_clock() -> float:
-    """Seconds that go on while the machine sleeps, where the system can tell: a span measured across a sleep is true."""
-    return time.clock_gettime(_CLOCK)
-
-
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 @dataclass(slots=True)
@@ -174,7 +166,8 @@ class SessionActivities:
             return self._connectors[host]
 
     def ledger(self, host: str) -> Ledger:
-        return MariaLedger(self.engine, host, timedelta(seconds=self.limits.settle_seconds))
+        clock = MachineClock(self.clock)
+        return MariaLedger(self.engine, host, timedelta(seconds=self.limits.settle_seconds), clock)
 
     def count(self, host: str) -> Count:
         """What OldHost expects now: for whoever decides about a halt, in which no session is open."""

@@ -28,11 +28,13 @@ def upgrade() -> None:
     _keep_due_order()
     _watch_the_promise()
     _remember_decisions()
+    _know_clocks()
     _order_alerts()
 
 
 def downgrade() -> None:
-    op.drop_table("alert_closings", if_exists=True)
+    for table in ("alert_closings", "machine_clocks"):
+        op.drop_table(table, if_exists=True)
     op.drop_column("alerts", "sequence", if_exists=True)
     op.drop_column("alerts", "occurrences", if_exists=True)
     for table in ("late_emergencies", "applied_waits", "counted_fates"):
@@ -130,6 +132,20 @@ def _remember_decisions() -> None:
         sa.Column("resolved_epoch", sa.BigInteger(), nullable=True),
     ):
         op.add_column("nonce_ledger", column, if_not_exists=True)
+
+
+def _know_clocks() -> None:
+    op.create_table(
+        "machine_clocks",
+        sa.Column("host", _id(64), nullable=False),
+        sa.Column("machine", _id(64), nullable=False),
+        sa.Column("began_at", MOMENT, nullable=False),
+        sa.Column("seen_at", MOMENT, server_default=NOW, nullable=False),
+        sa.PrimaryKeyConstraint("host", "machine"),
+        if_not_exists=True,
+        mysql_charset="utf8mb4",
+        mysql_engine="InnoDB",
+    )
 
 
 def _find_units() -> None:

@@ -30,6 +30,7 @@ from oldhost_sync.oldhost.wire import Applied
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, EntityKey, Fate, Outcome
 from oldhost_sync.store import ledger_sql as sql
 from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.machine_clock import THIS_MACHINE, MachineClock
 from oldhost_sync.store.mismatch import mismatch_of
 from oldhost_sync.store.outbox import as_ref, epoch_ms
 from oldhost_sync.store.precedence import OLDER_MAX, Before, Precedence
@@ -49,10 +50,12 @@ class MariaLedger:
     """The ledger of `host`; safe to use from several threads.
 
     `settle_time`: how long after a send OldHost may still apply it (timeouts, processing and late applies together).
+    `clock`: by which the database's is checked.
     """
 
-    def __init__(self, engine: Engine, host: str, settle_time: timedelta) -> None:
+    def __init__(self, engine: Engine, host: str, settle_time: timedelta, clock: MachineClock = THIS_MACHINE) -> None:
         self._engine = engine
+        self._clock = clock
         self._host = host
         self._settle_ms = round(settle_time.total_seconds() * 1000)
 
@@ -70,9 +73,8 @@ class MariaLedger:
         released = connection.exec_driver_sql(sql.RESERVED_CHANGES, (self._host,)).scalars().all()
         connection.exec_driver_sql(sql.RELEASE_RESERVED, (self._host,))
         next_nonce = self._lower_next_nonce(connection, row.next_nonce, row.last_applied_nonce)
-        connection.exec_driver_sql(sql.PULL_BACK_SENT_AT, (self._host,))
         in_doubt = connection.exec_driver_sql(sql.IN_DOUBT, (self._host, BOUND_MAX)).all()
-        youngest = connection.exec_driver_sql(sql.YOUNGEST_SENT_MS, (self._host,)).scalar()
+        age_ms = self._doubt_age_ms(connection)
         return TakenOver(
             epoch=epoch,
             next_nonce=next_nonce,
@@ -80,11 +82,18 @@ class MariaLedger:
             in_doubt=[InDoubt(*row) for row in in_doubt],
             released=list(released),
             banned_ms=max(0, row.banned_ms or 0),
-            settle_wait_ms=0 if youngest is None else max(0, self._settle_ms - youngest),
-            doubt_age_ms=0 if youngest is None else max(0, youngest),
+            settle_wait_ms=0 if age_ms is None else max(0, self._settle_ms - age_ms),
+            doubt_age_ms=age_ms or 0,
             halted=None if row.resolve_mode else row.halted,
             halt_knows_expected=row.halted_expected_nonce is not None,
         )
+
+    def _doubt_age_ms(self, connection: Connection) -> int | None:
+        """How long ago the youngest that may have been written was sent, at least: the database's clock may have been set."""
+        youngest = connection.exec_driver_sql(sql.YOUNGEST_SENT_MS, (self._host,)).scalar()
+        ahead_us = self._clock.ahead_us(connection, self._host)  # after the look: whatever it went by is seen
+        connection.exec_driver_sql(sql.BRING_SENT_AT_FORWARD, (ahead_us, self._host))
+        return None if youngest is None else max(0, youngest - ahead_us // 1000)
 
     def _lower_next_nonce(self, connection: Connection, next_nonce: int | None, last_applied: int | None) -> int | None:
         """Nonces whose reservation was released, or that OldHost did not consume, are free again: never leave a hole."""

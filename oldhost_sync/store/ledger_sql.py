@@ -60,10 +60,10 @@ EPOCH = "SELECT epoch FROM nonce_ledger WHERE host = %s"
 RESERVED_CHANGES = "SELECT change_id FROM nonce_requests WHERE host = %s AND status = 'RESERVED' ORDER BY nonce"
 RELEASE_RESERVED = "DELETE FROM nonce_requests WHERE host = %s AND status = 'RESERVED'"
 HIGHEST_NONCE = "SELECT MAX(nonce) FROM nonce_requests WHERE host = %s"
-# A clock that was set back must not make a send look as if it were still to come.
-PULL_BACK_SENT_AT = (
-    "UPDATE nonce_requests SET sent_at = UTC_TIMESTAMP(6) "
-    "WHERE host = %s AND status = 'SENT' AND sent_at > UTC_TIMESTAMP(6)"
+# A clock that was set forward must not make a send look older than it is, nor one that was set back as if it were still to come.
+BRING_SENT_AT_FORWARD = (
+    "UPDATE nonce_requests SET sent_at = LEAST(UTC_TIMESTAMP(6), sent_at + INTERVAL %s MICROSECOND) "
+    "WHERE host = %s AND status = 'SENT'"
 )
 IN_DOUBT = (
     "SELECT nonce, change_id, sends FROM nonce_requests WHERE host = %s AND status = 'SENT' ORDER BY nonce LIMIT %s"

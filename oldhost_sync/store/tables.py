@@ -228,6 +228,19 @@ nonce_ledger = Table(
 )
 
 
+# When each machine's steady clock began, by this database's clock as that machine last saw it (store/machine_clock.py).
+machine_clocks = Table(
+    "machine_clocks",
+    metadata,
+    _host(),
+    Column("machine", _id(64), primary_key=True),
+    Column("began_at", UtcDateTime, nullable=False),
+    Column("seen_at", UtcDateTime, nullable=False, server_default=NOW),
+    mysql_engine="InnoDB",
+    mysql_charset="utf8mb4",
+)
+
+
 def _request_columns() -> list[Any]:
     return [
         Column("idempotency_key", _id(IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),

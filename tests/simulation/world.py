@@ -18,6 +18,7 @@ from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.store.ledger import MariaLedger
+from oldhost_sync.store.machine_clock import MachineClock
 from tests.simulation import invariants, network, store
 from tests.simulation.database import Database
 from tests.simulation.faults import Faults, RandomFaults
@@ -279,7 +280,8 @@ class World:
 
     def _start_worker(self) -> None:
         worker = Worker(self, self._number(), self.limits)
-        ledger = _Ledger(worker.sessions.engine, HOST, settle_time(self.limits))
+        clock = MachineClock(self.hub.monotonic, "one")
+        ledger = _Ledger(worker.sessions.engine, HOST, settle_time(self.limits), clock)
         ledger.world = self
         worker.sessions.ledger = lambda host: ledger  # type: ignore[method-assign]
         self.workers.append(worker)

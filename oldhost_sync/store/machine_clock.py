@@ -1,0 +1,80 @@
+"""A clock that the database's is compared with: this machine's, which goes on steadily whatever is set.
+
+What is in doubt is waited for by the database's clock, which all workers share. But that can be set forward (a step of NTP, a
+fail-over to a server that is ahead), and then what was sent a second ago would look an hour old. So each takeover compares how far
+the database's clock has gone since this machine's last one with how far its own has, and counts off what is too much. A machine
+that has never compared knows nothing, and takes what is in doubt for sent just now.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy.engine import Connection
+
+# Longer than anything is waited for: nothing is known of what the database's clock has done.
+UNKNOWN_US = 365 * 24 * 3600 * 1_000_000
+
+# `began_at`: when this machine's clock began, by the database's.
+_KNOW = (
+    "INSERT INTO machine_clocks (host, machine, began_at) VALUES (%s, %s, UTC_TIMESTAMP(6) - INTERVAL %s MICROSECOND)"
+)
+_GONE_MS = (
+    "SELECT TIMESTAMPDIFF(MICROSECOND, began_at, UTC_TIMESTAMP(6)) DIV 1000 FROM machine_clocks "
+    "WHERE host = %s AND machine = %s"
+)
+_SET = (
+    "UPDATE machine_clocks SET began_at = began_at + INTERVAL %s MICROSECOND, seen_at = UTC_TIMESTAMP(6) "
+    "WHERE host = %s AND machine = %s"
+)
+
+
+def steady_clock() -> float:
+    """Seconds that go on while the machine sleeps, where the system can tell: a span measured across a sleep is true."""
+    return time.clock_gettime(_CLOCK)
+
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def _machine() -> str:
+    """The same for all processes until the machine starts anew: so long their steady clocks are one."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return str(uuid.uuid4())
+
+
+MACHINE = _machine()
+
+
+@dataclass(frozen=True, slots=True)
+class MachineClock:
+    """`steady`: seconds; `machine`: whose."""
+
+    steady: Callable[[], float] = steady_clock
+    machine: str = MACHINE
+
+    def ahead_us(self, connection: Connection, host: str) -> int:
+        """By how much the database's clock has gone too far since this machine last asked, in microseconds; at least that."""
+        is_new = self._gone_us(connection, host) is None
+        if is_new:
+            connection.exec_driver_sql(_KNOW, (host, self.machine, self._us()))
+        before = self._us()
+        gone = self._gone_us(connection, host) or 0
+        connection.exec_driver_sql(_SET, (gone - self._us(), host, self.machine))
+        return UNKNOWN_US if is_new else max(0, gone - before)
+
+    def _gone_us(self, connection: Connection, host: str) -> int | None:
+        gone_ms = connection.exec_driver_sql(_GONE_MS, (host, self.machine)).scalar()
+        return None if gone_ms is None else 1000 * int(gone_ms)
+
+    def _us(self) -> int:
+        return round(self.steady() * 1_000_000)
+
+
+THIS_MACHINE = MachineClock()
