@@ -6,9 +6,13 @@ BIN     := $(VENV)/bin
 SEEDS   ?= 2000
 MINUTES ?= 10
 SEED    ?= 1
+JOBS    ?= 4
 
 # Seconds, not minutes: no server but the time-skipping one, no process that is killed.
 FAST    := $(wildcard tests/unit tests/architecture tests/simulator tests/workflows)
+
+# Most tests wait for a server: several files at a time, each job with servers of its own, the quick files first.
+PYTEST  = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # A program installed for the system's own use is not on every user's PATH.
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/usr/local/sbin
@@ -28,13 +32,13 @@ up: setup  ## the whole product on this machine, until Ctrl-C
 	$(BIN)/oldhost-sync up
 
 test: setup  ## all tests, the quick ones first
-	$(BIN)/python -m pytest -m "not exhaustive" $(PYTEST_OPTIONS)
+	$(PYTEST) -m "not exhaustive" $(PYTEST_OPTIONS)
 
 exhaustive: setup  ## every single fault, and every pair while an operation is in doubt
 	$(BIN)/python -m pytest -m exhaustive tests/exhaustive
 
 check: lint  ## linters, types, import contracts and the fast tests
-	$(BIN)/python -m pytest -q -m "not slow and not exhaustive" $(FAST) $(PYTEST_OPTIONS)
+	$(PYTEST) -q -m "not slow and not exhaustive" $(FAST) $(PYTEST_OPTIONS)
 
 lint: $(VENV)/.installed  ## linters, types and import contracts
 	$(BIN)/ruff check .

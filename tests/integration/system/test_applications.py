@@ -16,6 +16,8 @@ from tests.integration.system.commands import signal_writer
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]
 
+PAGES = "load_outstanding"  # the activity by which a writer reads its books
+
 
 def change(entity_id: str, event_type: str = "booking_created", **payload: Any) -> dict[str, Any]:
     return {"entity_type": "unit", "entity_id": entity_id, "event_type": event_type, "payload": payload}
@@ -87,6 +89,8 @@ def test_apply_now_answers_at_once_during_a_ban_and_the_emergency_goes_first_aft
 def test_order_is_kept_when_a_submission_meets_older_changes_that_no_relay_has_brought_yet(product: Product) -> None:
     product.start_worker()
     product.start_writer()
+    # What the writer reads at its start holds what no relay has brought, too: that must be over.
+    product.wait_for("both parts of the first reading", lambda: pages_read(product) == 2)
     older = record(product, 1) + record(product, 1) + record(product, 1)
     signal_writer(product, "submit_change", change("U0", number=4))
     signal_writer(product, "submit_change", change("another", number=5))
@@ -121,6 +125,19 @@ def test_no_payload_is_in_the_writers_history_nor_in_a_log(product: Product) -> 
     product.wait_for("all fates", lambda: product.all_have_fates(5))
     assert in_history(product, MARKER)
     assert MARKER not in product.logs()
+
+
+def pages_read(product: Product) -> int:
+    async def fetch(client: Client) -> int:
+        events = (await writer_handle(client, product.host).fetch_history()).events
+        started = [event.activity_task_scheduled_event_attributes for event in events]
+        asked = {
+            event.event_id for event, each in zip(events, started, strict=True) if each.activity_type.name == PAGES
+        }
+        ended = [event.activity_task_completed_event_attributes.scheduled_event_id for event in events]
+        return sum(each in asked for each in ended)
+
+    return product.ask(fetch)
 
 
 def in_history(product: Product, text: str) -> bool:
