@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, timedelta
 from typing import Any, TypeVar
 
 from temporalio.api.common.v1 import Payload, WorkflowExecution
@@ -19,6 +18,7 @@ from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryResponse,
 )
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.recovery import Beat, HistoryGone, RunEvents, RunStart, SignalEvent
@@ -27,16 +27,13 @@ from workflows.messages import workflow_id
 
 T = TypeVar("T")
 
-# The listing of runs lags behind; the run that asks is in it once those before it are.
-LISTED_WITHIN_SECONDS = 30.0
+# Temporal writes its list of runs a moment after a run began; the run that asks is in it once those before it are. Until then
+# the activity fails, and Temporal repeats it so much later.
+LISTED_AGAIN = timedelta(seconds=1)
 RUNS_LISTED_MAX = 1_000
 BEAT_SECONDS = 1.0
 SUBMIT_CHANGE = "submit_change"
 RECORDING = "record_submissions"
-
-
-class NotListed(Exception):  # noqa: N818 - it says what happened
-    """Temporal's listing does not have the run that asks yet: the next attempt looks again."""
 
 
 @dataclass(slots=True)
@@ -47,14 +44,11 @@ class TemporalHistories:
     loop: asyncio.AbstractEventLoop
 
     def runs_before(self, host: str, run_id: str, beat: Beat) -> list[str]:
-        until = time.monotonic() + LISTED_WITHIN_SECONDS
-        while time.monotonic() < until:
-            listed = self._wait(self._list(host), beat)
-            if run_id in listed:
-                return listed[listed.index(run_id) + 1 :]
-            time.sleep(BEAT_SECONDS)  # an index that is written a moment later than the run began
-            beat()
-        raise NotListed(f"run {run_id} is not in Temporal's list of runs")
+        listed = self._wait(self._list(host), beat)
+        if run_id not in listed:
+            text = f"run {run_id} is not in Temporal's list of runs yet"
+            raise ApplicationError(text, type="NotListed", next_retry_delay=LISTED_AGAIN)
+        return listed[listed.index(run_id) + 1 :]
 
     def start_of(self, host: str, run_id: str) -> RunStart:
         page = self._wait(self._page(host, run_id, b"", size=1), _no_beat)
