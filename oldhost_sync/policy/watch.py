@@ -129,7 +129,8 @@ class LoadMonitor(LoadWatch):
             "forecast:emergency",
             # What a ban, a pause or a halt does to emergencies is told as such.
             self._lasts(late=not blocked_ms and found.breaks_emergency, now_ms=now_ms),
-            f"The 30 s promise for emergencies will break: the last one waiting needs {found.emergency_ms / 1000:.0f} s.",
+            f"The 30 s promise for emergencies will break: {len(coalescer.lanes[PriorityClass.EMERGENCY])} wait, the last of them for "
+            f"{found.emergency_ms / 1000:.0f} s more.",
         )
 
     def _lasts(self, *, late: bool, now_ms: int) -> bool:
