@@ -24,6 +24,9 @@ CHANGE_BYTES_MAX = HOST_BODY_BYTES_MAX
 # The change, its payload, and what a payload may nest; recording says exactly what is too deep.
 CHANGE_DEPTH_MAX = PAYLOAD_DEPTH_MAX + 8
 
+# Not `isinstance`, which the SDK's sandbox makes some ten times slower: this is asked of every value of every signal.
+JSON_TYPES = frozenset({str, int, float, bool, dict, list, type(None)})
+
 MAY_BE_ZERO = ("debounce_ms", "max_wait_ms")
 # Nobody waits a year, and Temporal's timers end at some hundreds: one that can't be set stops the writer for ever.
 FIGURE_MAX = 366 * 86_400_000
@@ -66,7 +69,7 @@ def why_unfit(value: Any) -> str:
     for part, depth in _parts(value):
         if depth > CHANGE_DEPTH_MAX:
             return f"nested deeper than {CHANGE_DEPTH_MAX} levels"
-        if not isinstance(part, str | int | float | bool | dict | list | None):
+        if type(part) not in JSON_TYPES:
             return f"not JSON: it holds a {type(part).__name__}"
     return ""
 

@@ -3,10 +3,14 @@
 A signal is acknowledged by Temporal before anybody here has read it. So its key comes from where it stands: the run it was sent to
 (before any reset), and its place among that run's submissions. Whoever reads the run's history finds the same key, and a signal
 that this run leaves unread, however it ends, is recorded by a later one, exactly once (invariant I13).
+
+While no worker runs, up to 10,000 signals pile up at Temporal, which hands all of them over in one task. Their handlers only keep
+them; what they say is read some at a pass, so that the task ends long before Temporal takes it for a deadlock.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from temporalio import workflow
@@ -23,6 +27,9 @@ with workflow.unsafe.imports_passed_through():
 
 # Older signals are recorded before newer ones, so that the newest state wins; if reading them takes longer, the newer ones go on.
 HELD_MS_MAX = 120_000
+# Read at a pass: some 20 ms each, by count where they are small, by size where they are large.
+READ_AT_ONCE_MAX = 500
+READ_BYTES_MAX = 1024 * 1024
 
 
 class Reception:
@@ -46,16 +53,31 @@ class Reception:
         self.was_reset = False
         self.signals = 0
         self._submitted = 0
+        self._unread: deque[tuple[int, RawValue]] = deque()
 
     def take(self, raw: RawValue) -> None:
-        """One `submit_change`."""
-        change = intake.read_change(raw)
+        """One `submit_change`; `read` makes a submission of it."""
         self._submitted += 1
         if self._knows_places:
-            key = signal_key(self._original_run_id, self._submitted, raw.payload.data)
+            self._unread.append((self._submitted, raw))
         else:
-            key = str(workflow.uuid4())
-        self.inbox.add(Submission(change, key))
+            change = intake.read_change(raw)
+            self.inbox.add(Submission(change, str(workflow.uuid4())))
+
+    def read(self) -> None:
+        """Read some of what was taken, in its order."""
+        size = 0
+        for _ in range(min(READ_AT_ONCE_MAX, len(self._unread))):
+            if size >= READ_BYTES_MAX:
+                break
+            place, raw = self._unread.popleft()
+            size += len(raw.payload.data)
+            key = signal_key(self._original_run_id, place, raw.payload.data)
+            self.inbox.add(Submission(intake.read_change(raw), key))
+
+    @property
+    def has_unread(self) -> bool:
+        return bool(self._unread)
 
     def next_batch(self) -> list[Submission]:
         if self.inbox.held and now_ms() >= self._held_until_ms:
@@ -107,6 +129,6 @@ class Reception:
     def successor(self) -> tuple[list[Submission], bool]:
         """What the next run is given, and whether it must look into histories."""
         carried = self.inbox.carried()
-        if self.recovering or self.follows_a_reset or carried is None:
+        if self.recovering or self.follows_a_reset or self.has_unread or carried is None:
             return [], True
         return carried, False

@@ -80,6 +80,7 @@ class SyncWriterWorkflow:
         while True:
             self.stirred = False
             self._take_relayed()
+            self.reception.read()
             self.machine.draining = self._must_renew()
             for action in deciding.decide(self.machine, now_ms()):
                 self.acting.act(action)
@@ -379,7 +380,7 @@ class SyncWriterWorkflow:
         and one that rings for nothing costs less than taking it back.
         """
         wake_at_ms = deciding.watch_at_ms(self.machine) if self.acting.at_the_host else self._wake_at_ms()
-        if self.relayed.waiting:
+        if self.relayed.waiting or (self.reception.has_unread and not self.machine.draining):
             wake_at_ms = now_ms()
         if wake_at_ms is not None and all(at_ms > wake_at_ms for at_ms in self.alarms):
             self.alarms[wake_at_ms] = asyncio.create_task(self._ring(wake_at_ms))
