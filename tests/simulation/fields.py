@@ -8,7 +8,7 @@ accepted change that says it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 Entity = tuple[str, str]
@@ -24,11 +24,11 @@ def folded(bodies: Iterable[Mapping[str, Any]]) -> dict[Entity, dict[str, Any]]:
     return records
 
 
-def differences(world: Any, rows: Iterable[Any]) -> list[str]:
+def differences(world: Any, rows: Iterable[Any], adopted: Collection[int] = ()) -> list[str]:
     """`rows` of the outbox by id: (id, key, entity_type, entity_id, event_type, payload, class, outcome, nonce).
 
     Left out: a field whose newest change OldHost does not have by somebody's decision or by its own (rejected, discarded, its rejection
-    lost), and entities whose order an operator or a rejection has changed.
+    lost, `adopted`), and entities whose order an operator or a rejection has changed.
     """
     always = world.always
     newest: dict[Entity, dict[str, tuple[int, Any] | None]] = {}
@@ -37,7 +37,7 @@ def differences(world: Any, rows: Iterable[Any]) -> list[str]:
         entity = (entity_type, entity_id)
         if change_id in world.retried:
             reordered.add(entity)
-        given_up = outcome in GIVEN_UP or change_id in always.mistaken
+        given_up = outcome in GIVEN_UP or change_id in always.mistaken or change_id in adopted
         if outcome != "REFUSED":
             for name, value in json.loads(payload).items():
                 newest.setdefault(entity, {})[name] = None if given_up else (change_id, value)

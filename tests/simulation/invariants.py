@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
 from functools import cache
 from typing import Any
 
@@ -366,16 +367,25 @@ def after_healing(world: Any) -> list[str]:
         first = world.first_nonce
         if nonces != list(range(first, first + len(nonces))):
             wrong.append(f"OldHost's nonces are not an unbroken row: {nonces}")
-    wrong += _states(world, rows)
-    if not world.adopted:
-        wrong += fields.differences(world, rows)
-    return wrong
+    adopted = _adopted(world)
+    wrong += _states(world, rows, adopted)
+    return wrong + fields.differences(world, rows, adopted)
 
 
-def _states(world: Any, rows: list[Any]) -> list[str]:
+def _adopted(world: Any) -> dict[int, None]:
+    """Changes that OldHost may lack by an operator's decision: of the operations in doubt, or lost, when its count was adopted."""
+    rows = world.database.rows(
+        "SELECT change_id FROM nonce_requests_archive WHERE reason = 'OldHost''s count was adopted' "
+        "UNION SELECT change_id FROM nonce_requests WHERE answer = 'counted as applied by an operator''s decision'"
+    )
+    return {change_id: None for (change_id,) in rows}
+
+
+def _states(world: Any, rows: list[Any], adopted: Collection[int]) -> list[str]:
     """I3 and I7: the shadow is what OldHost has, key by key, and every entity says so."""
     wrong: list[str] = []
     last: dict[tuple[str, str, str], Any] = {}
+    newest: dict[tuple[str, str, str], int] = {}
     given_up: set[tuple[str, str, str]] = set()
     for change_id, _, entity_type, entity_id, event_type, payload, priority_class, outcome, _ in rows:
         key = (entity_type, entity_id, event_type)
@@ -385,15 +395,15 @@ def _states(world: Any, rows: list[Any]) -> list[str]:
             given_up.add(key)
         if change_id in world.retried and priority_class != "LWW":
             given_up.add(key)  # an operator sent it after newer ones (I4's exception)
-        last[key] = json.loads(payload)
+        last[key], newest[key] = json.loads(payload), change_id
     records = world.oldhost.host.records
     for key, payload in sorted(last.items()):
         at_host = records.get(key)
-        if key in given_up or world.adopted:
+        if key in given_up or newest[key] in adopted:
             continue
         if at_host is None or at_host.body["payload"] != payload:
             wrong.append(f"I3: {key} ends as {payload}, OldHost has {at_host and at_host.body['payload']}")
-    return wrong + ([] if world.adopted else _sync_statuses(world, rows))
+    return wrong + _sync_statuses(world, rows)
 
 
 def _sync_statuses(world: Any, rows: list[Any]) -> list[str]:

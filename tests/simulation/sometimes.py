@@ -37,6 +37,10 @@ EXPECTED = (
     "sent while a rebuild went on",
     "a run that was reset",
     "submit recorded",
+    "paused, as the books say",
+    "an operator's act in a rebuild",
+    "an operator's act in a ban",
+    "an operator's act in a halt",
 )
 # Seen now and then; too rare to be asked for.
 RARE = ("sweep found a stray",)

@@ -162,7 +162,7 @@ class Worker:
         argument: Any = CONVERTER.from_payload(attempt.argument, ARGUMENTS[attempt.name])
         result, error = None, None
         try:
-            answer = self._activities[attempt.name](argument)
+            answer = self._do(attempt.name, argument)
             if attempt.name == "recover_submissions" and answer.recorded:
                 self.world.sometimes.hit("signals of a closed run recovered")
             result = payload_of(answer)
@@ -184,6 +184,15 @@ class Worker:
         if mode == "after":
             self.hub.sleep(10.0)
             self.world.temporal.completed(attempt, result, error)
+
+    def _do(self, name: str, argument: Any) -> Any:
+        token = object()
+        if name == "record_decision":
+            self.world.deciding[token] = self.process
+        try:
+            return self._activities[name](argument)
+        finally:
+            self.world.deciding.pop(token, None)
 
     def leave(self, done: Callable[[], None]) -> None:
         """SIGTERM, as `worker.py` does it."""

@@ -27,6 +27,7 @@ from tests.simulation.invariants import Always, after_healing
 from tests.simulation.later_nemesis import LaterNemesis
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.oldhost import OldHost
+from tests.simulation.operator_fuzzer import OperatorFuzzer
 from tests.simulation.roles import HOST, MARKER, Api, Applications, Operators, RelayProcess, Wish
 from tests.simulation.shape import Shape, Verdict
 from tests.simulation.sometimes import Sometimes
@@ -112,7 +113,7 @@ class World:
         self.attempts: dict[Any, None] = {}
         self.machine: Machine | None = None
         self.retried: dict[int, None] = {}
-        self.adopted = False
+        self.deciding: dict[object, Process] = {}  # who records a decision, also for a run that is gone
         self.direction = ""
         self.bans = 0
         self._next_record: list[Callable[[Any], None]] = []
@@ -143,13 +144,15 @@ class World:
         self.begin()
         nemesis = Nemesis(self, pause_s=self.shape.pause_s, meddle=self.shape.meddle)
         later = LaterNemesis(self)
+        fuzzer = OperatorFuzzer(self)
         self._submitted = self._ways.choice((0.0, 0.0, 0.0, 0.3))
         self._plan_changes()
         self._go_on_for(self.shape.minutes * 60)
         nemesis.rest()
         later.rest()
+        fuzzer.rest()
         verdict = self.heal()
-        verdict.faults = {**nemesis.counts, **later.counts, **getattr(self.faults, "counts", {})}
+        verdict.faults = {**nemesis.counts, **later.counts, **fuzzer.counts, **getattr(self.faults, "counts", {})}
         return verdict
 
     def _go_on_for(self, seconds: float) -> None:
@@ -351,14 +354,6 @@ class World:
     def meddle(self, direction: str) -> None:
         self.direction = direction
         self.always.meddled = True
-
-    def safe_mode(self, mode: str) -> str:
-        """Adopting OldHost's count gives changes up, or takes somebody else's write for ours: then its state and the shadow
-        differ by decision.
-        """
-        if mode == "adopt":
-            self.adopted = True
-        return mode
 
     # ------------------------------------------------------------------------------------------- what others tell it of
 
