@@ -16,7 +16,7 @@ from oldhost_sync.policy.changes import ChangeRef, EntityKey
 from oldhost_sync.store import decisions_sql as sql
 from oldhost_sync.store import ledger_sql
 from oldhost_sync.store.alerts import close_alert
-from oldhost_sync.store.audit import record_act
+from oldhost_sync.store.audit import current_pause, record_act
 from oldhost_sync.store.outbox import as_ref
 from oldhost_sync.store.pending_fates import RAISE_SEQUENCE, write_pending_fate
 from oldhost_sync.store.precedence import RETRIED
@@ -167,6 +167,9 @@ def _done_before(connection: Connection, act: Act) -> Outcome | None:
     found = connection.exec_driver_sql(sql.DECISION, (act.host, act.action, act.decision_id)).one_or_none()
     if found is None:
         return None
+    if act.action in {"pause", "resume"} and (current_pause(connection, act.host) is None) != (act.action == "resume"):
+        # A run that was reset works off again what it was given; the writer must be as the books say.
+        return Outcome(refused=f"this {act.action} was carried out and a later act has undone it")
     row = connection.exec_driver_sql(sql.CHANGE, (act.change_id, act.host)).one_or_none()
     if row is None:
         return Outcome(found.message or "")

@@ -14,7 +14,7 @@ from tests.simulation.world import play
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "2000"))
 # Seeds that once showed a fault of the product (what it was is in the change that mended it).
-KEPT = (19, 60, 124, 544, 1294, 1483, 2565, 2694, 2999, 3925, 6849)
+KEPT = (19, 60, 124, 544, 1294, 1483, 2565, 2694, 2999, 3925, 6849, 11205)
 
 
 @pytest.mark.parametrize("seed", KEPT)

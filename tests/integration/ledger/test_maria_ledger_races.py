@@ -139,6 +139,16 @@ def test_a_decision_that_is_repeated_after_a_lost_answer_is_found_done(world: Ma
     assert "no dead letter" in world.decide("retry", change_id=operation.change_id, decision_id="run/8")
 
 
+def test_a_pause_that_is_repeated_pauses_nobody_once_a_later_act_has_ended_it(world: MariaWorld) -> None:
+    """A run that was reset works off again what its predecessor left it, hours later."""
+    first_epoch(world)
+    for _ in range(2):
+        assert world.decide("pause", decision_id="run/1") == ""
+    assert world.decide("resume", decision_id="run/2") == ""
+    assert "a later act has undone it" in world.decide("pause", decision_id="run/1")
+    assert world.decide("resume", decision_id="run/2") == ""
+
+
 def test_hosts_beside_one_another_do_not_touch(world: MariaWorld) -> None:
     other = MariaLedger(world.engine, "annex", timedelta(seconds=10))
     epoch, annex = first_epoch(world), other.take_over("test").epoch
