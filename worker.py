@@ -202,7 +202,7 @@ def addresses(settings: Settings) -> Callable[[str], Address]:
 
 
 def parse_address(url: str) -> Address:
-    """Address and port of `http://address:port`; OldHost speaks plain HTTP at its root (protocol page)."""
+    """Address and port of `http://address:port`; OldHost speaks plain HTTP at its root (docs/protocol.md)."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname is None or parts.path.strip("/"):
         raise SettingsError("SYNC_OLDHOST_URL: give it as http://address:port")

@@ -36,7 +36,7 @@ def measure(stage: Stage) -> Result:
         "burst",
         f"{RATE} writes a second through the API, all roles at work",
         conditions=[
-            f"{RATE}/s for {seconds} s (faster ones for {FASTER_SECONDS} s) on 2,500 units in the brief's mix, open loop, 32 keep-alive connections",
+            f"{RATE}/s for {seconds} s (faster ones for {FASTER_SECONDS} s) on 2,500 units in the peak's mix, open loop, 32 keep-alive connections",
             "API, relay, worker, Temporal, MariaDB, simulator and load generator on the same two cores",
             f"the writer sends a backlog to OldHost at {LATENCY_MS} ms meanwhile",
         ],

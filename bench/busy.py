@@ -19,7 +19,7 @@ from bench.workload import backlog, put_into_outbox, record
 LATENCIES_MS = (400, 100, 20, 0)
 # A guess from above, so that the backlog outlasts the window; the quickest was seen at some 700.
 OPERATIONS_PER_SECOND_MAX = 1_000
-# The brief's peak: 10,000 changes in half an hour.
+# The peak: 10,000 changes in half an hour.
 ARRIVALS_PER_SECOND = 10_000 / 1_800
 
 
@@ -53,7 +53,7 @@ def measure(stage: Stage) -> Result:
         conditions=[
             "one host; each system's own processes, MariaDB, Temporal dev server (SQLite) and simulator on this machine",
             "the product's own: worker and relay; the naive workflow's and the queue worker's have their relay inside",
-            "brief's mix, each change of its own unit, all ready at the start",
+            "peak's mix, each change of its own unit, all ready at the start",
             "the window begins after a warm-up and ends while changes wait",
             f"one window of {_seconds(400, stage.quick):.0f} s at 400 ms (rivals half of it), {_seconds(0, stage.quick):.0f} s otherwise",
             f"and one at 400 ms with {ARRIVALS_PER_SECOND:.1f} changes a second arriving, whose recording is counted with it",

@@ -18,7 +18,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-# The mix of the brief: 80 % LWW, 18 % TXN, 2 % EMERGENCY.
+# The peak's mix: 80 % LWW, 18 % TXN, 2 % EMERGENCY.
 MIX = ((80, "unit_status_changed"), (18, "door_code_changed"), (2, "guest_locked_out"))
 STATUSES = ("Clean", "Dirty", "Occupied", "Inspected")
 
@@ -143,7 +143,7 @@ class Load:
 
 
 def make_requests(host: str, token: str, count: int, units: int, seed: int) -> list[bytes]:
-    """`count` writes in the brief's mix on `units` units; the same for the same seed."""
+    """`count` writes in the peak's mix on `units` units; the same for the same seed."""
     chance = random.Random(seed)
     kinds = chance.choices([kind for _, kind in MIX], [share for share, _ in MIX], k=count)
     return [_request(host, token, kind, f"u{chance.randrange(units)}", chance) for kind in kinds]

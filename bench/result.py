@@ -12,7 +12,7 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One promise of the design beside what was measured. `bound`: at most ("<=") or at least (">=") `limit`.
+    """One promise beside what was measured. `bound`: at most ("<=") or at least (">=") `limit`.
 
     `rivals`: what the rivals reached in the same run, by name.
     """

@@ -51,7 +51,7 @@ def measure(stage: Stage) -> Result:
         "Session and ledger alone",
         conditions=[
             "one process, two sending threads, no Temporal",
-            "backlog in the brief's mix, each change of its own unit, all ready",
+            "backlog in the peak's mix, each change of its own unit, all ready",
             "MariaDB with innodb_flush_log_at_trx_commit=1 on this machine",
         ],
     )

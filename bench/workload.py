@@ -1,4 +1,4 @@
-"""The input, the same for everybody: a backlog in the brief's mix, put straight into the outbox.
+"""The input, the same for everybody: a backlog in the peak's mix, put straight into the outbox.
 
 Payloads never repeat for a key, so that no system is helped by no-ops.
 """
@@ -46,7 +46,7 @@ def payload_of(priority_class: PriorityClass, number: int) -> dict[str, str | in
 
 
 def backlog(count: int, *, units: int | None = None, only: PriorityClass | None = None, seed: int = 3) -> list[Change]:
-    """`count` changes that wait already, in the brief's mix unless `only` one class; each of its own unit by default."""
+    """`count` changes that wait already, in the peak's mix unless `only` one class; each of its own unit by default."""
     chance = random.Random(seed)
     classes = [PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EMERGENCY]
     return [

@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 Role = Literal["app", "viewer", "ops"]
 
-# A request is written at most so long after its row was marked SENT, or not at all (design §7, step c).
+# A request is written at most so long after its row was marked SENT, or not at all.
 SEND_WITHIN_SECONDS = 1.0
 # What OldHost may still do with a request that it has read when we have given up: process it, apply it late.
 SETTLE_MARGIN_SECONDS = 2.0

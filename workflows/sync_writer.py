@@ -35,7 +35,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.submission_keys import update_key
     from workflows.waiting_updates import WaitingUpdates
 
-# An open handler must not hold up a new run, nor the ten that may be open at a time the operators' updates; design §6 gives
+# An open handler must not hold up a new run, nor the ten that may be open at a time the operators' updates; the promise gives
 # applications this long, recording included.
 APPLY_NOW_MS = 25_000
 APPLY_NOW_RECORDING = timedelta(seconds=10)

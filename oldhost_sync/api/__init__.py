@@ -1,1 +1,1 @@
-"""The HTTP API: takes changes at once, and tells what became of them (design §8)."""
+"""The HTTP API: takes changes at once, and tells what became of them."""

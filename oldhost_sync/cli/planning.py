@@ -82,7 +82,7 @@ def demo(
 
 
 def promises(found: Plan) -> Iterable[tuple[str, bool]]:
-    """Which of the brief's promises the scenario keeps."""
+    """Which promises the scenario keeps."""
     p99_ms = quantile(found.emergencies_outside_ban_ms, 0.99)
     yield "drains", found.drained
     yield "consistency within 4 h", found.drained and found.oldest_ms <= CONSISTENCY_MS

@@ -51,7 +51,7 @@ class Compressed:
 
 
 def peak(factor: float = FACTOR, *, changes: int = 10_000, units: int = 2_500, seed: int = 1) -> Compressed:
-    """The brief's peak with one ban in the middle. Fewer changes come in proportionally less time."""
+    """The peak half hour with one ban in the middle. Fewer changes come in proportionally less time."""
     whole = Scenario()
     share = changes / whole.changes
     duration_s = whole.duration_s * share

@@ -13,7 +13,7 @@ from oldhost_sync.demo.facts import Change, Facts
 from oldhost_sync.planner import Plan, quantile
 from oldhost_sync.policy.writer_policy import EMERGENCY_MS
 
-# The target of design §9 for the peak scenario.
+# The target for the peak scenario.
 OPERATIONS_RATIO_MAX = 1.02
 # A short run has few operations, and a moment's luck must not decide it.
 OPERATIONS_SPARE = 10

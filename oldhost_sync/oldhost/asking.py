@@ -1,4 +1,4 @@
-"""Asking OldHost for the nonce it expects: the only truth after an ambiguous end (protocol page). It consumes none."""
+"""Asking OldHost for the nonce it expects: the only truth after an ambiguous end (docs/protocol.md). It consumes none."""
 
 from __future__ import annotations
 

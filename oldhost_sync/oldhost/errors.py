@@ -10,7 +10,7 @@ LedgerError
 ├── Fenced                nobody's: another session took over; stop, never touch the host again
 ├── LedgerHalted          an operator must decide first
 ├── LedgerUnavailable     the database's; the outcome may be unknown: close, and let recovery read what is there
-└── InvariantViolated     ours: a bug or a foreign hand; halt, never go on (fault programme, level L0)
+└── InvariantViolated     ours: a bug or a foreign hand; halt, never go on (docs/reliability.md, level L0)
 """
 
 # ruff: noqa: N818 - a name says what happened, as `except Fenced` reads

@@ -1,4 +1,4 @@
-"""The one recovery path (design §7): crash, lost reply, timeout, ban, restart, deploy all come through here.
+"""The one recovery path: crash, lost reply, timeout, ban, restart, deploy all come through here.
 
 Take over the epoch → wait out a ban or the settle time (the writer does the waiting) → connect → ask the expected nonce
 until two reads agree → compare with the ledger → a session, or a reason to wait or to halt. Asking at once after an

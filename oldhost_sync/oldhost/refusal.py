@@ -1,6 +1,6 @@
 """What follows from an answer after which the session does not go on: a table, and a sentence for people.
 
-A send that OldHost has certainly not taken (protocol page: not consumed) is taken back: it does not count. For if its
+A send that OldHost has certainly not taken (the answer did not use the nonce up) is taken back: it does not count. For if its
 nonce turns out to be used after all, somebody else has used it, and calling the operation applied would lose it (I2).
 Only what is ambiguous counts, and a replay of what may have arrived before: then the nonce is probably used by us.
 """

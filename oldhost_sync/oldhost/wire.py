@@ -1,4 +1,4 @@
-"""OldHost's protocol page as a pure codec: bytes out, answers in. No socket, no clock, no hope.
+"""The protocol (docs/protocol.md) as a pure codec: bytes out, answers in. No socket, no clock, no hope.
 
 The client believes no more than the page says. An answer is one of a closed set of values; whatever the page does not
 list, and whatever speaks of another nonce than ours, is :class:`Ambiguous`: the request may have been applied, may not
@@ -137,7 +137,7 @@ def operation_body(
     change_id: int,
     idempotency_key: str,
 ) -> bytes:
-    """The operation as the protocol page shows it.
+    """The operation as docs/protocol.md shows it.
 
     For a unit the payload's fields stand at the top level too; they never overwrite the page's own names.
     """

@@ -8,7 +8,7 @@ Interval = tuple[float, float]
 
 
 class HostModel:
-    """Times in ms of the scenario's clock. A request is judged when it ends, as the protocol page's OldHost does.
+    """Times in ms of the scenario's clock. A request is judged when it ends, as OldHost does (docs/protocol.md).
 
     `turnaround_ms`: from an answer to the next request, as far as that is our doing.
     """

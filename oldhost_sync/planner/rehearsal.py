@@ -21,7 +21,7 @@ from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.waiting import Waiting
 from oldhost_sync.policy.writer_policy import WriterPolicy
 
-READS_TO_OPEN = 2  # "ask the expected nonce until two reads agree" (design §7)
+READS_TO_OPEN = 2  # OldHost is asked until two answers in a row agree
 SAMPLES_MAX = 240  # points of the picture; with more, every second one is dropped
 # What has not drained after so many times the scenario's length is reported as not draining.
 GIVE_UP_AFTER_DURATIONS = 20

@@ -1,4 +1,4 @@
-"""The breaker: what holds sending back after a ban (design §5; trap 5).
+"""The breaker: what holds sending back after a ban (trap 5).
 
 It closes only after OldHost was asked and agreed with the ledger. A second ban within four ban lengths of the first
 (the hour, at 15 minutes) is no accident: the breaker halts until an operator resolves. The table below is the whole of it;

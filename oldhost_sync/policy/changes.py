@@ -13,7 +13,7 @@ _new = tuple.__new__
 
 
 class PriorityClass(StrEnum):
-    """The three classes of change (brief.md, "The three classes of change")."""
+    """The three classes of change (docs/glossary.md)."""
 
     EMERGENCY = "EMERGENCY"
     TXN = "TXN"

@@ -1,4 +1,4 @@
-"""The forecast: when will the backlog be empty, and does that break a promise? (brief, "Be honest about capacity")
+"""The forecast: when will the backlog be empty, and does that break a promise?
 
 Drain time is backlog / (service rate - arrival rate), not backlog / service rate. During a ban nothing drains before its end.
 """

@@ -2,7 +2,7 @@
 
 A lane shows at most one head per entity, so that an entity with an operation in flight is passed over in O(log n)
 however much it has waiting. Turns: EMERGENCY absolute, then TXN and LWW 3:1 while both can go, work-conserving and
-without saved-up credit (design §5; invariant I8; trap 12).
+without saved-up credit (invariant I8; trap 12).
 """
 
 from __future__ import annotations

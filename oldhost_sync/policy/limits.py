@@ -14,7 +14,7 @@ ID_LENGTH_MAX = 128
 IDEMPOTENCY_KEY_LENGTH_MAX = 128
 SOURCE_LENGTH_MAX = 64
 
-# OldHost refuses bodies over 64 KiB (protocol page), and a unit's payload stands in its body twice: whole and lifted.
+# OldHost refuses bodies over 64 KiB (docs/protocol.md), and a unit's payload stands in its body twice: whole and lifted.
 HOST_BODY_BYTES_MAX = 64 * 1024
 # Names of the fields, types, nonce-free rest; two ids of 128 characters that JSON may escape to 12 bytes each.
 ENVELOPE_BYTES_MAX = 4 * 1024
@@ -66,7 +66,7 @@ RELAY_BATCH_REFS_MAX = 500
 RELAY_SIGNAL_INTERVAL_SECONDS = 1.0
 # How soon an EMERGENCY is seen (one index lookup each time).
 RELAY_POLL_SECONDS = 0.1
-# How late a scheduled change may be recorded is a second (design §5).
+# How late a scheduled change may be recorded is a second.
 RELAY_SCHEDULE_INTERVAL_SECONDS = 0.5
 RELAY_SCHEDULE_BATCH_MAX = 200
 # Relayed and without a fate: what the writer holds. More than a full house twice over is never useful to it.

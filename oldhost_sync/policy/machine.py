@@ -5,7 +5,7 @@ The workflow, the planner and the simulation drive this very code. Whoever drive
 which order, and rebuilds itself from MariaDB when it starts empty.
 
 One path leads back to work after anything unclear: let what is in flight end, then open a session, which settles what is
-unsettled (design §7).
+unsettled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The figures that the writer's policy works by (design §5), and the limits it keeps (each with its reason)."""
+"""The figures that the writer's policy works by, and the limits it keeps (each with its reason)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BATCHES_IN_FLIGHT_MAX = 2
 BATCH_FILL_MS = 300
 # Bounds a send's input, its one reserve transaction, and what a crash leaves reserved.
 BATCH_OPERATIONS_MAX = 100
-# OldHost's pace until it is measured (oldhost-protocol.md: about 400 ms a request).
+# OldHost's pace until it is measured (about 400 ms a request).
 SERVICE_MS_DEFAULT = 400.0
 # Pause before opening a session again when that failed for a reason of our own (database or worker away): doubles up to 30 s.
 REOPEN_MS_MIN = 1_000
@@ -39,7 +39,7 @@ MOVED_AT_ONCE_MAX = 2_500
 # So many waiting changes are carried into a new run, which takes them over in its first pass (some 0.12 s). More are read again
 # from MariaDB, page by page, while it sends.
 CARRIED_MAX = 25_000
-# The promises that the forecast watches (brief, "Promises").
+# The promises that the forecast watches (README.md).
 CONSISTENCY_MS = 4 * 3_600_000
 EMERGENCY_MS = 30_000
 # The first sweep after a start comes early: it finds what was marked relayed while the writer was being rebuilt.

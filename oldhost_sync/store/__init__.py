@@ -1,1 +1,1 @@
-"""All SQL of the product. MariaDB is the truth about changes and nonces (design §1)."""
+"""All SQL of the product. MariaDB is the truth about changes and nonces."""

@@ -1,4 +1,4 @@
-"""Which class a change has: a rule on the server, never the client's choice (design §4).
+"""Which class a change has: a rule on the server, never the client's choice.
 
 A row in `event_rules` decides; without one the defaults below do, and an event type nobody knows is TXN, because
 sending every one in order is never wrong. The class is looked up inside the statement that writes the change, so that

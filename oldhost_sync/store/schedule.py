@@ -1,4 +1,4 @@
-"""Changes for later: kept aside, recorded when due as if they came then, and to be cancelled until then (design §5).
+"""Changes for later: kept aside, recorded when due as if they came then, and to be cancelled until then.
 
 The database's clock says what is due. What fell due while nobody looked is recorded in due order, not in the order of
 arrival. One transaction per change, so that one bad row holds up no other. Each takes the lock of its entity's oldest due

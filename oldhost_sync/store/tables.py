@@ -1,4 +1,4 @@
-"""The tables (design §4): one place says what is stored; Alembic's migrations must equal it (a test holds them together).
+"""The tables: one place says what is stored; Alembic's migrations must equal it (a test holds them together).
 
 Rules that hold for every table: InnoDB, utf8mb4; keys and ids compare byte by byte and without padding, so that 'Abc',
 'abc' and 'abc ' are three ids; instants are UTC with microseconds, and no naive or foreign-zone time gets in

@@ -1,4 +1,4 @@
-"""What a corpus of runs must have met at least once, or it proves nothing (the fault programme's "Sometimes")."""
+"""What a corpus of runs must have met at least once, or it proves nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """MariaDB's and OldHost's part, in memory: which changes exist, which nonces are bound to them, what OldHost has applied.
 
 Pure: the time is an argument, and how OldHost's reply to an operation goes is the caller's to say. It keeps the rules of
-the store and of the protocol page, so that a test of the machine or of the workflow states order and counts against it.
+the store and of the protocol (docs/protocol.md), so that a test of the machine or of the workflow states order and counts against it.
 """
 
 from __future__ import annotations

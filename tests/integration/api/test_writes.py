@@ -29,7 +29,7 @@ def count_changes(engine: Engine) -> int:
     return int(rows(engine, "SELECT COUNT(*) FROM outbox_events")[0][0])
 
 
-def test_a_status_is_answered_as_the_design_says(shop: httpx.Client, engine: Engine) -> None:
+def test_a_status_is_answered_at_once_with_pending_sync(shop: httpx.Client, engine: Engine) -> None:
     answer = shop.post("/api/units/12B/status", json={"status": "Clean"})
     assert answer.status_code == 202
     body = answer.json()

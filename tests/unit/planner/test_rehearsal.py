@@ -1,4 +1,4 @@
-"""The rehearsal: what runs, on a virtual clock; its predictions obey the arithmetic of the brief."""
+"""The rehearsal: what runs, on a virtual clock; its predictions obey the arithmetic of the peak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scenarios: the peak of the brief, arrival by arrival, the same for the same seed."""
+"""Scenarios: the peak half hour, arrival by arrival, the same for the same seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Property tests of the machine: whatever comes in, whatever fails, in whatever order, the invariants hold (design §2).
+"""Property tests of the machine: whatever comes in, whatever fails, in whatever order, the invariants hold.
 
 One random play interleaves arrivals, deliveries (late, twice, lost), time, replies, failures, operators, carry-overs and
 rebuilds; `Play` checks after every step, and at the end, when the faults are over, that all converged.
