@@ -13,12 +13,11 @@ import secrets
 import signal
 import sys
 import tempfile
-import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,20 +32,32 @@ from temporalio.service import RPCError
 from oldhost_sync.stack.mariadb import EmbeddedMariaDB
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.migrating import migrate
-from oldhost_sync.temporal import DATA_CONVERTER, writer_handle, writer_policy
+from oldhost_sync.temporal import writer_handle, writer_policy
+from tests.faults import volume
 from tests.faults.product import Product
+from tests.faults.scene import (
+    EMERGENCY_SECONDS_MAX,
+    QUERY_SECONDS_MAX,
+    REAL,
+    Figures,
+    after,
+    begin,
+    dead_letters,
+    emergency,
+    end_writer,
+    figures_of,
+    insert,
+    outstanding,
+    queries,
+    seconds_to_drain,
+    unrelayed,
+)
 from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, OperatorRequest, WriterInput, workflow_id
 
-Figures = dict[str, Any]
 Incident = Callable[[Product], Figures]
 
-EMERGENCY_SECONDS_MAX = 2.0
-QUERY_SECONDS_MAX = 1.0
 COMES_BACK_SECONDS_MAX = 15.0
 ACT = OperatorRequest("incidents", "to see what happens")
-
-# Real spans, where an incident is about them.
-REAL: dict[str, Any] = {"request_timeout_seconds": 5.0, "settle_seconds": 10.0, "sweep_seconds": 300.0}
 
 
 # --------------------------------------------------------------------------------------------------------------- incidents
@@ -75,18 +86,19 @@ def locked_unit(product: Product) -> Figures:
 
 
 def blocked_emergencies(product: Product) -> Figures:
-    """10,000 emergencies wait when the writer is paused, banned, halted and rebuilt; it answers throughout."""
+    """10,000 emergencies each wait when the writer is paused, banned, halted and rebuilt; it answers throughout."""
     begin(product)
     found: Figures = {}
     with queries(product) as answers:
         for cause in ("pause", "ban", "halt", "rebuild"):
             answers.clear()
             _block(product, cause)
-            insert(product, [("EMERGENCY", f"{cause}-{number}") for number in range(2_500)])
+            insert(product, [("EMERGENCY", f"{cause}-{number}") for number in range(10_000)])
             product.wait_for("an alert", lambda: "emergency-blocked" in product.open_alerts(), 60)
+            product.wait_for("all relayed", lambda: not unrelayed(product), 120)
             began = time.monotonic()
             _unblock(product, cause)
-            product.wait_for("all sent", lambda: not outstanding(product), 300)
+            product.wait_for("all sent", lambda: not outstanding(product), 420)
             slowest = max(answers, default=0.0)
             opened = product.sql("SELECT COUNT(*) AS n FROM alerts WHERE kind = 'emergency-blocked'")[0]["n"]
             found[cause] = {"sent in": round(time.monotonic() - began, 1), "slowest answer": round(slowest, 2)}
@@ -250,7 +262,10 @@ async def _reset(product: Product, client: Client) -> None:
 
 INCIDENTS: dict[str, tuple[Incident, dict[str, Any]]] = {
     "locked-unit": (locked_unit, REAL),
-    "blocked-emergencies": (blocked_emergencies, {"ban_seconds": 20.0}),
+    "blocked-emergencies": (blocked_emergencies, {"ban_seconds": 60.0}),
+    "many-signals": (volume.many_signals, {}),
+    "many-updates": (volume.many_updates, {}),
+    "large-rebuild": (volume.large_rebuild, {"debounce_seconds": 120.0, "max_wait_seconds": 600.0, **REAL}),
     "terminated-writer": (terminated_writer, {}),
     "held-entity": (held_entity, {}),
     "closing-host": (closing_host, REAL),
@@ -258,124 +273,11 @@ INCIDENTS: dict[str, tuple[Incident, dict[str, Any]]] = {
     "unread-then-terminated": (unread_then_terminated, {}),
     "unread-then-reset": (unread_then_reset, {}),
 }
-LATENCY_MS = {"locked-unit": 400.0, "closing-host": 100.0}
-
-
-# ------------------------------------------------------------------------------------------------------------- the scene
-
-
-def begin(product: Product) -> None:
-    """Every role runs, and a first change is applied."""
-    product.start_api()
-    product.start("relay")
-    product.start_worker()
-    product.api.change("warm", "booking_created", {})
-    product.wait_for("the first change", lambda: product.all_have_fates(1), 60)
-
-
-def emergency(product: Product, entity: str, *, seconds: float = 30.0) -> float:
-    """Seconds from an emergency's acceptance to OldHost's 200."""
-    change_id = product.api.change(entity, "guest_locked_out", {})
-    return product.wait_for(
-        "the emergency", lambda: any(one == change_id for _, one in product.applied()[-50:]), seconds
-    )
-
-
-def insert(product: Product, changes: list[tuple[str, str]]) -> None:
-    """(class, unit) each, recorded as applications would, but many at a time."""
-    events = {"EMERGENCY": "guest_locked_out", "TXN": "booking_created", "LWW": "unit_status_changed"}
-    with closing(product.connect_database()) as connection, connection.cursor() as cursor:
-        units = sorted({entity for _, entity in changes})
-        cursor.executemany(
-            "INSERT IGNORE INTO units (host, id, state, sync_status) VALUES (%s, %s, '{}', 'PENDING_SYNC')",
-            [(product.host, entity) for entity in units],
-        )
-        stamp = time.monotonic_ns()
-        rows = [
-            (product.host, f"k-{stamp}-{number}", entity, events[cls], "{}", cls)
-            for number, (cls, entity) in enumerate(changes)
-        ]
-        connection.begin()
-        cursor.executemany(
-            "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
-            "priority_class, created_at) VALUES (%s, %s, '', 'unit', %s, %s, %s, %s, UTC_TIMESTAMP(6))",
-            rows,
-        )
-        connection.commit()
-
-
-def dead_letters(product: Product, count: int) -> None:
-    """So many rejected changes, each of a unit of its own, as an hour of a bad rule at OldHost leaves them."""
-    insert(product, [("TXN", f"dead-{number}") for number in range(count)])
-    product.sql(
-        "UPDATE outbox_events SET outcome = 'DEAD', processed_at = UTC_TIMESTAMP(6), relayed_at = UTC_TIMESTAMP(6), "
-        "error = 'rejected' WHERE entity_id LIKE 'dead-%%' AND processed_at IS NULL"
-    )
-
-
-def outstanding(product: Product) -> int:
-    found: int = product.sql("SELECT COUNT(*) AS n FROM outbox_events WHERE processed_at IS NULL")[0]["n"]
-    return found
-
-
-def unrelayed(product: Product) -> int:
-    found: int = product.sql(
-        "SELECT COUNT(*) AS n FROM outbox_events WHERE processed_at IS NULL AND relayed_at IS NULL"
-    )[0]["n"]
-    return found
-
-
-def seconds_to_drain(product: Product) -> float:
-    return product.wait_for("all fates", lambda: not outstanding(product), 600)
-
-
-def end_writer(product: Product, how: str) -> None:
-    async def end(client: Client) -> None:
-        handle = writer_handle(client, product.host)
-        await (handle.terminate("an incident") if how == "terminate" else handle.cancel())
-
-    product.ask(end)
+LATENCY_MS = {"locked-unit": 400.0, "closing-host": 100.0, "large-rebuild": 400.0, "blocked-emergencies": 1.0}
 
 
 def _has_applied(product: Product, count: int) -> bool:
     return len(product.applied()) >= count
-
-
-def after(seconds: float) -> Callable[[], bool]:
-    over_at = time.monotonic() + seconds
-    return lambda: time.monotonic() >= over_at
-
-
-@contextmanager
-def queries(product: Product) -> Iterator[list[float]]:
-    """Ask the writer for its status twice a second, and keep how long each answer took."""
-    took: list[float] = []
-    over = threading.Event()
-
-    async def ask() -> None:
-        client = await Client.connect(product.temporal_address, data_converter=DATA_CONVERTER)
-        handle = client.get_workflow_handle(workflow_id(product.host))
-        while not over.is_set():
-            began = time.monotonic()
-            try:
-                await asyncio.wait_for(handle.query("status"), 20)
-            except Exception as error:
-                print(f"no answer: {error}", file=sys.stderr)
-            took.append(time.monotonic() - began)
-            await asyncio.sleep(0.5)
-
-    thread = threading.Thread(target=lambda: asyncio.run(ask()))
-    thread.start()
-    try:
-        yield took
-    finally:
-        over.set()
-        thread.join()
-
-
-def figures_of(waits: list[float]) -> Figures:
-    assert max(waits) <= EMERGENCY_SECONDS_MAX, waits
-    return {"emergencies": len(waits), "slowest": round(max(waits), 2)}
 
 
 def _block(product: Product, cause: str) -> None:
