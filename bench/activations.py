@@ -11,6 +11,7 @@ import gc
 import json
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 
 from bench.machine_cost import worker_collector
@@ -23,7 +24,7 @@ from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.snapshot import Snapshot
 from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
 from workflows import report
-from workflows.messages import from_wire, to_wire
+from workflows.messages import WireRef, from_wire, to_wire
 from workflows.relayed import BATCHES_AT_ONCE_MAX
 
 ACTIVATION_SECONDS_MAX = 0.2
@@ -105,15 +106,19 @@ class Writer:
     def open(self) -> None:
         self.epoch += 1
         self.sends = []
-        opened = (self.epoch, "queue", self.nonce + 1, [], [], False)
-        self.happen("a session opens", lambda machine: machine.opened(*opened, self.now_ms))
+        self.happen(
+            "a session opens",
+            lambda machine: machine.opened(
+                self.epoch, "queue", self.nonce + 1, [], [], more_bound=False, now_ms=self.now_ms
+            ),
+        )
 
     def relay(self, refs: Iterator[ChangeRef]) -> None:
         while page := [to_wire(ref) for ref in islice(refs, RELAYED_REFS)]:
-            self.happen(
-                "refs come from the relay",
-                lambda machine, page=page: machine.enqueue([from_wire(item) for item in page], self.now_ms),
-            )
+            self.happen("refs come from the relay", partial(self._take, page))
+
+    def _take(self, page: list[WireRef], machine: Machine) -> None:
+        machine.enqueue([from_wire(item) for item in page], self.now_ms)
 
     def send(self, what: str, outcome: str = Outcome.APPLIED.value) -> None:
         """The first batch on its way ends."""

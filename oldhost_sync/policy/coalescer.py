@@ -186,7 +186,8 @@ class Coalescer:
 
     def _leave_all(self, entity: EntityKey, hold: Hold) -> int:
         """Forget what the hold holds, in one go: taken out one by one, tens of thousands would take seconds."""
-        held, rest = [], []
+        held: list[LaneItem] = []
+        rest: list[LaneItem] = []
         for item in self.lanes[_TXN].of(entity):
             (held if self._is_held(hold, self.waiting[item[1]].ref) else rest).append(item)
         if not held:
