@@ -48,4 +48,11 @@ class LaterNemesis:
 
     def do_jump_database_clock(self) -> None:
         """NTP steps it, a machine comes back from a snapshot, a replica with another clock takes over."""
-        self.world.database_offset += self.random.choice(self.world.clock_jumps_s)
+        jump_s = self.random.choice(self.world.clock_jumps_s)
+        self.world.database_offset += jump_s
+        self.world.sometimes.hit(f"a clock set {'back' if jump_s < 0 else 'forward'}: database")
+
+    def do_jump_worker_clock(self) -> None:
+        jump_s = self.random.choice(self.world.clock_jumps_s)
+        for worker in self.world.workers:
+            worker.wall_offset += jump_s

@@ -37,6 +37,8 @@ EXPECTED = (
     "sent while a rebuild went on",
     "a run that was reset",
     "submit recorded",
+    "a clock set back: database",
+    "a clock set forward: database",
     "paused, as the books say",
     "an operator's act in a rebuild",
     "an operator's act in a ban",
