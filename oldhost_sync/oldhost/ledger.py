@@ -89,6 +89,12 @@ class TakenOver:
         return any(row.sends for row in self.in_doubt)
 
     @property
+    def newest_written(self) -> int | None:
+        """The last nonce that may have been on the wire; None where nothing was, or where there are too many to tell."""
+        written = [row.nonce for row in self.in_doubt if row.sends]
+        return written[-1] if written and len(self.in_doubt) < BOUND_MAX else None
+
+    @property
     def certain_nonce(self) -> int | None:
         """What OldHost expects if nobody but us writes to it; None while that depends on what it makes of our sends."""
         if self.next_nonce is None or self.last_applied_nonce is None or self.may_be_late:

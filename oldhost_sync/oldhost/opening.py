@@ -1,8 +1,8 @@
 """The one recovery path: crash, lost reply, timeout, ban, restart, deploy all come through here.
 
 Take over the epoch → wait out a ban or the settle time (the writer does the waiting) → connect → ask the expected nonce
-until two reads agree → compare with the ledger → a session, or a reason to wait or to halt. Asking at once after an
-ambiguous end would be wrong: the operation may still sit in OldHost's buffer (trap 1).
+until two reads agree → compare with the ledger → a session, or a reason to wait or to halt. Asked at once after an
+ambiguous end, only "it was applied" is an answer: else the operation may still sit in OldHost's buffer (trap 1).
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Opening:
         if taken.banned_ms > 0:
             return Wait(taken.banned_ms, "ban")
         if taken.settle_wait_ms > 0:
-            return Wait(taken.settle_wait_ms, "settle", f"{len(taken.in_doubt)} in doubt")
+            return self._look_early(taken, over_at)
         outcome = self._look(taken, over_at, final=False)
         if not isinstance(outcome, _Mismatch):
             return outcome
@@ -147,6 +147,25 @@ class Opening:
         self._rest(self.limits.second_look_seconds)
         again = self._look(taken, self.clock() + self.limits.second_look_seconds_max, final=True)
         return Halt(again.why) if isinstance(again, _Mismatch) else again
+
+    def _look_early(self, taken: TakenOver, over_at: float) -> Opened | Wait | Halt:
+        """Something may be applied late. But an expected nonce beyond all that may have been written proves that it was
+        applied: only "not applied yet" has to wait for the settle time.
+        """
+        until = self.clock() + taken.settle_wait_ms / 1000
+        if taken.newest_written is not None:
+            reached = self._try_to_reach(taken, min(over_at, until), rest_seconds=0.0)
+            if isinstance(reached, Wait):
+                if reached.reason == "ban":
+                    return reached
+            elif isinstance(reached[1], Expected) and reached[1].nonce > taken.newest_written:
+                early = self._outcome(taken, reached, final=False)
+                if not isinstance(early, _Mismatch):
+                    return early
+            else:
+                reached[0].close()
+        left_ms = round((until - self.clock()) * 1000)
+        return Wait(max(left_ms, 1), "settle", f"{len(taken.in_doubt)} in doubt")
 
     def _loss(self, taken: TakenOver) -> str:
         """Why the ledger was halted: the database has lost the newest change that the writer holds. Or nothing."""
@@ -175,8 +194,9 @@ class Opening:
     def _look(self, taken: TakenOver, over_at: float, *, final: bool) -> Opened | Wait | Halt | _Mismatch:
         """Connect, ask, compare. `final`: a mismatch halts the ledger."""
         reached = self._reach(taken, over_at)
-        if isinstance(reached, Wait):
-            return reached
+        return reached if isinstance(reached, Wait) else self._outcome(taken, reached, final=final)
+
+    def _outcome(self, taken: TakenOver, reached: Reached, *, final: bool) -> Opened | Halt | _Mismatch:
         connection, reading = reached
         kept = False
         try:

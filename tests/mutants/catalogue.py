@@ -69,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         "no settle time",
-        (Patch(LEDGER, "settle_wait_ms=0 if youngest is None else max(0, self._settle_ms - youngest)", "settle_wait_ms=0"),),
+        (Patch(LEDGER, "settle_wait_ms=0 if age_ms is None else max(0, self._settle_ms - age_ms)", "settle_wait_ms=0"),),
     ),
     Mutant(
         "settle too short",

@@ -66,6 +66,12 @@ class OddWorld(World):
         self.operations_while_odd = len(self.oldhost.applied()) - before
         return self.heal()
 
+    def _plan_changes(self) -> None:
+        """And one when the trouble is over: only an answer to it shows that answers come again."""
+        super()._plan_changes()
+        wish = self.wish(SHAPE.changes, self.hub.random)
+        self.hub.at(self.hub.now + QUIET_S + ODD_S + LOOK_EVERY_S, lambda: self.applications.want(wish))
+
     def _has_settled(self) -> bool:
         """Over once every alert of the trouble is closed, too."""
         if not super()._has_settled():

@@ -40,6 +40,30 @@ def test_a_lost_reply_is_found_applied(stage: Stage, fault: str) -> None:
     stage.check_clean()
 
 
+@pytest.mark.parametrize("fault", ["drop_after", "cut_reply"])
+def test_an_operation_that_was_applied_is_not_waited_for(stage: Stage, fault: str) -> None:
+    """OldHost expects a nonce beyond all that may have been written: nothing of it can still come."""
+    first, second = stage.world.record("u1"), stage.world.record("u2")
+    session = stage.session()
+    stage.fault(fault, next=1)
+    send(session, [first, second])
+    opened = stage.open()
+    assert isinstance(opened, Opened)
+    assert outcomes(opened.fates) == ["APPLIED"]
+    assert outcomes(send(opened.session, [second])) == ["APPLIED"]
+    stage.check_clean()
+
+
+def test_an_operation_that_is_not_applied_yet_is_waited_for(stage: Stage) -> None:
+    session = stage.session()
+    stage.fault("drop_before", next=1)
+    send(session, [stage.world.record()])
+    waiting = stage.open()
+    assert isinstance(waiting, Wait)
+    assert waiting.reason == "settle"
+    assert waiting.wait_ms > 1000
+
+
 def test_trap_15_a_request_dropped_unread_is_sent_again_byte_identical(stage: Stage) -> None:
     """What OldHost got is what the first request carried, though the outbox would give another body by now."""
     change_id = stage.world.record("u1", payload={"note": "exact"})
