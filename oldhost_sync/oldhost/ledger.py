@@ -95,11 +95,13 @@ class TakenOver:
         return written[-1] if written and len(self.in_doubt) < BOUND_MAX else None
 
     @property
-    def certain_nonce(self) -> int | None:
-        """What OldHost expects if nobody but us writes to it; None while that depends on what it makes of our sends."""
-        if self.next_nonce is None or self.last_applied_nonce is None or self.may_be_late:
-            return None
-        return self.last_applied_nonce + 1
+    def final_nonces(self) -> list[int]:
+        """What OldHost expects when no apply of ours is to come, if nobody but us writes to it."""
+        if self.next_nonce is None or self.last_applied_nonce is None:
+            return []
+        if not self.may_be_late:
+            return [self.last_applied_nonce + 1]
+        return [] if self.newest_written is None else [self.newest_written + 1]
 
 
 @dataclass(frozen=True, slots=True)

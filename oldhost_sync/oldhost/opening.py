@@ -302,9 +302,10 @@ class Opening:
         """What OldHost expects, read twice alike on a connection that is open after it.
 
         Once is enough where nothing may have been sent since the ledger counted and OldHost says what it counts: no
-        apply of ours can change it, so that a host which gives few answers to a connection still gets operations.
+        apply of ours can change it, so that a host which gives few answers to a connection still gets operations. So is one
+        that says that all which may have been sent was applied.
         """
-        certain = None if taken.certain_nonce is None else Expected(taken.certain_nonce)
+        certain = [Expected(nonce) for nonce in taken.final_nonces]
         before: Reading | None = None
         for reads in range(self.limits.expected_reads_max):
             if self.clock() >= over_at:
@@ -314,7 +315,7 @@ class Opening:
             answer = ask(connection, self.limits, self.beat)
             match answer:
                 case Expected() | OutOfRange():
-                    if answer in (before, certain):
+                    if answer == before or answer in certain:
                         return answer if connection.is_alive() else self._hung_up(reads + 1)
                     before = answer
                 case Busy(retry_after):

@@ -114,7 +114,7 @@ class Takeover(LedgerSuite):
         world.ledger.advance(epoch, applied(first), second)
         world.ledger.take_back(epoch, second)
         taken = world.ledger.take_over("next")
-        assert (taken.settle_wait_ms, taken.may_be_late, taken.certain_nonce) == (0, False, 502)
+        assert (taken.settle_wait_ms, taken.may_be_late, taken.final_nonces) == (0, False, [502])
 
     def test_each_send_of_an_operation_is_kept(self, world: LedgerWorld, epoch: int) -> None:
         (operation,) = self.reserve(world, epoch, world.record())

@@ -13,6 +13,7 @@ from activities.alerts import AlertActivities
 from activities.recording import RecordingActivities
 from activities.recovery import RecoveryActivities
 from activities.session import SessionActivities
+from oldhost_sync.oldhost.answer_limit import AnswerLimit
 from oldhost_sync.oldhost.connection import Address, OldHostConnection
 from oldhost_sync.oldhost.errors import NoConnection
 from oldhost_sync.oldhost.limits import SessionLimits
@@ -76,6 +77,7 @@ class Sessions(SessionActivities):
     process: Process
     link: Link
     wall: Callable[[], float]
+    limit: AnswerLimit
 
     def _opening(self, host: str, beat: Callable[[], None]) -> Opening:
         opening = super()._opening(host, beat)
@@ -102,7 +104,7 @@ class Sessions(SessionActivities):
         if mode == "after":
             client.close()
             raise NoConnection("gone at once")
-        return OldHostConnection(client, clock)  # type: ignore[arg-type]
+        return OldHostConnection(client, clock, limit=self.limit)  # type: ignore[arg-type]
 
 
 class Worker:
@@ -130,6 +132,7 @@ class Worker:
         )
         self.sessions._leaving = Flag(self.hub)  # type: ignore[assignment]
         self.sessions.world, self.sessions.process, self.sessions.link = world, process, self.link
+        self.sessions.limit = AnswerLimit()
         self.sessions.wall = lambda: self.hub.now + self.wall_offset
         recording = RecordingActivities(engine, count=self.sessions.count)
         alerts = AlertActivities(engine)
