@@ -1,1 +1,49 @@
-"""OldHost Sync keeps a single-connection, nonce-guarded legacy host in step with a fast application."""
+"""OldHost Sync keeps a single-connection, nonce-guarded legacy host in step with a fast application.
+
+For applications that write to the same MariaDB:
+
+    from oldhost_sync import record_change
+
+A name is loaded when it is asked for, so that importing the package loads neither Temporal nor the API.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from oldhost_sync.store.errors import (
+        CommitUncertain,
+        DatabaseUnavailable,
+        IdempotencyConflict,
+        InvalidChange,
+        StoreError,
+        TransactionContended,
+    )
+    from oldhost_sync.store.recording import RecordedChange, record_change
+    from oldhost_sync.store.transactions import run_in_transaction
+
+__all__ = [
+    "CommitUncertain",
+    "DatabaseUnavailable",
+    "IdempotencyConflict",
+    "InvalidChange",
+    "RecordedChange",
+    "StoreError",
+    "TransactionContended",
+    "record_change",
+    "run_in_transaction",
+]
+
+_MODULES = {
+    "RecordedChange": "oldhost_sync.store.recording",
+    "record_change": "oldhost_sync.store.recording",
+    "run_in_transaction": "oldhost_sync.store.transactions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES.get(name, "oldhost_sync.store.errors")), name)

@@ -65,7 +65,9 @@ def migrate() -> None:
 
 def simulator(context: typer.Context) -> None:
     """Play OldHost on a real socket, with faults and an admin port."""
-    arguments = [sys.executable, "-m", "oldhost_simulator", *context.args]
+    from oldhost_sync.stack.programs import module
+
+    arguments = module("oldhost_simulator", *context.args)
     os.execv(sys.executable, arguments)  # noqa: S606 - it is another program, and takes our place
 
 

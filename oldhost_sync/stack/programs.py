@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import sysconfig
 
 # Servers' own folders, which are not on the PATH of an ordinary Debian user.
@@ -19,6 +20,11 @@ def find_program(*names: str) -> str | None:
     folders = (sysconfig.get_path("scripts"), *os.environ.get("PATH", "").split(os.pathsep), *_SERVER_FOLDERS)
     path = os.pathsep.join(folder for folder in folders if folder)
     return next((found for name in names if (found := shutil.which(name, path=path))), None)
+
+
+def module(name: str, *arguments: str) -> list[str]:
+    """Our module as a program of its own. `-P`: packages of the same name in the user's folder do not take its place."""
+    return [sys.executable, "-P", "-m", name, *arguments]
 
 
 def need_program(*names: str, install: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 import urllib.error
 import urllib.request
@@ -21,6 +20,7 @@ from oldhost_sync.stack.folder import StackFolder, as_api_tokens
 from oldhost_sync.stack.mariadb import EmbeddedMariaDB
 from oldhost_sync.stack.ports import claim
 from oldhost_sync.stack.processes import Child, ChildDied, Supervisor, ToldToEnd
+from oldhost_sync.stack.programs import module
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.migrating import migrate
 
@@ -179,7 +179,7 @@ class Stack:
                 "--ban-seconds": self.settings.ban_seconds,
                 "--state-file": self.folder.path / "oldhost.json",
             }
-            argv = [sys.executable, "-m", "oldhost_simulator"]
+            argv = module("oldhost_simulator")
             argv += [str(part) for option in options.items() for part in option]
             told = json.loads(self._first_line(self._start("simulator", argv)))
             self.addresses.oldhost_admin = told["admin"]
@@ -210,7 +210,7 @@ class Stack:
         environment = self.role_environment()
         if role != "api" and self.settings.metrics_bind is not None:
             environment["SYNC_METRICS_BIND"] = self._next_metrics_bind(self.settings.metrics_bind)
-        return self._start(name, [sys.executable, "-m", "oldhost_sync.cli", role], environment, restart=True)
+        return self._start(name, module("oldhost_sync.cli", role), environment, restart=True)
 
     def _next_metrics_bind(self, first: str) -> str:
         """Relay and worker would share one port otherwise: they get consecutive ones, from the one that is set on."""
@@ -221,7 +221,7 @@ class Stack:
 
     def _start_writer(self) -> None:
         """As a user would, so that the writer can be asked before the first change."""
-        argv = [sys.executable, "-m", "starter"]
+        argv = module("starter")
         starter = Child("starter", argv, self.folder.log("starter"), self.role_environment(), ended=self.ended)
         starter.start()
         try:

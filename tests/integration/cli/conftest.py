@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.cli import run
+from oldhost_sync.cli.main import run
 from oldhost_sync.demo.facts import Admin
 from oldhost_sync.settings import load_settings
 from oldhost_sync.stack.folder import StackFolder

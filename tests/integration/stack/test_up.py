@@ -36,6 +36,16 @@ def until(what: Callable[[], Any], told: Callable[[], str]) -> None:
         time.sleep(0.05)
 
 
+def users_folder(parent: Path) -> Path:
+    """Where a user may stand: a Temporal project with files of the same names as ours."""
+    folder = parent / "project"
+    for name in ("workflows", "activities"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "__init__.py").touch()
+    (folder / "starter.py").write_text("raise SystemExit('this is the user's')")
+    return folder
+
+
 class Up:
     """One `up` as a process of its own."""
 
@@ -45,8 +55,8 @@ class Up:
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "oldhost_sync.cli", "up", f"--folder={folder}", "--latency-ms=5", *FREE_PORTS],
-                cwd=ROOT,
-                env={**os.environ, **QUICK, **environment},
+                cwd=users_folder(folder.parent),
+                env={**os.environ, "PYTHONPATH": str(ROOT), **QUICK, **environment},
                 stdout=said,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

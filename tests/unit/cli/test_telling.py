@@ -12,8 +12,7 @@ import pytest
 from sqlalchemy.exc import OperationalError, ProgrammingError
 from temporalio.service import RPCError, RPCStatusCode
 
-from oldhost_sync.cli import run
-from oldhost_sync.cli.main import app
+from oldhost_sync.cli.main import app, run
 from oldhost_sync.cli.surroundings import adopt, settings_of_a_new_stack
 from oldhost_sync.cli.telling import explain
 from oldhost_sync.settings import parse_api_tokens
