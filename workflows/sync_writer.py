@@ -26,7 +26,7 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.writer_policy import WriterPolicy
     from workflows import calls, intake, messages, report, validating
     from workflows.acting import Acting
-    from workflows.clock import now_ms
+    from workflows.clock import Clock, now_ms
     from workflows.messages import OperatorRequest, Submission, WriterInput, from_wire
     from workflows.operator_acts import OperatorActs
     from workflows.reception import Reception
@@ -58,6 +58,7 @@ class SyncWriterWorkflow:
         release = RELEASE if workflow.patched(f"release-{RELEASE}") else RELEASE_MIN
         self.machine = snapshot.load(carried, self._policy_in_force, now_ms(), release=release)
         self.stirred = True
+        self.clock = Clock()
         self.renewal = Renewal()
         self.reception = Reception(self.host, self.machine, self._stir, given)
         self.relayed = Relayed(self.machine)
@@ -395,6 +396,8 @@ class SyncWriterWorkflow:
     async def _ring(self, at_ms: int) -> None:
         await workflow.sleep(max(at_ms - now_ms(), 1) / 1000, summary="until something is due")
         del self.alarms[at_ms]
+        if self.machine.release > RELEASE_MIN:
+            self.clock.rang(at_ms)
         self.stirred = True
 
     def _stir(self) -> None:
@@ -414,7 +417,7 @@ class SyncWriterWorkflow:
         return self.renewal.leave(now_ms()) and workflow.all_handlers_finished()
 
     def _successor(self) -> WriterInput:
-        carried: snapshot.Snapshot | None = snapshot.dump(self.machine)
+        carried: snapshot.Snapshot | None = {**snapshot.dump(self.machine), "at_ms": now_ms()}
         if self.reception.follows_a_reset:
             carried = None  # what the machine knows is as old as the event that it was reset to
         submissions, unrecorded = self.reception.successor()

@@ -95,6 +95,9 @@ def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, releas
     machine = Machine(policy, now_ms, release)
     if snapshot is None or snapshot.get("version") not in READABLE:
         return machine
+    behind_ms = snapshot.get("at_ms", 0) - now_ms
+    if behind_ms > 0:
+        snapshot = _set_back(snapshot, behind_ms)
     machine.counters = Counters(**snapshot["counters"])
     machine.dead_letters = snapshot.get("dead_letters", 0)
     _load_changes(machine, snapshot)
@@ -118,6 +121,29 @@ def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, releas
     machine.sweeping.after_id, machine.sweeping.at_ms = snapshot["sweep"]
     machine.probe_at_ms = snapshot["probe_at_ms"]
     return machine
+
+
+def _set_back(snapshot: Snapshot, by_ms: int) -> Snapshot:
+    """Temporal's clock was set back since: what was due in a second is due in a second, not in hours."""
+    moved = {**snapshot}
+    for part, names in _INSTANTS.items():
+        if part in snapshot:
+            moved[part] = {**snapshot[part], **{name: _earlier(snapshot[part].get(name), by_ms) for name in names}}
+    moved["sweep"] = [snapshot["sweep"][0], snapshot["sweep"][1] - by_ms]
+    moved["probe_at_ms"] = snapshot["probe_at_ms"] - by_ms
+    if snapshot["waiting"] is not None:
+        columns = json.loads(snapshot["waiting"])
+        for column in (6, 7):  # first and due, as spans from when each was accepted
+            columns[column] = [span + by_ms if column == 6 else span - by_ms for span in columns[column]]
+        moved["waiting"] = _as_text(columns)
+    return moved
+
+
+_INSTANTS = {"session": ("until_ms",), "breaker": ("until_ms", "banned_at_ms", "told_at_ms"), "progress": ("since_ms",)}
+
+
+def _earlier(at_ms: int | None, by_ms: int) -> int | None:
+    return None if at_ms is None else at_ms - by_ms
 
 
 def _load_announcements(machine: Machine, snapshot: Snapshot) -> None:

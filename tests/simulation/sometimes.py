@@ -39,6 +39,8 @@ EXPECTED = (
     "submit recorded",
     "a clock set back: database",
     "a clock set forward: database",
+    "a clock set back: Temporal",
+    "a clock set forward: Temporal",
     "paused, as the books say",
     "an operator's act in a rebuild",
     "an operator's act in a ban",

@@ -57,7 +57,7 @@ class Run(asyncio.AbstractEventLoop):
         self.details = ""
         self._ready: deque[asyncio.Handle] = deque()
         self._conditions: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
-        self._now = self.hub.now
+        self._now: float = self.hub.now + server.world.temporal_offset
         self.handlers = 0
         self._uuids = 0
         workflow._Runtime.set_on_loop(self, self)  # type: ignore[arg-type]
@@ -94,7 +94,8 @@ class Run(asyncio.AbstractEventLoop):
         self._task_due = False
         if self.closed:
             return
-        self._now = self.hub.now
+        # As the SDK has it: a run's time never goes back.
+        self._now = max(self._now, self.hub.now + self.server.world.temporal_offset)
         began_s = time.thread_time()
         self.events += 3
         self.server.tasks_done += 1
@@ -193,6 +194,9 @@ class Run(asyncio.AbstractEventLoop):
     # ------------------------------------------------------------------------------------------------ the SDK's runtime
 
     logger_details: ClassVar[dict[str, Any]] = {}
+
+    def workflow_instance(self) -> Any:
+        return getattr(self, "instance", None)
 
     def workflow_is_replaying(self) -> bool:
         return False

@@ -98,6 +98,7 @@ class World:
         self._ways = Random(f"{seed}/ways")
         self._submitted = 0.0
         self.database_offset = 0.0
+        self.temporal_offset = 0.0
         self.clock_jumps_s: tuple[float, ...] = (-7200.0, -120.0, -2.0, 2.0, 120.0, 7200.0)
         self.database = Database(lambda: self.hub.now + self.database_offset)
         self.always = Always(self)

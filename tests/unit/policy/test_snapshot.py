@@ -224,3 +224,15 @@ def test_people_are_not_told_that_emergencies_go_while_a_new_run_reads_them_agai
     new.took_page(load, [emergency], 1, False, START_MS)
     deciding.decide(new, START_MS)
     assert [alert.dedupe_key for alert in new.announcements.under_way if alert.close] == []
+
+
+def test_a_run_that_begins_on_a_clock_set_back_waits_no_longer_for_it() -> None:
+    play = busy_play()
+    behind_ms = 7_200_000
+    given = json.loads(json.dumps({**snapshot.dump(play.machine), "at_ms": play.now_ms}))
+    now_ms = play.now_ms - behind_ms
+    machine = snapshot.load(given, WriterPolicy(), now_ms)
+    dues = {change_id: entry.due_at_ms for change_id, entry in play.machine.coalescer.waiting.items()}
+    assert {change_id: entry.due_at_ms + behind_ms for change_id, entry in machine.coalescer.waiting.items()} == dues
+    assert machine.session.until_ms + behind_ms == play.machine.session.until_ms
+    assert machine.breaker.until_ms + behind_ms == play.machine.breaker.until_ms
