@@ -14,7 +14,6 @@ from typing import Any
 
 import pymysql
 
-from oldhost_sync.store.sync_status import status_expression
 from tests.faults import further_rules
 
 Key = tuple[str, str, str]
@@ -78,16 +77,14 @@ class Verdict:
         return "\n".join([*lines, *wrong, f"  verdict: {'GOOD' if self.good else 'BAD'}"])
 
 
-UNIT = "'unit'"
+_UNIT = "'unit'"
 
 
-def _status(table: str, *, kind: str) -> str:
-    """What the product shows; the rules below compare it with the fates."""
-    return status_expression(host=f"{table}.host", kind=kind, id=f"{table}.id")
+def read_database(connection: pymysql.Connection[Any], shown: Callable[[str, str], str]) -> Row:
+    """What the verdict needs of the database, in one consistent look.
 
-
-def read_database(connection: pymysql.Connection[Any]) -> Row:
-    """What the verdict needs of the database, in one consistent look."""
+    `shown`: the product's SQL for the sync status that it shows of the entities of a table, whose type an expression says.
+    """
     tables = {
         "changes": "SELECT id, idempotency_key, entity_type, entity_id, event_type, payload, priority_class, "
         "created_at, relayed_at, processed_at, outcome, superseded_by, nonce, error FROM outbox_events ORDER BY id",
@@ -96,9 +93,9 @@ def read_database(connection: pymysql.Connection[Any]) -> Row:
         "archived": "SELECT nonce, change_id, status, reason FROM nonce_requests_archive ORDER BY id",
         "ledger": "SELECT next_nonce, last_applied_nonce, epoch, halted FROM nonce_ledger",
         "units": "SELECT 'unit' AS entity_type, id AS entity_id, state, newest_change_id, "
-        f"{_status('units', kind=UNIT)} AS sync_status FROM units",
+        f"{shown('units', _UNIT)} AS sync_status FROM units",
         "entities": "SELECT entity_type, id AS entity_id, state, newest_change_id, "
-        f"{_status('entities', kind='entities.entity_type')} AS sync_status FROM entities",
+        f"{shown('entities', 'entities.entity_type')} AS sync_status FROM entities",
         "audit": "SELECT action, change_id FROM operator_audit ORDER BY id",
         "alerts": "SELECT kind, severity, message, is_open FROM alerts ORDER BY id",
     }

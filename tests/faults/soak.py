@@ -33,6 +33,7 @@ from oldhost_sync.stack.mariadb import EmbeddedMariaDB
 from oldhost_sync.stack.processes import Child
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.migrating import migrate
+from oldhost_sync.store.sync_status import status_expression
 from oldhost_sync.temporal import writer_handle, writer_policy
 from tests.faults import checker
 from tests.faults.database_clock import DatabaseClock
@@ -239,7 +240,7 @@ class Soak:
     def _judge(self, receipts: list[dict[str, Any]], signals: list[dict[str, Any]], healing: float) -> checker.Verdict:
         product = self._product
         with contextlib.closing(product.connect_database()) as connection:
-            database = checker.read_database(connection)
+            database = checker.read_database(connection, _shown_status)
         (self.folder / "receipts.json").write_text(json.dumps(receipts))
         (self.folder / "database.json").write_text(json.dumps(database, default=str))
         (self.folder / "signals.json").write_text(json.dumps(signals))
@@ -298,6 +299,11 @@ class Soak:
 
     def _say(self, text: str) -> None:
         print(text, flush=True)
+
+
+def _shown_status(table: str, kind: str) -> str:
+    """What the product shows; the checker's rules compare it with the fates."""
+    return status_expression(host=f"{table}.host", kind=kind, id=f"{table}.id")
 
 
 def main() -> int:

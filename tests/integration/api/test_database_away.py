@@ -65,10 +65,10 @@ def test_a_database_that_is_frozen_keeps_nobody_waiting(
     shop: httpx.Client, stopped: EmbeddedMariaDB, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was under way may or may not have been recorded, and says so; a question leaves nothing uncertain."""
+    assert shop.post(STATUS, json=CLEAN).status_code == 202
     monkeypatch.setattr(limits, "DATABASE_ANSWER_SECONDS_MAX", 0.3)
     monkeypatch.setattr(limits, "DATABASE_PROBE_SECONDS", 0.0)
     monkeypatch.setattr(limits, "DATABASE_QUEUE_SECONDS_MAX", 0.1)
-    assert shop.post(STATUS, json=CLEAN).status_code == 202
     os.kill(stopped.child.pid, signal.SIGSTOP)
     try:
         write = shop.post(STATUS, json={"status": "Dirty"})
