@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from oldhost_sync.cli.surroundings import settings
-from oldhost_sync.cli.telling import told
+from oldhost_sync.cli.environment import settings
+from oldhost_sync.cli.user_errors import told
 from oldhost_sync.settings import Settings
 from oldhost_sync.temporal import connect, leave, start_writer, writer_policy
 

@@ -28,12 +28,12 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from activities.alerts import AlertActivities
-from activities.recording import RecordingActivities
+from activities.books import RecordingActivities
 from activities.recovery import RecoveryActivities
 from activities.run_histories import TemporalHistories
 from activities.session import SessionActivities
-from oldhost_sync.cli.surroundings import settings
-from oldhost_sync.cli.telling import told
+from oldhost_sync.cli.environment import settings
+from oldhost_sync.cli.user_errors import told
 from oldhost_sync.delivery import POST_SECONDS_MAX, Delivery
 from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.limits import SessionLimits
@@ -42,7 +42,7 @@ from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
 from oldhost_sync.store.engine import check_server, create_engine
 from oldhost_sync.telemetry import WorkerMetrics
 from oldhost_sync.temporal import connect, leave, writer_policy
-from oldhost_sync.worker_look import look_again_and_again
+from oldhost_sync.worker_readiness import look_again_and_again
 from workflows.messages import TASK_QUEUE
 from workflows.sync_writer import SyncWriterWorkflow
 

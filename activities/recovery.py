@@ -23,11 +23,11 @@ from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
-from activities.recording import record_or_leave
+from activities.books import record_or_leave
 from oldhost_sync.policy.limits import RETENTION_DAYS
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import TransactionContended
-from oldhost_sync.store.submitted_keys import recorded_keys, wrote_before
+from oldhost_sync.store.intake.submitted_keys import recorded_keys, wrote_before
 from oldhost_sync.store.transactions import run_in_transaction
 from workflows import intake, messages
 from workflows.messages import Submission
@@ -43,7 +43,7 @@ ALL_EARLIER = "all earlier ones"
 CLOCKS_APART = timedelta(minutes=10)
 BATCH = 50
 
-Beat = Callable[[], None]
+Heartbeat = Callable[[], None]
 
 
 class HistoryGone(Exception):  # noqa: N818 - it says what happened
@@ -85,11 +85,11 @@ class RunEvents:
 class Histories(Protocol):
     """Where runs' histories are."""
 
-    def runs_before(self, host: str, run_id: str, beat: Beat) -> list[str]:
+    def runs_before(self, host: str, run_id: str, beat: Heartbeat) -> list[str]:
         """Ids of the runs that began before this one, the latest first."""
 
     def start_of(self, host: str, run_id: str) -> RunStart: ...
-    def events_of(self, host: str, run_id: str, beat: Beat) -> RunEvents: ...
+    def events_of(self, host: str, run_id: str, beat: Heartbeat) -> RunEvents: ...
 
 
 @dataclass(frozen=True, slots=True)

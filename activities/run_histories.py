@@ -21,7 +21,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.recovery import Beat, HistoryGone, RunEvents, RunStart, SignalEvent
+from activities.recovery import Heartbeat, HistoryGone, RunEvents, RunStart, SignalEvent
 from workflows import messages
 from workflows.messages import workflow_id
 
@@ -43,7 +43,7 @@ class TemporalHistories:
     client: Client
     loop: asyncio.AbstractEventLoop
 
-    def runs_before(self, host: str, run_id: str, beat: Beat) -> list[str]:
+    def runs_before(self, host: str, run_id: str, beat: Heartbeat) -> list[str]:
         listed = self._wait(self._list(host), beat)
         if run_id not in listed:
             text = f"run {run_id} is not in Temporal's list of runs yet"
@@ -57,7 +57,7 @@ class TemporalHistories:
         original = attributes.original_execution_run_id or run_id
         return RunStart(run_id, original, attributes.continued_execution_run_id, given)
 
-    def events_of(self, host: str, run_id: str, beat: Beat) -> RunEvents:
+    def events_of(self, host: str, run_id: str, beat: Heartbeat) -> RunEvents:
         found = RunEvents()
         token, first, tasks = b"", True, 0
         while first or token:
@@ -72,7 +72,7 @@ class TemporalHistories:
         found.knows_places = found.knows_places or not tasks  # no task of it was ever done: nothing has a key yet
         return found
 
-    def _wait(self, question: Coroutine[Any, Any, T], beat: Beat) -> T:
+    def _wait(self, question: Coroutine[Any, Any, T], beat: Heartbeat) -> T:
         answer = asyncio.run_coroutine_threadsafe(question, self.loop)
         while True:
             try:

@@ -22,11 +22,11 @@ from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.opening import Halt, Opened, Opening, Wait
+from oldhost_sync.oldhost.recovery import Halt, Opened, Opening, Wait
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, Fate
-from oldhost_sync.store.ledger import MariaLedger
-from oldhost_sync.store.machine_clock import MachineClock, steady_clock
+from oldhost_sync.store.ledger.machine_clock import MachineClock, steady_clock
+from oldhost_sync.store.ledger.maria_ledger import MariaLedger
 from oldhost_sync.telemetry import WorkerMetrics
 from workflows import messages
 from workflows.messages import to_wire

@@ -17,15 +17,15 @@ from itertools import islice
 from bench.machine_cost import worker_collector
 from bench.result import Result, median
 from bench.stage import Stage
-from oldhost_sync.policy import deciding, snapshot
+from oldhost_sync.policy import decision, snapshot
 from oldhost_sync.policy.actions import Action, OpenSession, Send
 from oldhost_sync.policy.changes import HELD, WAITING, ChangeRef, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.snapshot import Snapshot
 from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
-from workflows import report
+from workflows import status_report
 from workflows.messages import WireRef, from_wire, to_wire
-from workflows.relayed import BATCHES_AT_ONCE_MAX
+from workflows.relayed_batches import BATCHES_AT_ONCE_MAX
 
 ACTIVATION_SECONDS_MAX = 0.2
 START_MS = 1_800_000_000_000
@@ -89,9 +89,9 @@ class Writer:
         self.now_ms += STEP_MS
         began = time.process_time()
         event(self.machine)
-        actions = deciding.decide(self.machine, self.now_ms)
-        deciding.wake_at_ms(self.machine)
-        report.details(self.machine, self.now_ms)
+        actions = decision.decide(self.machine, self.now_ms)
+        decision.wake_at_ms(self.machine)
+        status_report.details(self.machine, self.now_ms)
         self._took(what, began)
         self.sends += [action for action in actions if isinstance(action, Send)]
         if self.machine.announcements.under_way:
@@ -192,10 +192,10 @@ def _one_more(writer: Writer) -> ChangeRef:
 
 def _look(writer: Writer) -> None:
     entity = next((entry.ref.entity for entry in writer.machine.coalescer.waiting.values()), None)
-    writer.ask("status", lambda machine: report.status(machine, "oldhost", writer.now_ms))
-    writer.ask("upcoming", lambda machine: report.upcoming(machine, 200))
+    writer.ask("status", lambda machine: status_report.status(machine, "oldhost", writer.now_ms))
+    writer.ask("upcoming", lambda machine: status_report.upcoming(machine, 200))
     if entity is not None:
-        writer.ask("find", lambda machine: report.find(machine, entity, writer.now_ms))
+        writer.ask("find", lambda machine: status_report.find(machine, entity, writer.now_ms))
 
 
 def measure(stage: Stage) -> Result:

@@ -20,7 +20,7 @@ from uuid import UUID
 from bench.result import Picture, Result, Series, median
 from bench.stage import Stage
 from bench.workload import EVENTS
-from oldhost_sync.policy import deciding, snapshot
+from oldhost_sync.policy import decision, snapshot
 from oldhost_sync.policy.actions import OpenSession, Send
 from oldhost_sync.policy.changes import ChangeRef, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.machine import Machine
@@ -90,7 +90,7 @@ def machine_with(backlog: int, seed: int = 1, id_of: IdOf = short_id) -> tuple[M
     chance = random.Random(seed)
     ages = sorted((chance.randrange(backlog * STEP_MS) for _ in range(backlog)), reverse=True)
     machine.enqueue((_ref(number, chance, START_MS - age, id_of) for number, age in enumerate(ages, start=1)), START_MS)
-    assert any(isinstance(action, OpenSession) for action in deciding.decide(machine, START_MS))
+    assert any(isinstance(action, OpenSession) for action in decision.decide(machine, START_MS))
     machine.opened(1, "queue", 1, [], [], False, START_MS)
     machine.sweeping.at_ms = machine.probe_at_ms = START_MS * 2
     return machine, chance
@@ -112,7 +112,7 @@ def _cost_us(backlog: int, operations: int, seed: int) -> float:
     machine, chance = machine_with(backlog, seed)
     gc.collect()
     now_ms, nonce, change_id = START_MS, 1, backlog
-    sends: list[Send] = [action for action in deciding.decide(machine, now_ms) if isinstance(action, Send)]
+    sends: list[Send] = [action for action in decision.decide(machine, now_ms) if isinstance(action, Send)]
     began = time.process_time()
     for _ in range(operations):
         now_ms += STEP_MS
@@ -122,8 +122,8 @@ def _cost_us(backlog: int, operations: int, seed: int) -> float:
         fates = [Fate(one, Outcome.APPLIED.value, nonce + index) for index, one in enumerate(send.change_ids)]
         nonce += len(fates)
         machine.reported(send.batch, fates, session_open=True, service_ms=400.0, banned_ms=0, now_ms=now_ms)
-        sends += [action for action in deciding.decide(machine, now_ms) if isinstance(action, Send)]
-        deciding.wake_at_ms(machine)
+        sends += [action for action in decision.decide(machine, now_ms) if isinstance(action, Send)]
+        decision.wake_at_ms(machine)
     return (time.process_time() - began) / operations * 1e6
 
 

@@ -25,10 +25,10 @@ from bench.workload import backlog, put_into_outbox
 from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.opening import Opened, Opening
+from oldhost_sync.oldhost.recovery import Opened, Opening
 from oldhost_sync.policy.writer_policy import BATCH_FILL_MS, BATCH_OPERATIONS_MAX
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.ledger import MariaLedger
+from oldhost_sync.store.ledger.maria_ledger import MariaLedger
 
 LATENCIES_MS = (400, 20, 0)
 

@@ -15,7 +15,7 @@ from bench.deployment import Deployment
 from bench.stage import SimulatedHost, Stage
 from oldhost_sync.planner import Arrival, Pace, Scenario
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.store.recording import record_change
+from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.transactions import run_in_transaction
 
 SIZE = 18

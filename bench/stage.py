@@ -18,7 +18,7 @@ from typing import Any, Self
 from oldhost_sync.stack.mariadb import DatabaseUrls, EmbeddedMariaDB
 from oldhost_sync.stack.processes import Child
 from oldhost_sync.stack.temporal import EmbeddedTemporal
-from oldhost_sync.store.migrating import migrate
+from oldhost_sync.store.schema_migration import migrate
 
 ROOT = Path(__file__).resolve().parent.parent
 READY_SECONDS_MAX = 60.0

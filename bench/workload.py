@@ -14,7 +14,7 @@ from functools import partial
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.store.recording import RecordedChange, record_change
+from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
 from oldhost_sync.store.transactions import run_in_transaction
 
 EVENTS = {

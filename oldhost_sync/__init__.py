@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         StoreError,
         TransactionContended,
     )
-    from oldhost_sync.store.recording import RecordedChange, record_change
+    from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
     from oldhost_sync.store.transactions import run_in_transaction
 
 __all__ = [
@@ -37,8 +37,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "RecordedChange": "oldhost_sync.store.recording",
-    "record_change": "oldhost_sync.store.recording",
+    "RecordedChange": "oldhost_sync.store.intake.change_recorder",
+    "record_change": "oldhost_sync.store.intake.change_recorder",
     "run_in_transaction": "oldhost_sync.store.transactions",
 }
 

@@ -21,8 +21,8 @@ from urllib.error import HTTPError, URLError
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from oldhost_sync.store.alert_lock import SILENT_SECONDS_MAX, claimed
 from oldhost_sync.store.alerts import RaisedAlert, hosts_with_undelivered, mark_delivered, undelivered
-from oldhost_sync.store.claim import SILENT_SECONDS_MAX, claimed
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.transactions import run_in_transaction
 

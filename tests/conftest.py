@@ -81,7 +81,7 @@ def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Private
 @pytest.fixture
 def database(mariadb_server: PrivateMariaDB) -> Iterator[DatabaseUrls]:
     """A new database, migrated: `.app` for the roles, `.migration` for who changes tables."""
-    from oldhost_sync.store.migrating import migrate
+    from oldhost_sync.store.schema_migration import migrate
 
     name = f"test_{next(_database_numbers)}"
     urls = mariadb_server.create_database(name)

@@ -19,19 +19,19 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from oldhost_sync.policy import deciding, snapshot
+    from oldhost_sync.policy import decision, snapshot
     from oldhost_sync.policy.breaker import BreakerState
     from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
-    from oldhost_sync.policy.machine import RELEASE, RELEASE_MIN, Watch
+    from oldhost_sync.policy.machine import RELEASE, RELEASE_MIN, OutcomeWaiter
     from oldhost_sync.policy.writer_policy import WriterPolicy
-    from workflows import calls, intake, messages, report, validating
-    from workflows.acting import Acting
+    from workflows import calls, intake, messages, status_report, validators
     from workflows.clock import Clock, now_ms
+    from workflows.continue_as_new import EVENTS_OF_REBUILD_MAX, Renewal
+    from workflows.dispatcher import Acting
     from workflows.messages import OperatorRequest, Submission, WriterInput, from_wire
     from workflows.operator_acts import OperatorActs
     from workflows.reception import Reception
-    from workflows.relayed import Relayed
-    from workflows.renewal import EVENTS_OF_REBUILD_MAX, Renewal
+    from workflows.relayed_batches import Relayed
     from workflows.submission_keys import update_key
     from workflows.waiting_updates import WaitingUpdates
 
@@ -57,7 +57,7 @@ class SyncWriterWorkflow:
         carried = _readable(given.snapshot)
         release = RELEASE if workflow.patched(f"release-{RELEASE}") else RELEASE_MIN
         self.machine = snapshot.load(carried, self._policy_in_force, now_ms(), release=release)
-        self.stirred = True
+        self.wakeup_requested = True
         self.clock = Clock()
         self.renewal = Renewal()
         self.reception = Reception(self.host, self.machine, self._stir, given)
@@ -79,15 +79,15 @@ class SyncWriterWorkflow:
         if not self.machine.loaded and self.machine.release < RELEASE:
             await self._rebuild()
         while True:
-            self.stirred = False
+            self.wakeup_requested = False
             self._take_relayed()
             self.reception.read()
             self.machine.draining = self._must_renew()
-            for action in deciding.decide(self.machine, now_ms()):
+            for action in decision.decide(self.machine, now_ms()):
                 self.acting.act(action)
             self._record_submissions()
             self._work_off_acts()
-            workflow.set_current_details(report.details(self.machine, now_ms()))
+            workflow.set_current_details(status_report.details(self.machine, now_ms()))
             if self.machine.draining and self._is_drained():
                 break
             await self._wait()
@@ -113,7 +113,7 @@ class SyncWriterWorkflow:
                 self._configure(argument)
             case _:
                 self._alert_unreadable(name, 1)
-        self.stirred = True
+        self.wakeup_requested = True
 
     def _enqueue(self, batch: RawValue) -> None:
         """Refs of recorded changes, from the relay. What can't be read is dropped here and found by the sweep."""
@@ -147,7 +147,7 @@ class SyncWriterWorkflow:
 
     @submit.validator
     def _check_submit(self, change: dict[str, Any]) -> None:
-        validating.check_change(change)
+        validators.check_change(change)
         self.waiting_updates.check_room()
 
     @workflow.update
@@ -175,7 +175,7 @@ class SyncWriterWorkflow:
 
     @apply_now.validator
     def _check_apply_now(self, change: dict[str, Any]) -> None:
-        validating.check_urgent_change(change)
+        validators.check_urgent_change(change)
         self.waiting_updates.check_room()
 
     @workflow.update
@@ -186,7 +186,7 @@ class SyncWriterWorkflow:
     @pause.validator
     def _check_pause(self, request: OperatorRequest) -> None:
         self._check_loaded()
-        validating.check_named(request)
+        validators.check_named(request)
         if self.machine.paused:
             raise ValueError(f"already paused by {self.machine.paused.operator}: {self.machine.paused.reason}")
 
@@ -198,7 +198,7 @@ class SyncWriterWorkflow:
     @resume.validator
     def _check_resume(self, request: OperatorRequest) -> None:
         self._check_loaded()
-        validating.check_named(request)
+        validators.check_named(request)
         if not self.machine.paused:
             raise ValueError("the writer is not paused")
 
@@ -209,7 +209,7 @@ class SyncWriterWorkflow:
 
     @flush.validator
     def _check_flush(self, request: OperatorRequest) -> None:
-        validating.check_flush(request)
+        validators.check_flush(request)
         self.acts.check_room()
 
     @workflow.update
@@ -232,7 +232,7 @@ class SyncWriterWorkflow:
 
     def _check_dead_letter(self, request: OperatorRequest) -> None:
         self._check_loaded()
-        validating.check_named(request)
+        validators.check_named(request)
         if request.change_id is None:
             raise ValueError("say which dead letter (change_id)")
         if request.change_id in self.machine.in_flight:
@@ -246,7 +246,7 @@ class SyncWriterWorkflow:
     @resolve.validator
     def _check_resolve(self, request: OperatorRequest) -> None:
         self._check_loaded()
-        validating.check_resolve(request)
+        validators.check_resolve(request)
         self.machine.can_resolve()
 
     def _check_loaded(self) -> None:
@@ -259,15 +259,15 @@ class SyncWriterWorkflow:
 
     @workflow.query
     def status(self) -> dict[str, Any]:
-        return report.status(self.machine, self.host, now_ms())
+        return status_report.status(self.machine, self.host, now_ms())
 
     @workflow.query
     def find(self, entity_type: str, entity_id: str) -> dict[str, Any]:
-        return report.find(self.machine, EntityKey(entity_type, entity_id), now_ms())
+        return status_report.find(self.machine, EntityKey(entity_type, entity_id), now_ms())
 
     @workflow.query
     def upcoming(self, count: int = 20) -> list[dict[str, Any]]:
-        return report.upcoming(self.machine, max(1, min(count, 200)))
+        return status_report.upcoming(self.machine, max(1, min(count, 200)))
 
     # ---------------------------------------------------------------------------------------------- loading and recording
 
@@ -354,11 +354,11 @@ class SyncWriterWorkflow:
 
     async def _await_fate(self, ref: ChangeRef, until_ms: int, *, by_relay: bool) -> Fate | None:
         machine = self.machine
-        watch = machine.watched.setdefault(ref.change_id, Watch())
+        watch = machine.watched.setdefault(ref.change_id, OutcomeWaiter())
         watch.watchers += 1
         if not by_relay:
             machine.enqueue([ref], now_ms())
-        self.stirred = True
+        self.wakeup_requested = True
         with suppress(TimeoutError):
             await workflow.wait_condition(
                 lambda: watch.fate is not None or machine.draining or bool(self._why_not_now()),
@@ -380,15 +380,15 @@ class SyncWriterWorkflow:
         """Until something happens. A timer only when none that is set rings soon enough: each costs history (trap 18),
         and one that rings for nothing costs less than taking it back.
         """
-        wake_at_ms = deciding.watch_at_ms(self.machine) if self.acting.at_the_host else self._wake_at_ms()
+        wake_at_ms = decision.watch_at_ms(self.machine) if self.acting.at_the_host else self._wake_at_ms()
         if self.relayed.waiting or (self.reception.has_unread and not self.machine.draining):
             wake_at_ms = now_ms()
         if wake_at_ms is not None and all(at_ms > wake_at_ms for at_ms in self.alarms):
             self.alarms[wake_at_ms] = asyncio.create_task(self._ring(wake_at_ms))
-        await workflow.wait_condition(lambda: self.stirred)
+        await workflow.wait_condition(lambda: self.wakeup_requested)
 
     def _wake_at_ms(self) -> int | None:
-        times = [deciding.wake_at_ms(self.machine)]
+        times = [decision.wake_at_ms(self.machine)]
         if self.machine.release > RELEASE_MIN:
             times.append(self.renewal.leave_at_ms if self.machine.draining else self.reception.wake_at_ms())
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
@@ -398,10 +398,10 @@ class SyncWriterWorkflow:
         del self.alarms[at_ms]
         if self.machine.release > RELEASE_MIN:
             self.clock.rang(at_ms)
-        self.stirred = True
+        self.wakeup_requested = True
 
     def _stir(self) -> None:
-        self.stirred = True
+        self.wakeup_requested = True
 
     def _is_drained(self) -> bool:
         """Nothing is under way any more; or after a moment nothing that speaks to OldHost, and nobody waits for an answer.
@@ -437,7 +437,7 @@ class SyncWriterWorkflow:
     def _alert_unreadable(self, name: str, count: int) -> None:
         """One alert a minute at most, however many there are."""
         self.unreadable += count
-        self.stirred = True
+        self.wakeup_requested = True
         if now_ms() >= self.tell_unreadable_at_ms:
             text = f"{self.unreadable} things that came by signal can't be read, the last by {name[:64]!r}; see docs/messages.md."
             self.machine.unreadable(text, "unreadable-signals")

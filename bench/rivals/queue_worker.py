@@ -18,7 +18,7 @@ from bench.rivals.holding import Holding
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.settings import load_settings
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.outbox import claim_batch, mark_relayed
+from oldhost_sync.store.outbox.relay_queue import claim_batch, mark_relayed
 from oldhost_sync.store.transactions import run_in_transaction
 
 FEED_SECONDS = 0.1

@@ -10,13 +10,13 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from oldhost_sync.api import examples, problems, shapes
+from oldhost_sync.api import examples, problems, schemas
 from oldhost_sync.api.auth import public_paths
 from oldhost_sync.api.changes import ChangeRoutes
 from oldhost_sync.api.dead_letters import DeadLetterRoutes
-from oldhost_sync.api.edge import Edge
+from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.health import HealthRoutes
-from oldhost_sync.api.parts import Parts
+from oldhost_sync.api.middleware import Edge
 from oldhost_sync.api.query import understood_query
 from oldhost_sync.api.units import UnitRoutes
 from oldhost_sync.api.writer import WriterRoutes
@@ -28,7 +28,7 @@ to repeat the request with when an answer was lost. Errors are `application/prob
 `action` what to do."""
 
 # Bodies are read by the routes themselves, so the document must be told of their shapes.
-_BODIES = (shapes.UnitStatus, shapes.UnitDetails, shapes.NewChange, shapes.Because, shapes.Flush, shapes.Resolve)
+_BODIES = (schemas.UnitStatus, schemas.UnitDetails, schemas.NewChange, schemas.Because, schemas.Flush, schemas.Resolve)
 
 
 def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], None]) -> FastAPI:

@@ -13,17 +13,18 @@ from fastapi import FastAPI, Path, Query, Request, Response
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.answers import accepted_answer, record, source_of
 from oldhost_sync.api.auth import READERS, WRITERS, access
 from oldhost_sync.api.bodies import json_body, read_body
+from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import KEY_PARAMETER, Limit, feed_cursor, read_feed_cursor, request_key
-from oldhost_sync.api.parts import Parts
 from oldhost_sync.api.problems import Conflict, Unknown, cursor_gone
-from oldhost_sync.api.shapes import Accepted, Cancelled, Fate, Feed, FeedItem, NewChange
+from oldhost_sync.api.responses import accepted_answer, record, source_of
+from oldhost_sync.api.schemas import Accepted, Cancelled, Fate, Feed, FeedItem, NewChange
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX
-from oldhost_sync.store import fates, feed, schedule
-from oldhost_sync.store.accepting import accept
-from oldhost_sync.store.recording import SCHEDULED, RecordedChange, record_accepted, record_change
+from oldhost_sync.store.intake import schedule
+from oldhost_sync.store.intake.change_recorder import SCHEDULED, RecordedChange, record_accepted, record_change
+from oldhost_sync.store.intake.validation import accept
+from oldhost_sync.store.views import change_feed, change_status
 
 # `:path`, because a key may hold a slash.
 _CHANGE = "/api/changes/{idempotency_key:path}"
@@ -130,7 +131,9 @@ class ChangeRoutes:
     async def fate(self, idempotency_key: Key) -> Fate:
         """Step by step with times: accepted, relayed, reserved, sent, answered; and what it waits for."""
         host = self._parts.host
-        found = await self._parts.database.run(lambda connection: fates.find_fate(connection, host, idempotency_key))
+        found = await self._parts.database.run(
+            lambda connection: change_status.find_fate(connection, host, idempotency_key)
+        )
         if found is None:
             raise _unknown_change()
         return Fate.model_validate(asdict(found))
@@ -149,14 +152,14 @@ class ChangeRoutes:
         """
         host = self._parts.host
         if since == LATEST:
-            start = await self._parts.database.run(lambda connection: feed.latest_cursor(connection, host))
+            start = await self._parts.database.run(lambda connection: change_feed.latest_cursor(connection, host))
         else:
-            start = feed.BEGINNING if since is None else read_feed_cursor(since)
+            start = change_feed.BEGINNING if since is None else read_feed_cursor(since)
         try:
             page = await self._parts.database.run(
-                lambda connection: feed.read_feed(connection, host, start, limit=limit)
+                lambda connection: change_feed.read_feed(connection, host, start, limit=limit)
             )
-        except feed.CursorForgotten as forgotten:
+        except change_feed.CursorForgotten as forgotten:
             raise cursor_gone(
                 "Fates that came after this cursor are no longer kept.", oldest=feed_cursor(forgotten.oldest)
             ) from None
@@ -190,7 +193,7 @@ def _cancel(connection: Connection, host: str, idempotency_key: str) -> datetime
     scheduled = schedule.scheduled_of_key(connection, host, idempotency_key)
     if scheduled is not None and scheduled.cancelled_at is not None:
         return scheduled.cancelled_at
-    if scheduled is None and fates.find_fate(connection, host, idempotency_key) is None:
+    if scheduled is None and change_status.find_fate(connection, host, idempotency_key) is None:
         raise _unknown_change()
     raise Conflict(
         "already-recorded",
@@ -200,7 +203,7 @@ def _cancel(connection: Connection, host: str, idempotency_key: str) -> datetime
     )
 
 
-def _feed_answer(page: feed.FeedPage, if_none_match: str | None) -> Response:
+def _feed_answer(page: change_feed.FeedPage, if_none_match: str | None) -> Response:
     poll = _next_poll(page)
     content = Feed(
         changes=[FeedItem(**row) for row in page.rows],
@@ -223,7 +226,7 @@ def _matches(tag: str, if_none_match: str) -> bool:
     return tag in given or given == ["*"]
 
 
-def _next_poll(page: feed.FeedPage) -> int:
+def _next_poll(page: change_feed.FeedPage) -> int:
     """Ask soon while there is more, leisurely while something is under way, seldom when nothing is."""
     if page.more:
         return 0

@@ -9,11 +9,11 @@ from fastapi import FastAPI, Path, Request
 from oldhost_sync.api import limits
 from oldhost_sync.api.auth import OPERATORS, WATCHERS, access, caller_of
 from oldhost_sync.api.bodies import json_body, read_body
+from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
-from oldhost_sync.api.parts import Parts
 from oldhost_sync.api.problems import Conflict, Unknown
-from oldhost_sync.api.shapes import Because, DeadLetter, DeadLetterPage, Done
-from oldhost_sync.store import reading
+from oldhost_sync.api.schemas import Because, DeadLetter, DeadLetterPage, Done
+from oldhost_sync.store.views import overview
 from workflows.messages import OperatorRequest
 
 ChangeId = Annotated[int, Path(ge=1, le=limits.INTEGER_MAX, description="The rejected change's id")]
@@ -55,7 +55,7 @@ class DeadLetterRoutes:
         after_id = read_number_cursor(cursor) or 0
         host = self._parts.host
         found = await self._parts.database.run(
-            lambda connection: reading.list_dead_letters(connection, host, after_id=after_id, limit=limit + 1)
+            lambda connection: overview.list_dead_letters(connection, host, after_id=after_id, limit=limit + 1)
         )
         page = [DeadLetter(**letter) for letter in found[:limit]]
         return DeadLetterPage(dead_letters=page, next_cursor=str(page[-1].change_id) if len(found) > limit else None)
@@ -72,7 +72,7 @@ class DeadLetterRoutes:
         body = await read_body(request, Because)
         host = self._parts.host
         exists, outcome = await self._parts.database.run(
-            lambda connection: reading.find_outcome(connection, host, change_id)
+            lambda connection: overview.find_outcome(connection, host, change_id)
         )
         if not exists:
             raise Unknown(

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from oldhost_sync.api.shapes import (
+from oldhost_sync.api.schemas import (
     KEY,
     Accepted,
     AlertPage,

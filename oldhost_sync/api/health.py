@@ -14,9 +14,9 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.api.auth import READERS, WATCHERS, access, public
+from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.examples import METRICS
-from oldhost_sync.api.parts import Parts
-from oldhost_sync.api.shapes import Health
+from oldhost_sync.api.schemas import Health
 
 _READY = text("SELECT 1 FROM outbox_events LIMIT 1")
 # It writes nothing, and yet waits, or is refused, wherever a write would be: a global read lock, a read-only server.

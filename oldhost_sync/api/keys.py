@@ -12,7 +12,7 @@ from fastapi import Query, Request
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.problems import Invalid, cursor_gone, field_invalid
-from oldhost_sync.store.feed import BEGINNING, END_US, FeedCursor
+from oldhost_sync.store.views.change_feed import BEGINNING, END_US, FeedCursor
 
 # The number of a fate, its time in microseconds, its change. Before, a cursor had a time and a change.
 _FEED_CURSOR = re.compile(r"f([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})")

@@ -15,7 +15,7 @@ from oldhost_sync.api import limits
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.auth import Tokens
 from oldhost_sync.api.database import Database, connect_for_api
-from oldhost_sync.api.parts import Parts
+from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.writer_link import TemporalWriterLink
 from oldhost_sync.settings import Settings, bind_address
 

@@ -9,16 +9,16 @@ from typing import Annotated, Literal
 from fastapi import FastAPI, Path, Query, Request, Response
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.answers import accepted_answer, record, source_of
 from oldhost_sync.api.auth import READERS, WRITERS, access
 from oldhost_sync.api.bodies import json_body, read_body
+from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import KEY_PARAMETER, Cursor, Limit, read_text_cursor, request_key, text_cursor
-from oldhost_sync.api.parts import Parts
 from oldhost_sync.api.problems import Unknown, method_not_allowed
-from oldhost_sync.api.shapes import Accepted, Unit, UnitAccepted, UnitDetails, UnitPage, UnitStatus
+from oldhost_sync.api.responses import accepted_answer, record, source_of
+from oldhost_sync.api.schemas import Accepted, Unit, UnitAccepted, UnitDetails, UnitPage, UnitStatus
 from oldhost_sync.policy.limits import ID_LENGTH_MAX, UNIT_NAME_LENGTH_MAX
-from oldhost_sync.store import units as store
-from oldhost_sync.store.recording import record_accepted
+from oldhost_sync.store.intake.change_recorder import record_accepted
+from oldhost_sync.store.views import units as store
 
 # `:path`, because an id may hold a slash.
 _UNIT = "/api/units/{unit_id:path}"

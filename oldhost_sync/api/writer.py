@@ -12,10 +12,10 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.api import limits
 from oldhost_sync.api.auth import OPERATORS, WATCHERS, access, caller_of
 from oldhost_sync.api.bodies import json_body, read_body
+from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
-from oldhost_sync.api.parts import Parts
 from oldhost_sync.api.problems import Problem
-from oldhost_sync.api.shapes import (
+from oldhost_sync.api.schemas import (
     Alert,
     AlertPage,
     AuditEntry,
@@ -29,7 +29,9 @@ from oldhost_sync.api.shapes import (
     WriterStatus,
 )
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX, ID_LENGTH_MAX
-from oldhost_sync.store import alerts, audit, outbox, promises, reading
+from oldhost_sync.store import alerts, audit
+from oldhost_sync.store.outbox import relay_queue
+from oldhost_sync.store.views import late_emergencies, overview
 from workflows.messages import OperatorRequest
 
 _ACT_ERRORS = (405, 409, 413, 415, 422)
@@ -193,11 +195,11 @@ class WriterRoutes:
 
 def _read_books(connection: Connection, host: str) -> dict[str, Any]:
     return {
-        "books": asdict(outbox.books(connection, host)),
-        "ledger": reading.read_ledger(connection, host),
-        "oldest_waiting_at": reading.oldest_waiting_at(connection, host),
-        "open_alerts": reading.count_open_alerts(connection, host),
-        "emergency_breaches": asdict(promises.breaches(connection, host)),
+        "books": asdict(relay_queue.books(connection, host)),
+        "ledger": overview.read_ledger(connection, host),
+        "oldest_waiting_at": overview.oldest_waiting_at(connection, host),
+        "open_alerts": overview.count_open_alerts(connection, host),
+        "emergency_breaches": asdict(late_emergencies.breaches(connection, host)),
     }
 
 

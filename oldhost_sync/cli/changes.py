@@ -10,15 +10,15 @@ import typer
 from sqlalchemy import and_, func, select
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.cli.printing import console, print_json, rows, shown, span
-from oldhost_sync.cli.surroundings import in_database, settings
-from oldhost_sync.cli.telling import FAILED, CliError, tell
+from oldhost_sync.cli.environment import in_database, settings
+from oldhost_sync.cli.output import console, print_json, rows, shown, span
+from oldhost_sync.cli.user_errors import FAILED, CliError, tell
 from oldhost_sync.cli.writer import query
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.settings import Settings
-from oldhost_sync.store import fates
-from oldhost_sync.store.sync_status import sync_status
 from oldhost_sync.store.tables import entities, outbox_events, pending_fates, scheduled_changes, units
+from oldhost_sync.store.views import change_status
+from oldhost_sync.store.views.sync_status import sync_status
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _TYPE_AND_ID = re.compile(f"({NAME_PATTERN})/(.+)")
@@ -39,7 +39,7 @@ def show(
 ) -> None:
     """A change's whole fate, step by step: accepted, relayed, reserved, sent, answered; or what it waits for."""
     config = settings()
-    fate = in_database(config, lambda connection: fates.find_fate(connection, config.host, key))
+    fate = in_database(config, lambda connection: change_status.find_fate(connection, config.host, key))
     if fate is None:
         raise CliError(
             f"no change of host {config.host!r} has the key {key!r}. Check the key: a write's answer names it."

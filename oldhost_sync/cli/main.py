@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from oldhost_sync.cli import administration, changes, operating, planning, roles, status, submitting
-from oldhost_sync.cli.telling import FAILED, INTERRUPTED, WRONG, explain, tell
+from oldhost_sync.cli import administration, changes, operator_commands, plan, roles, status, submission
+from oldhost_sync.cli.user_errors import FAILED, INTERRUPTED, WRONG, explain, tell
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -29,7 +29,7 @@ def root(
     _wants_traceback = show_traceback
 
 
-for part in (roles, status, submitting, changes, operating, planning, administration):
+for part in (roles, status, submission, changes, operator_commands, plan, administration):
     part.add_to(app)
 
 

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from oldhost_sync.cli.printing import console
-from oldhost_sync.cli.surroundings import settings, settings_of_a_new_stack
+from oldhost_sync.cli.environment import settings, settings_of_a_new_stack
+from oldhost_sync.cli.output import console
 from oldhost_sync.settings import bind_address
 
 # Its options are the simulator's own; `oldhost-sync simulator --help` shows them.
@@ -56,7 +56,7 @@ def relay() -> None:
 
 def migrate() -> None:
     """Bring the database's schema up to date; safe to run twice and from two machines."""
-    from oldhost_sync.store.migrating import migrate as upgrade
+    from oldhost_sync.store.schema_migration import migrate as upgrade
 
     config = settings()
     revision = upgrade(config.need_database_url(), config.hosts())

@@ -16,15 +16,16 @@ from sqlalchemy.engine import Connection, Engine
 from temporalio.client import Client
 
 from oldhost_sync.cli.changes import AsJson
-from oldhost_sync.cli.printing import console, print_json, rows, shown, span
-from oldhost_sync.cli.surroundings import settings
-from oldhost_sync.cli.telling import FAILED, WRONG, CliError, explain, tell
+from oldhost_sync.cli.environment import settings
+from oldhost_sync.cli.output import console, print_json, rows, shown, span
+from oldhost_sync.cli.user_errors import FAILED, WRONG, CliError, explain, tell
 from oldhost_sync.cli.writer import ask, connect
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.settings import Settings
-from oldhost_sync.store import outbox, promises, reading
 from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.outbox import relay_queue
 from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.store.views import late_emergencies, overview
 
 # Often enough to watch a backlog drain, seldom enough to cost nothing.
 WATCH_SECONDS = 2.0
@@ -101,13 +102,13 @@ class Look:
 
 
 def _read(connection: Connection, host: str) -> dict[str, Any]:
-    books = outbox.books(connection, host)
+    books = relay_queue.books(connection, host)
     return {
         "books": {**asdict(books), "balance": books.balance},
-        "ledger": reading.read_ledger(connection, host),
-        "oldest_waiting_at": reading.oldest_waiting_at(connection, host),
-        "open_alerts": reading.count_open_alerts(connection, host),
-        "emergency_breaches": asdict(promises.breaches(connection, host)),
+        "ledger": overview.read_ledger(connection, host),
+        "oldest_waiting_at": overview.oldest_waiting_at(connection, host),
+        "open_alerts": overview.count_open_alerts(connection, host),
+        "emergency_breaches": asdict(late_emergencies.breaches(connection, host)),
     }
 
 

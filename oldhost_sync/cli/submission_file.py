@@ -13,8 +13,8 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.store.accepting import accept
 from oldhost_sync.store.errors import InvalidChange
+from oldhost_sync.store.intake.validation import accept
 from oldhost_sync.store.tables import outbox_events, scheduled_changes
 from oldhost_sync.store.transactions import run_in_transaction
 

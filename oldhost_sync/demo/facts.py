@@ -11,11 +11,11 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.store import outbox
-from oldhost_sync.store.outbox import Books
-from oldhost_sync.store.sync_status import not_synced
+from oldhost_sync.store.outbox import relay_queue
+from oldhost_sync.store.outbox.relay_queue import Books
 from oldhost_sync.store.tables import entities, outbox_events, units
 from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.store.views.sync_status import not_synced
 
 Record = tuple[str, str, str]  # entity type, entity id, event type
 ADMIN_SECONDS_MAX = 10.0
@@ -89,7 +89,7 @@ def gather(engine: Engine, host: str, admin: Admin) -> Facts:
 
 
 def books(engine: Engine, host: str) -> Books:
-    return run_in_transaction(engine, lambda connection: outbox.books(connection, host))
+    return run_in_transaction(engine, lambda connection: relay_queue.books(connection, host))
 
 
 def _from_database(connection: Connection, host: str) -> Facts:
@@ -101,7 +101,7 @@ def _from_database(connection: Connection, host: str) -> Facts:
     for entity_type, entity_id, state in found:
         shadow.update({(entity_type, entity_id, event_type): payload for event_type, payload in state.items()})
     unsynced = [f"{kind}/{entity_id} is {status}" for (kind, entity_id), status in not_synced(connection, host).items()]
-    return Facts(outbox.books(connection, host), _changes(connection, host), shadow, {}, [], {}, unsynced)
+    return Facts(relay_queue.books(connection, host), _changes(connection, host), shadow, {}, [], {}, unsynced)
 
 
 def _changes(connection: Connection, host: str) -> list[Change]:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from oldhost_sync.demo.compression import Compressed
 from oldhost_sync.demo.verdict import Finding
-from oldhost_sync.store.outbox import Books
+from oldhost_sync.store.outbox.relay_queue import Books
 
 # Where no terminal is, one line so often.
 LINE_SECONDS = 10.0

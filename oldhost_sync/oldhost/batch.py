@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from oldhost_sync.oldhost.connection import Beat
+from oldhost_sync.oldhost.connection import Heartbeat
 from oldhost_sync.oldhost.ledger import Answered, Reserved
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
 
@@ -45,7 +45,7 @@ class Batch:
     """A batch on its way. `marked`: SENT since `marked_at`, not one byte written; `pending`: answered, not recorded."""
 
     change_ids: Sequence[int]
-    beat: Beat
+    beat: Heartbeat
     accepted_at_ms: Mapping[int, int] | None = None
     operations: list[Reserved] = field(default_factory=list)
     fates: dict[int, Fate] = field(default_factory=dict)

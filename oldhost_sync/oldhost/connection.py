@@ -32,7 +32,7 @@ READ_BYTES = 16 * 1024
 KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 Clock = Callable[[], float]
-Beat = Callable[[], None]
+Heartbeat = Callable[[], None]
 
 
 class Address(NamedTuple):
@@ -51,9 +51,9 @@ class HostConnection(Protocol):
 
     def is_alive(self) -> bool: ...
 
-    def begin(self, request: bytes, *, timeout_seconds: float, while_waiting: Beat) -> None: ...
+    def begin(self, request: bytes, *, timeout_seconds: float, while_waiting: Heartbeat) -> None: ...
 
-    def finish(self, *, while_waiting: Beat) -> Response: ...
+    def finish(self, *, while_waiting: Heartbeat) -> Response: ...
 
     def close(self) -> None: ...
 
@@ -93,7 +93,7 @@ class OldHostConnection:
         self.close()
         return False
 
-    def begin(self, request: bytes, *, timeout_seconds: float, while_waiting: Beat) -> None:
+    def begin(self, request: bytes, *, timeout_seconds: float, while_waiting: Heartbeat) -> None:
         """Write `request`; its answer must be read by `finish`, `timeout_seconds` from now.
 
         Raises NothingWritten, ExchangeCut or ConnectionClosed; each closes it for good.
@@ -111,7 +111,7 @@ class OldHostConnection:
             if not written:
                 self.close()
 
-    def finish(self, *, while_waiting: Beat) -> Response:
+    def finish(self, *, while_waiting: Heartbeat) -> Response:
         """Read the answer. Raises ExchangeCut or ConnectionClosed; after both it is closed for good."""
         if self._socket is None or self._until is None:
             raise ConnectionClosed("nothing is on the wire")
@@ -132,7 +132,7 @@ class OldHostConnection:
             with contextlib.suppress(OSError):
                 sock.close()
 
-    def _write(self, sock: socket.socket, request: bytes, until: float, while_waiting: Beat) -> None:
+    def _write(self, sock: socket.socket, request: bytes, until: float, while_waiting: Heartbeat) -> None:
         left = memoryview(request)
         while left:
             try:
@@ -144,7 +144,7 @@ class OldHostConnection:
                     raise NothingWritten(f"the connection was gone: {error}") from error
                 raise ExchangeCut(f"cut while writing: {error}") from error
 
-    def _read(self, sock: socket.socket, until: float, while_waiting: Beat) -> Response:
+    def _read(self, sock: socket.socket, until: float, while_waiting: Heartbeat) -> Response:
         reader = ResponseReader()
         while True:
             self._wait(sock, until, while_waiting, writing=False)
@@ -167,7 +167,7 @@ class OldHostConnection:
             if not data:
                 raise ExchangeCut("closed before the answer was whole")
 
-    def _wait(self, sock: socket.socket, until: float, while_waiting: Beat, *, writing: bool) -> None:
+    def _wait(self, sock: socket.socket, until: float, while_waiting: Heartbeat, *, writing: bool) -> None:
         while True:
             left = until - self._clock()
             if ready(sock, min(SLICE_SECONDS, max(0.0, left)), writing=writing):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from oldhost_sync.oldhost.answer_limit import AnswerLimit
-from oldhost_sync.oldhost.connection import SLICE_SECONDS, Address, Beat, Clock, OldHostConnection, ready
+from oldhost_sync.oldhost.connection import SLICE_SECONDS, Address, Clock, Heartbeat, OldHostConnection, ready
 from oldhost_sync.oldhost.errors import NoConnection
 
 # Looking up and connecting together; a resolver's own patience is mostly 5 s a server, twice.
@@ -45,14 +45,14 @@ class Connector:
         self._worked: SockAddress | None = None
         self._limit = AnswerLimit()
 
-    def connect(self, beat: Beat) -> OldHostConnection:
+    def connect(self, beat: Heartbeat) -> OldHostConnection:
         """Open a connection; raises NoConnection. `beat` is called at least every half second."""
         try:
             return self._connect(self._clock() + REACH_SECONDS_MAX, beat)
         except OSError as error:
             raise NoConnection(f"{self._address.name}:{self._address.port}: {error}") from error
 
-    def _connect(self, until: float, beat: Beat) -> OldHostConnection:
+    def _connect(self, until: float, beat: Heartbeat) -> OldHostConnection:
         if self._worked is not None and not self._found(self._clock() + LOOK_UP_SECONDS, beat):
             with suppress(OSError):
                 return self._connect_to([self._worked], until, beat)
@@ -60,7 +60,7 @@ class Connector:
             raise OSError(f"the name server gave no address within {REACH_SECONDS_MAX:g} s")
         return self._connect_to(self._take(), until, beat)
 
-    def _found(self, until: float, beat: Beat) -> bool:
+    def _found(self, until: float, beat: Heartbeat) -> bool:
         """Whether the name server has answered; a look-up under way is waited for, whoever began it."""
         if self._look_up is None:
             self._look_up = _LookUp(lambda: self._resolve(self._address.name, self._address.port))
@@ -76,7 +76,7 @@ class Connector:
             raise look_up.error if look_up is not None and look_up.error is not None else OSError("not looked up")
         return look_up.found
 
-    def _connect_to(self, addresses: list[SockAddress], until: float, beat: Beat) -> OldHostConnection:
+    def _connect_to(self, addresses: list[SockAddress], until: float, beat: Heartbeat) -> OldHostConnection:
         last = OSError("the name has no address")
         for family, address in addresses:
             try:
@@ -109,7 +109,7 @@ class _LookUp:
 
 
 def _connected(
-    family: socket.AddressFamily, address: tuple[object, ...], until: float, clock: Clock, beat: Beat
+    family: socket.AddressFamily, address: tuple[object, ...], until: float, clock: Clock, beat: Heartbeat
 ) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -120,7 +120,7 @@ def _connected(
     return sock
 
 
-def _reach(sock: socket.socket, address: tuple[object, ...], until: float, clock: Clock, beat: Beat) -> None:
+def _reach(sock: socket.socket, address: tuple[object, ...], until: float, clock: Clock, beat: Heartbeat) -> None:
     sock.setblocking(False)
     with suppress(BlockingIOError):
         sock.connect(address)

@@ -1,6 +1,6 @@
 """What a session asks of the nonce ledger: the seam between "what may be sent" and "how it is remembered".
 
-Two implementations keep the same conformance suite: MariaDB's (`oldhost_sync.store.ledger`) and the simulation's in
+Two implementations keep the same conformance suite: MariaDB's (`oldhost_sync.store.ledger.maria_ledger`) and the simulation's in
 memory. Every call is one transaction. Every call that changes anything compares the epoch under the ledger row's lock
 and raises :class:`~oldhost_sync.oldhost.errors.Fenced` when it is not ours: that is the fence (trap 2).
 

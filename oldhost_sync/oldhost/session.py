@@ -8,7 +8,7 @@ Whatever is not a definite, consumed answer ends the session: the connection is 
 rest WAITING, and the one recovery path (`opening.py`) decides by OldHost's expected nonce. Nothing here retries,
 reconnects or guesses.
 
-Plain blocking code; the ledger, the connection, the clock and the waiting (`Gate`) are given to it, so that the
+Plain blocking code; the ledger, the connection, the clock and the waiting (`Condition`) are given to it, so that the
 simulation runs this very code on its own time. No gate is held during IO.
 """
 
@@ -19,9 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import TypeVar
 
-from oldhost_sync.oldhost.asking import ask
 from oldhost_sync.oldhost.batch import Batch, Probed, Sent
-from oldhost_sync.oldhost.connection import Beat, Clock, HostConnection
+from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.errors import (
     Fenced,
     HostError,
@@ -31,10 +30,11 @@ from oldhost_sync.oldhost.errors import (
     NothingWritten,
     Unreadable,
 )
+from oldhost_sync.oldhost.expected_nonce import ask
 from oldhost_sync.oldhost.ledger import Answered, Ledger, Reserved, consumed
 from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.nonce_pipeline import Condition, Step, Turn
 from oldhost_sync.oldhost.refusal import Refusal, Unwritten, kind, refusal, why_ended, why_halted
-from oldhost_sync.oldhost.turn import Gate, Step, Turn
 from oldhost_sync.oldhost.wire import (
     Ambiguous,
     Answer,
@@ -63,7 +63,7 @@ class Session:
         connection: HostConnection,
         epoch: int,
         next_nonce: int,
-        gate: Gate,
+        gate: Condition,
         clock: Clock,
         limits: SessionLimits,
     ) -> None:
@@ -87,7 +87,7 @@ class Session:
     def send(
         self,
         change_ids: Sequence[int],
-        beat: Beat,
+        beat: Heartbeat,
         *,
         sequence: int = 0,
         accepted_at_ms: Mapping[int, int] | None = None,
@@ -117,7 +117,7 @@ class Session:
             self._turn.unclaim(batch.nonces)
         return self._report(batch)
 
-    def probe(self, beat: Beat) -> Probed:
+    def probe(self, beat: Heartbeat) -> Probed:
         """Ask the expected nonce and compare; a difference ends the session, and recovery says what it means.
 
         Not asked when the wire is not free in time: a probe can wait for the next one.
@@ -157,7 +157,7 @@ class Session:
         if self._turn.close(reason):
             self._connection.close()
 
-    def drain(self, reason: str, timeout_seconds: float, beat: Beat) -> bool:
+    def drain(self, reason: str, timeout_seconds: float, beat: Heartbeat) -> bool:
         """Finish what is on the wire and what is marked for it, record that, then close; False when it took too long."""
         self._turn.drain(reason)
         ended = self._turn.wait_idle(timeout_seconds, beat)
@@ -311,7 +311,7 @@ class Session:
             if follows.bans:
                 self._ban(operation, answer, follows, batch)
             elif follows.takes_back:
-                self._insist(lambda: self._ledger.take_back(self.epoch, operation), batch.beat)
+                self._retry(lambda: self._ledger.take_back(self.epoch, operation), batch.beat)
         except (Fenced, LedgerUnavailable):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is: an answer that is not kept must not be forgotten
@@ -340,12 +340,12 @@ class Session:
             )
 
         batch.banned_ms = round(self._limits.ban_seconds * 1000)
-        batch.banned_ms = self._insist(keep, batch.beat)
+        batch.banned_ms = self._retry(keep, batch.beat)
 
     def _ban_seconds(self, answer: object) -> float:
         return self._limits.ban_span(answer.retry_after if isinstance(answer, Banned | Replay) else None)
 
-    def _insist(self, keep: Callable[[], T], beat: Beat) -> T:
+    def _retry(self, keep: Callable[[], T], beat: Heartbeat) -> T:
         """What must not be forgotten is tried a few times while the database is away; done twice it is as done once."""
         for _ in range(self._limits.insist_times - 1):
             try:
@@ -417,7 +417,7 @@ class Session:
             self.close("OldHost closed the connection")
         return alive
 
-    def _probe(self, beat: Beat) -> int:
+    def _probe(self, beat: Heartbeat) -> int:
         answer = ask(self._connection, self._limits, beat)
         if isinstance(answer, Expected):
             if answer.nonce != self._turn.next_nonce:
@@ -425,7 +425,7 @@ class Session:
             return answer.nonce
         if isinstance(answer, Banned):
             self.close("OldHost bans us")
-            self._insist(lambda: self._ledger.ban(self.epoch, self._ban_seconds(answer)), beat)
+            self._retry(lambda: self._ledger.ban(self.epoch, self._ban_seconds(answer)), beat)
         elif not isinstance(answer, Busy):
             self.close(f"asking for the expected nonce: {answer}")
         return 0

@@ -16,9 +16,9 @@ from oldhost_sync.planner.plan import Plan, Sample
 from oldhost_sync.planner.scenario import Arrival, Scenario, arrivals
 from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, Probe, Send, Sweep, TellPeople
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, Fate, Outcome, PriorityClass
-from oldhost_sync.policy.deciding import decide, wake_at_ms
+from oldhost_sync.policy.decision import decide, wake_at_ms
 from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.waiting import Waiting
+from oldhost_sync.policy.pending_operation import PendingOperation
 from oldhost_sync.policy.writer_policy import WriterPolicy
 
 READS_TO_OPEN = 2  # OldHost is asked until two answers in a row agree
@@ -202,7 +202,7 @@ class _Rehearsal:
 
     # --------------------------------------------------------------------------------------------------------- measuring
 
-    def _applied(self, entry: Waiting, start_ms: float, end_ms: float) -> None:
+    def _applied(self, entry: PendingOperation, start_ms: float, end_ms: float) -> None:
         plan, ref = self._plan, entry.ref
         plan.by_class[ref.priority_class] += 1
         plan.oldest_ms = max(plan.oldest_ms, round(end_ms - entry.first_at_ms))

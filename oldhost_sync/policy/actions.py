@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oldhost_sync.policy.changes import EntityKey
-from oldhost_sync.policy.loading import Part
+from oldhost_sync.policy.rebuild import Part
 
 
 @dataclass(frozen=True, slots=True)

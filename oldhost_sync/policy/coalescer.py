@@ -14,9 +14,9 @@ from itertools import count, islice
 
 from oldhost_sync.policy.ages import Ages
 from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, EntityKey, PriorityClass
-from oldhost_sync.policy.due import DueHeap
-from oldhost_sync.policy.lanes import Lane, LaneItem, Turns
-from oldhost_sync.policy.waiting import Added, Hold, Waiting
+from oldhost_sync.policy.due_heap import DueHeap
+from oldhost_sync.policy.lanes import Lane, LaneItem, WeightedRoundRobin
+from oldhost_sync.policy.pending_operation import Added, Hold, PendingOperation
 from oldhost_sync.policy.writer_policy import BATCH_OPERATIONS_MAX
 
 _LWW, _TXN, _EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EMERGENCY
@@ -34,8 +34,8 @@ class Coalescer:
         self.released: dict[EntityKey, None] = {}
         self._debounce_ms = debounce_ms
         self._max_wait_ms = max_wait_ms
-        self.turns = Turns(txn_per_lww, txn_run)
-        self.waiting: dict[int, Waiting] = {}
+        self.turns = WeightedRoundRobin(txn_per_lww, txn_run)
+        self.waiting: dict[int, PendingOperation] = {}
         self.holds: dict[EntityKey, Hold] = {}
         self._by_key: dict[CoalescingKey, int] = {}
         self._by_entity: dict[EntityKey, list[int]] = {}
@@ -56,18 +56,18 @@ class Coalescer:
 
     def add(self, ref: ChangeRef, now_ms: int) -> Added:
         if ref.priority_class is not _LWW:
-            placed = self._place(Waiting(ref, ref.accepted_at_ms, ref.accepted_at_ms, ready=True))
+            placed = self._place(PendingOperation(ref, ref.accepted_at_ms, ref.accepted_at_ms, ready=True))
             return Added.NEW if placed else Added.HELD
         held = self.waiting.get(self._by_key.get(ref.key, 0))
         if held is not None and ref.change_id < held.ref.change_id:
             return Added.SUPERSEDED
         restarted_at_ms = min(ref.accepted_at_ms, now_ms) + self._debounce_ms
         if held is None:
-            self._place(Waiting(ref, min(ref.accepted_at_ms, now_ms), restarted_at_ms))
+            self._place(PendingOperation(ref, min(ref.accepted_at_ms, now_ms), restarted_at_ms))
             return Added.NEW
         self._take_out(held)
         due_at_ms = held.due_at_ms if held.ready else min(restarted_at_ms, held.first_at_ms + self._max_wait_ms)
-        self._place(Waiting(ref, held.first_at_ms, due_at_ms, held.ready))
+        self._place(PendingOperation(ref, held.first_at_ms, due_at_ms, held.ready))
         self.unhold(ref.entity, held.ref.change_id)
         return Added.REPLACED_OLDER
 
@@ -81,7 +81,7 @@ class Coalescer:
         heir.due_at_ms = min(heir.due_at_ms, heir.first_at_ms + self._max_wait_ms)
         self._place(heir)
 
-    def put_back(self, entry: Waiting) -> Added:
+    def put_back(self, entry: PendingOperation) -> Added:
         """An operation that was taken and not sent waits again where it was; if its key has moved on, the newer one does."""
         newer = self._by_key.get(entry.ref.key, 0) if entry.ref.priority_class is _LWW else 0
         if newer <= entry.ref.change_id:
@@ -116,7 +116,7 @@ class Coalescer:
 
     # ------------------------------------------------------------------------------------------------------- going out
 
-    def take(self) -> list[Waiting]:
+    def take(self) -> list[PendingOperation]:
         """Take what goes next: one operation, or for an EMERGENCY the chain of its entity's older ones with it.
 
         The entity is blocked until `release`. A chain is sent in one go, so it is no longer than a batch, and stops before a TXN
@@ -143,7 +143,7 @@ class Coalescer:
                 return
             yield change_id
 
-    def take_change(self, change_id: int) -> Waiting | None:
+    def take_change(self, change_id: int) -> PendingOperation | None:
         """Take one change out of wherever it waits (it turned out to be bound to a nonce, or was discarded)."""
         entry = self.waiting.get(change_id)
         if entry is not None:
@@ -242,12 +242,12 @@ class Coalescer:
     def next_due_at_ms(self) -> int | None:
         return min(self._flushed.values()) if self._flushed else self._debounced.next_due_at_ms()
 
-    def entries(self) -> list[Waiting]:
+    def entries(self) -> list[PendingOperation]:
         """All that waits, oldest first, as it is when what was flushed has moved."""
         entries = [self.waiting[change_id] for change_id in sorted(self.waiting)]
         return [self._as_flushed(entry) for entry in entries] if self._flushed else entries
 
-    def _as_flushed(self, entry: Waiting) -> Waiting:
+    def _as_flushed(self, entry: PendingOperation) -> PendingOperation:
         at_ms = self._flushed.get(entry.ref.change_id)
         return entry if at_ms is None else replace(entry, due_at_ms=min(entry.due_at_ms, at_ms), ready=True)
 
@@ -255,7 +255,7 @@ class Coalescer:
         hold = self.holds.get(entity)
         return len(self._by_entity.get(entity, ())) + (len(hold.waiting) if hold else 0)
 
-    def entries_of(self, entity: EntityKey, at_most: int) -> list[Waiting]:
+    def entries_of(self, entity: EntityKey, at_most: int) -> list[PendingOperation]:
         """The oldest that wait of this entity."""
         hold = self.holds.get(entity)
         entries = [self.waiting[change_id] for change_id in self._by_entity.get(entity, ())[:at_most]]
@@ -292,7 +292,7 @@ class Coalescer:
             near |= of_lane
         return near
 
-    def restore(self, entries: Iterable[Waiting]) -> None:
+    def restore(self, entries: Iterable[PendingOperation]) -> None:
         """Take entries over as they are, oldest first, into a room where nothing waits: several times quicker than one by one."""
         ready: dict[PriorityClass, list[tuple[LaneItem, EntityKey]]] = {cls: [] for cls in self.lanes}
         instants: dict[PriorityClass, list[tuple[int, int]]] = {cls: [] for cls in self.lanes}
@@ -320,7 +320,7 @@ class Coalescer:
 
     # ------------------------------------------------------------------------------------------------------- placement
 
-    def _place(self, entry: Waiting) -> bool:
+    def _place(self, entry: PendingOperation) -> bool:
         """False when it is held and not kept."""
         ref = entry.ref
         hold = self.holds.get(ref.entity)
@@ -341,7 +341,7 @@ class Coalescer:
             self._debounced.put(ref.change_id, entry.due_at_ms)
         return True
 
-    def _make_ready(self, entry: Waiting) -> None:
+    def _make_ready(self, entry: PendingOperation) -> None:
         if entry.ref.change_id in self._flushed:
             self._forget_age(entry)
             self._end_debounce(entry)
@@ -349,7 +349,7 @@ class Coalescer:
         entry.ready = True
         self.lanes[entry.ref.priority_class].add(entry.ref.entity, entry.lane_item)
 
-    def _take_out(self, entry: Waiting) -> None:
+    def _take_out(self, entry: PendingOperation) -> None:
         ref = entry.ref
         del self.waiting[ref.change_id]
         self._forget_age(entry)
@@ -365,18 +365,18 @@ class Coalescer:
             self._debounced.remove(ref.change_id)
             self._end_debounce(entry)
 
-    def _end_debounce(self, entry: Waiting) -> None:
+    def _end_debounce(self, entry: PendingOperation) -> None:
         """If it was flushed."""
         flushed_at_ms = self._flushed.pop(entry.ref.change_id, None)
         if flushed_at_ms is not None:
             entry.due_at_ms = min(entry.due_at_ms, flushed_at_ms)
             entry.ready = True
 
-    def _note_age(self, entry: Waiting) -> None:
+    def _note_age(self, entry: PendingOperation) -> None:
         if (ages := self.ages.get(entry.ref.priority_class)) is not None:
             ages.add(entry.turn_ms, entry.first_at_ms)
 
-    def _forget_age(self, entry: Waiting) -> None:
+    def _forget_age(self, entry: PendingOperation) -> None:
         if (ages := self.ages.get(entry.ref.priority_class)) is not None:
             ages.remove(entry.turn_ms, entry.first_at_ms)
 

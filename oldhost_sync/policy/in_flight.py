@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from oldhost_sync.policy.changes import CoalescingKey, EntityKey
 from oldhost_sync.policy.coalescer import Coalescer
-from oldhost_sync.policy.waiting import Waiting
+from oldhost_sync.policy.pending_operation import PendingOperation
 
 
 class InFlight:
@@ -17,7 +17,7 @@ class InFlight:
 
     def __init__(self, coalescer: Coalescer) -> None:
         self._coalescer = coalescer
-        self._entries: dict[int, Waiting] = {}
+        self._entries: dict[int, PendingOperation] = {}
         self._busy: dict[EntityKey, int] = {}
         self.batches: dict[int, list[int]] = {}
         self.bound: list[int] = []
@@ -29,16 +29,16 @@ class InFlight:
     def __contains__(self, change_id: int) -> bool:
         return change_id in self._entries
 
-    def __iter__(self) -> Iterator[Waiting]:
+    def __iter__(self) -> Iterator[PendingOperation]:
         return iter(self._entries.values())
 
-    def enter(self, entry: Waiting) -> None:
+    def enter(self, entry: PendingOperation) -> None:
         entity = entry.ref.entity
         self._entries[entry.ref.change_id] = entry
         self._busy[entity] = self._busy.get(entity, 0) + 1
         self._coalescer.block(entity)
 
-    def leave(self, change_id: int) -> Waiting:
+    def leave(self, change_id: int) -> PendingOperation:
         """The operation's end is known: forget it; its entity may go on when nothing else of it is in flight."""
         entry = self._entries.pop(change_id)
         entity = entry.ref.entity
@@ -54,10 +54,10 @@ class InFlight:
     def entity_of(self, change_id: int) -> EntityKey:
         return self._entries[change_id].ref.entity
 
-    def get(self, change_id: int) -> Waiting | None:
+    def get(self, change_id: int) -> PendingOperation | None:
         return self._entries.get(change_id)
 
-    def start(self, batch: int, entries: list[Waiting]) -> None:
+    def start(self, batch: int, entries: list[PendingOperation]) -> None:
         for entry in entries:
             if entry.ref.change_id not in self._entries:
                 self.enter(entry)

@@ -93,7 +93,7 @@ class Lane:
         return iter(nsmallest(count, ((item, entity) for entity, items in self._ready.items() for item in items)))
 
 
-class Turns:
+class WeightedRoundRobin:
     """Whose turn it is. `txn_run`: TXN turns taken in a row while LWW could have gone."""
 
     def __init__(self, txn_per_lww: int, txn_run: int = 0) -> None:

@@ -21,13 +21,13 @@ from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, EntityK
 from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.counters import Counters
 from oldhost_sync.policy.in_flight import InFlight
-from oldhost_sync.policy.loading import Loading, Part
+from oldhost_sync.policy.load_monitor import LoadMonitor, LoadWatch
 from oldhost_sync.policy.lost_answers import LostAnswers
+from oldhost_sync.policy.pending_operation import Added, PendingOperation
 from oldhost_sync.policy.progress import Progress
+from oldhost_sync.policy.rebuild import Loading, Part
 from oldhost_sync.policy.session import Phase, Session
-from oldhost_sync.policy.sweeping import Sweeping
-from oldhost_sync.policy.waiting import Added, Waiting
-from oldhost_sync.policy.watch import LoadMonitor, LoadWatch
+from oldhost_sync.policy.sweep import Sweeping
 from oldhost_sync.policy.writer_policy import (
     ALERT_GROWS_MS,
     FRUITLESS_SESSIONS_ALERT,
@@ -57,7 +57,7 @@ class Pause:
 
 
 @dataclass
-class Watch:
+class OutcomeWaiter:
     """Somebody waits for a change's fate; `watchers` how many (two updates may carry the same idempotency key)."""
 
     watchers: int = 0
@@ -100,7 +100,7 @@ class Machine:
         if self.release >= RELEASE:
             self.load = LoadMonitor(self.now_ms, policy.txn_per_lww, self.in_flight)
         self.resolved_epoch = 0  # of the last resolve in this run: no send of an older run's session is under way
-        self.watched: dict[int, Watch] = {}
+        self.watched: dict[int, OutcomeWaiter] = {}
         self.announcements = Announcements()
         self.alarms: Alarms = self.announcements if self.release >= RELEASE else Alarms()
         self.progress = Progress(self.now_ms)
@@ -359,7 +359,7 @@ class Machine:
         if self.coalescer.knows(ref.change_id) or ref.change_id in self.in_flight:
             return
         self.counters.dead -= 1
-        entry = Waiting(ref, ref.accepted_at_ms, min(ref.accepted_at_ms, now_ms), ready=True)
+        entry = PendingOperation(ref, ref.accepted_at_ms, min(ref.accepted_at_ms, now_ms), ready=True)
         if self.coalescer.put_back(entry) is Added.SUPERSEDED:
             self._supersede(ref.entity, ref.change_id)
 
@@ -461,7 +461,7 @@ class Machine:
         for ref in refs:
             if ref.change_id not in self.in_flight:
                 entry = self.coalescer.take_change(ref.change_id)
-                self.in_flight.enter(entry or Waiting(ref, ref.accepted_at_ms, ref.accepted_at_ms, ready=True))
+                self.in_flight.enter(entry or PendingOperation(ref, ref.accepted_at_ms, ref.accepted_at_ms, ready=True))
         ids = [ref.change_id for ref in refs]
         free = [entry.ref.change_id for entry in self.in_flight if entry.ref.change_id not in ids]
         self.in_flight.bound, self.in_flight.unsettled = ids, []

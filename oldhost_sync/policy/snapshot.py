@@ -21,12 +21,12 @@ from oldhost_sync.policy.actions import RaiseAlert
 from oldhost_sync.policy.breaker import Breaker, BreakerState
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.counters import Counters
-from oldhost_sync.policy.loading import Part
 from oldhost_sync.policy.lost_answers import LostAnswers
 from oldhost_sync.policy.machine import RELEASE, Machine, Pause
+from oldhost_sync.policy.pending_operation import Hold, PendingOperation
 from oldhost_sync.policy.progress import Progress
+from oldhost_sync.policy.rebuild import Part
 from oldhost_sync.policy.session import Phase, Session
-from oldhost_sync.policy.waiting import Hold, Waiting
 from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
 
 VERSION = 3
@@ -199,7 +199,7 @@ def _load_changes(machine: Machine, snapshot: Snapshot) -> None:
     in_flight.unsettled = list(snapshot["unsettled"])
 
 
-def _kept_hold(machine: Machine, dead: list[int], held: list[Waiting]) -> Hold:
+def _kept_hold(machine: Machine, dead: list[int], held: list[PendingOperation]) -> Hold:
     """A hold of a run that kept what was held: left in MariaDB from now on, unless this run was begun before 0.2 itself."""
     machine.dead_letters += len(dead)
     if machine.release < RELEASE:
@@ -223,7 +223,7 @@ def _as_text(columns: list[Any]) -> str:
     return json.dumps(columns, separators=(",", ":"))
 
 
-def _columns(entries: Iterable[Waiting]) -> list[Any]:
+def _columns(entries: Iterable[PendingOperation]) -> list[Any]:
     """[types, ids (differences), classes, type indexes, entity ids, accepted (differences), first, due (offsets), ready, UUIDs].
 
     An entity id that is a UUID is empty among the entity ids, and the next 16 bytes among the UUIDs (base64).
@@ -250,7 +250,7 @@ def _columns(entries: Iterable[Waiting]) -> list[Any]:
     return [names, ids, "".join(classes), type_indexes, entity_ids, accepted, first, due, "".join(ready), packed]
 
 
-def _entries(columns: list[Any]) -> Iterator[Waiting]:
+def _entries(columns: list[Any]) -> Iterator[PendingOperation]:
     names, steps, letters, type_indexes, entity_ids, accepted, first, due, ready = columns[:9]
     uuids = _uuid_texts(a2b_base64(columns[9])) if len(columns) > 9 else iter(())
     ids, instants = accumulate(steps), accumulate(accepted)
@@ -258,7 +258,7 @@ def _entries(columns: list[Any]) -> Iterator[Waiting]:
     for change_id, letter, index, entity_id, at_ms, before, after, flag in rows:
         entity_type, event_type = names[index]
         ref = ChangeRef(change_id, _BY_LETTER[letter], entity_type, entity_id or next(uuids), event_type, at_ms)
-        yield Waiting(ref, at_ms - before, at_ms + after, flag == "1")
+        yield PendingOperation(ref, at_ms - before, at_ms + after, flag == "1")
 
 
 def _uuid_bytes(entity_id: str) -> bytes:

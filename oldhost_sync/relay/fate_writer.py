@@ -9,8 +9,8 @@ from collections.abc import Collection
 
 from oldhost_sync.policy import limits
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store.feed import hosts_with_work, number_fates
-from oldhost_sync.store.pending_fates import write_pending_fates
+from oldhost_sync.store.outbox.pending_fates import write_pending_fates
+from oldhost_sync.store.views.change_feed import hosts_with_work, number_fates
 
 
 class FateWriter:

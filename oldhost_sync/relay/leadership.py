@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store.lease import release_lease, take_lease
+from oldhost_sync.store.outbox.relay_lease import release_lease, take_lease
 
 
 class Leadership:

@@ -18,8 +18,8 @@ from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.promise import CALM_MS, ClockStep, Incident, Late, describe
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store import promises
-from oldhost_sync.store.promises import Ended, HostLook, Waiting
+from oldhost_sync.store.views import late_emergencies
+from oldhost_sync.store.views.late_emergencies import Ended, HostLook, PendingOperation
 from oldhost_sync.telemetry import AppliedWaits
 
 LOOK_SECONDS = 1.0
@@ -93,7 +93,9 @@ class PromiseWatch:
         if not active:
             return LOOK_SECONDS
         began = self._monotonic()
-        found, database_now = await self._transactions.run(lambda connection: promises.look(connection, self._owner))
+        found, database_now = await self._transactions.run(
+            lambda connection: late_emergencies.look(connection, self._owner)
+        )
         if database_now is not None:
             self._notice_step(self._clock.stepped_by(database_now, began, self._monotonic()))
         for host in active:
@@ -120,12 +122,12 @@ class PromiseWatch:
         self, connection: Connection, host: str, found: HostLook, state: _Host, now: float
     ) -> tuple[bool, bool]:
         """Whether there are more fates to be read, and whether an emergency is or was late."""
-        fates, more = promises.take_fates(connection, host, found.fates)
-        promises.count_applied(connection, host, [each for each in fates if each.outcome == "APPLIED"])
+        fates, more = late_emergencies.take_fates(connection, host, found.fates)
+        late_emergencies.count_applied(connection, host, [each for each in fates if each.outcome == "APPLIED"])
         if self._waits and (fates or not state.shown):
             state.shown = True
-            self._waits.show(host, promises.applied_waits(connection, host))
-        waiting = promises.waiting_emergencies(connection, host) if found.emergencies else []
+            self._waits.show(host, late_emergencies.applied_waits(connection, host))
+        waiting = late_emergencies.waiting_emergencies(connection, host) if found.emergencies else []
         seen = [each.change_id for each in fates] + [each.change_id for each in waiting]
         state.newest_id = max([state.newest_id, *seen])
         ended = Late.of([state.step.took_ms(each.change_id, each.took_ms) for each in fates if _is_urgent(each)])
@@ -134,21 +136,25 @@ class PromiseWatch:
         return more, bool(ended.warned or late.warned)
 
     def _keep(
-        self, connection: Connection, host: str, ended: Late, late: Late, waiting: list[Waiting], *, calm: bool
+        self, connection: Connection, host: str, ended: Late, late: Late, waiting: list[PendingOperation], *, calm: bool
     ) -> None:
         is_late = bool(ended.warned or late.warned)
-        incident = promises.open_incident(connection, host)
+        incident = late_emergencies.open_incident(connection, host)
         if incident is None and not is_late:
             return
         if incident is not None and not is_late and calm:
-            promises.end_incident(connection, host)
+            late_emergencies.end_incident(connection, host)
             return
         unrelayed = sum(each.unrelayed for each in waiting)
-        cause = promises.likely_cause(connection, host, unrelayed=unrelayed, waiting=len(waiting)) if is_late else ""
+        cause = (
+            late_emergencies.likely_cause(connection, host, unrelayed=unrelayed, waiting=len(waiting))
+            if is_late
+            else ""
+        )
         after = (incident or Incident()).looked(ended, late, cause)
         if after != incident:
-            promises.keep_incident(connection, host, after, is_new=incident is None)
-            promises.tell(connection, host, *describe(after))
+            late_emergencies.keep_incident(connection, host, after, is_new=incident is None)
+            late_emergencies.tell(connection, host, *describe(after))
 
 
 def _is_urgent(ended: Ended) -> bool:

@@ -16,9 +16,9 @@ from sqlalchemy.exc import DBAPIError
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store import retention
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.outbox import retention
 from oldhost_sync.telemetry import RelayMetrics
 
 ALERT_KIND = "retention-behind"

@@ -28,9 +28,9 @@ from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store import outbox
 from oldhost_sync.store.errors import StoreError
-from oldhost_sync.store.outbox import Unrelayed
+from oldhost_sync.store.outbox import relay_queue
+from oldhost_sync.store.outbox.relay_queue import Unrelayed
 from oldhost_sync.telemetry import RelayMetrics
 
 logger = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class Relay:
     # ------------------------------------------------------------------------------------------------- one round's parts
 
     async def _look(self, now: float) -> Unrelayed:
-        ask = partial(self._transactions.run, lambda connection: outbox.unrelayed(connection, self._owner))
+        ask = partial(self._transactions.run, lambda connection: relay_queue.unrelayed(connection, self._owner))
         seen = await (self._poll.poll(now, ask) if self._poll else ask())
         return seen.get(self._host, NOTHING)
 
@@ -166,13 +166,13 @@ class Relay:
         """The next changes that the writer does not have; those it has but for the mark stand in front of them."""
         most = limit + len(self._unmarked)
         refs = await self._transactions.run(
-            lambda connection: outbox.claim_batch(connection, self._host, most, emergencies_only=emergencies_only)
+            lambda connection: relay_queue.claim_batch(connection, self._host, most, emergencies_only=emergencies_only)
         )
         new = [ref for ref in refs if ref.change_id not in self._unmarked]
         return new if emergencies_only else new[:limit]
 
     async def _remember_unmarked(self, ids: list[int]) -> None:
-        self._unmarked |= set(await self._transactions.run(lambda connection: outbox.unmarked(connection, ids)))
+        self._unmarked |= set(await self._transactions.run(lambda connection: relay_queue.unmarked(connection, ids)))
         if len(self._unmarked) > limits.RELAY_UNMARKED_MAX:
             self._unmarked.clear()  # they are signalled again, and the writer knows them by their ids
 
@@ -182,7 +182,7 @@ class Relay:
         self._mark_at = now + self._pace.signal_interval_s
         ids = sorted(self._unmarked)
         self._unmarked.clear()
-        await self._transactions.run(lambda connection: outbox.mark_relayed(connection, ids))
+        await self._transactions.run(lambda connection: relay_queue.mark_relayed(connection, ids))
         await self._remember_unmarked(ids)
 
     async def _hand_over(self, refs: list[ChangeRef], kind: str) -> None:
@@ -194,7 +194,7 @@ class Relay:
             self._signal_at = float("-inf")
             raise SignalFailed(f"{type(error).__name__}: {error}") from error
         ids = [ref.change_id for ref in refs]
-        marked = await self._transactions.run(lambda connection: outbox.mark_relayed(connection, ids))
+        marked = await self._transactions.run(lambda connection: relay_queue.mark_relayed(connection, ids))
         if marked < len(ids):
             await self._remember_unmarked(ids)
         self._count_relayed(refs, kind)
@@ -218,11 +218,11 @@ class Relay:
         return self._room
 
     def _held_by_writer(self, connection: Connection, most: int) -> int:
-        held = outbox.unprocessed_up_to(connection, self._host, most + 1)
+        held = relay_queue.unprocessed_up_to(connection, self._host, most + 1)
         if held < most:
             return held
-        back = outbox.held_back_up_to(connection, self._host, HELD_BACK_COUNTED_MAX)
-        return outbox.unprocessed_up_to(connection, self._host, most + 1 + back) - back if back else held
+        back = relay_queue.held_back_up_to(connection, self._host, HELD_BACK_COUNTED_MAX)
+        return relay_queue.unprocessed_up_to(connection, self._host, most + 1 + back) - back if back else held
 
     # --------------------------------------------------------------------------------------------------- through outages
 

@@ -18,7 +18,7 @@ from oldhost_sync.relay.duty import Duty, DutyLoop
 from oldhost_sync.relay.fate_writer import FateWriter
 from oldhost_sync.relay.host_relay import CONNECTIONS, HostRelay, RelayTransactions
 from oldhost_sync.relay.promise_watch import PromiseWatch
-from oldhost_sync.relay.self_look import SelfLook
+from oldhost_sync.relay.readiness import SelfLook
 from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.watchdog import Watchdog
 from oldhost_sync.relay.writers import TemporalWriters

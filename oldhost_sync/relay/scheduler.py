@@ -17,9 +17,9 @@ from sqlalchemy.exc import DBAPIError
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store import schedule
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.errors import InvalidChange, TransactionContended
+from oldhost_sync.store.intake import schedule
 from oldhost_sync.store.transactions import is_the_values_fault
 from oldhost_sync.telemetry import RelayMetrics
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from oldhost_sync.store.outbox import Unrelayed
+from oldhost_sync.store.outbox.relay_queue import Unrelayed
 
 Seen = dict[str, Unrelayed]
 

@@ -20,7 +20,7 @@ from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.relay.writer_watch import Action, Over, StartWriter, Tell, TemporalAway, WriterWatch
 from oldhost_sync.relay.writers import TemporalDoesNotAnswer, Writers
 from oldhost_sync.store.alerts import close_alert, raise_alert
-from oldhost_sync.store.outbox import Progress, progress
+from oldhost_sync.store.outbox.relay_queue import Progress, progress
 from oldhost_sync.writer_health import WriterHealth, trouble
 
 logger = logging.getLogger(__name__)

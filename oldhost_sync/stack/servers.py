@@ -22,7 +22,7 @@ from oldhost_sync.stack.ports import claim
 from oldhost_sync.stack.processes import Child, ChildDied, Supervisor, ToldToEnd
 from oldhost_sync.stack.programs import module
 from oldhost_sync.stack.temporal import EmbeddedTemporal
-from oldhost_sync.store.migrating import migrate
+from oldhost_sync.store.schema_migration import migrate
 
 READY_SECONDS_MAX = 60.0
 

@@ -81,7 +81,7 @@ def _shadow_columns() -> list[Any]:
     """What every shadow row has. `state` is {event_type: last accepted payload}.
 
     `sync_status`, `synced_at` and `synced_change_id` are for processes of the release before this one alone: whether
-    OldHost has a state is derived when it is read (store/sync_status.py). To keep it here, each fate would have to lock a
+    OldHost has a state is derived when it is read (store/views/sync_status.py). To keep it here, each fate would have to lock a
     row that applications hold for as long as they like. The columns, their index and their CHECK go with the next
     release, when no process of the one before can be running.
     """
@@ -228,7 +228,7 @@ nonce_ledger = Table(
 )
 
 
-# When each machine's steady clock began, by this database's clock as that machine last saw it (store/machine_clock.py).
+# When each machine's steady clock began, by this database's clock as that machine last saw it (store/ledger/machine_clock.py).
 machine_clocks = Table(
     "machine_clocks",
     metadata,

@@ -11,6 +11,8 @@ from tests.architecture.project_files import ROOT, project_files, python_files, 
 # One file says one thing; a longer one has got away (usually under 400).
 LINES_MAX = 600
 NAMELESS = {"utils", "util", "common", "helpers", "helper", "models", "manager", "misc"}
+# The feed of changes; and the old place of a public name, until 0.3.
+NOUNS = {"oldhost_sync/store/views/change_feed.py", "oldhost_sync/store/recording.py"}
 # Folders of somebody's machine, and package indexes; assembled where this file would hold what it looks for.
 MACHINE_FOLDERS = re.compile(r"(?<![\w.:/-])/(?:" + r"home|root|Users|work|opt)/[\w.]")
 INDEX_WORDS = ("pypi" + ".org", "python" + "hosted", "index" + "-url", "trusted" + "-host", "find" + "-links")
@@ -45,6 +47,13 @@ def test_no_file_names_a_package_index() -> None:
 
 def test_every_file_has_a_name_that_says_what_it_is() -> None:
     assert [relative(path) for path in python_files() if path.stem in NAMELESS or path.parent.name in NAMELESS] == []
+
+
+def test_every_file_of_the_product_is_named_by_a_noun() -> None:
+    """A participle says what somebody does; a file says what is there."""
+    product = [path for path in python_files() if relative(path).split("/")[0] not in {"tests", "bench", "migrations"}]
+    participles = [path for path in product if path.stem.endswith(("ing", "ed")) and relative(path) not in NOUNS]
+    assert [relative(path) for path in participles] == []
 
 
 def test_no_file_has_got_away() -> None:

@@ -10,13 +10,13 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.store.decisions import Act, decide
-from oldhost_sync.store.ledger import MariaLedger
-from oldhost_sync.store.outbox import epoch_ms, mark_relayed
-from oldhost_sync.store.recording import record_change
-from oldhost_sync.store.rules import set_rule
-from oldhost_sync.store.sync_status import sync_status
+from oldhost_sync.store.intake.change_recorder import record_change
+from oldhost_sync.store.intake.rules import set_rule
+from oldhost_sync.store.ledger.maria_ledger import MariaLedger
+from oldhost_sync.store.ledger.operator_commands import Act, decide
+from oldhost_sync.store.outbox.relay_queue import epoch_ms, mark_relayed
 from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.store.views.sync_status import sync_status
 
 HOST = "oldhost"
 

@@ -31,7 +31,7 @@ from temporalio.service import RPCError
 
 from oldhost_sync.stack.mariadb import EmbeddedMariaDB
 from oldhost_sync.stack.temporal import EmbeddedTemporal
-from oldhost_sync.store.migrating import migrate
+from oldhost_sync.store.schema_migration import migrate
 from oldhost_sync.temporal import writer_handle, writer_policy
 from tests.faults import volume
 from tests.faults.product import Product

@@ -32,8 +32,8 @@ from temporalio.service import RPCError
 from oldhost_sync.stack.mariadb import EmbeddedMariaDB
 from oldhost_sync.stack.processes import Child
 from oldhost_sync.stack.temporal import EmbeddedTemporal
-from oldhost_sync.store.migrating import migrate
-from oldhost_sync.store.sync_status import status_expression
+from oldhost_sync.store.schema_migration import migrate
+from oldhost_sync.store.views.sync_status import status_expression
 from oldhost_sync.temporal import writer_handle, writer_policy
 from tests.faults import checker
 from tests.faults.database_clock import DatabaseClock

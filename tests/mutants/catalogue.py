@@ -36,8 +36,8 @@ class Mutant:
 
 
 SESSION = "oldhost_sync/oldhost/session.py"
-LEDGER = "oldhost_sync/store/ledger.py"
-LEDGER_SQL = "oldhost_sync/store/ledger_sql.py"
+LEDGER = "oldhost_sync/store/ledger/maria_ledger.py"
+LEDGER_SQL = "oldhost_sync/store/ledger/statements.py"
 COALESCER = "oldhost_sync/policy/coalescer.py"
 MACHINE = "oldhost_sync/policy/machine.py"
 
@@ -101,7 +101,7 @@ MUTANTS = (
         "outbox by id cursor",
         (
             Patch(
-                "oldhost_sync/store/outbox.py",
+                "oldhost_sync/store/outbox/relay_queue.py",
                 'AND o.relayed_at IS NULL"\n# Left',
                 'AND o.relayed_at IS NULL AND o.id > (SELECT COALESCE(MAX(m.id), 0) FROM outbox_events m '
                 'WHERE m.host = o.host AND m.relayed_at IS NOT NULL)"\n# Left',
@@ -203,7 +203,7 @@ MUTANTS = (
     ),
     Mutant(
         "SYNCED while a change waits",
-        (Patch("oldhost_sync/store/sync_status.py", """f"WHEN {waits} THEN '{PENDING_SYNC}' ELSE""", """f"ELSE"""),),
+        (Patch("oldhost_sync/store/views/sync_status.py", """f"WHEN {waits} THEN '{PENDING_SYNC}' ELSE""", """f"ELSE"""),),
         levels=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
@@ -247,7 +247,7 @@ MUTANTS = (
     ),
     Mutant(
         "a no-op does not date the applied state",
-        (Patch("oldhost_sync/store/settling.py", "    elif ending.outcome is Outcome.NO_OP:\n", "    elif False:\n"),),
+        (Patch("oldhost_sync/store/ledger/completion.py", "    elif ending.outcome is Outcome.NO_OP:\n", "    elif False:\n"),),
         levels=(CONFORMANCE, SIMULATION),
         seeds=1500,
     ),
@@ -255,7 +255,7 @@ MUTANTS = (
         "resolved by resending, states in doubt trusted",
         (
             Patch(
-                "oldhost_sync/store/resolving.py",
+                "oldhost_sync/store/ledger/halt_resolution.py",
                 "    connection.exec_driver_sql(sql.FORGET_STATES_IN_DOUBT, (host, host, expected))\n",
                 "",
             ),
@@ -281,27 +281,27 @@ MUTANTS = (
     # What stopped the writer without a word, or lost what was accepted.
     Mutant(
         "a reservation that overtakes",
-        (Patch("oldhost_sync/store/precedence.py", """AND x.priority_class = '{each}' AND x.id < o.id \"""", """AND x.priority_class = '{each}' AND x.id < 0 \""""),),
+        (Patch("oldhost_sync/store/ledger/precedence.py", """AND x.priority_class = '{each}' AND x.id < o.id \"""", """AND x.priority_class = '{each}' AND x.id < 0 \""""),),
         levels=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         "an equal change skipped whatever the entity got since",
-        (Patch("oldhost_sync/store/reserving.py", " and not candidate.other_applied_since\n", "\n"),),
+        (Patch("oldhost_sync/store/ledger/reservation.py", " and not candidate.other_applied_since\n", "\n"),),
         levels=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
         "an id that is used again taken for the change that had it",
-        (Patch("oldhost_sync/store/reserving.py", "    return accepted_at_ms is not None and created_at_ms != accepted_at_ms\n", "    return False\n"),),
+        (Patch("oldhost_sync/store/ledger/reservation.py", "    return accepted_at_ms is not None and created_at_ms != accepted_at_ms\n", "    return False\n"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(
         "a fate waits for a row that others hold",
-        (Patch("oldhost_sync/store/pending_fates.py", 'AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "', 'AT_ONCE = ""'),),
+        (Patch("oldhost_sync/store/outbox/pending_fates.py", 'AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "', 'AT_ONCE = ""'),),
         levels=(FOREIGN_LOCKS,),
     ),
     Mutant(
         "found applied: its state is believed",
-        (Patch("oldhost_sync/store/settling.py", "nonce=change.nonce), payload_hash=UNKNOWN)", "nonce=change.nonce))"),),
+        (Patch("oldhost_sync/store/ledger/completion.py", "nonce=change.nonce), payload_hash=UNKNOWN)", "nonce=change.nonce))"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(

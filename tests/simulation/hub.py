@@ -251,7 +251,7 @@ class Hub:
         return self.now
 
 
-class Gate:
+class Condition:
     """The session's condition. One thread: what is done between two waits is atomic."""
 
     def __init__(self, hub: Hub) -> None:

@@ -13,15 +13,15 @@ from functools import cache
 from typing import Any
 
 from oldhost_simulator.facts import Entry, Fact, Incident
-from oldhost_sync.policy import deciding
+from oldhost_sync.policy import decision
 from oldhost_sync.policy.actions import Action, Send
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.waiting import Added, Waiting
-from oldhost_sync.store.decisions_sql import REOPEN_CHANGE
-from oldhost_sync.store.pending_fates import _FORGET as FORGET_PENDING
-from oldhost_sync.store.sync_status import not_synced
+from oldhost_sync.policy.pending_operation import Added, PendingOperation
+from oldhost_sync.store.ledger.operator_statements import REOPEN_CHANGE
+from oldhost_sync.store.outbox.pending_fates import _FORGET as FORGET_PENDING
+from oldhost_sync.store.views.sync_status import not_synced
 from tests.simulation import fields
 from tests.simulation.database import PlainEngine
 
@@ -50,14 +50,14 @@ class Violation(AssertionError):
 
 def install() -> None:
     """Let every decision of a watched machine be looked at before anybody acts on it."""
-    decide = deciding.decide
+    decide = decision.decide
 
     def watched(machine: Machine, now_ms: int) -> list[Action]:
         decided = decide(machine, now_ms)
         watcher: Always | None = vars(machine).get("watcher")
         return decided if watcher is None else watcher.decided(machine, decided, now_ms)
 
-    deciding.decide = watched
+    decision.decide = watched
 
 
 class Always:
@@ -273,7 +273,7 @@ class Always:
             lambda ref, now_ms: self._added(machine.coalescer, ref, now_ms, add)
         )
 
-    def _taken(self, chain: list[Waiting]) -> list[Waiting]:
+    def _taken(self, chain: list[PendingOperation]) -> list[PendingOperation]:
         if len(chain) > 1 or (chain and chain[0].ref.priority_class is PriorityClass.LWW and not chain[0].ready):
             self.world.sometimes.hit("order inheritance used")
         return chain

@@ -15,7 +15,7 @@ from oldhost_sync.relay.duty import DutyLoop
 from oldhost_sync.relay.fate_writer import FateWriter
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import StoreError
-from oldhost_sync.store.recording import record_change
+from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.simulation.hub import Hub, Process
 from tests.simulation.workflow_run import payload_of

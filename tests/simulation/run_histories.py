@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from temporalio.api.common.v1 import Payload
 
-from activities.recovery import Beat, HistoryGone, RunEvents, RunStart, SignalEvent
+from activities.recovery import Heartbeat, HistoryGone, RunEvents, RunStart, SignalEvent
 from tests.simulation.hub import Hub
 from workflows import messages
 
@@ -82,7 +82,7 @@ class SimulatedHistories:
         self._server = server
         self._process = process
 
-    def runs_before(self, host: str, run_id: str, beat: Beat) -> list[str]:
+    def runs_before(self, host: str, run_id: str, beat: Heartbeat) -> list[str]:
         self._ask(beat)
         return self._server.records.before(run_id)
 
@@ -91,11 +91,11 @@ class SimulatedHistories:
         record = self._server.records.record(run_id)
         return RunStart(run_id, record.original_run_id, record.continued_run_id, record.given)
 
-    def events_of(self, host: str, run_id: str, beat: Beat) -> RunEvents:
+    def events_of(self, host: str, run_id: str, beat: Heartbeat) -> RunEvents:
         self._ask(beat)
         return RunEvents(list(self._server.records.record(run_id).signals), [], knows_places=True)
 
-    def _ask(self, beat: Beat) -> None:
+    def _ask(self, beat: Heartbeat) -> None:
         self._server.hub.sleep(0.005 + self._server.hub.random.random() * 0.02)
         self._process.check()
         beat()

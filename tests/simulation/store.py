@@ -12,7 +12,7 @@ from sqlalchemy.sql.elements import ClauseElement
 
 from oldhost_sync.policy.limits import CONNECTION_READ_SECONDS_MAX
 from oldhost_sync.store import transactions
-from oldhost_sync.store.pending_fates import AT_ONCE
+from oldhost_sync.store.outbox.pending_fates import AT_ONCE
 from tests.simulation.database import Begin, Database, PlainConnection, Result, Savepoint, database_error
 from tests.simulation.faults import Faults
 from tests.simulation.hub import Hub, Process, Task

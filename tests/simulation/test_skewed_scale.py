@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.policy import deciding, snapshot
+from oldhost_sync.policy import decision, snapshot
 from oldhost_sync.policy.actions import Action
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.machine import Machine
@@ -63,7 +63,7 @@ class Activations:
 
         def activation() -> list[Action]:
             event(self.machine)
-            return deciding.decide(self.machine, self.now_ms)
+            return decision.decide(self.machine, self.now_ms)
 
         calls, self.actions = calls_of(activation)
         self.worst = max(self.worst, (calls, name))

@@ -10,15 +10,15 @@ from typing import Any
 from temporalio.exceptions import ApplicationError
 
 from activities.alerts import AlertActivities
-from activities.recording import RecordingActivities
+from activities.books import RecordingActivities
 from activities.recovery import RecoveryActivities
 from activities.session import SessionActivities
 from oldhost_sync.oldhost.answer_limit import AnswerLimit
 from oldhost_sync.oldhost.connection import Address, OldHostConnection
 from oldhost_sync.oldhost.errors import NoConnection
 from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.opening import Opening
-from tests.simulation.hub import Gate, Hub, Process
+from oldhost_sync.oldhost.recovery import Opening
+from tests.simulation.hub import Condition, Hub, Process
 from tests.simulation.network import Link, connected
 from tests.simulation.run_histories import SimulatedHistories
 from tests.simulation.temporal import Attempt, in_activity
@@ -44,7 +44,7 @@ class Flag:
     """As much of `threading.Event` as is used."""
 
     def __init__(self, hub: Hub) -> None:
-        self._gate = Gate(hub)
+        self._gate = Condition(hub)
         self._set = False
 
     def is_set(self) -> bool:
@@ -83,7 +83,7 @@ class Sessions(SessionActivities):
         opening = super()._opening(host, beat)
         # Whichever clock the product chose: the steady one, or the wall's, which jumps.
         clock = self.clock if opening.clock is self.clock else self.wall
-        return replace(opening, gate=Gate(self.world.hub), clock=clock, connect=lambda: self._connect(clock))
+        return replace(opening, gate=Condition(self.world.hub), clock=clock, connect=lambda: self._connect(clock))
 
     def _connect(self, clock: Callable[[], float]) -> OldHostConnection:
         world, process = self.world, self.process

@@ -17,8 +17,8 @@ from oldhost_sync.oldhost.errors import Fenced
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import WriterPolicy
-from oldhost_sync.store.ledger import MariaLedger
-from oldhost_sync.store.machine_clock import MachineClock
+from oldhost_sync.store.ledger.machine_clock import MachineClock
+from oldhost_sync.store.ledger.maria_ledger import MariaLedger
 from tests.simulation import invariants, network, store
 from tests.simulation.database import Database
 from tests.simulation.faults import Faults, RandomFaults

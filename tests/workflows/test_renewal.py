@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workflows.renewal import DRAIN_MS, EVENTS_AFTER_REBUILD, HISTORY_BYTES_MAX, SIGNALS_MAX, Renewal
+from workflows.continue_as_new import DRAIN_MS, EVENTS_AFTER_REBUILD, HISTORY_BYTES_MAX, SIGNALS_MAX, Renewal
 
 
 def test_a_run_ends_when_temporal_suggests_it_or_new_settings_came() -> None:

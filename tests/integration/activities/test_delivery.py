@@ -15,10 +15,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 import worker
 from oldhost_sync.delivery import PAUSE_SECONDS_MAX, POLL_SECONDS, REFUSALS_MAX, Delivery, NotTaken, post
 from oldhost_sync.settings import load_settings
-from oldhost_sync.store import claim
+from oldhost_sync.store import alert_lock
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import DatabaseUnavailable
-from oldhost_sync.store.promises import tell
+from oldhost_sync.store.views.late_emergencies import tell
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.integration.activities.webhook import Webhook
 
@@ -165,15 +165,15 @@ def test_two_workers_do_not_both_tell(world: MariaWorld, webhook: Webhook) -> No
 
 def test_a_claim_ends_with_its_holders_connection_and_a_frozen_holder_is_hung_up_on(world: MariaWorld) -> None:
     def fail_under_a_claim() -> None:
-        with claim.claimed(world.engine, HOST) as connection:
+        with alert_lock.claimed(world.engine, HOST) as connection:
             assert connection is not None
-            assert connection.exec_driver_sql("SELECT @@wait_timeout").scalar_one() == claim.SILENT_SECONDS_MAX
+            assert connection.exec_driver_sql("SELECT @@wait_timeout").scalar_one() == alert_lock.SILENT_SECONDS_MAX
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         fail_under_a_claim()
     # The server hears of a closed connection in its own time; this waits for that.
-    assert world.read(f"SELECT GET_LOCK({claim._NAME}, 5)", HOST) == [(1,)]
+    assert world.read(f"SELECT GET_LOCK({alert_lock._NAME}, 5)", HOST) == [(1,)]
 
 
 def test_a_worker_that_lost_its_claim_stops_telling(world: MariaWorld, webhook: Webhook) -> None:

@@ -10,7 +10,7 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.testing import ActivityEnvironment
 
-from activities.recovery import Beat, HistoryGone, RecoveryActivities, RunEvents, RunStart, SignalEvent
+from activities.recovery import Heartbeat, HistoryGone, RecoveryActivities, RunEvents, RunStart, SignalEvent
 from oldhost_sync.policy.limits import RETENTION_DAYS
 from tests.conformance.maria_world import HOST, MariaWorld
 from workflows import messages
@@ -44,7 +44,7 @@ class Kept:
         self.starts[run] = RunStart(run, original or run, continued, messages.WriterInput(HOST, unrecorded=unread))
         self.events[run] = RunEvents(signals(*numbers, at=at), [], knows_places=True)
 
-    def runs_before(self, host: str, run_id: str, beat: Beat) -> list[str]:
+    def runs_before(self, host: str, run_id: str, beat: Heartbeat) -> list[str]:
         return list(self.starts)[::-1]
 
     def start_of(self, host: str, run_id: str) -> RunStart:
@@ -52,7 +52,7 @@ class Kept:
             raise HistoryGone(run_id)
         return self.starts[run_id]
 
-    def events_of(self, host: str, run_id: str, beat: Beat) -> RunEvents:
+    def events_of(self, host: str, run_id: str, beat: Heartbeat) -> RunEvents:
         self.read.append(run_id)
         return self.events[run_id]
 

@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.auth import Tokens
 from oldhost_sync.api.database import Database, connect_for_api
-from oldhost_sync.api.parts import Parts
+from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.serve import configure
 from oldhost_sync.settings import ApiToken, Settings

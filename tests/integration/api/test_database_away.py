@@ -19,8 +19,8 @@ from sqlalchemy.engine import Connection, Engine
 from oldhost_sync.api import limits
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
+from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.health import READY_SECONDS
-from oldhost_sync.api.parts import Parts
 from oldhost_sync.store import transactions
 from oldhost_sync.store.errors import CommitUncertain
 from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_client, served

@@ -10,13 +10,13 @@ import httpx
 import pytest
 import schemathesis
 
-from oldhost_sync.api import shapes
+from oldhost_sync.api import schemas
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.bodies import parse_body
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import WriterPolicy
-from oldhost_sync.store.outbox import Books
-from workflows import report
+from oldhost_sync.store.outbox.relay_queue import Books
+from workflows import status_report
 
 
 @pytest.fixture
@@ -96,14 +96,14 @@ def test_the_examples_of_answers_are_whole(document: dict[str, Any]) -> None:
             content = answer.get("content", {}).get("application/json")
             if status.startswith("2") and content:
                 example = content["example"]
-                model = getattr(shapes, content["schema"]["$ref"].rpartition("/")[2])
+                model = getattr(schemas, content["schema"]["$ref"].rpartition("/")[2])
                 assert model.model_validate(example).model_dump(mode="json") == example, name
 
 
 def test_the_example_of_the_writers_status_is_what_it_reports(document: dict[str, Any]) -> None:
     operation = document["paths"]["/api/writer/status"]["get"]
     example = operation["responses"]["200"]["content"]["application/json"]["example"]
-    reported = report.status(Machine(WriterPolicy(), 0), "oldhost", 0)
+    reported = status_report.status(Machine(WriterPolicy(), 0), "oldhost", 0)
     assert fields_of(example["workflow"]) == fields_of(reported)
     assert Books(**example["books"]).balance
 
@@ -117,7 +117,7 @@ def test_the_examples_of_requests_are_what_the_routes_read(document: dict[str, A
     for name, operation in operations(document):
         content = operation.get("requestBody", {}).get("content", {}).get("application/json", {"examples": {}})
         for example in content["examples"].values():
-            model = getattr(shapes, content["schema"]["$ref"].rpartition("/")[2])
+            model = getattr(schemas, content["schema"]["$ref"].rpartition("/")[2])
             read = parse_body(json.dumps(example["value"]).encode(), model)
             assert read.model_fields_set == set(example["value"]), name
 

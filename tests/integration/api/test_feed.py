@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.store.decisions import Act, decide
-from oldhost_sync.store.feed import number_fates
-from oldhost_sync.store.ledger_sql import CREATE_LEDGER
-from oldhost_sync.store.pending_fates import RAISE_SEQUENCE
+from oldhost_sync.store.ledger.operator_commands import Act, decide
+from oldhost_sync.store.ledger.statements import CREATE_LEDGER
+from oldhost_sync.store.outbox.pending_fates import RAISE_SEQUENCE
+from oldhost_sync.store.views.change_feed import number_fates
 from tests.integration.api.test_fates import make
 
 _END = text(

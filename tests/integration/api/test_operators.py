@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection, Engine
 from oldhost_sync.api import writer as writer_routes
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
-from oldhost_sync.api.parts import Parts
+from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.problems import Conflict
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.store.alerts import raise_alert

@@ -153,7 +153,7 @@ def test_a_recorded_change_can_not_be_cancelled(shop: httpx.Client) -> None:
 
 
 def test_a_scheduled_change_keeps_its_first_answer_after_it_was_recorded(shop: httpx.Client, engine: Engine) -> None:
-    from oldhost_sync.store.schedule import due, record_due
+    from oldhost_sync.store.intake.schedule import due, record_due
     from oldhost_sync.store.transactions import run_in_transaction
 
     later = DOOR_CODE | {"not_before": "2027-12-24T14:00:00Z"}

@@ -242,7 +242,7 @@ def test_a_key_taken_between_check_and_recording_is_refused_and_the_others_are_t
     late = {"entity_type": "unit", "entity_id": "U-6", "event_type": "door_code_changed", "payload": {"code": "2"}}
     file = tmp_path / "changes.jsonl"
     file.write_text("\n".join([json.dumps(late | {"idempotency_key": "late"}), *lines(2, "L")]))
-    monkeypatch.setattr("oldhost_sync.cli.submitting.check_known_keys", lambda _engine, _host, checked: checked)
+    monkeypatch.setattr("oldhost_sync.cli.submission.check_known_keys", lambda _engine, _host, checked: checked)
     said = command("submit", str(file))
     assert said.code == 1
     assert "Submitted: 3 lines, 2 recorded, 0 recorded before, 1 refused." in said.out

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from oldhost_sync.demo.compression import peak
-from oldhost_sync.demo.running import Wishes, run_demo
+from oldhost_sync.demo.run import DemoOptions, run_demo
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]
 
@@ -18,7 +18,7 @@ TIMED = "EMERGENCY outside the ban"
 
 def test_a_small_peak_with_a_ban_keeps_every_promise_that_is_not_timed(tmp_path: Path) -> None:
     console = Console(record=True, width=200)
-    code = run_demo(Wishes(compressed=peak(30.0, changes=400, units=100), folder=tmp_path / "demo"), console)
+    code = run_demo(DemoOptions(compressed=peak(30.0, changes=400, units=100), folder=tmp_path / "demo"), console)
     shown = console.export_text()
     broken = [line for line in shown.splitlines() if "✗" in line and not line.startswith(TIMED)]
     assert not broken

@@ -13,9 +13,9 @@ import pytest
 from oldhost_sync.oldhost.ledger import Answered, Reserved
 from oldhost_sync.oldhost.wire import Rejected
 from oldhost_sync.policy.changes import Fate
-from oldhost_sync.store.outbox import books
-from oldhost_sync.store.pending_fates import write_pending_fates
-from oldhost_sync.store.recording import record_change
+from oldhost_sync.store.intake.change_recorder import record_change
+from oldhost_sync.store.outbox.pending_fates import write_pending_fates
+from oldhost_sync.store.outbox.relay_queue import books
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.conformance.ledger_world import applied
 from tests.conformance.maria_world import HOST, MariaWorld

@@ -15,7 +15,7 @@ from oldhost_sync.relay import Condition, HostRelay, Relay, RelayPace
 from oldhost_sync.relay.duty import FAILED_ROUNDS_TOLD
 from oldhost_sync.relay.host_relay import RelayTransactions
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store.lease import lease_holder
+from oldhost_sync.store.outbox.relay_lease import lease_holder
 from tests.conformance.private_mariadb import PrivateMariaDB, private_mariadb
 from tests.integration.relay.listening import Listener, until
 from tests.integration.store.writing import HOST, change_sql, recorded, rows

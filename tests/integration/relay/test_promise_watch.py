@@ -12,7 +12,7 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.promise_watch import PromiseWatch
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store import promises
+from oldhost_sync.store.views import late_emergencies
 from oldhost_sync.telemetry import AppliedWaits
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
@@ -126,7 +126,7 @@ def test_a_restart_counts_nothing_twice_and_loses_nothing(stage: Stage, engine: 
     again.looks(0, 20, 40)
     Stage(engine).looks(0)
     with engine.connect() as connection:
-        found = promises.breaches(connection, HOST)
+        found = late_emergencies.breaches(connection, HOST)
     assert (found.incidents, found.breaches) == (1, 2)
     page = generate_latest(again.registry).decode()
     bucket = 'oldhost_sync_accepted_to_applied_seconds_bucket{host="oldhost",le="%s",priority_class="EMERGENCY"} %s'
@@ -144,7 +144,7 @@ def test_what_ended_before_the_first_look_is_history(stage: Stage, engine: Engin
 def test_more_fates_than_fit_into_a_look_are_read_by_the_next_ones(
     stage: Stage, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(promises, "SEQUENCES_MAX", 2)
+    monkeypatch.setattr(late_emergencies, "SEQUENCES_MAX", 2)
     stage.looks(0)
     for number in range(5):
         end(engine, emergency(engine, 45, f"u{number}"))
@@ -219,8 +219,8 @@ def test_a_look_reads_what_waits_and_not_the_backlog(engine: Engine, stage: Stag
     stage.looks(0)
     with engine.connect() as connection:
         connection.exec_driver_sql("FLUSH STATUS")
-        found, _ = promises.look(connection, "one")
+        found, _ = late_emergencies.look(connection, "one")
         assert found[HOST].emergencies
-        assert len(promises.waiting_emergencies(connection, HOST)) == 50
+        assert len(late_emergencies.waiting_emergencies(connection, HOST)) == 50
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
     assert sum(int(value) for _, value in read) < 300

@@ -20,8 +20,8 @@ from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.pruner import Pruner
 from oldhost_sync.relay.scheduler import Scheduler
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store import outbox
-from oldhost_sync.store.lease import lease_holder
+from oldhost_sync.store.outbox import relay_queue
+from oldhost_sync.store.outbox.relay_lease import lease_holder
 from oldhost_sync.telemetry import RelayMetrics
 from tests.integration.relay.listening import Listener
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
@@ -177,16 +177,16 @@ def test_marks_that_fail_leave_the_changes_to_be_signalled_again(
     ids = [write(engine, "a")]
     listener = Listener()
     relay = relay_of(engine, listener)
-    mark = outbox.mark_relayed
+    mark = relay_queue.mark_relayed
 
     def broken(*_: Any) -> int:
         raise OperationalError("UPDATE", {}, Exception(1, "the database fails here"))
 
     async def rounds() -> None:
-        monkeypatch.setattr(outbox, "mark_relayed", broken)
+        monkeypatch.setattr(relay_queue, "mark_relayed", broken)
         with pytest.raises(OperationalError):
             await relay.run_once(0.0)
-        monkeypatch.setattr(outbox, "mark_relayed", mark)
+        monkeypatch.setattr(relay_queue, "mark_relayed", mark)
         await relay.run_once(1.0)
 
     run(rounds())

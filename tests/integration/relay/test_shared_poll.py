@@ -14,7 +14,7 @@ from oldhost_sync.relay import Relay, SharedPoll
 from oldhost_sync.relay.shared_poll import Seen
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import DatabaseUnavailable
-from oldhost_sync.store.outbox import Unrelayed
+from oldhost_sync.store.outbox.relay_queue import Unrelayed
 from tests.integration.relay.listening import Listener
 from tests.integration.store.writing import recorded
 

@@ -13,16 +13,16 @@ from typing import Any
 
 from temporalio.testing import ActivityEnvironment
 
-from activities.recording import RecordingActivities
+from activities.books import RecordingActivities
 from oldhost_simulator.config import Config
 from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator
 from oldhost_sync.oldhost.batch import Sent
-from oldhost_sync.oldhost.connection import Address, Beat, HostConnection, OldHostConnection
+from oldhost_sync.oldhost.connection import Address, Heartbeat, HostConnection, OldHostConnection
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.opening import Halt, Opened, Opening, Wait
+from oldhost_sync.oldhost.recovery import Halt, Opened, Opening, Wait
 from oldhost_sync.oldhost.response import Response
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.policy.changes import Fate
@@ -116,7 +116,7 @@ class WatchedConnection:
     def is_alive(self) -> bool:
         return bool(self._process.around("is_alive", self._connection.is_alive))
 
-    def begin(self, request: bytes, *, timeout_seconds: float, while_waiting: Beat) -> None:
+    def begin(self, request: bytes, *, timeout_seconds: float, while_waiting: Heartbeat) -> None:
         def write() -> None:
             if not self._process.forged:
                 self._connection.begin(request, timeout_seconds=timeout_seconds, while_waiting=while_waiting)
@@ -126,7 +126,7 @@ class WatchedConnection:
             self._process.requests.append(request)
         self._process.around("ask" if self._asking else "write", write)
 
-    def finish(self, *, while_waiting: Beat) -> Response:
+    def finish(self, *, while_waiting: Heartbeat) -> Response:
         def read() -> Response:
             forged = self._process.forged
             return forged.pop(0) if forged else self._connection.finish(while_waiting=while_waiting)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.oldhost.opening import Opened, Wait
+from oldhost_sync.oldhost.recovery import Opened, Wait
 from tests.integration.session.stage import Process, Stage, outcomes, send
 
 pytestmark = pytest.mark.mariadb

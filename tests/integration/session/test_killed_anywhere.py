@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from oldhost_sync.oldhost.errors import LedgerUnavailable
-from oldhost_sync.oldhost.opening import Opened, Wait
+from oldhost_sync.oldhost.recovery import Opened, Wait
 from oldhost_sync.oldhost.session import Session
 from tests.conformance.maria_world import MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from oldhost_sync.oldhost.opening import Halt, Opened, Wait
+from oldhost_sync.oldhost.recovery import Halt, Opened, Wait
 from oldhost_sync.oldhost.response import Response
 from tests.integration.session.stage import Process, Stage, outcomes, send
 

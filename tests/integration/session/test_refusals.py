@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.oldhost.errors import ExchangeCut, LedgerUnavailable, NothingWritten
-from oldhost_sync.oldhost.opening import Halt
+from oldhost_sync.oldhost.recovery import Halt
 from oldhost_sync.oldhost.response import Response
 from tests.integration.session.stage import Process, Stage, outcomes, send
 

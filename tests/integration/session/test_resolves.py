@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.oldhost.opening import Halt
+from oldhost_sync.oldhost.recovery import Halt
 from tests.integration.session.stage import Stage, outcomes, send
 
 pytestmark = pytest.mark.mariadb

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.store import alerts, audit, outbox
-from oldhost_sync.store.refusing import record_refused
-from oldhost_sync.store.retention import BEGINNING, Pruned, prune
+from oldhost_sync.store import alerts, audit
+from oldhost_sync.store.intake.invalid_submissions import record_refused
+from oldhost_sync.store.outbox import relay_queue
+from oldhost_sync.store.outbox.retention import BEGINNING, Pruned, prune
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
 pytestmark = pytest.mark.mariadb
@@ -117,8 +118,8 @@ def test_a_refused_submission_is_seen_and_stands_outside_the_books(engine: Engin
     (alert,) = rows(engine, "SELECT * FROM alerts")
     assert (alert["change_id"], alert["severity"]) == (row["id"], "warning")
     with engine.connect() as connection:
-        assert outbox.books(connection, HOST).accepted == 0
-        assert outbox.claim_batch(connection, HOST, 10) == []
+        assert relay_queue.books(connection, HOST).accepted == 0
+        assert relay_queue.claim_batch(connection, HOST, 10) == []
 
 
 def test_what_ended_long_ago_is_forgotten_in_bounded_batches(engine: Engine) -> None:

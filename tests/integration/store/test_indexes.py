@@ -8,19 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.store import (
-    alerts,
-    audit,
-    fates,
-    feed,
-    outbox,
-    outstanding,
-    reading,
-    retention,
-    schedule,
-    sync_status,
-    units,
-)
+from oldhost_sync.store import alerts, audit
+from oldhost_sync.store.intake import schedule
+from oldhost_sync.store.outbox import outstanding_changes, relay_queue, retention
+from oldhost_sync.store.views import change_feed, change_status, overview, sync_status, units
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql, rows
 
@@ -72,13 +63,13 @@ def long_kept(mariadb_server: PrivateMariaDB) -> Iterator[Engine]:
 
 
 QUESTIONS: dict[str, Callable[[Connection], Any]] = {
-    "a change's fate": lambda connection: fates.find_fate(connection, HOST, "k77"),
-    "the feed": lambda connection: feed.read_feed(connection, HOST, feed.FeedCursor(9), limit=50),
-    "hosts with fates to write": feed.hosts_with_work,
-    "fates without a number": lambda connection: feed.number_fates(connection, HOST, 50),
+    "a change's fate": lambda connection: change_status.find_fate(connection, HOST, "k77"),
+    "the feed": lambda connection: change_feed.read_feed(connection, HOST, change_feed.FeedCursor(9), limit=50),
+    "hosts with fates to write": change_feed.hosts_with_work,
+    "fates without a number": lambda connection: change_feed.number_fates(connection, HOST, 50),
     "open alerts": lambda connection: alerts.list_alerts(connection, HOST),
     "all alerts": lambda connection: alerts.list_alerts(connection, HOST, open_only=False),
-    "how many alerts are open": lambda connection: reading.count_open_alerts(connection, HOST),
+    "how many alerts are open": lambda connection: overview.count_open_alerts(connection, HOST),
     "undelivered alerts": lambda connection: alerts.undelivered(connection, HOST),
     "the end of an alert": lambda connection: alerts.close_alert(connection, HOST, "d5"),
     "operators' acts": lambda connection: audit.list_acts(connection, HOST),
@@ -100,10 +91,10 @@ QUESTIONS: dict[str, Callable[[Connection], Any]] = {
         connection, HOST, units.UnitFilter(name="Seaview 12"), after_id=None, limit=50
     ),
     "an entity's sync status": lambda connection: sync_status.sync_status(connection, HOST, "unit", "5"),
-    "the oldest waiting change": lambda connection: reading.oldest_waiting_at(connection, HOST),
-    "dead letters": lambda connection: reading.list_dead_letters(connection, HOST, after_id=0, limit=50),
-    "held entities": lambda connection: outstanding.held_entities(connection, HOST),
-    "counts by class": lambda connection: outbox.counts(connection, HOST),
+    "the oldest waiting change": lambda connection: overview.oldest_waiting_at(connection, HOST),
+    "dead letters": lambda connection: overview.list_dead_letters(connection, HOST, after_id=0, limit=50),
+    "held entities": lambda connection: outstanding_changes.held_entities(connection, HOST),
+    "counts by class": lambda connection: relay_queue.counts(connection, HOST),
     "forgetting": lambda connection: retention.prune(connection, HOST, days=90, rows=100),
 }
 
@@ -153,9 +144,12 @@ def crowded(mariadb_server: PrivateMariaDB) -> Iterator[Engine]:
 @pytest.mark.parametrize(
     ("claim", "found"),
     [
-        (lambda connection: outbox.claim_batch(connection, HOST, 500, emergencies_only=True), EMERGENCIES * 3 // 2),
-        (lambda connection: outbox.claim_batch(connection, HOST, 500), 500),
-        (lambda connection: outstanding.outstanding_page(connection, HOST, 0, 500, quiet_ms=30_000).refs, 500),
+        (
+            lambda connection: relay_queue.claim_batch(connection, HOST, 500, emergencies_only=True),
+            EMERGENCIES * 3 // 2,
+        ),
+        (lambda connection: relay_queue.claim_batch(connection, HOST, 500), 500),
+        (lambda connection: outstanding_changes.outstanding_page(connection, HOST, 0, 500, quiet_ms=30_000).refs, 500),
     ],
     ids=["emergencies", "a batch", "a sweep"],
 )
@@ -179,7 +173,7 @@ def test_many_emergencies_of_one_entity_read_its_changes_once(engine: Engine) ->
         )
     with engine.connect() as connection:
         connection.exec_driver_sql("FLUSH STATUS")
-        claimed = outbox.claim_batch(connection, HOST, 500, emergencies_only=True)
+        claimed = relay_queue.claim_batch(connection, HOST, 500, emergencies_only=True)
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
     assert [ref.change_id for ref in claimed] == sorted(ref.change_id for ref in claimed)
     assert len(claimed) == 1_200
@@ -190,9 +184,9 @@ def test_a_look_at_the_outbox_reads_next_to_nothing(crowded: Engine) -> None:
     change_sql(crowded, "INSERT INTO relay_lease (host, owner, expires_at) VALUES ('oldhost', 'one', UTC_TIMESTAMP(6))")
     with crowded.connect() as connection:
         connection.exec_driver_sql("FLUSH STATUS")
-        seen = outbox.unrelayed(connection, "one")
+        seen = relay_queue.unrelayed(connection, "one")
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
-    assert seen == {HOST: outbox.Unrelayed(anything=True, emergency=True)}
+    assert seen == {HOST: relay_queue.Unrelayed(anything=True, emergency=True)}
     assert sum(int(value) for _, value in read) < 10
 
 
@@ -235,7 +229,7 @@ def test_counting_what_is_held_reads_what_is_held_and_the_dead_letters(engine: E
         change_sql(engine, f"{_EVENT} {statement}")
     with engine.connect() as connection:
         connection.exec_driver_sql("FLUSH STATUS")
-        assert outbox.held_back_up_to(connection, HOST, 1_000_000) == 2_000
+        assert relay_queue.held_back_up_to(connection, HOST, 1_000_000) == 2_000
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
     assert sum(int(value) for _, value in read) < 3 * (1_000 + 2_000) + 2_000
 

@@ -13,15 +13,15 @@ from sqlalchemy.engine import Engine, make_url
 
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable, UnsuitableServer
-from oldhost_sync.store.migrating import (
+from oldhost_sync.store.intake.rules import DEFAULT_RULES
+from oldhost_sync.store.outbox.relay_queue import claim_batch, mark_relayed
+from oldhost_sync.store.schema_migration import (
     GRANTS_OF_THE_MIGRATION,
     GRANTS_OF_THE_ROLES,
     check_schema,
     migrate,
     newest_revision,
 )
-from oldhost_sync.store.outbox import claim_batch, mark_relayed
-from oldhost_sync.store.rules import DEFAULT_RULES
 from oldhost_sync.store.tables import metadata
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql, recorded, rows

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.store import outbox, outstanding
+from oldhost_sync.store.outbox import outstanding_changes, relay_queue
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
 pytestmark = pytest.mark.mariadb
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.mariadb
 
 def claim(engine: Engine, limit: int = 100, *, emergencies_only: bool = False) -> list[int]:
     with engine.connect() as connection:
-        refs = outbox.claim_batch(connection, HOST, limit, emergencies_only=emergencies_only)
+        refs = relay_queue.claim_batch(connection, HOST, limit, emergencies_only=emergencies_only)
     return [ref.change_id for ref in refs]
 
 
 def mark(engine: Engine, ids: list[int]) -> int:
     with engine.begin() as connection:
-        return outbox.mark_relayed(connection, ids)
+        return relay_queue.mark_relayed(connection, ids)
 
 
 def write(engine: Engine, unit: str, event_type: str = "unit_status_changed") -> int:
@@ -91,11 +91,11 @@ def test_counts_tell_classes_and_oldest_apart(engine: Engine) -> None:
     emergency = write(engine, "c", "guest_locked_out")
     mark(engine, [first])
     with engine.connect() as connection:
-        counts = outbox.counts(connection, HOST)
-        assert outbox.unprocessed_up_to(connection, HOST, 10) == 1
+        counts = relay_queue.counts(connection, HOST)
+        assert relay_queue.unprocessed_up_to(connection, HOST, 10) == 1
     assert (counts.unrelayed_total, counts.unprocessed_total) == (2, 1)
     assert counts.unrelayed[PriorityClass.EMERGENCY].changes == 1
-    assert counts.unrelayed[PriorityClass.TXN] == outbox.ClassCount()
+    assert counts.unrelayed[PriorityClass.TXN] == relay_queue.ClassCount()
     oldest = counts.unrelayed[PriorityClass.EMERGENCY].oldest_at
     (row,) = rows(engine, f"SELECT created_at FROM outbox_events WHERE id = {emergency}")
     assert oldest is not None
@@ -105,7 +105,7 @@ def test_counts_tell_classes_and_oldest_apart(engine: Engine) -> None:
 def test_counting_stops_at_the_limit(engine: Engine) -> None:
     mark(engine, [write(engine, f"u{number}") for number in range(5)])
     with engine.connect() as connection:
-        assert outbox.unprocessed_up_to(connection, HOST, 3) == 3
+        assert relay_queue.unprocessed_up_to(connection, HOST, 3) == 3
 
 
 def test_the_books_balance_and_leave_refused_submissions_out(engine: Engine) -> None:
@@ -124,7 +124,7 @@ def test_the_books_balance_and_leave_refused_submissions_out(engine: Engine) -> 
         f"VALUES ('oldhost', 1, 'k', {bound}, 1, '{{}}', 'SENT')",
     )
     with engine.connect() as connection:
-        books = outbox.books(connection, HOST)
+        books = relay_queue.books(connection, HOST)
     assert books.balance
     assert (books.accepted, books.waiting, books.in_flight, books.refused) == (8, 1, 1, 1)
 
@@ -140,9 +140,9 @@ def test_claims_read_an_index_in_order_and_sort_no_backlog(engine: Engine) -> No
         write(engine, f"u{number}")
     with engine.connect() as connection:
         connection.exec_driver_sql("FLUSH STATUS")
-        outbox.claim_batch(connection, HOST, 500)
-        outbox.claim_batch(connection, HOST, 500, emergencies_only=True)
-        outstanding.outstanding_page(connection, HOST, 0, 500)
-        outbox.unprocessed_up_to(connection, HOST, 100)
+        relay_queue.claim_batch(connection, HOST, 500)
+        relay_queue.claim_batch(connection, HOST, 500, emergencies_only=True)
+        outstanding_changes.outstanding_page(connection, HOST, 0, 500)
+        relay_queue.unprocessed_up_to(connection, HOST, 100)
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
     assert sum(int(value) for _, value in read) < 200

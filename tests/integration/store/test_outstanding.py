@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.policy.changes import EntityKey
-from oldhost_sync.store import outstanding
-from oldhost_sync.store.outbox import mark_relayed
-from oldhost_sync.store.outstanding import Page
+from oldhost_sync.store.outbox import outstanding_changes
+from oldhost_sync.store.outbox.outstanding_changes import Page
+from oldhost_sync.store.outbox.relay_queue import mark_relayed
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql, recorded
 
@@ -50,7 +50,7 @@ def test_pages_cover_all_that_is_outstanding_once_whatever_the_relay_has_marked(
     after, more = 0, True
     with engine.connect() as connection:
         while more:
-            page = outstanding.outstanding_page(connection, HOST, after, 2)
+            page = outstanding_changes.outstanding_page(connection, HOST, after, 2)
             found += ids_of(page)
             after, more = page.last_id, page.more
     assert found == [each for each in ids if each != ids[2]]
@@ -63,7 +63,7 @@ def test_the_sweep_leaves_what_was_relayed_just_now_or_not_at_all_alone(engine: 
         engine, f"UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6) - INTERVAL 10 SECOND WHERE id = {ids[1]}"
     )
     with engine.connect() as connection:
-        page = outstanding.outstanding_page(connection, HOST, 0, 10, quiet_ms=5000)
+        page = outstanding_changes.outstanding_page(connection, HOST, 0, 10, quiet_ms=5000)
     assert (ids_of(page), page.more) == ([ids[1]], False)
 
 
@@ -72,14 +72,14 @@ def test_changes_relayed_before_the_clock_was_set_back_are_found_by_rebuild_and_
     change_sql(engine, "UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6) + INTERVAL 2 HOUR")
     with engine.connect() as connection:
         for quiet_ms in (0, 30_000):
-            page = outstanding.outstanding_page(connection, HOST, 0, 10, quiet_ms=quiet_ms)
+            page = outstanding_changes.outstanding_page(connection, HOST, 0, 10, quiet_ms=quiet_ms)
             assert ids_of(page) == [change_id]
 
 
 def test_an_empty_page_keeps_its_place(engine: Engine) -> None:
     with engine.connect() as connection:
-        assert outstanding.outstanding_page(connection, HOST, 41, 10) == Page([], 41, more=False)
-        assert outstanding.emergencies_page(connection, HOST, 41, 10) == Page([], 41, more=False)
+        assert outstanding_changes.outstanding_page(connection, HOST, 41, 10) == Page([], 41, more=False)
+        assert outstanding_changes.emergencies_page(connection, HOST, 41, 10) == Page([], 41, more=False)
 
 
 def test_what_is_held_behind_a_dead_letter_is_in_no_page(engine: Engine) -> None:
@@ -88,12 +88,12 @@ def test_what_is_held_behind_a_dead_letter_is_in_no_page(engine: Engine) -> None
     urgent, other = write(engine, "x", "guest_locked_out"), write(engine, "y", "checked_in")
     reject(engine, dead)
     with engine.connect() as connection:
-        assert ids_of(outstanding.outstanding_page(connection, HOST, 0, 10)) == [before, lww, urgent, other]
-        assert ids_of(outstanding.entity_page(connection, HOST, X, 0, 10)) == [before, lww, urgent]
-        assert ids_of(outstanding.emergencies_page(connection, HOST, 0, 10)) == [before, lww, urgent]
+        assert ids_of(outstanding_changes.outstanding_page(connection, HOST, 0, 10)) == [before, lww, urgent, other]
+        assert ids_of(outstanding_changes.entity_page(connection, HOST, X, 0, 10)) == [before, lww, urgent]
+        assert ids_of(outstanding_changes.emergencies_page(connection, HOST, 0, 10)) == [before, lww, urgent]
         change_sql(engine, f"UPDATE outbox_events SET outcome = 'DISCARDED' WHERE id = {dead}")
     with engine.connect() as connection:
-        assert held in ids_of(outstanding.entity_page(connection, HOST, X, 0, 10))
+        assert held in ids_of(outstanding_changes.entity_page(connection, HOST, X, 0, 10))
 
 
 def test_emergencies_come_page_by_page_each_with_what_goes_before_it(engine: Engine) -> None:
@@ -102,10 +102,10 @@ def test_emergencies_come_page_by_page_each_with_what_goes_before_it(engine: Eng
     write(engine, "x", "checked_in")
     second = write(engine, "y", "guest_locked_out")
     with engine.connect() as connection:
-        page = outstanding.emergencies_page(connection, HOST, 0, 1)
+        page = outstanding_changes.emergencies_page(connection, HOST, 0, 1)
         assert page == Page(page.refs, first, more=True)
         assert ids_of(page) == [older, first]
-        assert ids_of(outstanding.emergencies_page(connection, HOST, page.last_id, 1)) == [later, second]
+        assert ids_of(outstanding_changes.emergencies_page(connection, HOST, page.last_id, 1)) == [later, second]
 
 
 def test_entities_with_dead_letters_are_told_to_runs_begun_before_0_2(engine: Engine) -> None:
@@ -113,8 +113,8 @@ def test_entities_with_dead_letters_are_told_to_runs_begun_before_0_2(engine: En
     for index in (0, 2, 3):
         reject(engine, ids[index])
     with engine.connect() as connection:
-        held = outstanding.held_entities(connection, HOST)
-        assert outstanding.dead_letters(connection, HOST) == 3
+        held = outstanding_changes.held_entities(connection, HOST)
+        assert outstanding_changes.dead_letters(connection, HOST) == 3
     assert held == [("unit", "x", [ids[0], ids[2]]), ("unit", "z", [ids[3]])]
 
 
@@ -159,7 +159,7 @@ def rows_read(connection: Connection) -> int:
 def test_fifty_thousand_held_changes_are_passed_over_in_one_page(crowded: Engine) -> None:
     with crowded.connect() as connection:
         connection.exec_driver_sql("FLUSH STATUS")
-        page = outstanding.outstanding_page(connection, HOST, 0, 1000)
+        page = outstanding_changes.outstanding_page(connection, HOST, 0, 1000)
         assert rows_read(connection) < 700_000
     assert (len(page.refs), page.more) == (3, False)
 
@@ -167,7 +167,7 @@ def test_fifty_thousand_held_changes_are_passed_over_in_one_page(crowded: Engine
 def test_a_page_of_emergencies_reads_what_waits_once(crowded: Engine) -> None:
     with crowded.connect() as connection:
         connection.exec_driver_sql("FLUSH STATUS")
-        page = outstanding.emergencies_page(connection, HOST, 0, 1000)
+        page = outstanding_changes.emergencies_page(connection, HOST, 0, 1000)
         assert rows_read(connection) < 400_000
     assert len(page.refs) == 3
 
@@ -176,6 +176,6 @@ def test_a_released_entity_is_read_page_by_page(crowded: Engine) -> None:
     change_sql(crowded, "UPDATE outbox_events SET outcome = 'DISCARDED' WHERE entity_id = 'd1' AND outcome = 'DEAD'")
     with crowded.connect() as connection:
         connection.exec_driver_sql("FLUSH STATUS")
-        page = outstanding.entity_page(connection, HOST, EntityKey("unit", "d1"), 0, 1000)
+        page = outstanding_changes.entity_page(connection, HOST, EntityKey("unit", "d1"), 0, 1000)
         assert rows_read(connection) < 150_000
     assert (len(page.refs), page.more) == (1000, True)

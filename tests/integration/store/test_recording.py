@@ -10,7 +10,7 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.errors import IdempotencyConflict, InvalidChange
-from oldhost_sync.store.rules import class_of, default_class, rules_of, seed_rules, set_rule
+from oldhost_sync.store.intake.rules import class_of, default_class, rules_of, seed_rules, set_rule
 from tests.integration.store.writing import HOST, change_sql, record, recorded, rows
 
 pytestmark = pytest.mark.mariadb

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.store import schedule
 from oldhost_sync.store.errors import IdempotencyConflict
-from oldhost_sync.store.recording import RecordedChange
+from oldhost_sync.store.intake import schedule
+from oldhost_sync.store.intake.change_recorder import RecordedChange
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.integration.store.writing import HOST, change_sql, record, recorded, rows, wait_until, waiting_for_a_lock
 

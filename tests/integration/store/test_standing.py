@@ -8,8 +8,8 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy.changes import EntityKey
 from oldhost_sync.store.audit import list_acts
-from oldhost_sync.store.decisions import Act, decide
-from oldhost_sync.store.standing import Standing, standing
+from oldhost_sync.store.ledger.operator_commands import Act, decide
+from oldhost_sync.store.ledger.writer_state import Standing, standing
 from tests.integration.store.writing import HOST
 
 pytestmark = pytest.mark.mariadb

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.store import fates, reading, retention
-from oldhost_sync.store.units import LOOKED_AT_MAX, UnitFilter, find_unit, list_units
+from oldhost_sync.store.outbox import retention
+from oldhost_sync.store.views import change_status, overview
+from oldhost_sync.store.views.units import LOOKED_AT_MAX, UnitFilter, find_unit, list_units
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
@@ -125,11 +126,11 @@ def test_what_somebody_asks_of_a_change_knows_a_fate_that_waits_for_its_row(engi
         "SELECT host, id, entity_type, entity_id, 'DEAD', 7, 'no' FROM outbox_events",
     )
     with engine.connect() as connection:
-        fate = fates.find_fate(connection, HOST, "k")
+        fate = change_status.find_fate(connection, HOST, "k")
         unit = find_unit(connection, HOST, "101")
-        letters = reading.list_dead_letters(connection, HOST, after_id=0, limit=10)
-        assert reading.find_outcome(connection, HOST, change_id or 0) == (True, "DEAD")
-        assert reading.oldest_waiting_at(connection, HOST) is None
+        letters = overview.list_dead_letters(connection, HOST, after_id=0, limit=10)
+        assert overview.find_outcome(connection, HOST, change_id or 0) == (True, "DEAD")
+        assert overview.oldest_waiting_at(connection, HOST) is None
     assert fate is not None
     assert (fate.state, fate.nonce, fate.error, fate.waiting_for) == ("DEAD", 7, "no", [])
     assert unit is not None

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.store.recording import RecordedChange, record_change
+from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
 from oldhost_sync.store.transactions import run_in_transaction
 
 HOST = "oldhost"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.recording import record_change
+from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.faults.product import Product
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oldhost_sync.stack.temporal import EmbeddedTemporal
-from oldhost_sync.store.migrating import migrate
+from oldhost_sync.store.schema_migration import migrate
 from tests.faults.product import Product
 from tests.faults.replicated_mariadb import ReplicatedMariaDB
 

@@ -11,12 +11,12 @@ from rich.console import Console
 from oldhost_sync.cli.status import Seen, picture
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import WriterPolicy
-from workflows import report
+from workflows import status_report
 
 
 def forecast_of(*, waiting: int = 0, in_flight: int = 0, **forecast: Any) -> str:
     """The line that people see, of a writer that reports this."""
-    writer = report.status(Machine(WriterPolicy(), 0), "oldhost", 0)
+    writer = status_report.status(Machine(WriterPolicy(), 0), "oldhost", 0)
     writer |= {"waiting": waiting, "in_flight": in_flight, "forecast": writer["forecast"] | forecast}
     page = StringIO()
     Console(file=page, width=120).print(picture(Seen("oldhost", writer=writer)))

@@ -12,9 +12,9 @@ import pytest
 from sqlalchemy.exc import OperationalError, ProgrammingError
 from temporalio.service import RPCError, RPCStatusCode
 
+from oldhost_sync.cli.environment import adopt, settings_of_a_new_stack
 from oldhost_sync.cli.main import app, run
-from oldhost_sync.cli.surroundings import adopt, settings_of_a_new_stack
-from oldhost_sync.cli.telling import explain
+from oldhost_sync.cli.user_errors import explain
 from oldhost_sync.settings import parse_api_tokens
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable
 from oldhost_sync.temporal import TemporalUnavailable
@@ -125,7 +125,7 @@ def test_an_error_nobody_foresaw_is_one_line_and_its_traceback_can_be_asked_for(
     def break_down(*_: object) -> None:
         raise ZeroDivisionError("never seen before")
 
-    monkeypatch.setattr("oldhost_sync.cli.planning.rehearse", break_down)
+    monkeypatch.setattr("oldhost_sync.cli.plan.rehearse", break_down)
     assert run(["plan"]) == 1
     assert "ZeroDivisionError: never seen before" in one_line(capsys)
     assert run(["--traceback", "plan"]) == 1

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from oldhost_sync.policy import deciding, snapshot
+from oldhost_sync.policy import decision, snapshot
 from oldhost_sync.policy.actions import (
     CloseSession,
     Load,
@@ -30,8 +30,8 @@ from oldhost_sync.policy.changes import (
     Outcome,
     PriorityClass,
 )
-from oldhost_sync.policy.loading import Part
 from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.rebuild import Part
 from oldhost_sync.policy.session import Phase
 from oldhost_sync.policy.writer_policy import BATCHES_IN_FLIGHT_MAX, WriterPolicy
 from tests.workflows.books import Books, Reply
@@ -322,7 +322,7 @@ class Play:
             settled = not self.open_ends() and self.machine.session.phase is Phase.OPEN
             if settled or self.machine.breaker.state is BreakerState.HALTED:
                 return
-            wake_at_ms = deciding.wake_at_ms(self.machine)
+            wake_at_ms = decision.wake_at_ms(self.machine)
             assert wake_at_ms is not None, "something waits and nobody will wake the machine"
             self.advance(max(wake_at_ms - self.now_ms, 1))
         raise AssertionError("it does not converge")
@@ -336,7 +336,7 @@ class Play:
 
     def step(self) -> None:
         """Ask the machine what to do, check that it may, and note what is under way from now."""
-        for action in deciding.decide(self.machine, self.now_ms):
+        for action in decision.decide(self.machine, self.now_ms):
             match action:
                 case Send():
                     self._check_send(action)
@@ -436,7 +436,7 @@ class Play:
             assert not idle, f"the scheduler idles while {idle} could go (I8)"
         if self._waits_for_a_fate() and not self.under.anything and not machine.draining:
             stuck = (
-                deciding.wake_at_ms(machine) is None
+                decision.wake_at_ms(machine) is None
                 and not machine.paused
                 and machine.breaker.state is not BreakerState.HALTED
             )

@@ -8,7 +8,7 @@ import pytest
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.coalescer import Coalescer
-from oldhost_sync.policy.waiting import Added, Waiting
+from oldhost_sync.policy.pending_operation import Added, PendingOperation
 
 START_MS = 1_700_000_000_000
 U = EntityKey("unit", "u")
@@ -330,7 +330,7 @@ def test_what_only_the_oldest_dead_letter_held_is_read_again_when_that_is_decide
 def test_a_retried_change_goes_while_those_behind_it_are_held(room: Room) -> None:
     room.hold(U, 1)
     room.arrive(txn(2))
-    room.put_back(Waiting(txn(1), at(0), at(0), ready=True))
+    room.put_back(PendingOperation(txn(1), at(0), at(0), ready=True))
     assert room.all() == [1]
 
 
@@ -344,7 +344,7 @@ def test_a_retried_change_behind_an_older_dead_letter_is_held_as_any_other(room:
 
 def test_a_retried_change_that_is_replaced_lets_the_held_be_read_again(room: Room) -> None:
     room.hold(U, 1)
-    room.put_back(Waiting(lww(1), at(0), at(0), ready=True))
+    room.put_back(PendingOperation(lww(1), at(0), at(0), ready=True))
     room.arrive(lww(3))
     assert list(room.released) == [U]
 
@@ -366,7 +366,7 @@ def test_a_discard_lets_the_held_go_in_order(keeping: Room) -> None:
 def test_a_retried_change_goes_before_those_behind_it(keeping: Room) -> None:
     keeping.hold(U, 1)
     keeping.arrive(txn(2))
-    keeping.put_back(Waiting(txn(1), at(0), at(0), ready=True))
+    keeping.put_back(PendingOperation(txn(1), at(0), at(0), ready=True))
     assert keeping.all() == [1]
     keeping.unhold(U, 1)
     assert keeping.all() == [2]
@@ -385,7 +385,7 @@ def test_the_hold_lasts_until_the_last_dead_letter_is_settled(keeping: Room) -> 
 def test_a_retried_change_that_is_replaced_holds_nobody_any_more(keeping: Room) -> None:
     keeping.hold(U, 1)
     keeping.arrive(txn(2))
-    keeping.put_back(Waiting(lww(1), at(0), at(0), ready=True))
+    keeping.put_back(PendingOperation(lww(1), at(0), at(0), ready=True))
     keeping.arrive(lww(3))
     assert keeping.held_count == 0
     assert keeping.all() == [2, 3]
@@ -394,7 +394,7 @@ def test_a_retried_change_that_is_replaced_holds_nobody_any_more(keeping: Room) 
 def test_a_retried_change_whose_key_has_moved_on_holds_nobody_any_more(keeping: Room) -> None:
     keeping.hold(U, 1)
     keeping.arrive(txn(2), lww(3))
-    assert keeping.put_back(Waiting(lww(1), at(0), at(0), ready=True)) is Added.SUPERSEDED
+    assert keeping.put_back(PendingOperation(lww(1), at(0), at(0), ready=True)) is Added.SUPERSEDED
     assert keeping.all() == [2, 3]
 
 

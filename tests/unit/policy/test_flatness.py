@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.policy import deciding, snapshot
+from oldhost_sync.policy import decision, snapshot
 from oldhost_sync.policy.actions import Send
 from oldhost_sync.policy.ages import CELL_MS, CELLS_MAX, Ages
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import BATCH_OPERATIONS_MAX, MOVED_AT_ONCE_MAX, WriterPolicy
 from tests.unit.policy.play import START_MS
-from workflows import report
+from workflows import status_report
 
 SMALL, LARGE = 100, 10_000
 
@@ -49,11 +49,11 @@ def full(size: int) -> Machine:
     """`size` of each class waiting, a session open, two in flight."""
     machine = Machine(WriterPolicy(), START_MS)
     machine.finish_loading(START_MS)
-    deciding.decide(machine, START_MS)
+    decision.decide(machine, START_MS)
     machine.opened(1, "queue", 1, [], [], more_bound=False, now_ms=START_MS)
     for offset, cls in enumerate(PriorityClass):
         machine.enqueue((ref(1 + 3 * number + offset, cls) for number in range(size)), START_MS)
-    deciding.decide(machine, START_MS)
+    decision.decide(machine, START_MS)
     return machine
 
 
@@ -78,20 +78,20 @@ def test_ending_a_send_and_deciding_on_the_next_costs_the_same_however_many_wait
             batch, ids = next(iter(machine.in_flight.batches.items()))
             fates = [Fate(change_id, Outcome.APPLIED.value, change_id) for change_id in ids]
             machine.reported(batch, fates, session_open=True, service_ms=400.0, banned_ms=0, now_ms=START_MS)
-            deciding.decide(machine, START_MS)
+            decision.decide(machine, START_MS)
 
     assert grows(turn) < 1.2
 
 
 def test_asking_when_to_wake_costs_the_same_however_many_wait() -> None:
-    assert grows(deciding.wake_at_ms) < 1.2
+    assert grows(decision.wake_at_ms) < 1.2
 
 
 def test_a_key_falls_due_at_the_same_cost_however_many_wait() -> None:
     def fall_due(machine: Machine) -> None:
         one = ChangeRef(10**6, PriorityClass.LWW, "unit", "early", "e", START_MS - 110_000)
         machine.enqueue([one], START_MS)
-        deciding.decide(machine, START_MS + 11_000)
+        decision.decide(machine, START_MS + 11_000)
 
     assert grows(fall_due) < 1.2
 
@@ -108,37 +108,37 @@ def of_one_entity(cls: PriorityClass, size: int) -> Machine:
 
 
 def test_keys_that_fall_due_at_the_same_time_move_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deciding, "MOVED_AT_ONCE_MAX", SMALL // 2)
+    monkeypatch.setattr(decision, "MOVED_AT_ONCE_MAX", SMALL // 2)
     assert grows(lambda machine: machine.coalescer.fall_due(LATER_MS, SMALL // 2)) < 1.2
     machine = full(LARGE)
     passes = 0
     while machine.coalescer.debounced_count:
-        deciding.decide(machine, LATER_MS)
+        decision.decide(machine, LATER_MS)
         passes += 1
     assert passes == 2 * LARGE // SMALL
 
 
 def test_the_writer_wakes_at_once_while_more_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deciding, "MOVED_AT_ONCE_MAX", SMALL // 2)
+    monkeypatch.setattr(decision, "MOVED_AT_ONCE_MAX", SMALL // 2)
     machine = full(SMALL)
     machine.coalescer.fall_due(LATER_MS, SMALL // 2)
-    wake_at_ms = deciding.wake_at_ms(machine)
+    wake_at_ms = decision.wake_at_ms(machine)
     assert wake_at_ms is not None
     assert wake_at_ms <= LATER_MS
 
 
 def test_a_run_begun_before_0_2_moves_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deciding, "MOVED_AT_ONCE_MAX", 1)
+    monkeypatch.setattr(decision, "MOVED_AT_ONCE_MAX", 1)
     machine = Machine(WriterPolicy(), START_MS, release=1)
     machine.enqueue([ref(1), ref(2), ref(3)], START_MS)
-    deciding.decide(machine, LATER_MS)
+    decision.decide(machine, LATER_MS)
     assert machine.coalescer.debounced_count == 0
 
 
 def test_flushing_all_costs_a_line_or_two_a_key_and_moves_few_at_a_time() -> None:
     machine = full(LARGE)
     assert lines_of(lambda: machine.flush(None, START_MS)) < 3 * LARGE
-    deciding.decide(machine, START_MS)
+    decision.decide(machine, START_MS)
     assert machine.coalescer.debounced_count == LARGE - MOVED_AT_ONCE_MAX
 
 
@@ -185,7 +185,7 @@ def test_an_emergency_behind_thousands_of_keys_of_its_entity_goes_in_batches_of_
     machine = full(0)
     machine.enqueue(keys_of_one_entity(LARGE), START_MS)
     machine.enqueue([ChangeRef(LARGE + 1, PriorityClass.EMERGENCY, "unit", "u", "e", START_MS)], START_MS)
-    sent = [action.change_ids for action in deciding.decide(machine, START_MS) if isinstance(action, Send)]
+    sent = [action.change_ids for action in decision.decide(machine, START_MS) if isinstance(action, Send)]
     assert sent == [tuple(range(1, BATCH_OPERATIONS_MAX + 1))]
 
 
@@ -226,6 +226,6 @@ def test_a_forecast_of_what_came_over_weeks_walks_as_many_cells_as_of_what_came_
 @pytest.mark.parametrize("cls", [PriorityClass.EMERGENCY, PriorityClass.TXN])
 def test_what_is_told_of_one_entity_is_bounded(cls: PriorityClass) -> None:
     machine = of_one_entity(cls, LARGE)
-    found = report.find(machine, EntityKey("unit", "u"), START_MS)
-    assert [one["change_id"] for one in found["changes"]] == list(range(1, report.FOUND_MAX + 1))
+    found = status_report.find(machine, EntityKey("unit", "u"), START_MS)
+    assert [one["change_id"] for one in found["changes"]] == list(range(1, status_report.FOUND_MAX + 1))
     assert found["count"] == LARGE

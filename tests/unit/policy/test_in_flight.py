@@ -7,11 +7,11 @@ import pytest
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.in_flight import InFlight
-from oldhost_sync.policy.waiting import Waiting
+from oldhost_sync.policy.pending_operation import PendingOperation
 
 
-def entry(change_id: int, unit: str = "u", event_type: str = "e") -> Waiting:
-    return Waiting(ChangeRef(change_id, PriorityClass.LWW, "unit", unit, event_type, 0), 0, 0, ready=True)
+def entry(change_id: int, unit: str = "u", event_type: str = "e") -> PendingOperation:
+    return PendingOperation(ChangeRef(change_id, PriorityClass.LWW, "unit", unit, event_type, 0), 0, 0, ready=True)
 
 
 @pytest.fixture

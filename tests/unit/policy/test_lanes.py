@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oldhost_sync.policy.changes import EntityKey, PriorityClass
-from oldhost_sync.policy.lanes import Lane, Turns
+from oldhost_sync.policy.lanes import Lane, WeightedRoundRobin
 
 U, V = EntityKey("unit", "u"), EntityKey("unit", "v")
 
 
 def turns(*, txn: int, lww: int, ratio: int = 3) -> str:
     """The letters of the classes in the order of their turns."""
-    chooser = Turns(ratio)
+    chooser = WeightedRoundRobin(ratio)
     order = ""
     while txn or lww:
         turn = chooser.choose(emergency=False, txn=txn > 0, lww=lww > 0)
@@ -74,11 +74,11 @@ def test_first_shows_blocked_items_too() -> None:
 
 
 def test_an_emergency_goes_before_all() -> None:
-    assert Turns(3).choose(emergency=True, txn=True, lww=True) is PriorityClass.EMERGENCY
+    assert WeightedRoundRobin(3).choose(emergency=True, txn=True, lww=True) is PriorityClass.EMERGENCY
 
 
 def test_nobody_waiting_is_nobodys_turn() -> None:
-    assert Turns(3).choose(emergency=False, txn=False, lww=False) is None
+    assert WeightedRoundRobin(3).choose(emergency=False, txn=False, lww=False) is None
 
 
 def test_txn_and_lww_take_turns_three_to_one() -> None:
@@ -93,7 +93,7 @@ def test_trap_12_an_empty_lane_wastes_no_turn() -> None:
 
 def test_turns_alone_earn_no_credit() -> None:
     """LWW that went by itself owes TXN nothing, nor the other way round."""
-    chooser = Turns(3)
+    chooser = WeightedRoundRobin(3)
     for _ in range(9):
         chooser.choose(emergency=False, txn=True, lww=False)
     order = [chooser.choose(emergency=False, txn=True, lww=True) for _ in range(4)]
@@ -101,7 +101,7 @@ def test_turns_alone_earn_no_credit() -> None:
 
 
 def test_an_emergency_in_between_costs_no_turn() -> None:
-    chooser = Turns(3)
+    chooser = WeightedRoundRobin(3)
     chooser.choose(emergency=False, txn=True, lww=True)
     chooser.choose(emergency=True, txn=True, lww=True)
     order = [chooser.choose(emergency=False, txn=True, lww=True) for _ in range(3)]

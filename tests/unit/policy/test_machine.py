@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy import deciding
+from oldhost_sync.policy import decision
 from oldhost_sync.policy.actions import RecordHalt, TellPeople
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, EntityKey, Fate, Outcome, PriorityClass
@@ -20,7 +20,7 @@ from oldhost_sync.policy.writer_policy import (
 )
 from tests.unit.policy.play import START_MS, Play
 from tests.workflows.books import Reply
-from workflows import report
+from workflows import status_report
 
 BAN_MS = 900_000
 
@@ -298,10 +298,10 @@ def test_a_standstill_is_told_within_twenty_seconds_with_the_last_word_on_it(pla
         play.under.opening = None
         play.machine.told_to_wait(2_000, "busy", play.now_ms, "OldHost says that it is busy")
         play.advance(2_000)
-    assert deciding.watch_at_ms(play.machine) is None
+    assert decision.watch_at_ms(play.machine) is None
     (text,) = told(play, "no-progress")
     assert "busy: OldHost says that it is busy" in text
-    assert report.state(play.machine) == "BUSY"
+    assert status_report.state(play.machine) == "BUSY"
 
 
 def test_a_standstill_is_over_with_the_next_fate(play: Play) -> None:
@@ -511,13 +511,13 @@ def test_what_is_read_again_is_no_arrival() -> None:
     refs = [ChangeRef(n, PriorityClass.TXN, "unit", f"u{n}", "booking", START_MS) for n in range(1, 1001)]
     machine.enqueue(refs, START_MS, sweep=True)
     machine.finish_loading(START_MS)
-    deciding.decide(machine, START_MS + 60_000)
+    decision.decide(machine, START_MS + 60_000)
     assert machine.load.arrivals_per_s == 0
 
 
 def test_an_idle_machine_wakes_for_its_probe_and_its_sweep_only(play: Play) -> None:
     assert play.machine.session.phase is Phase.OPEN
-    assert deciding.wake_at_ms(play.machine) == min(play.machine.probe_at_ms, play.machine.sweeping.at_ms)
+    assert decision.wake_at_ms(play.machine) == min(play.machine.probe_at_ms, play.machine.sweeping.at_ms)
 
 
 # ------------------------------------------------------------------------------------- what the reservation refused
@@ -569,5 +569,5 @@ def test_a_change_that_the_reservation_holds_is_not_sent_again_before_its_dead_l
     play.take("TXN", "u")
     entity = EntityKey("unit", "u")
     refused(play, 1, held=[(entity, [0])])
-    assert deciding.decide(play.machine, play.now_ms) == []
+    assert decision.decide(play.machine, play.now_ms) == []
     assert play.machine.coalescer.holds[entity].dead == [0]

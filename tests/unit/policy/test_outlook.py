@@ -6,7 +6,7 @@ import pytest
 
 from oldhost_sync.planner.rehearsal import rehearse
 from oldhost_sync.planner.scenario import Scenario
-from oldhost_sync.policy import deciding
+from oldhost_sync.policy import decision
 from oldhost_sync.policy.actions import RaiseAlert, TellPeople
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.machine import Machine
@@ -19,7 +19,7 @@ BAN_MS = 900_000
 def machine_with(*refs: ChangeRef) -> Machine:
     machine = Machine(WriterPolicy(), START_MS)
     machine.finish_loading(START_MS)
-    deciding.decide(machine, START_MS)
+    decision.decide(machine, START_MS)
     machine.opened(1, "queue", 1, [], [], more_bound=False, now_ms=START_MS)
     machine.enqueue(refs, START_MS)
     return machine
@@ -32,7 +32,7 @@ def change(number: int, cls: PriorityClass, unit: str = "", age_ms: int = 0) -> 
 def told(machine: Machine, now_ms: int) -> list[RaiseAlert]:
     """What a forecast says now, told at once."""
     alerts: list[RaiseAlert] = []
-    for action in deciding.decide(machine, now_ms):
+    for action in decision.decide(machine, now_ms):
         if isinstance(action, TellPeople):
             alerts += [alert for alert in action.alerts if alert.dedupe_key.startswith("forecast")]
             machine.announcements.told()

@@ -9,12 +9,12 @@ from uuid import UUID
 
 import pytest
 
-from oldhost_sync.policy import deciding, snapshot
+from oldhost_sync.policy import decision, snapshot
 from oldhost_sync.policy.actions import Load
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.pending_operation import PendingOperation
 from oldhost_sync.policy.session import Phase
-from oldhost_sync.policy.waiting import Waiting
 from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
 from tests.unit.policy.play import START_MS, Play
 from tests.workflows.books import Reply
@@ -109,7 +109,9 @@ def test_a_snapshot_of_the_version_before_is_read() -> None:
     machine = busy_play().machine
     older = snapshot.dump(machine)
     older |= {"version": 1, "waiting": json.dumps(json.loads(older["waiting"])[:9]), "kept": older["kept"][:9]}
-    held = Waiting(ChangeRef(2, PriorityClass.TXN, "unit", "dead", "txn_a", START_MS), START_MS, START_MS, ready=True)
+    held = PendingOperation(
+        ChangeRef(2, PriorityClass.TXN, "unit", "dead", "txn_a", START_MS), START_MS, START_MS, ready=True
+    )
     older["holds"] = [["unit", "dead", [1], snapshot._columns([held])[:9]]]
     older["counters"] = older["counters"] | {"received": machine.counters.received + 1}
     for later in ("loaded", "loading", "to_load", "dead_letters"):
@@ -217,12 +219,12 @@ def test_people_are_not_told_that_emergencies_go_while_a_new_run_reads_them_agai
     old.told_to_wait(WriterPolicy().ban_ms, "ban", START_MS)
     emergency = ChangeRef(1, PriorityClass.EMERGENCY, "unit", "u", "e", START_MS)
     old.enqueue([emergency], START_MS)
-    deciding.decide(old, START_MS)
+    decision.decide(old, START_MS)
     old.announcements.told()
     new = carried(old)
-    (load,) = (action for action in deciding.decide(new, START_MS) if isinstance(action, Load))
+    (load,) = (action for action in decision.decide(new, START_MS) if isinstance(action, Load))
     new.took_page(load, [emergency], 1, False, START_MS)
-    deciding.decide(new, START_MS)
+    decision.decide(new, START_MS)
     assert [alert.dedupe_key for alert in new.announcements.under_way if alert.close] == []
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oldhost_sync.policy import limits
-from oldhost_sync.store.accepting import Acceptable, accept, canonical_json
 from oldhost_sync.store.errors import InvalidChange
+from oldhost_sync.store.intake.validation import Acceptable, accept, canonical_json
 
 
 def accepted(**changes: Any) -> Acceptable:

@@ -15,7 +15,7 @@ from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.unit.policy.play import START_MS
 from workflows.messages import to_wire
-from workflows.relayed import BATCHES_AT_ONCE_MAX, Relayed
+from workflows.relayed_batches import BATCHES_AT_ONCE_MAX, Relayed
 
 
 def signal(items: Iterable[Any]) -> RawValue:

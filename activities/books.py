@@ -1,0 +1,282 @@
+"""What the workflow may ask of the books: record what was submitted to it, read what is outstanding, keep decisions.
+
+Temporal repeats these until they work, so each is safe to repeat: a submission has its idempotency key, a decision the
+id of its activity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+from temporalio import activity
+
+from oldhost_sync.oldhost.count import NOT_ASKED, Count
+from oldhost_sync.policy.changes import EntityKey
+from oldhost_sync.policy.limits import ID_LENGTH_MAX, TEXT_LENGTH_MAX
+from oldhost_sync.store.errors import InvalidChange, TransactionContended
+from oldhost_sync.store.intake.change_recorder import RecordedChange, reach_entity, record_change
+from oldhost_sync.store.intake.invalid_submissions import record_refused
+from oldhost_sync.store.intake.rules import class_of
+from oldhost_sync.store.intake.validation import check_name
+from oldhost_sync.store.ledger.maria_ledger import read_fates
+from oldhost_sync.store.ledger.operator_commands import Act, awaits_count, decide
+from oldhost_sync.store.ledger.writer_state import Standing, standing
+from oldhost_sync.store.outbox.outstanding_changes import (
+    Page,
+    emergencies_page,
+    entity_page,
+    outstanding_page,
+    relayed_page,
+)
+from oldhost_sync.store.outbox.relay_queue import older_are_unrelayed
+from oldhost_sync.store.text import storable
+from oldhost_sync.store.transactions import error_code, is_the_values_fault, run_in_transaction
+from workflows import messages
+from workflows.messages import to_wire
+
+FIELDS = ("entity_type", "entity_id", "event_type", "payload", "idempotency_key", "occurred_at", "not_before")
+
+# With the first page of these comes what stands: nothing was read before it.
+BEGINNINGS = ("", "emergencies")
+
+
+def _not_asked(_: str) -> Count:
+    return NOT_ASKED
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingActivities:
+    """Works on the database. `policy`: the settings of a writer that was started without any.
+
+    `count`: what a host expects now, asked before a halt of it is resolved.
+    """
+
+    engine: Engine
+    policy: messages.WriterPolicy | None = None
+    count: Callable[[str], Count] = _not_asked
+
+    @activity.defn(no_thread_cancel_exception=True)
+    def record_submissions(self, request: messages.Submissions) -> list[messages.Recorded]:
+        """One answer per item; what makes no sense is kept as a refused change with an alert, never raised."""
+        if request.original_run_id and request.original_run_id != activity.info().workflow_run_id:
+            return [messages.Recorded(item.fallback_key, left=True, after_reset=True) for item in request.items]
+        if request.may_leave:
+            return record_or_leave(self.engine, request.host, request.items, set())
+        return [
+            run_in_transaction(self.engine, partial(record, host=request.host, item=item)) for item in request.items
+        ]
+
+    @activity.defn(no_thread_cancel_exception=True)
+    def load_outstanding(self, page: messages.OutstandingPage) -> messages.Outstanding:
+        def read(connection: Connection) -> messages.Outstanding:
+            found = _page(connection, page)
+            outstanding = messages.Outstanding(
+                [to_wire(ref) for ref in found.refs], last_id=found.last_id, more=found.more
+            )
+            if page.after_id == 0 and page.part in BEGINNINGS and not page.quiet_ms:
+                _add_standing(outstanding, standing(connection, page.host, held=not page.part))
+                outstanding.policy = self.policy
+            return outstanding
+
+        return run_in_transaction(self.engine, read)
+
+    @activity.defn(no_thread_cancel_exception=True)
+    def record_decision(self, decision: messages.Decision) -> messages.Decided:
+        act = Act(
+            decision.host,
+            decision.action,
+            decision.operator,
+            decision.reason,
+            decision.change_id,
+            decision.mode,
+            decision_id=decision.decision_id or _id_of_activity(),
+            entity=EntityKey(*decision.entity) if decision.entity else None,
+            epoch=decision.epoch,
+        )
+        count = NOT_ASKED
+        if act.action == "resolve" and run_in_transaction(self.engine, partial(awaits_count, host=act.host)):
+            count = self.count(act.host)
+        outcome = run_in_transaction(self.engine, lambda connection: decide(connection, act, count))
+        return messages.Decided(
+            to_wire(outcome.ref) if outcome.ref else None,
+            list(outcome.entity) if outcome.entity else None,
+            outcome.message,
+            outcome.refused,
+            read_fates(self.engine, decision.host, decision.unsettled),
+            outcome.halted,
+            outcome.epoch,
+        )
+
+
+def _page(connection: Connection, page: messages.OutstandingPage) -> Page:
+    match page.part:
+        case "emergencies":
+            return emergencies_page(connection, page.host, page.after_id, page.limit)
+        case "rest":
+            return outstanding_page(connection, page.host, page.after_id, page.limit)
+        case "entity" if page.entity:
+            return entity_page(connection, page.host, EntityKey(*page.entity), page.after_id, page.limit)
+        case "sweep":
+            return outstanding_page(connection, page.host, page.after_id, page.limit, quiet_ms=page.quiet_ms)
+    return relayed_page(connection, page.host, page.after_id, page.limit, page.quiet_ms)
+
+
+def _add_standing(outstanding: messages.Outstanding, found: Standing) -> None:
+    outstanding.held = [list(one) for one in found.held]
+    outstanding.dead_letters = found.dead_letters
+    outstanding.paused = [found.pause.operator, found.pause.reason] if found.pause else None
+    outstanding.ban_left_ms = found.ban_left_ms
+
+
+def _id_of_activity() -> str:
+    info = activity.info()
+    return f"{info.workflow_run_id}/{info.activity_id}"
+
+
+def record_or_leave(
+    engine: Engine, host: str, items: Sequence[messages.Submission], blocked: set[tuple[str, str]]
+) -> list[messages.Recorded]:
+    """As `record`, each in its transaction; one whose entity's row somebody holds is left, and what follows of that entity.
+
+    `blocked`: the entities of what was left, before and after.
+    """
+    answers: list[messages.Recorded] = []
+    for item in items:
+        entity = _entity_of(item.change)
+        left = messages.Recorded(item.fallback_key, left=True)
+        if entity in blocked:
+            answers.append(left)
+            continue
+        try:
+            answers.append(run_in_transaction(engine, partial(_record_at_once, host=host, item=item), attempts=1))
+        except TransactionContended:
+            if entity is not None:
+                blocked.add(entity)
+            answers.append(left)
+    return answers
+
+
+def _record_at_once(connection: Connection, host: str, item: messages.Submission) -> messages.Recorded:
+    entity = _entity_of(item.change)
+    if entity is not None:
+        reach_entity(connection, host, *entity)
+    return record(connection, host, item)
+
+
+def _entity_of(change: Any) -> tuple[str, str] | None:
+    """Which entity a change names, if it names one that can be looked for."""
+    if not isinstance(change, Mapping):
+        return None
+    entity_type, entity_id = change.get("entity_type"), change.get("entity_id")
+    if not isinstance(entity_type, str) or not isinstance(entity_id, str):
+        return None
+    fits = storable(entity_type, ID_LENGTH_MAX) == entity_type and storable(entity_id, ID_LENGTH_MAX) == entity_id
+    return (entity_type, entity_id) if fits else None
+
+
+def record(connection: Connection, host: str, item: messages.Submission) -> messages.Recorded:
+    """Record one submission. The workflow takes it over from here, unless older changes of its entity are still with
+    the relay: then the relay brings it after them (invariant I4).
+
+    It is not marked as relayed: the answer of this activity may be lost, and newer changes of the entity would go first
+    until its repetition. The relay hands it over too, and the writer knows it by its id.
+    """
+    savepoint = connection.begin_nested()
+    try:
+        recorded = _record_change(connection, host, item)
+    except Exception as error:
+        reason = _why_refused(error)
+        if not reason:
+            raise
+        savepoint.rollback()
+        return _refuse(connection, host, item, reason)
+    savepoint.commit()
+    return _answer(connection, host, recorded)
+
+
+def _why_refused(error: Exception) -> str:
+    """What is wrong with the change; empty when something else is to blame, and the same change may be taken later.
+
+    Repeating a change that no code foresaw would repeat its error for ever, with all that was submitted behind it.
+    """
+    if isinstance(error, InvalidChange):
+        return str(error)
+    if isinstance(error, DBAPIError):
+        return f"the database can't hold it (MariaDB {error_code(error)})" if is_the_values_fault(error) else ""
+    if isinstance(error, ValueError | TypeError | OverflowError):
+        return f"it can't be recorded ({type(error).__name__})"
+    return ""
+
+
+def _record_change(connection: Connection, host: str, item: messages.Submission) -> RecordedChange:
+    fields = _fields(item.change)
+    if item.only_class and class_of(connection, host, fields["event_type"]).value != item.only_class:
+        raise InvalidChange(f"{fields['event_type']} is not {item.only_class}; submit it as any other change")
+    fields["idempotency_key"] = fields["idempotency_key"] or item.fallback_key
+    return record_change(connection, host=host, source=item.source, **fields)
+
+
+def _answer(connection: Connection, host: str, recorded: RecordedChange) -> messages.Recorded:
+    if recorded.ref is None:
+        return messages.Recorded(
+            recorded.idempotency_key,
+            recorded.change_id or 0,
+            outcome=recorded.outcome or recorded.sync_status,
+            duplicate=recorded.duplicate,
+        )
+    by_relay = recorded.outcome is None and older_are_unrelayed(connection, host, recorded.ref)
+    return messages.Recorded(
+        recorded.idempotency_key,
+        recorded.ref.change_id,
+        to_wire(recorded.ref),
+        processed=recorded.outcome is not None,
+        nonce=recorded.nonce,
+        by_relay=by_relay,
+        outcome=recorded.outcome or "PENDING",
+        duplicate=recorded.duplicate,
+    )
+
+
+def _refuse(connection: Connection, host: str, item: messages.Submission, reason: str) -> messages.Recorded:
+    """Kept under the workflow's own key: the application's may belong to another change."""
+    reason = storable(reason, TEXT_LENGTH_MAX)  # the answer travels as an error's text, which must be Unicode
+    if not item.only_class:  # an update's sender is told at once; a signal's has nothing but this row
+        record_refused(
+            connection,
+            host=host,
+            idempotency_key=item.fallback_key,
+            change=item.change,
+            reason=reason,
+            source=item.source,
+        )
+    return messages.Recorded(item.fallback_key, refused=reason)
+
+
+def _fields(change: Any) -> dict[str, Any]:
+    """The fields of `record_change` out of any JSON value; InvalidChange says what is wrong."""
+    if not isinstance(change, Mapping):
+        raise InvalidChange("a change must be a JSON object")
+    unknown = sorted(str(name)[:64] for name in change if name not in FIELDS)
+    if unknown:
+        raise InvalidChange(f"unknown fields: {', '.join(unknown[:10])}; known are {', '.join(FIELDS)}")
+    missing = [name for name in FIELDS[:4] if name not in change]
+    if missing:
+        raise InvalidChange(f"missing fields: {', '.join(missing)}")
+    check_name("event_type", change["event_type"])  # the database is asked for its class before all else is checked
+    times = {name: _time(name, change.get(name)) for name in ("occurred_at", "not_before")}
+    return {name: change.get(name) for name in FIELDS[:5]} | times
+
+
+def _time(name: str, value: object) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        return datetime.fromisoformat(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise InvalidChange(f"{name} must be a time with its zone, such as 2026-05-01T12:00:00Z") from None

@@ -1,0 +1,56 @@
+"""A write's way through the API: record it in one transaction, and say what was accepted.
+
+The answers are built by hand: this is the path of 300 writes a second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy.engine import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from oldhost_sync.api.auth import caller_of
+from oldhost_sync.api.database import Database
+from oldhost_sync.api.keys import RequestKey
+from oldhost_sync.api.problems import commit_uncertain
+from oldhost_sync.policy.limits import SOURCE_LENGTH_MAX
+from oldhost_sync.store.errors import CommitUncertain
+from oldhost_sync.store.intake.change_recorder import RecordedChange
+
+T = TypeVar("T")
+
+
+async def record(database: Database, fn: Callable[[Connection], T], key: RequestKey) -> T:
+    """Run `fn`; when the end of its commit is unknown, the answer names the key to ask by."""
+    try:
+        return await database.run(fn)
+    except CommitUncertain:
+        raise commit_uncertain(key.text) from None
+
+
+def source_of(request: Request) -> str:
+    """Where a change came from, as the outbox keeps it."""
+    return f"api:{caller_of(request).name}"[:SOURCE_LENGTH_MAX]
+
+
+def accepted_answer(change: RecordedChange, changes: Sequence[RecordedChange] = ()) -> Response:
+    """202; the same bytes for the first time and for every repetition, whatever has happened to the change since."""
+    content = _accepted(change)
+    if changes:
+        content["changes"] = [_accepted(each) for each in changes]
+    headers = {"Idempotency-Replayed": "true"} if change.duplicate else None
+    return Response(json.dumps(content, separators=(",", ":")), 202, headers, "application/json")
+
+
+def _accepted(change: RecordedChange) -> dict[str, Any]:
+    scheduled = change.scheduled_id is not None
+    return {
+        "sync_status": change.sync_status,
+        # A scheduled change has its id later; the first answer had none.
+        "change_id": None if scheduled else change.change_id,
+        "idempotency_key": change.idempotency_key,
+    }

@@ -1,0 +1,132 @@
+"""What operators do to the writer: pause, resume, flush, resolve, and decide on dead letters. Who and why are recorded."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from oldhost_sync.cli.changes import AsJson, entity_of
+from oldhost_sync.cli.environment import in_database, settings
+from oldhost_sync.cli.output import console, print_json, rows
+from oldhost_sync.cli.user_errors import WRONG, CliError
+from oldhost_sync.cli.writer import operator_name, update
+from oldhost_sync.store.views import overview
+from workflows.messages import OperatorRequest, ResolveMode
+
+Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it is recorded.")]
+Operator = Annotated[str | None, typer.Option("--operator", help="Who you are; the user of this machine by default.")]
+ChangeId = Annotated[int, typer.Argument(help="The rejected change's id, as `dead-letters list` shows it.", min=1)]
+
+dead_letters = typer.Typer(no_args_is_help=True, help="Changes that OldHost rejected: see them, retry or discard them.")
+
+
+def add_to(app: typer.Typer) -> None:
+    for command in (pause, resume, flush, resolve):
+        app.command()(command)
+    dead_letters.command("list")(list_dead_letters)
+    dead_letters.command()(retry)
+    dead_letters.command()(discard)
+    app.add_typer(dead_letters, name="dead-letters")
+
+
+def pause(reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
+    """Stop sending and close the connection; changes go on being taken and coalesced."""
+    _act("pause", OperatorRequest(operator_name(operator), _said(reason)), as_json)
+
+
+def resume(reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
+    """Send again after a pause."""
+    _act("resume", OperatorRequest(operator_name(operator), _said(reason)), as_json)
+
+
+def flush(
+    reason: Reason,
+    entity: Annotated[str | None, typer.Argument(help="A unit's id, or type/id; all entities without it.")] = None,
+    operator: Operator = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send now what the debounce holds back: one entity's changes, or all."""
+    request = OperatorRequest(operator_name(operator), _said(reason))
+    if entity is not None:
+        request.entity_type, request.entity_id = entity_of(entity)
+    _act("flush", request, as_json)
+
+
+def resolve(
+    mode: Annotated[
+        ResolveMode,
+        typer.Argument(help="resend: send the ledger's operations again · adopt: take OldHost's count as the truth"),
+    ],
+    reason: Reason,
+    operator: Operator = None,
+    as_json: AsJson = False,
+) -> None:
+    """End a halt: OldHost went back, somebody else wrote to it, or a second ban came within the hour."""
+    _act("resolve", OperatorRequest(operator_name(operator), _said(reason), mode=mode.value), as_json)
+
+
+def list_dead_letters(
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 100,
+    after: Annotated[int, typer.Option(min=0, help="Only those with a larger id.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """What OldHost rejected and nobody has decided on, oldest first."""
+    config = settings()
+    letters = in_database(
+        config,
+        lambda connection: overview.list_dead_letters(connection, config.host, after_id=after, limit=limit),
+    )
+    if as_json:
+        print_json(letters)
+        return
+    if not letters:
+        console().print("No dead letters.")
+        return
+    names = ("id", "entity", "event type", "rejected at", "held", "OldHost's reason")
+    console().print(rows("", names, ((*_letter(letter),) for letter in letters)))
+    console().print("Then: oldhost-sync dead-letters retry|discard ID --reason …", style="dim")
+
+
+def retry(change_id: ChangeId, reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
+    """Send a rejected change again, before what is held behind it."""
+    _decide("retry", change_id, reason, operator, as_json=as_json)
+
+
+def discard(change_id: ChangeId, reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
+    """Give a rejected change up; what is held behind it goes on."""
+    _decide("discard", change_id, reason, operator, as_json=as_json)
+
+
+def _decide(action: str, change_id: int, reason: str, operator: str | None, *, as_json: bool) -> None:
+    _act(action, OperatorRequest(operator_name(operator), _said(reason), change_id=change_id), as_json)
+
+
+def _act(action: str, request: OperatorRequest, as_json: bool) -> None:
+    config = settings()
+    answer = update(config, action, request)
+    message = str(answer)
+    if action == "flush":
+        message = f"{answer or 'no'} {'key' if answer == 1 else 'keys'} will be sent now"
+    if as_json:
+        print_json({"action": action, "host": config.host, "operator": request.operator, "answer": answer})
+    else:
+        console().print(f"{config.host}: {message}", markup=False)
+
+
+def _said(reason: str) -> str:
+    if not reason.strip():
+        raise CliError("say why: --reason '…'. It is recorded.", WRONG)
+    return reason.strip()
+
+
+def _letter(letter: dict[str, Any]) -> tuple[object, ...]:
+    entity = f"{letter['entity_type']}/{letter['entity_id']}"
+    return (
+        letter["change_id"],
+        entity,
+        letter["event_type"],
+        letter["processed_at"],
+        letter["held"],
+        letter["error"],
+    )

@@ -1,0 +1,169 @@
+"""`plan` asks what if, in virtual time; `demo` shows it with real servers, in compressed time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from oldhost_sync.cli.changes import AsJson
+from oldhost_sync.cli.output import console, print_json, rows, span
+from oldhost_sync.cli.user_errors import FAILED
+from oldhost_sync.planner import Plan, Sample, Scenario, quantile, rehearse
+from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
+
+PICTURE_WIDTH = 96
+PICTURE_HEIGHT = 8
+_EIGHTHS = " ▁▂▃▄▅▆▇█"
+_DEFAULT = Scenario()
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(plan)
+    app.command()(demo)
+
+
+def plan(
+    units: Annotated[int, typer.Option(help="Units that change.")] = _DEFAULT.units,
+    changes: Annotated[int, typer.Option(help="Changes in all.")] = _DEFAULT.changes,
+    emergency_share: Annotated[float, typer.Option(help="Share of EMERGENCY changes.")] = _DEFAULT.emergency_share,
+    txn_share: Annotated[float, typer.Option(help="Share of TXN changes; the rest is LWW.")] = _DEFAULT.txn_share,
+    duration_s: Annotated[float, typer.Option(help="Time over which they come.")] = _DEFAULT.duration_s,
+    bursts: Annotated[int, typer.Option(help="How many bursts are among them.")] = _DEFAULT.bursts,
+    burst_changes: Annotated[int, typer.Option(help="Changes in one burst.")] = _DEFAULT.burst_changes,
+    burst_per_s: Annotated[float, typer.Option(help="Rate during a burst.")] = _DEFAULT.burst_per_s,
+    ban_at_s: Annotated[float | None, typer.Option(help="When OldHost bans; no ban by default.")] = None,
+    ban_s: Annotated[float, typer.Option(help="How long the ban lasts.")] = _DEFAULT.ban_s,
+    latency_ms: Annotated[float, typer.Option(help="OldHost's time for one request.")] = _DEFAULT.latency_ms,
+    debounce_s: Annotated[float, typer.Option(help="How long an LWW key must be quiet.")] = _DEFAULT.debounce_s,
+    max_wait_s: Annotated[float, typer.Option(help="The longest an LWW key is held.")] = _DEFAULT.max_wait_s,
+    txn_per_lww: Annotated[int, typer.Option(help="TXN turns to one LWW turn.")] = _DEFAULT.txn_per_lww,
+    seed: Annotated[int, typer.Option(help="Another seed is another day.")] = _DEFAULT.seed,
+    as_json: AsJson = False,
+) -> None:
+    """What if: the writer's own policy on a virtual clock, beside an oracle that knows the future. Sends nothing."""
+    given = locals()
+    scenario = Scenario(**{each.name: given[each.name] for each in fields(Scenario)})
+    found = rehearse(scenario)
+    if as_json:
+        print_json({**found.figures(), "promises": dict(promises(found))})
+    else:
+        console().print(
+            Group(rows("", ("figure", "value", "compared"), figure_lines(found)), Text(), picture(found.samples))
+        )
+    if not all(kept for _, kept in promises(found)):
+        raise typer.Exit(FAILED)
+
+
+def demo(
+    factor: Annotated[float, typer.Option(min=1, max=100, help="How many times time is compressed.")] = 30.0,
+    changes: Annotated[
+        int, typer.Option(min=100, max=100_000, help="Fewer come in proportionally less time.")
+    ] = 10_000,
+    units: Annotated[int, typer.Option(min=1, max=50_000, help="Units that change.")] = 2_500,
+    seed: Annotated[int, typer.Option(help="Another seed is another day.")] = 1,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave everything running until Ctrl-C, to look around.")
+    ] = False,
+    folder: Annotated[Path | None, typer.Option(help="Keep data and logs there; a temporary folder otherwise.")] = None,
+) -> None:
+    """The half-hour peak with a ban in the middle, on real servers in compressed time; exit code 1 when a promise breaks."""
+    from oldhost_sync.demo.compression import peak
+    from oldhost_sync.demo.run import DemoOptions, run_demo
+
+    wishes = DemoOptions(compressed=peak(factor, changes=changes, units=units, seed=seed), keep=keep, folder=folder)
+    raise typer.Exit(run_demo(wishes, console()))
+
+
+def promises(found: Plan) -> Iterable[tuple[str, bool]]:
+    """Which promises the scenario keeps."""
+    p99_ms = quantile(found.emergencies_outside_ban_ms, 0.99)
+    yield "drains", found.drained
+    yield "consistency within 4 h", found.drained and found.oldest_ms <= CONSISTENCY_MS
+    yield "emergency p99 below 30 s, outside a ban", p99_ms is None or p99_ms < EMERGENCY_MS
+
+
+def figure_lines(found: Plan) -> list[Sequence[object]]:
+    by_class = found.by_class
+    counts = ", ".join(f"{cls.value} {by_class[cls]:,}" for cls in PriorityClass)
+    outside, overall = found.emergencies_outside_ban_ms, found.emergencies_ms
+    drained = span(found.drained_ms) if found.drained else f"not within {span(found.drained_ms)}"
+    lines: list[Sequence[object]] = [
+        ("changes", found.scenario.changes, counts if found.operations == found.scenario.changes else ""),
+        (
+            "operations",
+            found.operations,
+            f"{found.operations_ratio:.3f} × the oracle's {found.bounds.operations:,}  ({counts})",
+        ),
+        ("never sent (superseded)", found.superseded, ""),
+        ("empty after", drained, f"{found.drained_ratio:.3f} × the oracle's {span(found.bounds.drained_ms)}"),
+        ("oldest change when applied", span(found.oldest_ms), "promise: 4 h"),
+        ("longest backlog", found.backlog_max, "operations"),
+        (
+            "OldHost busy",
+            f"{found.busy_share:.1%}",
+            f"{found.busy_share_of_backlog:.1%} of the time in which something could go",
+        ),
+        (
+            "EMERGENCY p50 / p99 / max",
+            _quantiles(outside),
+            "promise: 30 s" + (", outside the ban" if overall != outside else ""),
+        ),
+    ]
+    if overall != outside:
+        lines.append(("  those of the ban too", _quantiles(overall), "none can reach OldHost during a ban"))
+    if found.alerts:
+        lines.append(
+            ("alerts raised", sum(found.alerts.values()), ", ".join(f"{kind} {n}" for kind, n in found.alerts.items()))
+        )
+    lines += [(name, "kept" if kept else "BROKEN", "promise") for name, kept in promises(found)]
+    return lines
+
+
+def _quantiles(values_ms: Sequence[int]) -> str:
+    if not values_ms:
+        return "–"
+    return " / ".join(span(quantile(values_ms, part)) for part in (0.5, 0.99, 1.0))
+
+
+# -------------------------------------------------------------------------------------------------------------- picture
+
+
+def picture(samples: Sequence[Sample]) -> Group:
+    """The backlog over time, with what the debounce holds back below it, and the ban."""
+    if not samples:
+        return Group()
+    width = min(PICTURE_WIDTH, max(1, console().width - 10), len(samples))
+    columns = [samples[index * len(samples) // width : (index + 1) * len(samples) // width] for index in range(width)]
+    waiting = [max(each.ready + each.debounced for each in column) for column in columns]
+    ready = [max(each.ready for each in column) for column in columns]
+    top = max([*waiting, 1])
+    lines = [Text("waiting for OldHost (bright: ready to go, dim: held back by the debounce)")]
+    for level in reversed(range(PICTURE_HEIGHT)):
+        line = Text(f"{top if level == PICTURE_HEIGHT - 1 else '':>7} ", style="dim")
+        for all_of_them, going in zip(waiting, ready, strict=True):
+            is_ready = _height(going, top, level) > 0
+            line.append(
+                _EIGHTHS[_height(going if is_ready else all_of_them, top, level)], "cyan" if is_ready else "dim"
+            )
+        lines.append(line)
+    banned = "".join("▀" if any(each.banned for each in column) else "─" for column in columns)
+    lines.append(
+        Text.assemble((f"{'ban':>7} ", "dim"), (banned, "red"))
+        if "▀" in banned
+        else Text(f"{'':>7} {banned}", style="dim")
+    )
+    end = span(samples[-1].at_ms)
+    lines.append(Text(f"{'':>7} 0{end:>{max(1, width - 1)}}", style="dim"))
+    return Group(*lines)
+
+
+def _height(value: int, top: int, level: int) -> int:
+    """How many eighths of the cell at `level` a column of this value fills."""
+    return max(0, min(8, round(value / top * PICTURE_HEIGHT * 8) - level * 8))

@@ -1,0 +1,208 @@
+"""`submit`: one change by options, or a file of them, one JSON object a line.
+
+A file is checked as a whole before anything is recorded: shapes, limits, and keys that belong to another change. With anything
+to refuse nothing is recorded, unless `--valid-only` says otherwise. Then each line is recorded in a transaction of its own,
+under a key made of the file's content and the line's number, so that a run that was cut off is simply repeated.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from sqlalchemy.engine import Engine
+
+from oldhost_sync.cli.changes import AsJson, entity_of
+from oldhost_sync.cli.environment import settings
+from oldhost_sync.cli.output import console, error_console, print_json, rows
+from oldhost_sync.cli.submission_file import Checked, Line, check, check_known_keys, check_one, read_json
+from oldhost_sync.cli.user_errors import FAILED, WRONG, CliError, tell
+from oldhost_sync.settings import Settings
+from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.errors import InvalidChange
+from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
+from oldhost_sync.store.transactions import run_in_transaction
+
+FILE_BYTES_MAX = 512 * 1024 * 1024  # it is held in memory while it is checked
+REFUSALS_SHOWN = 50  # on the screen; --json and --refused-to have them all
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(submit)
+
+
+def submit(
+    file: Annotated[Path | None, typer.Argument(help="One JSON object a line; - reads standard input.")] = None,
+    entity: Annotated[str | None, typer.Option(help="One change: a unit's id, or type/id.")] = None,
+    event: Annotated[str | None, typer.Option(help="One change: its event type.")] = None,
+    payload: Annotated[str | None, typer.Option(help="One change: its payload, a JSON object.")] = None,
+    key: Annotated[str | None, typer.Option(help="One change: its idempotency key; made when not given.")] = None,
+    occurred_at: Annotated[str | None, typer.Option(help="One change: when it happened, with its zone.")] = None,
+    not_before: Annotated[str | None, typer.Option(help="One change: record it then, not earlier.")] = None,
+    valid_only: Annotated[
+        bool, typer.Option("--valid-only", help="File: record what is valid, refuse the rest.")
+    ] = False,
+    refused_to: Annotated[Path | None, typer.Option(help="File: write the refused lines there, to be mended.")] = None,
+    check_only: Annotated[bool, typer.Option("--check", help="Check, and record nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Submit one change, or a file of changes. Exit code 1 when anything was refused."""
+    one = {
+        "event_type": event, "payload": payload, "idempotency_key": key,
+        "occurred_at": occurred_at, "not_before": not_before,
+    }  # fmt: skip
+    if file is not None and (entity or any(one.values())):
+        raise CliError("give either a file, or one change by --entity, --event and --payload.", WRONG)
+    config = settings()
+    engine = create_engine(config.need_database_url(), pool_size=2)
+    try:
+        if file is not None:
+            _submit_file(config, engine, _read(file), Wanted(valid_only, check_only, refused_to, as_json))
+        elif entity is None or event is None or payload is None:
+            raise CliError("give a file, or one change by --entity, --event and --payload.", WRONG)
+        else:
+            _submit_one(
+                config, engine, entity, {name: value for name, value in one.items() if value}, check_only, as_json
+            )
+    finally:
+        engine.dispose()
+
+
+class Wanted:
+    """How a file is to be treated and reported."""
+
+    def __init__(self, valid_only: bool, check_only: bool, refused_to: Path | None, as_json: bool) -> None:
+        self.valid_only = valid_only
+        self.check_only = check_only
+        self.refused_to = refused_to
+        self.as_json = as_json
+
+
+# ------------------------------------------------------------------------------------------------------------ one change
+
+
+def _submit_one(
+    config: Settings, engine: Engine, entity: str, given: dict[str, Any], check_only: bool, as_json: bool
+) -> None:
+    entity_type, entity_id = entity_of(entity)
+    try:
+        given["payload"] = read_json(given["payload"])
+        line = check_one(config.host, {"entity_type": entity_type, "entity_id": entity_id, **given})
+        if check_only:
+            console().print("It is valid; nothing was recorded.")
+            return
+        recorded = _record(config, engine, line)
+    except InvalidChange as error:
+        raise CliError(f"refused: {error}. Nothing was recorded.") from None
+    answer = {
+        "sync_status": recorded.sync_status,
+        "change_id": recorded.change_id,
+        "idempotency_key": recorded.idempotency_key,
+        "duplicate": recorded.duplicate,
+    }
+    if as_json:
+        print_json(answer)
+        return
+    again = ", as before" if recorded.duplicate else ""
+    console().print(f"{recorded.sync_status}{again}: change {recorded.change_id}", markup=False)
+    console().print(
+        f"Follow it: oldhost-sync change show {recorded.idempotency_key}", markup=False, style="dim", soft_wrap=True
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------- a file
+
+
+def _read(file: Path) -> bytes:
+    if str(file) == "-":
+        content = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
+    else:
+        try:
+            with file.open("rb") as stream:
+                content = stream.read(FILE_BYTES_MAX + 1)
+        except OSError as error:
+            raise CliError(f"{file} can't be read: {error.strerror}.", WRONG) from None
+    if len(content) > FILE_BYTES_MAX:
+        raise CliError(f"the file is larger than {FILE_BYTES_MAX // 2**20} MiB: split it.", WRONG)
+    return content
+
+
+def _submit_file(config: Settings, engine: Engine, content: bytes, wanted: Wanted) -> None:
+    if wanted.refused_to is not None:
+        _make_writable(wanted.refused_to)
+    with _progress() as progress:
+        checked = check(config.host, content, lambda lines: progress.track(lines, description="checking"))
+        checked = check_known_keys(engine, config.host, checked)
+        record = not wanted.check_only and (wanted.valid_only or not checked.refusals)
+        done = _record_all(config, engine, checked, progress) if record else []
+    if wanted.refused_to is not None and checked.refusals:
+        wanted.refused_to.write_bytes(b"".join(refusal.raw + b"\n" for refusal in checked.refusals))
+    _report(checked, done if record else None, wanted)
+    if checked.refusals:
+        raise typer.Exit(FAILED)
+
+
+def _make_writable(file: Path) -> None:
+    """Before anything is recorded: a report that can't be written after it would be lost."""
+    try:
+        file.open("ab").close()
+    except OSError as error:
+        raise CliError(f"{file} can't be written: {error.strerror}. Nothing was recorded.", WRONG) from None
+
+
+def _record_all(config: Settings, engine: Engine, checked: Checked, progress: Progress) -> list[RecordedChange]:
+    """Record what is valid; a line whose key was taken between the check and now moves to the refused ones."""
+    done: list[RecordedChange] = []
+    for line in progress.track(list(checked.lines), description="recording"):
+        try:
+            done.append(_record(config, engine, line))
+        except InvalidChange as error:
+            checked.refuse(line, str(error))
+        except Exception:
+            tell(
+                f"stopped at line {line.number}; {len(done)} lines are recorded. Repeat the command: none of them is recorded twice."
+            )
+            raise
+    return done
+
+
+def _record(config: Settings, engine: Engine, line: Line) -> RecordedChange:
+    return run_in_transaction(
+        engine, lambda connection: record_change(connection, host=config.host, source="cli", **line.change)
+    )
+
+
+def _report(checked: Checked, recorded: list[RecordedChange] | None, wanted: Wanted) -> None:
+    """`recorded` is None when nothing was to be recorded."""
+    done = recorded or []
+    new = sum(not each.duplicate for each in done)
+    summary = {
+        "lines": checked.total,
+        "recorded": new,
+        "recorded_before": len(done) - new,
+        "refused": [{"line": refusal.line, "reason": refusal.reason} for refusal in checked.refusals],
+    }
+    if wanted.as_json:
+        print_json(summary)
+        return
+    out = console()
+    if checked.refusals:
+        shown = [(refusal.line, refusal.reason) for refusal in checked.refusals[:REFUSALS_SHOWN]]
+        out.print(rows("Refused", ("line", "why"), shown))
+        if len(checked.refusals) > len(shown):
+            out.print(f"… and {len(checked.refusals) - len(shown)} more; --json shows them all.")
+    what = "Checked" if wanted.check_only else "Submitted"
+    out.print(
+        f"{what}: {checked.total} lines, {new} recorded, {len(done) - new} recorded before, {len(checked.refusals)} refused."
+    )
+    if checked.refusals and recorded is None and not wanted.check_only:
+        out.print("Nothing was recorded: mend these lines, or record the others with --valid-only.")
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    out = error_console()
+    return Progress(*columns, console=out, transient=True, disable=not out.is_terminal)

@@ -1,0 +1,167 @@
+"""The run: start the stack, let the applications go, ban once in the middle, wait until nothing is left, judge."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from sqlalchemy.engine import Engine
+from temporalio.client import Client
+
+from oldhost_sync.demo.applications import Applications
+from oldhost_sync.demo.compression import Compressed, environment, plan_for, settings_for
+from oldhost_sync.demo.facts import Admin, books, gather
+from oldhost_sync.demo.picture import Progress, Seen, headline, table
+from oldhost_sync.demo.verdict import Run, failed, verdict
+from oldhost_sync.planner import arrivals, rehearse
+from oldhost_sync.stack.folder import StackFolder
+from oldhost_sync.stack.servers import Stack
+from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.outbox.relay_queue import Books
+from oldhost_sync.temporal import DATA_CONVERTER
+
+# A look costs some milliseconds on the cores that are being shown at work.
+LOOK_SECONDS = 1.0
+# Beyond what the planner predicts; then whatever is left is a failure, and is shown as one.
+PATIENCE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions:
+    """What the user asked for. `folder` None: a temporary one, kept only when something failed."""
+
+    compressed: Compressed
+    keep: bool = False
+    folder: Path | None = None
+
+
+def run_demo(wishes: DemoOptions, console: Console) -> int:
+    """The whole demonstration; exit code 0 when every promise was kept. Call it in the main thread: it starts processes."""
+    begun = time.monotonic()
+    folder = wishes.folder or Path(tempfile.mkdtemp(prefix="oldhost-sync-demo-"))
+    worth_keeping = True
+    try:
+        with StackFolder(folder) as held:
+            stack = Stack(
+                settings_for(wishes.compressed),
+                plan_for(wishes.compressed, folder),
+                held,
+                environment=environment(),
+                tell=lambda text: console.print(f"[dim]{text}[/]"),
+            )
+            try:
+                stack.start()
+                code = _play(stack, wishes.compressed, console, begun)
+                worth_keeping = code != 0
+                if wishes.keep:
+                    _stay(stack, console)
+            finally:
+                console.print("[dim]Stopping[/]")
+                stack.stop()
+    except KeyboardInterrupt:
+        worth_keeping = False
+        raise
+    finally:
+        _leave(folder, console, keep=worth_keeping or wishes.folder is not None)
+    return code
+
+
+def _play(stack: Stack, compressed: Compressed, console: Console, begun: float) -> int:
+    console.print(headline(compressed, stack.addresses.temporal_ui))
+    engine = create_engine(stack.addresses.database_url, pool_size=2)
+    try:
+        run = asyncio.run(_Demonstration(stack, compressed, engine, console).run())
+    finally:
+        engine.dispose()
+    findings = verdict(run)
+    console.print(table(findings))
+    broken = failed(findings)
+    took = f"{time.monotonic() - begun:.0f} s from the start"
+    if broken:
+        console.print(f"[bold red]FAILED[/]: {len(broken)} of the above did not hold. {took}")
+        for problem in run.receipts.failed[:5]:
+            console.print(problem, style="red", markup=False)
+        return 1
+    console.print(f"[bold green]PASSED[/]: all of the above held. {took}")
+    return 0
+
+
+class _Demonstration:
+    def __init__(self, stack: Stack, compressed: Compressed, engine: Engine, console: Console) -> None:
+        self._stack = stack
+        self._compressed = compressed
+        self._engine = engine
+        self._console = console
+        self._host = stack.settings.host
+        assert stack.addresses.oldhost_admin is not None, "the demonstration has its own simulator"
+        self._admin = Admin(stack.addresses.oldhost_admin)
+        self._changes = arrivals(compressed.played)
+        self._ban = (0.0, 0.0)
+
+    async def run(self) -> Run:
+        predicted = await asyncio.to_thread(rehearse, self._compressed.played, None, self._changes)
+        client = await Client.connect(self._stack.addresses.temporal, data_converter=DATA_CONVERTER)
+        applications = Applications(self._stack.addresses.api, self._stack.tokens["app"], client, self._host)
+        started_at = time.time()
+        watching = asyncio.create_task(self._watch(applications))
+        banning = asyncio.create_task(self._ban_once())
+        try:
+            receipts = await applications.make(self._changes)
+            await banning
+            await self._until_drained(started_at + predicted.drained_ms / 1000 + PATIENCE_SECONDS)
+        finally:
+            for task in (watching, banning):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        facts = await asyncio.to_thread(gather, self._engine, self._host, self._admin)
+        load = (os.getloadavg()[0], os.cpu_count() or 1)
+        return Run(self._compressed, started_at, self._ban, predicted, receipts, facts, load)
+
+    async def _ban_once(self) -> None:
+        played = self._compressed.played
+        assert played.ban_at_s is not None
+        await asyncio.sleep(played.ban_at_s)
+        told = await asyncio.to_thread(self._admin.act, "/actions/ban", {"seconds": played.ban_s})
+        self._ban = (told["banned_until"] - played.ban_s, told["banned_until"])
+
+    async def _until_drained(self, deadline: float) -> None:
+        while time.time() < deadline:
+            found = await asyncio.to_thread(books, self._engine, self._host)
+            if found.waiting + found.in_flight == 0 and found.accepted >= len(self._changes):
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _watch(self, applications: Applications) -> None:
+        with Progress(self._console, self._compressed) as progress:
+            while True:
+                self._stack.look()
+                seen = await asyncio.to_thread(self._look)
+                progress.show(Seen(applications.receipts.count, len(applications.receipts.failed), self._ban, *seen))
+                await asyncio.sleep(LOOK_SECONDS)
+
+    def _look(self) -> tuple[Books, dict[str, Any]]:
+        return books(self._engine, self._host), self._admin.read("/stats")
+
+
+def _stay(stack: Stack, console: Console) -> None:
+    console.print(
+        f"Still running: Temporal's UI {stack.addresses.temporal_ui}, API {stack.addresses.api}. Ctrl-C ends it."
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        stack.watch()
+
+
+def _leave(folder: Path, console: Console, *, keep: bool) -> None:
+    if keep:
+        console.print(f"Data and logs are in {folder}", soft_wrap=True)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,16 @@
+"""Asking OldHost for the nonce it expects: the only truth after an ambiguous end (docs/protocol.md). It consumes none."""
+
+from __future__ import annotations
+
+from oldhost_sync.oldhost.connection import Heartbeat, HostConnection
+from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.wire import AskAnswer, encode_ask, read_ask
+
+
+def ask(connection: HostConnection, limits: SessionLimits, beat: Heartbeat) -> AskAnswer:
+    """Ask once; raises what the exchange raises."""
+    connection.begin(
+        encode_ask(connection.authority), timeout_seconds=limits.request_timeout_seconds, while_waiting=beat
+    )
+    response = connection.finish(while_waiting=beat)
+    return read_ask(response.status, response.body)

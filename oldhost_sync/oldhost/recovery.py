@@ -1,0 +1,351 @@
+"""The one recovery path: crash, lost reply, timeout, ban, restart, deploy all come through here.
+
+Take over the epoch → wait out a ban or the settle time (the writer does the waiting) → connect → ask the expected nonce
+until two reads agree → compare with the ledger → a session, or a reason to wait or to halt. Asked at once after an
+ambiguous end, only "it was applied" is an answer: else the operation may still sit in OldHost's buffer (trap 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
+from oldhost_sync.oldhost.count import Count
+from oldhost_sync.oldhost.errors import (
+    Fenced,
+    HostError,
+    InvariantViolated,
+    LedgerHalted,
+    LedgerUnavailable,
+    Unreadable,
+)
+from oldhost_sync.oldhost.expected_nonce import ask
+from oldhost_sync.oldhost.ledger import Ledger, Reconciled, TakenOver
+from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.nonce_pipeline import Condition
+from oldhost_sync.oldhost.session import Session
+from oldhost_sync.oldhost.wire import Ambiguous, Banned, Busy, ConnectionInUse, Expected, OutOfRange
+from oldhost_sync.policy.changes import ChangeRef, Fate
+
+Connect = Callable[[], HostConnection]
+
+# May be over in a moment: tried again while the opening lasts, before the writer is told to come back.
+_TRIED_AGAIN = frozenset({"connection", "busy", "unreadable"})
+_NO_KEEP_ALIVE = (
+    "OldHost closes the connection after each answer (HTTP/1.0, or 'Connection: close'): a session needs one that stays"
+)
+
+
+Reading = Expected | OutOfRange
+# A connection, and what OldHost said over it.
+Reached = tuple[HostConnection, Reading]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A session, and what recovery settled. `bound`: to be sent first, in this order."""
+
+    session: Session
+    expected_nonce: int
+    fates: list[Fate] = field(default_factory=list)
+    bound: list[ChangeRef] = field(default_factory=list)
+    more_bound: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Come back in `wait_ms`. `reason`:
+
+    "ban", "settle" (what is in doubt) · "connection" (none, or OldHost serves another one) · "busy" · "unsteady" (the
+    expected nonce changes from one reading to the next) · "unreadable" (its answers are no answers) · "keep-alive" (it
+    closes the connection after each answer) · "database" · "fenced".
+    """
+
+    wait_ms: int
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Nothing goes on until an operator decides; a sentence that says why."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Mismatch:
+    """OldHost and the ledger can't both be right; asked once so far."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """All that opening a session needs; `owner` names who holds it.
+
+    `newest`: id and acceptance of the newest change that the writer holds, if it holds any.
+    """
+
+    ledger: Ledger
+    connect: Connect
+    owner: str
+    gate: Condition
+    clock: Clock
+    limits: SessionLimits
+    beat: Heartbeat
+    newest: tuple[int, ...] = ()
+
+    def open(self) -> Opened | Wait | Halt:
+        """One pass through the recovery path; raises nothing that a ledger or a connection raises on purpose."""
+        try:
+            return self._open_or_halt()
+        except Fenced as error:
+            return self._come_back("fenced", str(error))
+        except LedgerUnavailable as error:
+            return self._come_back("database", str(error))
+        except LedgerHalted as error:
+            return Halt(str(error))
+
+    def count(self) -> Count:
+        """What OldHost expects now, for an operator's decision; nothing is taken over."""
+        try:
+            nobody = TakenOver(self.ledger.epoch(), next_nonce=None, last_applied_nonce=None)
+            reached = self._reach(nobody, self.clock() + self.limits.count_seconds)
+        except LedgerUnavailable as error:
+            return Count(None, str(error))
+        if isinstance(reached, Wait):
+            banned = f"it bans us for {reached.wait_ms // 1000} s more"
+            return Count(None, banned if reached.reason == "ban" else reached.message)
+        connection, reading = reached
+        connection.close()
+        return Count(reading.nonce) if isinstance(reading, Expected) else Count(None, f"it says {reading.said}")
+
+    def _open_or_halt(self) -> Opened | Wait | Halt:
+        try:
+            return self._open()
+        except InvariantViolated as error:
+            # Whoever's epoch it is: that the ledger contradicts itself is true in all of them.
+            return self._violated(self.ledger.epoch(), error)
+
+    def _open(self) -> Opened | Wait | Halt:
+        over_at = self.clock() + self.limits.opening_seconds
+        taken = self.ledger.take_over(self.owner)
+        self.beat()
+        why = taken.halted or self._loss(taken)
+        if why:
+            return self._halted(taken, why, over_at)
+        if taken.banned_ms > 0:
+            return Wait(taken.banned_ms, "ban")
+        if taken.settle_wait_ms > 0:
+            return self._look_early(taken, over_at)
+        outcome = self._look(taken, over_at, final=False)
+        if not isinstance(outcome, _Mismatch):
+            return outcome
+        # One reading may be false (a stale replica behind the address, a proxy): halting needs a second, later one.
+        self._rest(self.limits.second_look_seconds)
+        again = self._look(taken, self.clock() + self.limits.second_look_seconds_max, final=True)
+        return Halt(again.why) if isinstance(again, _Mismatch) else again
+
+    def _look_early(self, taken: TakenOver, over_at: float) -> Opened | Wait | Halt:
+        """Something may be applied late. But an expected nonce beyond all that may have been written proves that it was
+        applied: only "not applied yet" has to wait for the settle time.
+        """
+        until = self.clock() + taken.settle_wait_ms / 1000
+        if taken.newest_written is not None:
+            reached = self._try_to_reach(taken, min(over_at, until), rest_seconds=0.0)
+            if isinstance(reached, Wait):
+                if reached.reason == "ban":
+                    return reached
+            elif isinstance(reached[1], Expected) and reached[1].nonce > taken.newest_written:
+                early = self._outcome(taken, reached, final=False)
+                if not isinstance(early, _Mismatch):
+                    return early
+            else:
+                reached[0].close()
+        left_ms = round((until - self.clock()) * 1000)
+        return Wait(max(left_ms, 1), "settle", f"{len(taken.in_doubt)} in doubt")
+
+    def _loss(self, taken: TakenOver) -> str:
+        """Why the ledger was halted: the database has lost the newest change that the writer holds. Or nothing."""
+        try:
+            if self.newest:
+                self.ledger.check_known(taken.epoch, *self.newest)
+        except LedgerHalted as error:
+            return str(error)
+        return ""
+
+    def _halted(self, taken: TakenOver, why: str, over_at: float) -> Halt:
+        """What OldHost expects belongs to a halt: `resolve` follows it. Asked once, as far as that is possible now.
+
+        A database that lost commits mostly lost count, too; two halts in a row would be one cause decided on twice.
+        """
+        if taken.halt_knows_expected or taken.banned_ms > 0 or taken.next_nonce is None:
+            return Halt(why)
+        self._rest(taken.settle_wait_ms / 1000)
+        reached = self._reach(taken, min(over_at, self.clock() + self.limits.request_timeout_seconds))
+        if isinstance(reached, Wait):
+            return Halt(why)
+        connection, reading = reached
+        connection.close()
+        return Halt(self.ledger.complete_halt(taken.epoch, reading.nonce) if isinstance(reading, Expected) else why)
+
+    def _look(self, taken: TakenOver, over_at: float, *, final: bool) -> Opened | Wait | Halt | _Mismatch:
+        """Connect, ask, compare. `final`: a mismatch halts the ledger."""
+        reached = self._reach(taken, over_at)
+        return reached if isinstance(reached, Wait) else self._outcome(taken, reached, final=final)
+
+    def _outcome(self, taken: TakenOver, reached: Reached, *, final: bool) -> Opened | Halt | _Mismatch:
+        connection, reading = reached
+        kept = False
+        try:
+            outcome = self._compare(taken, connection, reading, final=final)
+            kept = isinstance(outcome, Opened)
+            return outcome
+        finally:
+            if not kept:
+                connection.close()
+
+    def _compare(
+        self, taken: TakenOver, connection: HostConnection, reading: Reading, *, final: bool
+    ) -> Opened | Halt | _Mismatch:
+        if isinstance(reading, OutOfRange):
+            return self._out_of_range(taken, reading, final=final)
+        try:
+            found = self._reconcile(taken, reading.nonce, final=final)
+        except InvariantViolated as error:
+            return self._violated(taken.epoch, error, reading.nonce)
+        if found.mismatch is not None:
+            return _Mismatch(found.mismatch)
+        if found.halted is not None:
+            return Halt(found.halted)
+        session = Session(
+            ledger=self.ledger,
+            connection=connection,
+            epoch=taken.epoch,
+            next_nonce=reading.nonce,
+            gate=self.gate,
+            clock=self.clock,
+            limits=self.limits,
+        )
+        return Opened(session, reading.nonce, found.fates, found.bound, found.more_bound)
+
+    def _reconcile(self, taken: TakenOver, expected: int, *, final: bool) -> Reconciled:
+        if taken.next_nonce is None:
+            self.ledger.adopt_first(taken.epoch, expected)
+            return Reconciled()
+        return self.ledger.reconcile(taken.epoch, expected, final=final)
+
+    def _out_of_range(self, taken: TakenOver, reading: OutOfRange, *, final: bool) -> Halt | _Mismatch:
+        why = (
+            f"OldHost expects nonce {reading.said}, which is no number to count from: its counter overflowed, or "
+            "something between us and it answers for it. See to that, then `resolve`."
+        )
+        if final:
+            self.ledger.halt(taken.epoch, why)
+            return Halt(why)
+        return _Mismatch(why)
+
+    def _violated(self, epoch: int, error: InvariantViolated, expected: int | None = None) -> Halt:
+        """Level L0: stop, and say so where operators look."""
+        reason = f"invariant violated: {error}"
+        self.ledger.halt(epoch, reason, expected)
+        return Halt(reason)
+
+    # ------------------------------------------------------------------------------------------- reaching OldHost
+
+    def _reach(self, taken: TakenOver, over_at: float) -> Reached | Wait:
+        """A connection on which the expected nonce was read twice alike.
+
+        Tries for a while: OldHost may only just be noticing that the last connection is gone. Until it did, a request
+        that the network held back may have come in over it; so when something is in doubt and a try failed (here, or
+        in an earlier opening), what may still be applied late is waited for with the new connection in hand.
+        """
+        prompt = self.limits.settle_seconds + self.limits.come_back_seconds
+        failed_before = taken.doubt_age_ms > 1000 * prompt
+        until = min(over_at, self.clock() + self.limits.connect_patience_seconds)
+        while True:
+            rest_seconds = self.limits.late_seconds if failed_before and taken.may_be_late else 0.0
+            reached = self._try_to_reach(taken, over_at, rest_seconds=rest_seconds)
+            failed_before = True
+            if not isinstance(reached, Wait) or reached.reason not in _TRIED_AGAIN:
+                return reached
+            if self.clock() + self.limits.connect_pause_seconds >= until:
+                return reached
+            self._rest(self.limits.connect_pause_seconds)
+
+    def _try_to_reach(self, taken: TakenOver, over_at: float, *, rest_seconds: float) -> Reached | Wait:
+        try:
+            connection = self.connect()
+        except HostError as error:
+            return self._come_back("connection", str(error))
+        kept = False
+        try:
+            read = self._read_expected(connection, taken, over_at)
+            if rest_seconds and not isinstance(read, Wait):
+                self._rest(rest_seconds)
+                read = self._read_expected(connection, taken, over_at)
+            if isinstance(read, Wait):
+                return read
+            kept = True
+            return connection, read
+        except Unreadable as error:
+            return self._come_back("unreadable", str(error))
+        except HostError as error:
+            return self._come_back("connection", str(error))
+        finally:
+            if not kept:
+                connection.close()
+
+    def _read_expected(self, connection: HostConnection, taken: TakenOver, over_at: float) -> Reading | Wait:
+        """What OldHost expects, read twice alike on a connection that is open after it.
+
+        Once is enough where nothing may have been sent since the ledger counted and OldHost says what it counts: no
+        apply of ours can change it, so that a host which gives few answers to a connection still gets operations. So is one
+        that says that all which may have been sent was applied.
+        """
+        certain = [Expected(nonce) for nonce in taken.final_nonces]
+        before: Reading | None = None
+        for reads in range(self.limits.expected_reads_max):
+            if self.clock() >= over_at:
+                break
+            if before is not None and not connection.is_alive():
+                return self._hung_up(reads)
+            answer = ask(connection, self.limits, self.beat)
+            match answer:
+                case Expected() | OutOfRange():
+                    if answer == before or answer in certain:
+                        return answer if connection.is_alive() else self._hung_up(reads + 1)
+                    before = answer
+                case Busy(retry_after):
+                    self._rest(self.limits.busy_pause(retry_after))
+                case _:
+                    return self._not_told(answer, taken.epoch)
+        if before is None:
+            return self._come_back("busy", "OldHost stays busy when it is asked for the expected nonce")
+        return self._come_back("unsteady", f"the expected nonce did not hold still; the last reading was {before}")
+
+    def _not_told(self, answer: Banned | ConnectionInUse | Ambiguous, epoch: int) -> Wait:
+        match answer:
+            case Banned(retry_after):
+                return Wait(self.ledger.ban(epoch, self.limits.ban_span(retry_after)), "ban")
+            case ConnectionInUse():
+                return self._come_back("connection", "OldHost serves another connection")
+            case Ambiguous(why, unreadable):
+                return self._come_back("unreadable" if unreadable else "connection", why)
+
+    def _hung_up(self, answers: int) -> Wait:
+        if answers > 1:
+            return self._come_back("connection", f"OldHost closed the connection after {answers} answers")
+        return self._come_back("keep-alive", _NO_KEEP_ALIVE)
+
+    def _come_back(self, reason: str, message: str) -> Wait:
+        return Wait(round(self.limits.come_back_seconds * 1000), reason, message)
+
+    def _rest(self, seconds: float) -> None:
+        until = self.clock() + seconds
+        while (left := until - self.clock()) > 0:
+            with self.gate:
+                self.gate.wait(min(left, self.limits.look_up_seconds))
+            self.beat()

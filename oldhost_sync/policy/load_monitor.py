@@ -1,0 +1,164 @@
+"""The load watch: measured rates, once a minute a forecast, and an alert before a promise breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from oldhost_sync.policy.actions import RaiseAlert
+from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.coalescer import Coalescer
+from oldhost_sync.policy.forecast import Forecast, Load, forecast
+from oldhost_sync.policy.outlook import Arrivals, Backlog, outlook
+from oldhost_sync.policy.pending_operation import PendingOperation
+from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, FORECAST_MS, SERVICE_MS_DEFAULT
+
+SMOOTHING = 0.2  # weight of the newest measurement
+
+
+class LoadWatch:
+    """Rates are smoothed per minute; `service_ms` per operation on the wire."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.service_ms = SERVICE_MS_DEFAULT
+        self.arrivals_per_s = 0.0
+        self.applied_per_s = 0.0
+        self.last_applied_at_ms = 0
+        self.next_at_ms = now_ms + FORECAST_MS
+        self.latest: Forecast | None = None
+        self._since_ms = now_ms
+        self._arrived = 0
+        self._applied = 0
+        self.told: list[str] = []
+        self._by_class = dict.fromkeys(PriorityClass, 0)
+        self.rates = dict.fromkeys(PriorityClass, 0.0)
+
+    def arrived(self, cls: PriorityClass) -> None:
+        self._arrived += 1
+        self._by_class[cls] += 1
+
+    def applied(self, now_ms: int) -> None:
+        self._applied += 1
+        self.last_applied_at_ms = now_ms
+
+    def served(self, service_ms: float) -> None:
+        self.service_ms += SMOOTHING * (service_ms - self.service_ms)
+        self.service_ms = max(self.service_ms, 0.1)
+
+    def look(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> Iterator[RaiseAlert]:
+        """Take the minute's rates, forecast, and say what has changed for people."""
+        self._measure(now_ms)
+        self.latest = self.forecast(coalescer, blocked_ms, now_ms)
+        yield from self._say(
+            "forecast:consistency",
+            self.latest.breaks_consistency,
+            f"The 4 h promise will break: {len(coalescer.waiting)} operations wait, drain time "
+            f"{'without end' if self.latest.drain_ms is None else f'{self.latest.drain_ms / 3_600_000:.1f} h'}.",
+        )
+        yield from self._say(
+            "forecast:emergency",
+            self.latest.breaks_emergency,
+            f"The 30 s promise for emergencies will break: the last one waiting needs {self.latest.emergency_ms / 1000:.0f} s.",
+        )
+
+    def forecast(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> Forecast:
+        first_at_ms = min((entry.first_at_ms for entry in coalescer.waiting.values()), default=now_ms)
+        return forecast(
+            Load(
+                operations=len(coalescer.waiting),
+                emergencies=len(coalescer.lanes[PriorityClass.EMERGENCY]),
+                arrivals_per_s=self.arrivals_per_s,
+                service_ms=self.service_ms,
+                oldest_age_ms=max(0, now_ms - first_at_ms),
+                blocked_ms=blocked_ms,
+            )
+        )
+
+    def _measure(self, now_ms: int) -> None:
+        elapsed_s = max(now_ms - self._since_ms, 1) / 1000
+        self.arrivals_per_s += SMOOTHING * (self._arrived / elapsed_s - self.arrivals_per_s)
+        self.applied_per_s += SMOOTHING * (self._applied / elapsed_s - self.applied_per_s)
+        for cls, count in self._by_class.items():
+            self.rates[cls] += SMOOTHING * (count / elapsed_s - self.rates[cls])
+            self._by_class[cls] = 0
+        self._arrived = self._applied = 0
+        self._since_ms = now_ms
+        self.next_at_ms = now_ms + FORECAST_MS
+
+    def _say(self, dedupe_key: str, is_so: bool, message: str) -> Iterator[RaiseAlert]:
+        if is_so and dedupe_key not in self.told:
+            self.told.append(dedupe_key)
+            yield RaiseAlert("forecast", "warning", message, dedupe_key)
+        elif not is_so and dedupe_key in self.told:
+            self.told.remove(dedupe_key)
+            yield RaiseAlert("forecast", "info", "", dedupe_key, close=True)
+
+
+# Emergencies that a forecast looks at one by one; the others are reckoned like these.
+URGENT_MAX = 500
+# Rates are measured over at least so long; a forecast may be asked for sooner.
+MEASURE_MS_MIN = 30_000
+# What was told is over when the figure is this far below the promise.
+OVER_PERCENT = 95
+
+
+class LoadMonitor(LoadWatch):
+    """From 0.2 on: forecasts by `outlook`, and at once when a ban begins (`look_soon`)."""
+
+    def __init__(self, now_ms: int, txn_per_lww: int, in_flight: Iterable[PendingOperation]) -> None:
+        super().__init__(now_ms)
+        self._in_flight = in_flight
+        self._txn_per_lww = txn_per_lww
+        self._late_since_ms: int | None = None
+
+    def look_soon(self, now_ms: int) -> None:
+        self.next_at_ms = now_ms
+
+    def look(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> Iterator[RaiseAlert]:
+        if now_ms - self._since_ms >= MEASURE_MS_MIN:
+            self._measure(now_ms)
+        self.next_at_ms = now_ms + FORECAST_MS
+        self.latest = found = self.forecast(coalescer, blocked_ms, now_ms)
+        oldest_ms = found.oldest_age_ms or 0
+        yield from self._say(
+            "forecast:consistency",
+            _breaks(oldest_ms, CONSISTENCY_MS, told="forecast:consistency" in self.told),
+            f"The 4 h promise will break: {len(coalescer.waiting)} operations wait, and by the time all of them have reached "
+            f"OldHost the oldest will be {oldest_ms / 3_600_000:.1f} h old.",
+        )
+        yield from self._say(
+            "forecast:emergency",
+            # What a ban, a pause or a halt does to emergencies is told as such.
+            self._lasts(late=not blocked_ms and found.breaks_emergency, now_ms=now_ms),
+            f"The 30 s promise for emergencies will break: {len(coalescer.lanes[PriorityClass.EMERGENCY])} wait, the last of them for "
+            f"{found.emergency_ms / 1000:.0f} s more.",
+        )
+
+    def _lasts(self, *, late: bool, now_ms: int) -> bool:
+        """Whether a forecast a minute ago said so too: a burst is over before anybody could act on its forecast. The emergencies
+        that are late in it are told by themselves (`promise`), as soon as they are.
+        """
+        if not late:
+            self._late_since_ms = None
+        elif self._late_since_ms is None:
+            self._late_since_ms = now_ms
+        return self._late_since_ms is not None and now_ms - self._late_since_ms >= FORECAST_MS
+
+    def forecast(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> Forecast:
+        ages = coalescer.ages
+        backlog = Backlog(
+            txn=ages[PriorityClass.TXN],
+            lww=ages[PriorityClass.LWW],
+            urgent=coalescer.urgent(URGENT_MAX),
+            emergencies=len(coalescer.lanes[PriorityClass.EMERGENCY]),
+            blocked_ms=blocked_ms,
+            service_ms=self.service_ms,
+            txn_per_lww=self._txn_per_lww,
+            sent_since_ms=min((entry.first_at_ms for entry in self._in_flight), default=None),
+        )
+        rates = self.rates
+        arrivals = Arrivals(rates[PriorityClass.EMERGENCY], rates[PriorityClass.TXN], rates[PriorityClass.LWW])
+        return outlook(backlog, arrivals, now_ms)
+
+
+def _breaks(age_ms: int, promise_ms: int, *, told: bool) -> bool:
+    return age_ms > (promise_ms * OVER_PERCENT // 100 if told else promise_ms)

@@ -1,0 +1,64 @@
+"""What waits, one by one: an operation to be, and an entity whose later changes an operator must let go."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.policy.lanes import LaneItem
+
+_LWW = PriorityClass.LWW
+
+
+@dataclass(slots=True)
+class PendingOperation:
+    """One operation to be: its newest change, when its key first waited, when it is due, and whether it is in its lane."""
+
+    ref: ChangeRef
+    first_at_ms: int
+    due_at_ms: int
+    ready: bool = False
+
+    @property
+    def turn_ms(self) -> int:
+        """Where it stands in its lane, as a time."""
+        return self.due_at_ms if self.ref.priority_class is _LWW else self.first_at_ms
+
+    @property
+    def lane_item(self) -> LaneItem:
+        position = self.due_at_ms if self.ref.priority_class is _LWW else self.ref.change_id
+        return position, self.ref.change_id
+
+
+@dataclass(slots=True)
+class Hold:
+    """An entity with dead letters: its later TXN changes wait in MariaDB until an operator has decided on each.
+
+    `left`: how many the machine has seen and left there, none newer than `newest`. `waiting`: they themselves, in runs begun
+    before 0.2, which kept them.
+    """
+
+    dead: list[int]
+    waiting: list[PendingOperation] = field(default_factory=list)
+    left: int = 0
+    newest: int = 0
+
+    def holds(self, change_id: int, *, keeps: bool) -> bool:
+        """Whether a TXN change waits for an operator; one that was itself a dead letter, or came before all of them, does not."""
+        return change_id not in self.dead and (keeps or change_id > self.dead[0])
+
+    def leave(self, *change_ids: int) -> None:
+        """These, oldest first, are left in MariaDB too, unless it is said twice."""
+        self.left += len(change_ids) - bisect_right(change_ids, self.newest)
+        self.newest = max(self.newest, change_ids[-1])
+
+
+class Added(Enum):
+    """What adding a change did."""
+
+    NEW = auto()
+    REPLACED_OLDER = auto()
+    SUPERSEDED = auto()
+    HELD = auto()

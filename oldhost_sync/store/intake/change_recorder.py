@@ -1,0 +1,277 @@
+"""Record a change: shadow state and outbox in one transaction, the application's own.
+
+The order of the statements is the point. First the entity's shadow row is locked (created when new). Under that lock
+the outbox gives out the id, so that for one entity a larger id is the newer change and whoever commits later has the
+larger one (invariant I4, trap 19: nobody's clock decides). Last the shadow is written, with the new id in it.
+
+An idempotency key is decided by UNIQUE indexes alone, never by a look beforehand. A change goes to `outbox_events`, one
+with a `not_before` in the future to `scheduled_changes`; each side writes its own row first and then looks for the key
+on the other side with a locking read. Of two that do so at once at least one waits and sees the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy.engine import Connection, Row
+from sqlalchemy.exc import IntegrityError
+
+from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.store.errors import IdempotencyConflict, InvalidChange
+from oldhost_sync.store.intake.rules import default_class
+from oldhost_sync.store.intake.validation import Acceptable, accept
+from oldhost_sync.store.transactions import error_code
+
+__all__ = ["IdempotencyConflict", "InvalidChange", "RecordedChange", "reach_entity", "record_change"]
+
+PENDING = "PENDING_SYNC"
+SCHEDULED = "SCHEDULED"
+CANCELLED = "CANCELLED"
+_DUPLICATE_KEY = 1062
+
+# Statements are written out and go to the driver as they are: this is the path of every write, 300 a second.
+_LOCK_UNIT = (
+    "INSERT INTO units (host, id, state, created_at, updated_at) "
+    "VALUES (%s, %s, '{}', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE id = id"
+)
+_LOCK_ENTITY = (
+    "INSERT INTO entities (host, entity_type, id, state, created_at, updated_at) "
+    "VALUES (%s, %s, %s, '{}', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE id = id"
+)
+_INSERT_CHANGE = (
+    "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+    "source, occurred_at, priority_class, created_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, COALESCE("
+    "(SELECT priority_class FROM event_rules WHERE host = %s AND event_type = %s), %s), UTC_TIMESTAMP(6)) "
+    "RETURNING id, created_at, priority_class"
+)
+# The sync status that is stored is for readers of the release before: it never says SYNCED too soon.
+_SHADOW = "state = JSON_SET(state, %s, JSON_COMPACT(%s)), sync_status = 'PENDING_SYNC', newest_change_id = %s"
+# For whoever has something else to do meanwhile.
+_REACH = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR SELECT 1 FROM"
+_REACH_UNIT = f"{_REACH} units WHERE host = %s AND id = %s FOR UPDATE"
+_REACH_ENTITY = f"{_REACH} entities WHERE host = %s AND entity_type = %s AND id = %s FOR UPDATE"
+_WRITE_UNIT = f"UPDATE units SET {_SHADOW}, {{columns}}updated_at = UTC_TIMESTAMP(6) WHERE host = %s AND id = %s"
+_WRITE_ENTITY = (
+    f"UPDATE entities SET {_SHADOW}, updated_at = UTC_TIMESTAMP(6) WHERE host = %s AND entity_type = %s AND id = %s"
+)
+_IS_PLACEHOLDER = "newest_change_id IS NULL AND synced_at IS NULL AND state = '{}'"
+_FORGET_UNIT = (
+    f"DELETE FROM units WHERE host = %s AND id = %s AND name IS NULL AND status IS NULL AND {_IS_PLACEHOLDER}"
+)
+_FORGET_ENTITY = f"DELETE FROM entities WHERE host = %s AND entity_type = %s AND id = %s AND {_IS_PLACEHOLDER}"
+_INSERT_SCHEDULED = (
+    "INSERT INTO scheduled_changes (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+    "source, occurred_at, not_before, created_at) SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6) "
+    "FROM DUAL WHERE %s > UTC_TIMESTAMP(6) RETURNING id, created_at"
+)
+_LOCK_FREE_UNIT = "SELECT 1 FROM units WHERE host = %s AND id = %s FOR UPDATE NOWAIT"
+_LOCK_FREE_ENTITY = "SELECT 1 FROM entities WHERE host = %s AND entity_type = %s AND id = %s FOR UPDATE NOWAIT"
+_CHANGE_OF_KEY = (
+    "SELECT id, request_hash, entity_type, entity_id, event_type, priority_class, created_at, outcome, nonce "
+    "FROM outbox_events WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
+)
+_SCHEDULED_OF_KEY = (
+    "SELECT id, request_hash, change_id, created_at, cancelled_at FROM scheduled_changes "
+    "WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedChange:
+    """What became of a change on being recorded. `ref` and `change_id` are None for one that is scheduled.
+
+    `sync_status` is what the application shows: PENDING_SYNC, or SCHEDULED (CANCELLED) while the shadow is untouched.
+    `duplicate`: the key was known and this is the first answer again; then `outcome` and `nonce` say how far it got.
+    """
+
+    change_id: int | None
+    scheduled_id: int | None
+    idempotency_key: str
+    ref: ChangeRef | None
+    accepted_at: datetime
+    sync_status: str
+    duplicate: bool = False
+    outcome: str | None = None
+    nonce: int | None = None
+
+
+def record_change(
+    connection: Connection,
+    *,
+    host: str,
+    entity_type: str,
+    entity_id: str,
+    event_type: str,
+    payload: Mapping[str, Any],
+    idempotency_key: str | None = None,
+    occurred_at: datetime | None = None,
+    not_before: datetime | None = None,
+    source: str = "python",
+) -> RecordedChange:
+    """Record one change in the caller's transaction; it counts when the caller commits.
+
+    `payload`: a JSON object. Times are aware. Without a key one is made. Same key and same change: the first answer;
+    same key, other change: IdempotencyConflict. InvalidChange for whatever is outside the limits. The transaction
+    stays usable after both. Deadlocks come through as they are: run the whole in `run_in_transaction`.
+    """
+    change = accept(host, entity_type, entity_id, event_type, payload, idempotency_key, occurred_at, not_before, source)
+    if change.not_before is not None:
+        scheduled = _record_scheduled(connection, change)
+        if scheduled is not None:
+            return scheduled
+    return record_accepted(connection, change, look_for_schedule=idempotency_key is not None)
+
+
+def reach_entity(connection: Connection, host: str, entity_type: str, entity_id: str) -> None:
+    """Lock the entity's row if there is one, waiting for a second at most; a conflict comes through as it is."""
+    if entity_type == "unit":
+        connection.exec_driver_sql(_REACH_UNIT, (host, entity_id))
+    else:
+        connection.exec_driver_sql(_REACH_ENTITY, (host, entity_type, entity_id))
+
+
+def record_accepted(connection: Connection, change: Acceptable, *, look_for_schedule: bool) -> RecordedChange:
+    """Record `change` now. `look_for_schedule` False: its key can't stand in `scheduled_changes` for another one."""
+    _lock_shadow(connection, change)
+    try:
+        row = connection.exec_driver_sql(_INSERT_CHANGE, _change_values(change)).one()
+    except IntegrityError as error:
+        if error_code(error) != _DUPLICATE_KEY:
+            raise
+        _undo(connection, change, None)
+        return _first_answer(connection, change)
+    change_id, accepted_at, priority_class = row
+    if look_for_schedule:
+        earlier = _earlier_schedule(connection, change)
+        if earlier is not None:
+            _undo(connection, change, change_id)
+            return earlier
+    _write_shadow(connection, change, change_id)
+    ref = _ref(change_id, priority_class, change, accepted_at)
+    return RecordedChange(change_id, None, change.idempotency_key, ref, accepted_at.replace(tzinfo=UTC), PENDING)
+
+
+def lock_free_entity(connection: Connection, host: str, entity_type: str, entity_id: str) -> None:
+    """Lock the entity's row if it has one; the database's "lock wait" error at once while somebody else holds it."""
+    if entity_type == "unit":
+        connection.exec_driver_sql(_LOCK_FREE_UNIT, (host, entity_id)).all()
+    else:
+        connection.exec_driver_sql(_LOCK_FREE_ENTITY, (host, entity_type, entity_id)).all()
+
+
+def _lock_shadow(connection: Connection, change: Acceptable) -> None:
+    """Hold the entity's row until the end of the transaction; a new entity's row is made, still saying nothing."""
+    if change.entity_type == "unit":
+        connection.exec_driver_sql(_LOCK_UNIT, (change.host, change.entity_id))
+    else:
+        connection.exec_driver_sql(_LOCK_ENTITY, (change.host, change.entity_type, change.entity_id))
+
+
+def _write_shadow(connection: Connection, change: Acceptable, change_id: int) -> None:
+    values: list[Any] = [f'$."{change.event_type}"', change.payload, change_id]
+    if change.entity_type != "unit":
+        values += [change.host, change.entity_type, change.entity_id]
+        connection.exec_driver_sql(_WRITE_ENTITY, tuple(values))
+        return
+    columns = "".join(f"{name} = %s, " for name, _ in change.columns)
+    values += [value for _, value in change.columns]
+    values += [change.host, change.entity_id]
+    connection.exec_driver_sql(_WRITE_UNIT.format(columns=columns), tuple(values))
+
+
+def _undo(connection: Connection, change: Acceptable, change_id: int | None) -> None:
+    """Take back what this call wrote so far; the caller's transaction goes on."""
+    if change_id is not None:
+        connection.exec_driver_sql("DELETE FROM outbox_events WHERE id = %s", (change_id,))
+    if change.entity_type == "unit":
+        connection.exec_driver_sql(_FORGET_UNIT, (change.host, change.entity_id))
+    else:
+        connection.exec_driver_sql(_FORGET_ENTITY, (change.host, change.entity_type, change.entity_id))
+
+
+def _record_scheduled(connection: Connection, change: Acceptable) -> RecordedChange | None:
+    """Keep `change` for its time; None when that has come already, by the database's clock."""
+    values = (*_common_values(change), _stored(change.not_before), _stored(change.not_before))
+    try:
+        row = connection.exec_driver_sql(_INSERT_SCHEDULED, values).one_or_none()
+    except IntegrityError as error:
+        if error_code(error) != _DUPLICATE_KEY:
+            raise
+        return _earlier_schedule(connection, change)
+    if row is None:
+        return None
+    known = connection.exec_driver_sql(_CHANGE_OF_KEY, (change.host, change.idempotency_key)).one_or_none()
+    if known is not None:
+        connection.exec_driver_sql("DELETE FROM scheduled_changes WHERE id = %s", (row.id,))
+        return _earlier_change(change, known)
+    return RecordedChange(None, row.id, change.idempotency_key, None, row.created_at.replace(tzinfo=UTC), SCHEDULED)
+
+
+def _first_answer(connection: Connection, change: Acceptable) -> RecordedChange:
+    known = connection.exec_driver_sql(_CHANGE_OF_KEY, (change.host, change.idempotency_key)).one()
+    return _earlier_change(change, known)
+
+
+def _earlier_change(change: Acceptable, known: Row[*tuple[Any, ...]]) -> RecordedChange:
+    _check_same(change, known.request_hash)
+    ref = _ref(known.id, known.priority_class, change, known.created_at)
+    accepted_at = known.created_at.replace(tzinfo=UTC)
+    return RecordedChange(
+        known.id, None, change.idempotency_key, ref, accepted_at, PENDING, True, known.outcome, known.nonce
+    )
+
+
+def _earlier_schedule(connection: Connection, change: Acceptable) -> RecordedChange | None:
+    known = connection.exec_driver_sql(_SCHEDULED_OF_KEY, (change.host, change.idempotency_key)).one_or_none()
+    if known is None:
+        return None
+    _check_same(change, known.request_hash)
+    accepted_at = known.created_at.replace(tzinfo=UTC)
+    status = SCHEDULED if known.cancelled_at is None else CANCELLED
+    return RecordedChange(known.change_id, known.id, change.idempotency_key, None, accepted_at, status, duplicate=True)
+
+
+def _check_same(change: Acceptable, request_hash: bytes) -> None:
+    if request_hash != change.request_hash:
+        raise IdempotencyConflict(
+            f"idempotency key {change.idempotency_key} was used for another change; use a new key for a new change"
+        )
+
+
+def _common_values(change: Acceptable) -> tuple[Any, ...]:
+    return (
+        change.host,
+        change.idempotency_key,
+        change.request_hash,
+        change.entity_type,
+        change.entity_id,
+        change.event_type,
+        change.payload,
+        change.source,
+        _stored(change.occurred_at),
+    )
+
+
+def _change_values(change: Acceptable) -> tuple[Any, ...]:
+    default = default_class(change.event_type).value
+    return (*_common_values(change), change.host, change.event_type, default)
+
+
+def _stored(moment: datetime | None) -> datetime | None:
+    """As DATETIME holds it: UTC, without a zone (the driver would drop any other zone silently)."""
+    return None if moment is None else moment.astimezone(UTC).replace(tzinfo=None)
+
+
+def _ref(change_id: int, priority_class: str, change: Acceptable, accepted_at: datetime) -> ChangeRef:
+    accepted_at_ms = int(accepted_at.replace(tzinfo=UTC).timestamp() * 1000)
+    return ChangeRef(
+        change_id,
+        PriorityClass(priority_class),
+        change.entity_type,
+        change.entity_id,
+        change.event_type,
+        accepted_at_ms,
+    )

@@ -1,0 +1,89 @@
+"""A submission that makes no sense, kept where people see it: an outbox row that is refused from the start, and an alert.
+
+A signal has no answer, so a bad one would otherwise vanish. The row is never relayed and stands outside the books; what
+was submitted is kept only as far as it helps to find the sender's mistake.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import IntegrityError
+
+from oldhost_sync.policy import limits
+from oldhost_sync.store.alerts import raise_alert
+from oldhost_sync.store.errors import InvalidChange
+from oldhost_sync.store.intake.validation import check_name, check_text
+from oldhost_sync.store.text import storable
+from oldhost_sync.store.transactions import error_code
+
+UNKNOWN = "unknown"
+SUBMITTED_LENGTH_MAX = 2000
+_DUPLICATE_KEY = 1062
+_INSERT = (
+    "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+    "priority_class, source, created_at, processed_at, outcome, error) VALUES (%s, %s, %s, %s, %s, %s, %s, 'TXN', %s, "
+    "UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), 'REFUSED', %s) RETURNING id"
+)
+
+
+def record_refused(
+    connection: Connection, *, host: str, idempotency_key: str, change: Any, reason: str, source: str
+) -> int | None:
+    """Keep a refused submission under `idempotency_key`, a key of our making; None when it is kept already."""
+    shown = _shown(change)
+    fields = change if isinstance(change, Mapping) else {}
+    values = (
+        host,
+        idempotency_key[: limits.IDEMPOTENCY_KEY_LENGTH_MAX],
+        sha256(shown.encode()).digest(),
+        _name(fields.get("entity_type")),
+        _text(fields.get("entity_id")),
+        _name(fields.get("event_type")),
+        json.dumps({"submitted": shown}),
+        source[: limits.SOURCE_LENGTH_MAX],
+        storable(reason, limits.TEXT_LENGTH_MAX),
+    )
+    try:
+        change_id = int(connection.exec_driver_sql(_INSERT, values).scalar_one())
+    except IntegrityError as error:
+        if error_code(error) != _DUPLICATE_KEY:
+            raise
+        return None
+    raise_alert(
+        connection,
+        host=host,
+        kind="submission-refused",
+        severity="warning",
+        message=f"A submitted change was refused: {reason}",
+        dedupe_key=f"refused:{change_id}",
+        change_id=change_id,
+    )
+    return change_id
+
+
+def _shown(change: Any) -> str:
+    try:
+        return json.dumps(change, default=str, skipkeys=True)[:SUBMITTED_LENGTH_MAX]
+    except (RecursionError, ValueError):
+        return f"a {type(change).__name__} that can't be shown"
+
+
+def _name(value: object) -> str:
+    try:
+        check_name("name", value)
+    except InvalidChange:
+        return UNKNOWN
+    return str(value)
+
+
+def _text(value: object) -> str:
+    try:
+        check_text("text", value, limits.ID_LENGTH_MAX)
+    except InvalidChange:
+        return UNKNOWN
+    return str(value)

@@ -1,0 +1,162 @@
+"""Changes for later: kept aside, recorded when due as if they came then, and to be cancelled until then.
+
+The database's clock says what is due. What fell due while nobody looked is recorded in due order, not in the order of
+arrival. One transaction per change, so that one bad row holds up no other. Each takes the lock of its entity's oldest due
+change, so that two relays that are active for a moment keep each entity's order; and none waits for an entity that an
+application holds.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection, Row
+
+from oldhost_sync.store.intake.change_recorder import RecordedChange, lock_free_entity, record_accepted
+from oldhost_sync.store.intake.validation import Acceptable, unit_columns
+
+_WAITING = "host = :host AND recorded_at IS NULL AND cancelled_at IS NULL"
+_SHOWN = (
+    "id, host, idempotency_key, entity_type, entity_id, event_type, not_before, created_at, "
+    "recorded_at, cancelled_at, change_id"
+)
+_DUE = text(
+    "SELECT id, entity_type, entity_id, not_before FROM scheduled_changes FORCE INDEX (ix_scheduled_changes_due) "
+    f"WHERE {_WAITING} AND not_before <= UTC_TIMESTAMP(6) AND (not_before, id) > (:after, :after_id) "
+    "AND not_before >= :after ORDER BY not_before, id LIMIT :limit"
+)
+# Locked in due order: who waits for the first finds, when it is recorded, the next one.
+_OLDEST = text(
+    f"SELECT * FROM scheduled_changes FORCE INDEX (ix_scheduled_changes_entity) WHERE {_WAITING} "
+    "AND entity_type = :entity_type AND entity_id = :entity_id ORDER BY not_before, id LIMIT 1 FOR UPDATE"
+)
+_RECORDED = text("UPDATE scheduled_changes SET recorded_at = UTC_TIMESTAMP(6), change_id = :change_id WHERE id = :id")
+_CANCEL = text(
+    f"UPDATE scheduled_changes SET cancelled_at = UTC_TIMESTAMP(6) WHERE {_WAITING} AND idempotency_key = :key"
+)
+_WITHDRAW = text("UPDATE scheduled_changes SET cancelled_at = UTC_TIMESTAMP(6) WHERE id = :id AND recorded_at IS NULL")
+_UPCOMING = text(
+    f"SELECT {_SHOWN} FROM scheduled_changes WHERE {_WAITING} ORDER BY not_before, id LIMIT :limit OFFSET :offset"
+)
+_EVER = datetime(1970, 1, 1)  # noqa: DTZ001 - as the column holds it
+_OF_KEY = text(f"SELECT {_SHOWN} FROM scheduled_changes WHERE host = :host AND idempotency_key = :key")
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledChange:
+    """One change for later, without its payload. `change_id` once it is recorded."""
+
+    scheduled_id: int
+    host: str
+    idempotency_key: str
+    entity_type: str
+    entity_id: str
+    event_type: str
+    not_before: datetime
+    created_at: datetime
+    recorded_at: datetime | None
+    cancelled_at: datetime | None
+    change_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A change whose time has come."""
+
+    scheduled_id: int
+    host: str
+    entity: tuple[str, str]
+    not_before: datetime
+
+
+def due(connection: Connection, host: str, limit: int, after: Due | None = None) -> list[Due]:
+    """What is due now and not yet recorded, in due order; the next page comes `after` the last one of this."""
+    values = {"host": host, "limit": limit, "after": after.not_before if after else _EVER, "after_id": 0}
+    if after:
+        values["after_id"] = after.scheduled_id
+    return [
+        Due(row.id, host, (row.entity_type, row.entity_id), row.not_before) for row in connection.execute(_DUE, values)
+    ]
+
+
+def record_due(connection: Connection, due: Due) -> RecordedChange | None:
+    """Record one scheduled change in the caller's transaction.
+
+    None when it is not its entity's oldest any more: it was recorded or cancelled meanwhile, or an older one goes first.
+    Raises the database's "lock wait" at once while somebody holds the entity.
+    """
+    values = {"host": due.host, "entity_type": due.entity[0], "entity_id": due.entity[1]}
+    row = connection.execute(_OLDEST, values).one_or_none()
+    if row is None or row.id != due.scheduled_id:
+        return None
+    lock_free_entity(connection, row.host, row.entity_type, row.entity_id)
+    recorded = record_accepted(connection, _as_accepted(row), look_for_schedule=False)
+    connection.execute(_RECORDED, {"id": row.id, "change_id": recorded.change_id})
+    return recorded
+
+
+def cancel(connection: Connection, host: str, idempotency_key: str) -> bool:
+    """Give up a change that is not due yet; False when there is none, or it is too late."""
+    return connection.execute(_CANCEL, {"host": host, "key": idempotency_key}).rowcount == 1
+
+
+def withdraw(connection: Connection, scheduled_id: int) -> None:
+    """Give up a change that can't be recorded (its key stands for another one in the outbox)."""
+    connection.execute(_WITHDRAW, {"id": scheduled_id})
+
+
+def upcoming(connection: Connection, host: str, limit: int, offset: int = 0) -> list[ScheduledChange]:
+    """What is still to be recorded, soonest first."""
+    return [_as_scheduled(row) for row in connection.execute(_UPCOMING, _page(host, limit, offset))]
+
+
+def scheduled_of_key(connection: Connection, host: str, idempotency_key: str) -> ScheduledChange | None:
+    """The scheduled change of this key, whatever became of it."""
+    row = connection.execute(_OF_KEY, {"host": host, "key": idempotency_key}).one_or_none()
+    return None if row is None else _as_scheduled(row)
+
+
+def _page(host: str, limit: int, offset: int) -> dict[str, Any]:
+    return {"host": host, "limit": limit, "offset": offset}
+
+
+def _as_accepted(row: Row[*tuple[Any, ...]]) -> Acceptable:
+    """The row as it was accepted; the checks were made then, and the hash stays, so that its key answers as before."""
+    columns = unit_columns(row.event_type, json.loads(row.payload)) if row.entity_type == "unit" else ()
+    return Acceptable(
+        host=row.host,
+        entity_type=row.entity_type,
+        entity_id=row.entity_id,
+        event_type=row.event_type,
+        payload=row.payload,
+        idempotency_key=row.idempotency_key,
+        request_hash=row.request_hash,
+        occurred_at=_aware(row.occurred_at),
+        not_before=None,
+        source=row.source,
+        columns=columns,
+    )
+
+
+def _as_scheduled(row: Row[*tuple[Any, ...]]) -> ScheduledChange:
+    return ScheduledChange(
+        scheduled_id=row.id,
+        host=row.host,
+        idempotency_key=row.idempotency_key,
+        entity_type=row.entity_type,
+        entity_id=row.entity_id,
+        event_type=row.event_type,
+        not_before=row.not_before.replace(tzinfo=UTC),
+        created_at=row.created_at.replace(tzinfo=UTC),
+        recorded_at=_aware(row.recorded_at),
+        cancelled_at=_aware(row.cancelled_at),
+        change_id=row.change_id,
+    )
+
+
+def _aware(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.replace(tzinfo=UTC)

@@ -1,0 +1,166 @@
+"""All that follows from the end of a change, in the transaction that ends it: outbox, superseding, applied state.
+
+Every caller holds the lock of the host's ledger row, so that the ends of one host's changes are decided one after the
+other, each on a snapshot that has all earlier ones. All operations of the host need that row, so nothing here waits for a
+row that others may hold: it touches neither units nor entities, whose sync status is derived when it is read, and a fate
+whose outbox row is held is kept in `pending_fates` for a while.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.policy.changes import Outcome, PriorityClass
+from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
+from oldhost_sync.store.outbox.pending_fates import (
+    AT_ONCE,
+    IDS_MAX,
+    KEEP_FATE,
+    KEEP_FATES,
+    NONE_PENDING,
+    RAISE_SEQUENCE,
+    SEQUENCE,
+    listed,
+    tried_at_once,
+)
+from oldhost_sync.store.text import storable
+
+# What makes older LWW changes of the same key pointless: this one was sent, or OldHost had it already.
+SUPERSEDING = frozenset({Outcome.APPLIED, Outcome.NO_OP, Outcome.DEAD})
+
+_SETTLE = (
+    f"{AT_ONCE}UPDATE outbox_events SET outcome = %s, processed_at = UTC_TIMESTAMP(6), nonce = %s, error = %s, "
+    f"fate_sequence = {SEQUENCE} WHERE id = %s AND host = %s AND processed_at IS NULL AND {NONE_PENDING}"
+)
+# Read without a lock, since a locking read would stop at the newer change that somebody is just recording.
+_OLDER = (
+    "SELECT id FROM outbox_events FORCE INDEX (ix_outbox_events_key) "
+    "WHERE host = %s AND entity_type = %s AND entity_id = %s AND event_type = %s AND processed_at IS NULL "
+    f"AND priority_class = 'LWW' AND id < %s AND {NONE_PENDING} ORDER BY id"
+)
+_SUPERSEDE = (
+    f"{AT_ONCE}UPDATE outbox_events SET outcome = 'SUPERSEDED', processed_at = UTC_TIMESTAMP(6), superseded_by = %s, "
+    f"fate_sequence = {SEQUENCE} WHERE id IN ({{ids}}) AND processed_at IS NULL"
+)
+_REMEMBER = (
+    "INSERT INTO applied_states (host, entity_type, entity_id, event_type, change_id, payload_hash, nonce, applied_at) "
+    "VALUES (%s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE "
+    "change_id = GREATEST(change_id, VALUES(change_id)), payload_hash = VALUES(payload_hash), "
+    "nonce = VALUES(nonce), applied_at = VALUES(applied_at)"
+)
+# A no-op says that OldHost's state is as new as itself: an older dead letter that is retried after it is stale (I3).
+_CONFIRM = (
+    "UPDATE applied_states SET change_id = %s WHERE host = %s AND entity_type = %s AND entity_id = %s "
+    "AND event_type = %s AND change_id < %s"
+)
+
+
+# No payload has this hash.
+UNKNOWN = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A change that ends: which one, of what, and how. `payload_hash` and `nonce` of what OldHost applied."""
+
+    change_id: int
+    entity_type: str
+    entity_id: str
+    event_type: str
+    priority_class: PriorityClass
+    outcome: Outcome
+    nonce: int | None = None
+    error: str | None = None
+    payload_hash: bytes | None = None
+
+    @staticmethod
+    def of(change: Any, outcome: Outcome, *, nonce: int | None = None, error: str | None = None) -> Ending:
+        """`change`: whatever has a change's columns, an operation or a candidate for one."""
+        return Ending(
+            change_id=change.change_id,
+            entity_type=change.entity_type,
+            entity_id=change.entity_id,
+            event_type=change.event_type,
+            priority_class=PriorityClass(change.priority_class),
+            outcome=outcome,
+            nonce=nonce,
+            error=error,
+        )
+
+    @staticmethod
+    def applied(change: Any) -> Ending:
+        """`change` with the `nonce` and the `body` that OldHost has applied."""
+        ending = Ending.of(change, Outcome.APPLIED, nonce=change.nonce)
+        return replace(ending, payload_hash=hash_of_body(change.body))
+
+    @staticmethod
+    def found_applied(change: Any) -> Ending:
+        """OldHost has used the nonce, but its answer was lost: it may have been a rejection. So nobody knows which state
+        it keeps, and the next change of the key is sent whatever it says.
+        """
+        return replace(Ending.of(change, Outcome.APPLIED, nonce=change.nonce), payload_hash=UNKNOWN)
+
+
+def settle(connection: Connection, host: str, ending: Ending, *, numbered: bool = False) -> bool:
+    """Record `ending` with all that follows; False when the change has a fate already (nothing of it is changed then).
+
+    The caller holds the ledger row's lock, and nothing here waits for another one. `numbered`: the caller has raised the
+    ledger's `fate_sequence` in this transaction (:data:`RAISE_SEQUENCE`).
+    """
+    if not numbered:
+        connection.exec_driver_sql(RAISE_SEQUENCE, (host,))
+    if not _record_outcome(connection, host, ending):
+        return False
+    key = (host, ending.entity_type, ending.entity_id, ending.event_type)
+    if ending.priority_class is PriorityClass.LWW and ending.outcome in SUPERSEDING:
+        _supersede_older(connection, ending.change_id, key)
+    if ending.outcome is Outcome.APPLIED:
+        remember_applied(connection, host, ending)
+    elif ending.outcome is Outcome.NO_OP:
+        connection.exec_driver_sql(_CONFIRM, (ending.change_id, *key, ending.change_id))
+    return True
+
+
+def remember_applied(connection: Connection, host: str, ending: Ending) -> None:
+    """What OldHost has now for this key: later equal changes are no-ops, older ones are stale (trap 8)."""
+    key = (host, ending.entity_type, ending.entity_id, ending.event_type)
+    connection.exec_driver_sql(_REMEMBER, (*key, ending.change_id, ending.payload_hash, ending.nonce))
+
+
+def payload_hash(payload: Mapping[str, Any]) -> bytes:
+    """Equal for equal JSON values, however they were written."""
+    canonical = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode("ascii")).digest()
+
+
+def hash_of_body(body: bytes) -> bytes:
+    """The payload's hash of an operation as it was sent."""
+    return payload_hash(json.loads(body)["payload"])
+
+
+def shortened(text: str | None) -> str | None:
+    """As the text columns hold it."""
+    return None if text is None else storable(text, TEXT_LENGTH_MAX)
+
+
+def _record_outcome(connection: Connection, host: str, ending: Ending) -> bool:
+    outcome, error = ending.outcome.value, shortened(ending.error)
+    where = (ending.change_id, host)
+    changed = tried_at_once(connection, _SETTLE, (outcome, ending.nonce, error, *where))
+    if changed is None:
+        changed = connection.exec_driver_sql(KEEP_FATE, (outcome, ending.nonce, None, error, *where)).rowcount
+    return changed == 1
+
+
+def _supersede_older(connection: Connection, change_id: int, key: tuple[str, str, str, str]) -> None:
+    older = list(connection.exec_driver_sql(_OLDER, (*key, change_id)).scalars().all())
+    for start in range(0, len(older), IDS_MAX):
+        ids = listed(older[start : start + IDS_MAX])
+        if tried_at_once(connection, _SUPERSEDE.format(ids=ids), (change_id,)) is None:
+            connection.exec_driver_sql(KEEP_FATES.format(ids=ids), ("SUPERSEDED", None, change_id, None))

@@ -1,0 +1,154 @@
+"""How a halt ends (`resolve`): OldHost and the ledger disagree, and an operator has said who is to be followed.
+
+resend: OldHost must get what the ledger has. adopt: OldHost's count is the truth. What is done depends on which way
+they disagree; afterwards the ledger expects what OldHost expects.
+
+OldHost is asked first, for it may have moved since the halt was told. Where its count is another one than the operator was
+shown, nothing is decided: he is told of both and looks again. Where it can't be asked (a ban, no connection) the decision is
+kept, and the next session that can ask carries it out under the same condition: so one `resolve` ends a halt, whenever it comes.
+
+| OldHost        | resend                                                       | adopt                                      |
+|----------------|--------------------------------------------------------------|--------------------------------------------|
+| went back      | its lost operations are bound again, byte-identical, or wait | they stay applied in the books, and lost   |
+|                | again when the ledger has no unbroken row of them            | at OldHost; the numbers are used again     |
+| went forward   | what is in doubt waits again                                 | what is in doubt counts as applied, unless |
+|                |                                                              | each of its sends was refused; one that    |
+|                |                                                              | was called a replay at its first send      |
+|                |                                                              | counts, where nothing is used beyond it    |
+"""
+
+from __future__ import annotations
+
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.oldhost.count import Count
+from oldhost_sync.store.ledger import operator_statements as sql
+from oldhost_sync.store.ledger import statements
+from oldhost_sync.store.ledger.completion import Ending, settle, shortened
+from oldhost_sync.store.ledger.mismatch import mismatch_of
+from oldhost_sync.store.ledger.statements import LedgerRow
+from oldhost_sync.store.outbox.pending_fates import FORGET_FROM
+
+# Between why a halt was raised and what OldHost was found to expect later.
+SINCE_THEN = " Since then: "
+SENDS_ANY = 2**31 - 1
+NO_NONCE = -1
+
+
+def resolve(connection: Connection, host: str, ledger: LedgerRow, mode: str, count: Count) -> str:
+    """Decide the halt of `ledger`, a row that is locked and halted; gives a sentence that says what was done.
+
+    The epoch moves on, so that whoever acted in the old one is fenced, and what was only reserved is released.
+    """
+    connection.exec_driver_sql(sql.NEW_EPOCH, (ledger.epoch + 1, ledger.epoch + 1, host))
+    connection.exec_driver_sql(statements.RELEASE_RESERVED, (host,))
+    if ledger.last_applied_nonce is None:
+        connection.exec_driver_sql(sql.END_HALT, (host,))
+        return "the halt is lifted; OldHost was never asked what it expects"
+    if count.nonce is None:
+        connection.exec_driver_sql(sql.KEEP_DECISION, (mode, host))
+        return _kept(ledger, mode, count)
+    return _follow(connection, host, ledger, count.nonce, mode)
+
+
+def carry_out(connection: Connection, host: str, ledger: LedgerRow, expected: int) -> None:
+    """The decision that waited until OldHost could be asked. It must be about the count that the operator was shown."""
+    _follow(connection, host, ledger, expected, ledger.resolve_mode)
+
+
+def objection(ledger: LedgerRow, expected: int) -> str:
+    """Why nothing may be decided yet: OldHost's count is not the one that the operator was shown. Or nothing."""
+    shown, last = ledger.halted_expected_nonce, ledger.last_applied_nonce
+    if shown is not None and shown != expected:
+        return f"OldHost expects nonce {expected} now; it was {shown} when the halt was told, so nothing was decided."
+    if shown is None and last is not None and expected <= last:
+        return f"OldHost expects nonce {expected}, though it answered {last} before; nobody was shown that, so nothing was decided."
+    return ""
+
+
+def show(connection: Connection, host: str, ledger: LedgerRow, expected: int) -> str:
+    """Let the halt tell what OldHost expects now; gives the sentence."""
+    found = _mismatch(connection, host, ledger, expected)
+    fits = "That fits the ledger: either way of `resolve` goes on from there."
+    first = str(ledger.halted).partition(SINCE_THEN)[0]
+    text = shortened(f"{first}{SINCE_THEN}{objection(ledger, expected)} {found or fits}") or ""
+    connection.exec_driver_sql(statements.COMPLETE_HALT, (text, expected, host))
+    return text
+
+
+def _kept(ledger: LedgerRow, mode: str, count: Count) -> str:
+    shown = ledger.halted_expected_nonce
+    condition = "" if shown is None else f", if that is nonce {shown} as you were shown"
+    return (
+        f"OldHost can't be asked what it expects now ({count.why}). The decision is kept: `{mode}` is carried out as soon as "
+        f"OldHost says what it expects{condition}"
+    )
+
+
+def _follow(connection: Connection, host: str, ledger: LedgerRow, expected: int, mode: str) -> str:
+    connection.exec_driver_sql(sql.END_HALT, (host,))
+    if ledger.halted_expected_nonce is None and _mismatch(connection, host, ledger, expected) is None:
+        return f"the halt is lifted: OldHost expects nonce {expected}, as the ledger does"
+    if expected <= ledger.last_applied_nonce:
+        return _went_back(connection, host, ledger, expected, resend=mode == "resend")
+    return _went_forward(connection, host, expected, resend=mode == "resend")
+
+
+def _mismatch(connection: Connection, host: str, ledger: LedgerRow, expected: int) -> str | None:
+    """As the next session will compare: what was only reserved has no nonce any more."""
+    sends = [row.sends for row in connection.exec_driver_sql(statements.SENT_ROWS, (host,))]
+    last = ledger.last_applied_nonce
+    return mismatch_of(expected, last, last + 1 + len(sends), sends)
+
+
+def _went_back(connection: Connection, host: str, ledger: LedgerRow, expected: int, *, resend: bool) -> str:
+    since = (host, expected)
+    if not resend:
+        lost = ledger.last_applied_nonce - expected + 1
+        _archive_from(connection, host, expected, "OldHost's count was adopted")
+        connection.exec_driver_sql(sql.COUNT_FROM, (expected - 1, expected, host))
+        return f"OldHost's count is adopted: {lost} operations that it lost are not sent again"
+    rows = connection.exec_driver_sql(sql.COUNT_ROWS_FROM, since).scalar_one()
+    highest = connection.exec_driver_sql(statements.HIGHEST_NONCE, (host,)).scalar() or expected - 1
+    unbroken = rows == highest - expected + 1
+    connection.exec_driver_sql(FORGET_FROM, since)
+    connection.exec_driver_sql(sql.REOPEN_FROM, since)
+    if unbroken:
+        connection.exec_driver_sql(sql.FORGET_APPLIED_FROM, since)
+        # When each was sent and answered before is kept.
+        connection.exec_driver_sql(sql.ARCHIVE_FROM, ("sent again by an operator's decision", *since))
+        connection.exec_driver_sql(sql.SENT_AGAIN_FROM, since)
+        connection.exec_driver_sql(sql.COUNT_FROM, (expected - 1, highest + 1, host))
+    else:
+        _archive_from(connection, host, expected, "OldHost went back; its change waits again")
+        connection.exec_driver_sql(sql.COUNT_FROM, (expected - 1, expected, host))
+    how = "are sent again as they were" if unbroken else "wait again and get new nonces"
+    return f"{rows} operations from nonce {expected} on {how}"
+
+
+def _went_forward(connection: Connection, host: str, expected: int, *, resend: bool) -> str:
+    # (below, refused so often, but for this one)
+    doubts = (expected, SENDS_ANY, NO_NONCE) if resend else (expected, 0, expected - 1)
+    connection.exec_driver_sql(sql.FORGET_STATES_IN_DOUBT, (host, host, expected))
+    why = "sent again by an operator's decision" if resend else "each of its sends was refused"
+    again = connection.exec_driver_sql(sql.ARCHIVE_DOUBTS, (why, host, *doubts)).rowcount
+    connection.exec_driver_sql(sql.DELETE_DOUBTS, (host, *doubts))
+    applied = _settle_doubts(connection, host, expected)
+    highest = connection.exec_driver_sql(statements.HIGHEST_NONCE, (host,)).scalar() or 0
+    connection.exec_driver_sql(sql.COUNT_FROM, (expected - 1, max(highest + 1, expected), host))
+    return f"the count goes on at nonce {expected}; {applied} in doubt count as applied, {again} wait again"
+
+
+def _settle_doubts(connection: Connection, host: str, expected: int) -> int:
+    doubts = [row for row in connection.exec_driver_sql(statements.SENT_ROWS, (host,)) if row.nonce < expected]
+    for row in doubts:
+        values = ("APPLIED", "counted as applied by an operator's decision", host, row.nonce)
+        connection.exec_driver_sql(statements.COMPLETE_FOUND, values)
+        settle(connection, host, Ending.found_applied(row))
+    return len(doubts)
+
+
+def _archive_from(connection: Connection, host: str, expected: int, why: str) -> None:
+    connection.exec_driver_sql(sql.FORGET_APPLIED_FROM, (host, expected))
+    connection.exec_driver_sql(sql.ARCHIVE_FROM, (why, host, expected))
+    connection.exec_driver_sql(sql.DELETE_FROM, (host, expected))

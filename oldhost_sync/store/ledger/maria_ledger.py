@@ -1,0 +1,451 @@
+"""The nonce ledger in MariaDB: who may send, which nonce binds which bytes, and what became of each.
+
+Every transaction first locks the host's ledger row and compares the epoch: takeovers, reservations, SENT marks and
+answers of one host happen one after the other, and nothing of an old epoch gets in between (trap 2). Times are the
+database's. A lost COMMIT is :class:`LedgerUnavailable` to the session, which closes and lets recovery read what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import TypeVar
+
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DataError, IntegrityError, OperationalError
+
+from oldhost_sync.oldhost.errors import Fenced, InvariantViolated, LedgerHalted, LedgerUnavailable
+from oldhost_sync.oldhost.ledger import (
+    BOUND_MAX,
+    Answered,
+    InDoubt,
+    Reconciled,
+    Reservation,
+    Reserved,
+    TakenOver,
+    consumed,
+)
+from oldhost_sync.oldhost.wire import Applied
+from oldhost_sync.policy.changes import BOUND, HELD, WAITING, EntityKey, Fate, Outcome
+from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.ledger import statements as sql
+from oldhost_sync.store.ledger.completion import Ending, settle, shortened
+from oldhost_sync.store.ledger.halt_resolution import carry_out, objection, show
+from oldhost_sync.store.ledger.machine_clock import THIS_MACHINE, MachineClock
+from oldhost_sync.store.ledger.mismatch import mismatch_of
+from oldhost_sync.store.ledger.precedence import OLDER_MAX, Before, Precedence
+from oldhost_sync.store.ledger.reservation import Candidate, entry_of, was_lost, why_lost
+from oldhost_sync.store.outbox.relay_queue import as_ref, epoch_ms
+from oldhost_sync.store.transactions import error_code, run_in_transaction
+
+T = TypeVar("T")
+
+CHECK_VIOLATED = 4025
+# Added to OldHost's `retry_after`, so that who asks at the end of a ban is not early by a rounding.
+BAN_MARGIN = timedelta(seconds=0.5)
+
+
+class MariaLedger:
+    """The ledger of `host`; safe to use from several threads.
+
+    `settle_time`: how long after a send OldHost may still apply it (timeouts, processing and late applies together).
+    `clock`: by which the database's is checked.
+    """
+
+    def __init__(self, engine: Engine, host: str, settle_time: timedelta, clock: MachineClock = THIS_MACHINE) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._host = host
+        self._settle_ms = round(settle_time.total_seconds() * 1000)
+
+    # ---------------------------------------------------------------------------------------------- taking over
+
+    def take_over(self, owner: str) -> TakenOver:
+        return self._run(lambda connection: self._take_over(connection, owner))
+
+    def _take_over(self, connection: Connection, owner: str) -> TakenOver:
+        connection.exec_driver_sql(sql.CREATE_LEDGER, (self._host,))
+        row = connection.exec_driver_sql(sql.LOCK_LEDGER, (self._host,)).one()
+        epoch = row.epoch + 1
+        changed = connection.exec_driver_sql(sql.NEXT_EPOCH, (epoch, shortened(owner), self._host, row.epoch))
+        _check(changed.rowcount == 1, "the epoch moved under the ledger row's lock")
+        released = connection.exec_driver_sql(sql.RESERVED_CHANGES, (self._host,)).scalars().all()
+        connection.exec_driver_sql(sql.RELEASE_RESERVED, (self._host,))
+        next_nonce = self._lower_next_nonce(connection, row.next_nonce, row.last_applied_nonce)
+        in_doubt = connection.exec_driver_sql(sql.IN_DOUBT, (self._host, BOUND_MAX)).all()
+        age_ms = self._doubt_age_ms(connection)
+        return TakenOver(
+            epoch=epoch,
+            next_nonce=next_nonce,
+            last_applied_nonce=row.last_applied_nonce,
+            in_doubt=[InDoubt(*row) for row in in_doubt],
+            released=list(released),
+            banned_ms=max(0, row.banned_ms or 0),
+            settle_wait_ms=0 if age_ms is None else max(0, self._settle_ms - age_ms),
+            doubt_age_ms=age_ms or 0,
+            halted=None if row.resolve_mode else row.halted,
+            halt_knows_expected=row.halted_expected_nonce is not None,
+        )
+
+    def _doubt_age_ms(self, connection: Connection) -> int | None:
+        """How long ago the youngest that may have been written was sent, at least: the database's clock may have been set."""
+        youngest = connection.exec_driver_sql(sql.YOUNGEST_SENT_MS, (self._host,)).scalar()
+        ahead_us = self._clock.ahead_us(connection, self._host)  # after the look: whatever it went by is seen
+        connection.exec_driver_sql(sql.BRING_SENT_AT_FORWARD, (ahead_us, self._host))
+        return None if youngest is None else max(0, youngest - ahead_us // 1000)
+
+    def _lower_next_nonce(self, connection: Connection, next_nonce: int | None, last_applied: int | None) -> int | None:
+        """Nonces whose reservation was released, or that OldHost did not consume, are free again: never leave a hole."""
+        if next_nonce is None or last_applied is None:
+            return None
+        highest = connection.exec_driver_sql(sql.HIGHEST_NONCE, (self._host,)).scalar()
+        lowered = max(last_applied, last_applied if highest is None else highest) + 1
+        _check(lowered <= next_nonce, f"nonce {lowered - 1} was bound beyond the ledger's next, {next_nonce}")
+        connection.exec_driver_sql(sql.SET_NEXT_NONCE, (lowered, self._host))
+        return lowered
+
+    def adopt_first(self, epoch: int, expected: int) -> None:
+        def adopt(connection: Connection) -> None:
+            row = self._lock(connection, epoch)
+            _check(row.next_nonce is None, f"the ledger counts already (next nonce {row.next_nonce})")
+            connection.exec_driver_sql(sql.ADOPT, (expected, expected - 1, self._host))
+
+        self._run(adopt)
+
+    # ---------------------------------------------------------------------------------------------- reconciling
+
+    def reconcile(self, epoch: int, expected: int, *, final: bool = True) -> Reconciled:
+        return self._run(lambda connection: self._reconcile(connection, epoch, expected, final=final))
+
+    def _reconcile(self, connection: Connection, epoch: int, expected: int, *, final: bool) -> Reconciled:
+        ledger = self._lock(connection, epoch)
+        if ledger.halted is not None and ledger.resolve_mode is not None:
+            why = objection(ledger, expected)
+            if why and not final:
+                return Reconciled(mismatch=why)
+            if why:
+                return Reconciled(halted=show(connection, self._host, ledger, expected))
+            carry_out(connection, self._host, ledger, expected)
+            ledger = self._lock(connection, epoch)
+        if ledger.halted is not None:
+            return Reconciled(halted=ledger.halted)
+        sent = connection.exec_driver_sql(sql.SENT_ROWS, (self._host,)).all()
+        nonces = [row.nonce for row in sent]
+        due = list(range(ledger.last_applied_nonce + 1, ledger.next_nonce))
+        _check(nonces == due, f"in doubt are {nonces[:5]}, by the ledger {due[:5]} (of {len(due)})")
+        mismatch = mismatch_of(expected, ledger.last_applied_nonce, ledger.next_nonce, [row.sends for row in sent])
+        if mismatch is not None and not final:
+            return Reconciled(mismatch=mismatch)
+        if mismatch is not None:
+            connection.exec_driver_sql(sql.HALT, (expected, shortened(mismatch), self._host))
+            return Reconciled(halted=mismatch)
+        fates = [self._found_applied(connection, epoch, row) for row in sent if row.nonce < expected]
+        rows = connection.exec_driver_sql(sql.BOUND_REFS, (self._host, expected, BOUND_MAX + 1)).all()
+        return Reconciled(fates, [as_ref(row) for row in rows[:BOUND_MAX]], more_bound=len(rows) > BOUND_MAX)
+
+    def _found_applied(self, connection: Connection, epoch: int, row: sql.SentRow) -> Fate:
+        """OldHost expects a later nonce: the operation in doubt was applied, its answer was lost."""
+        advanced = connection.exec_driver_sql(sql.LAST_APPLIED, (row.nonce, self._host, epoch, row.nonce - 1))
+        _check(advanced.rowcount == 1, f"nonce {row.nonce} was settled out of order")
+        values = ("APPLIED", "found applied: OldHost expected a later nonce", self._host, row.nonce)
+        _check(connection.exec_driver_sql(sql.COMPLETE_FOUND, values).rowcount == 1, f"nonce {row.nonce} was not SENT")
+        settle(connection, self._host, Ending.found_applied(row), numbered=True)
+        return Fate(row.change_id, Outcome.APPLIED.value, row.nonce)
+
+    # ------------------------------------------------------------------------------------------------ reserving
+
+    def reserve(
+        self, epoch: int, change_ids: Sequence[int], accepted_at_ms: Mapping[int, int] | None = None
+    ) -> Reservation:
+        if not change_ids:
+            return Reservation()
+        known = accepted_at_ms or {}
+        reserved = self._run(lambda connection: self._reserve(connection, epoch, change_ids, known))
+        if isinstance(reserved, str):
+            raise LedgerHalted(reserved)
+        return reserved
+
+    def _reserve(
+        self, connection: Connection, epoch: int, change_ids: Sequence[int], accepted_at_ms: Mapping[int, int]
+    ) -> Reservation | str:
+        """Or the sentence of a halt, which is to be committed."""
+        ledger = self._lock_sending(connection, epoch)
+        statement = sql.CANDIDATES.format(ids=", ".join(["%s"] * len(change_ids)))
+        rows = connection.exec_driver_sql(statement, (self._host, *change_ids)).all()
+        candidates = {row.id: Candidate.of(row) for row in rows}
+        created = {change_id: row.ref.accepted_at_ms for change_id, row in candidates.items()}
+        lost = [each for each in change_ids if was_lost(created.get(each), accepted_at_ms.get(each))]
+        if any(_is_new_loss(ledger, accepted_at_ms[each]) for each in lost):
+            return self._halt_for_loss(connection, lost[0], created.get(lost[0]))
+        entries = Reservation()
+        for each in lost:
+            other = candidates.pop(each, None)
+            entries.older += [other.ref] if other is not None and other.outcome is None else []
+        precedence = Precedence(connection, self._host, rows)
+        fresh: list[Reserved] = []
+        binding: set[int] = set()
+        for change_id in change_ids:
+            nonce = ledger.next_nonce + len(fresh)
+            entry, ending = entry_of(
+                change_id, candidates.get(change_id), nonce, partial(self._in_flight, connection, fresh)
+            )
+            if ending is not None:
+                settle(connection, self._host, ending)
+            elif isinstance(entry, Reserved) and entry.nonce >= ledger.next_nonce:
+                before = precedence.before(change_id, binding)
+                if before is None:
+                    fresh.append(entry)
+                    binding.add(change_id)
+                else:
+                    entry = _refused(entry, before, entries)
+            entries.append(entry)
+        self._bind(connection, epoch, fresh, ledger.next_nonce)
+        return entries
+
+    def _in_flight(self, connection: Connection, fresh: Sequence[Reserved], candidate: Candidate) -> bool:
+        entity = (candidate.entity_type, candidate.entity_id)
+        if any((one.entity_type, one.entity_id) == entity for one in fresh):
+            return True
+        return bool(connection.exec_driver_sql(sql.ENTITY_IN_FLIGHT, (self._host, *entity)).scalar())
+
+    def check_known(self, epoch: int, change_id: int, accepted_at_ms: int) -> None:
+        def look(connection: Connection) -> str | None:
+            ledger = self._lock(connection, epoch)
+            stored = connection.exec_driver_sql(sql.CREATED_AT, (change_id, self._host)).scalar()
+            created = None if stored is None else epoch_ms(stored)
+            if not was_lost(created, accepted_at_ms) or not _is_new_loss(ledger, accepted_at_ms):
+                return None
+            return self._halt_for_loss(connection, change_id, created)
+
+        why = self._run(look)
+        if why is not None:
+            raise LedgerHalted(why)
+
+    def _halt_for_loss(self, connection: Connection, change_id: int, created_at_ms: int | None) -> str:
+        why = why_lost(change_id, created_at_ms)
+        connection.exec_driver_sql(sql.HALT, (None, shortened(why), self._host))
+        return why
+
+    def _bind(self, connection: Connection, epoch: int, fresh: Sequence[Reserved], next_nonce: int) -> None:
+        if not fresh:
+            return
+        statement = sql.INSERT_RESERVED + ", ".join([sql.RESERVED_VALUES] * len(fresh))
+        values = [
+            value
+            for one in fresh
+            for value in (self._host, one.nonce, one.idempotency_key, one.change_id, epoch, one.body)
+        ]
+        connection.exec_driver_sql(statement, tuple(values))
+        moved = (next_nonce + len(fresh), self._host, epoch, next_nonce)
+        _check(connection.exec_driver_sql(sql.MOVE_NEXT_NONCE, moved).rowcount == 1, "next nonce moved under its lock")
+
+    # ------------------------------------------------------------------------------- sending and recording
+
+    def advance(
+        self, epoch: int, answered: Answered | None, sent: Reserved | None, *, again: bool = False
+    ) -> Fate | None:
+        def step(connection: Connection) -> Fate | None:
+            fate = None
+            if answered is None or not consumed(answered.answer):
+                self._lock_sending(connection, epoch) if sent is not None else self._lock(connection, epoch)
+            if answered is not None:
+                fate = self._record(connection, epoch, answered, sending=sent is not None)
+            if sent is not None:
+                self._mark_sent(connection, epoch, sent, again=again)
+            return fate
+
+        return self._run(step)
+
+    def take_back(self, epoch: int, marked: Reserved) -> None:
+        def step(connection: Connection) -> None:
+            self._lock(connection, epoch)
+            connection.exec_driver_sql(sql.UNCOUNT_SEND, (marked.sends, self._host, marked.nonce, epoch))
+
+        self._run(step)
+
+    def _mark_sent(self, connection: Connection, epoch: int, sent: Reserved, *, again: bool) -> None:
+        values = (epoch, 0 if again else 1, self._host, sent.nonce, sent.change_id, epoch)
+        if sent.sends and not again:  # when it was sent before, and what came of that, is kept
+            kept = ("sent again: what came of it was not known", self._host, sent.nonce, sent.change_id)
+            connection.exec_driver_sql(sql.ARCHIVE_ONE, kept)
+        if connection.exec_driver_sql(sql.MARK_SENT, values).rowcount == 1:
+            return
+        status = connection.exec_driver_sql(sql.STATUS_OF, (self._host, sent.nonce)).scalar()
+        if status is None:  # the answer to the operation before it was recorded while this one waited for the lock
+            raise Fenced(f"nonce {sent.nonce} was released: the one before it was not used up")
+        raise InvariantViolated(f"nonce {sent.nonce} is not bound to change {sent.change_id} in this epoch")
+
+    def _record(self, connection: Connection, epoch: int, answered: Answered, *, sending: bool) -> Fate:
+        operation, answer = answered.operation, answered.answer
+        if isinstance(answer, Applied):
+            self._consume(connection, epoch, operation, "APPLIED", "applied", sending=sending)
+            settle(connection, self._host, Ending.applied(operation), numbered=True)
+            return Fate(operation.change_id, Outcome.APPLIED.value, operation.nonce)
+        reason = f"rejected: {answer.reason}"
+        if consumed(answer):
+            self._consume(connection, epoch, operation, "FAILED", reason, sending=sending)
+            nonce = operation.nonce
+        else:
+            self._archive_unconsumed(connection, epoch, operation, reason)
+            nonce = None
+        dead = Ending.of(operation, Outcome.DEAD, nonce=nonce, error=answer.reason)
+        settle(connection, self._host, dead, numbered=nonce is not None)
+        return Fate(operation.change_id, Outcome.DEAD.value, nonce, answer.reason)
+
+    def _consume(
+        self, connection: Connection, epoch: int, operation: Reserved, status: str, answer: str, *, sending: bool
+    ) -> None:
+        """The nonce is used up. The ledger's row is locked, compared and moved in one statement."""
+        nonce = operation.nonce
+        statement = sql.LAST_APPLIED_SENDING if sending else sql.LAST_APPLIED
+        if connection.exec_driver_sql(statement, (nonce, self._host, epoch, nonce - 1)).rowcount != 1:
+            row = self._lock_sending(connection, epoch) if sending else self._lock(connection, epoch)
+            raise InvariantViolated(f"nonce {nonce} was answered after {row.last_applied_nonce} was settled")
+        values = (status, shortened(answer), self._host, nonce, epoch)
+        _check(connection.exec_driver_sql(sql.COMPLETE, values).rowcount == 1, f"nonce {nonce} was answered, not SENT")
+
+    def _archive_unconsumed(self, connection: Connection, epoch: int, operation: Reserved, reason: str) -> None:
+        """OldHost says that it did not use the nonce up: the row gives it back and stays as evidence (trap 16).
+
+        So it has applied nothing beyond it either: what was marked SENT for the nonces after it was never applied, and
+        would stand behind a hole. It waits again, and so does what was only reserved and is about to be marked.
+        """
+        values = (self._host, operation.nonce, epoch)
+        connection.exec_driver_sql(sql.COMPLETE, ("FAILED", shortened(reason), *values))
+        kept = connection.exec_driver_sql(
+            sql.ARCHIVE_ONE, ("its nonce was not consumed", self._host, operation.nonce, operation.change_id)
+        )
+        _check(kept.rowcount == 1, f"nonce {operation.nonce} is not there to be given back")
+        connection.exec_driver_sql(sql.DELETE_ONE, (self._host, operation.nonce))
+        connection.exec_driver_sql(
+            sql.ARCHIVE_SENT_BEYOND, ("the nonce before it was not consumed", self._host, operation.nonce)
+        )
+        connection.exec_driver_sql(sql.DELETE_SENT_BEYOND, (self._host, operation.nonce))
+        connection.exec_driver_sql(sql.RELEASE_RESERVED_BEYOND, (self._host, operation.nonce))
+
+    # ------------------------------------------------------------------------------------------ bans and halts
+
+    def ban(
+        self,
+        epoch: int,
+        seconds: float,
+        *,
+        refused: Reserved | None = None,
+        halt: str | None = None,
+        expected: int | None = None,
+    ) -> int:
+        """A ban is a fact whoever learns of it; what follows from it for rows and halts is the owner's alone."""
+        microseconds = round((timedelta(seconds=seconds) + BAN_MARGIN).total_seconds() * 1_000_000)
+
+        def step(connection: Connection) -> int:
+            row = connection.exec_driver_sql(sql.LOCK_LEDGER, (self._host,)).one()
+            connection.exec_driver_sql(sql.BAN, (microseconds, self._host))
+            if row.epoch == epoch and refused is not None:
+                uncount = sql.UNCOUNT_SEND if halt is None else sql.UNCOUNT_REPLAYED_SEND
+                connection.exec_driver_sql(uncount, (refused.sends, self._host, refused.nonce, epoch))
+            if row.epoch == epoch and halt is not None:
+                connection.exec_driver_sql(sql.HALT, (expected, shortened(halt), self._host))
+            return microseconds // 1000
+
+        return self._run(step)
+
+    def halt(self, epoch: int, reason: str, expected: int | None = None) -> None:
+        def step(connection: Connection) -> None:
+            self._lock(connection, epoch)
+            connection.exec_driver_sql(sql.HALT, (expected, shortened(reason), self._host))
+
+        self._run(step)
+
+    def complete_halt(self, epoch: int, expected: int) -> str:
+        def complete(connection: Connection) -> str:
+            row = self._lock(connection, epoch)
+            if row.halted is None or row.halted_expected_nonce is not None or row.next_nonce is None:
+                return row.halted or ""
+            sends = [sent.sends for sent in connection.exec_driver_sql(sql.SENT_ROWS, (self._host,)).all()]
+            mismatch = mismatch_of(expected, row.last_applied_nonce, row.next_nonce, sends)
+            if mismatch is None:
+                return str(row.halted)
+            why = shortened(f"{row.halted} And: {mismatch}") or ""
+            connection.exec_driver_sql(sql.COMPLETE_HALT, (why, expected, self._host))
+            return why
+
+        return self._run(complete)
+
+    # ------------------------------------------------------------------------------------------------- reading
+
+    def fates(self, change_ids: Sequence[int]) -> list[Fate]:
+        return self._run(lambda connection: _fates(connection, self._host, change_ids))
+
+    def epoch(self) -> int:
+        return self._run(lambda connection: connection.exec_driver_sql(sql.EPOCH, (self._host,)).scalar() or 0)
+
+    # ------------------------------------------------------------------------------------------------- the fence
+
+    def _lock(self, connection: Connection, epoch: int) -> sql.LedgerRow:
+        row = connection.exec_driver_sql(sql.LOCK_LEDGER, (self._host,)).one_or_none()
+        if row is None or row.epoch != epoch:
+            raise Fenced(f"epoch {epoch} is over; {'nobody' if row is None else row.epoch} has the host")
+        return row
+
+    def _lock_sending(self, connection: Connection, epoch: int) -> sql.LedgerRow:
+        row = self._lock(connection, epoch)
+        if row.halted is not None:
+            raise LedgerHalted(row.halted)
+        _check(row.next_nonce is not None, "the ledger never learnt what OldHost expects")
+        return row
+
+    def _run(self, fn: Callable[[Connection], T]) -> T:
+        try:
+            return run_in_transaction(self._engine, fn)
+        except StoreError as error:
+            raise LedgerUnavailable(f"{type(error).__name__}: {error}") from error
+        except (DataError, IntegrityError) as error:
+            raise InvariantViolated(f"the database refused a ledger row: {error.orig}") from error
+        except OperationalError as error:
+            if error_code(error) != CHECK_VIOLATED:
+                raise
+            raise InvariantViolated(f"the database refused a ledger row: {error.orig}") from error
+
+
+def _check(holds: bool, otherwise: str) -> None:
+    """An invariant of the ledger (level L0: it stays on in production)."""
+    if not holds:
+        raise InvariantViolated(otherwise)
+
+
+def _is_new_loss(ledger: sql.LedgerRow, accepted_at_ms: int) -> bool:
+    """Nobody has ended a halt since: then what was lost is given up."""
+    return ledger.losses_accepted_at is None or accepted_at_ms > epoch_ms(ledger.losses_accepted_at)
+
+
+def _refused(entry: Reserved, before: Before, entries: Reservation) -> Fate:
+    """What it waits for is told with the reservation."""
+    if before.dead:
+        held = (EntityKey(entry.entity_type, entry.entity_id), before.dead)
+        if held not in entries.held:
+            entries.held.append(held)
+        return Fate(entry.change_id, HELD)
+    known = {ref.change_id for ref in entries.older}
+    entries.older += [ref for ref in before.older if ref.change_id not in known][: OLDER_MAX - len(known)]
+    return Fate(entry.change_id, WAITING)
+
+
+def read_fates(engine: Engine, host: str, change_ids: Sequence[int]) -> list[Fate]:
+    """What the books say of these changes."""
+    return run_in_transaction(engine, lambda connection: _fates(connection, host, change_ids)) if change_ids else []
+
+
+def _fates(connection: Connection, host: str, change_ids: Sequence[int]) -> list[Fate]:
+    if not change_ids:
+        return []
+    statement = sql.FATES.format(ids=", ".join(["%s"] * len(change_ids)))
+    return [_fate(row) for row in connection.exec_driver_sql(statement, (host, *change_ids)).all()]
+
+
+def _fate(row: sql.FateRow) -> Fate:
+    if row.status == "SENT":
+        return Fate(row.id, BOUND, row.request_nonce)
+    if row.outcome is not None:
+        return Fate(row.id, row.outcome, row.nonce, row.error)
+    return Fate(row.id, WAITING)

@@ -1,0 +1,80 @@
+"""The statements of operators' decisions. Each runs under the host's ledger row lock.
+
+So none of them waits for an outbox row that others hold: every operation of the host would wait with it. The decision
+fails with a lock wait timeout, gives the ledger's row back and is tried again as a whole.
+"""
+
+from __future__ import annotations
+
+from oldhost_sync.store.ledger.statements import ARCHIVE, CALLED_A_REPLAY
+from oldhost_sync.store.outbox.pending_fates import AT_ONCE, SEQUENCE
+
+CHANGE = (
+    "SELECT id, priority_class, entity_type, entity_id, event_type, created_at, outcome FROM outbox_events "
+    "WHERE id = %s AND host = %s FOR UPDATE NOWAIT"
+)
+REOPEN_CHANGE = (
+    f"{AT_ONCE}UPDATE outbox_events SET outcome = NULL, processed_at = NULL, nonce = NULL, error = NULL, fate_sequence = NULL "
+    "WHERE id = %s AND outcome = 'DEAD'"
+)
+DISCARD_CHANGE = (
+    f"{AT_ONCE}UPDATE outbox_events SET outcome = 'DISCARDED', processed_at = UTC_TIMESTAMP(6), "
+    f"fate_sequence = {SEQUENCE} WHERE id = %s AND outcome = 'DEAD'"
+)
+ARCHIVE_OF_CHANGE = f"{ARCHIVE} change_id = %s"
+DELETE_OF_CHANGE = "DELETE FROM nonce_requests WHERE host = %s AND change_id = %s"
+# A decision is repeated within minutes, so only the latest are looked through.
+DECISION = (
+    "SELECT JSON_VALUE(detail, '$.message') AS message FROM operator_audit WHERE host = %s "
+    "AND created_at > UTC_TIMESTAMP(6) - INTERVAL 1 DAY AND action = %s AND JSON_VALUE(detail, '$.decision') = %s LIMIT 1"
+)
+
+# OldHost called it a replay, so somebody else has used the nonce, and a later count must not prove it applied (I2).
+UNCOUNT_FIRST_SEND = (
+    f"UPDATE nonce_requests SET sends = 0, answer = '{CALLED_A_REPLAY}' "
+    "WHERE host = %s AND change_id = %s AND status = 'SENT' AND sends = 1 AND epoch <= %s"
+)
+
+# ------------------------------------------------------------------------------------------------------- resolving
+
+NEW_EPOCH = (
+    "UPDATE nonce_ledger SET epoch = %s, resolved_epoch = %s, losses_accepted_at = UTC_TIMESTAMP(6) WHERE host = %s"
+)
+END_HALT = (
+    "UPDATE nonce_ledger SET halted = NULL, halted_expected_nonce = NULL, resolve_mode = NULL, "
+    "updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
+)
+AWAITS_COUNT = "SELECT 1 FROM nonce_ledger WHERE host = %s AND halted IS NOT NULL AND last_applied_nonce IS NOT NULL"
+KEEP_DECISION = "UPDATE nonce_ledger SET resolve_mode = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
+COUNT_FROM = (
+    "UPDATE nonce_ledger SET last_applied_nonce = %s, next_nonce = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
+)
+# From `expected` on: how many rows there are.
+COUNT_ROWS_FROM = "SELECT COUNT(*) FROM nonce_requests WHERE host = %s AND nonce >= %s"
+REOPEN_FROM = (
+    f"{AT_ONCE}UPDATE outbox_events o JOIN nonce_requests r ON r.change_id = o.id AND r.host = o.host AND o.nonce = r.nonce "
+    "SET o.outcome = NULL, o.processed_at = NULL, o.nonce = NULL, o.error = NULL, o.fate_sequence = NULL "
+    "WHERE r.host = %s AND r.nonce >= %s AND o.outcome IN ('APPLIED', 'DEAD')"
+)
+FORGET_APPLIED_FROM = "DELETE FROM applied_states WHERE host = %s AND nonce >= %s"
+SENT_AGAIN_FROM = (
+    "UPDATE nonce_requests SET status = 'SENT', sends = 0, completed_at = NULL, "
+    "answer = 'to be sent again by an operator''s decision', sent_at = COALESCE(sent_at, UTC_TIMESTAMP(6)) "
+    "WHERE host = %s AND nonce >= %s"
+)
+ARCHIVE_FROM = f"{ARCHIVE} nonce >= %s"
+DELETE_FROM = "DELETE FROM nonce_requests WHERE host = %s AND nonce >= %s"
+# Of keys with an operation in doubt below `expected`: nobody knows which state OldHost has, so none is equal to it.
+FORGET_STATES_IN_DOUBT = (
+    "UPDATE applied_states SET payload_hash = '' WHERE host = %s AND (entity_type, entity_id, event_type) IN "
+    "(SELECT o.entity_type, o.entity_id, o.event_type FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
+    "WHERE r.host = %s AND r.status = 'SENT' AND r.nonce < %s)"
+)
+# In doubt below `expected`; `sends` 0: not applied, as far as we can know. But the one that was called a replay at its
+# first send, with nothing used beyond it, may have been delivered twice: who adopts OldHost's count says that it was.
+_DOUBTS = (
+    "status = 'SENT' AND nonce < %s AND sends <= %s "
+    f"AND NOT (nonce = %s AND COALESCE(answer, '') = '{CALLED_A_REPLAY}')"
+)
+ARCHIVE_DOUBTS = f"{ARCHIVE} {_DOUBTS}"
+DELETE_DOUBTS = f"DELETE FROM nonce_requests WHERE host = %s AND {_DOUBTS}"

@@ -1,0 +1,144 @@
+"""What must reach OldHost before a change: the reservation's own rule, so that nothing overtakes (I4).
+
+The writer sends each entity's changes in order, as far as it knows them. What it does not know (lost between the relay's
+signal and its mark, or not read again yet after a loss) only the database can tell. So a change gets no nonce while an
+older one of its entity is outstanding that will be sent. These are no reason to wait: one that holds a nonce (it goes
+before, by its number) or has its fate; an LWW change whose key has a newer one, applied or outstanding (it will not be
+sent); a TXN change held behind a dead letter older than itself. And a TXN change behind an older dead letter is held.
+
+Nor does a change come late: an LWW change that a newer one of its key replaces, and that operations of its entity have gone
+past since, gets no nonce either (a writer that reads its books page by page after a loss may not know the newer one yet).
+
+Each question reads an index from one end and stops, however many changes or dead letters an entity has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy.engine import Connection, Row
+
+from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.store.outbox.relay_queue import as_ref
+
+# Refs of older changes told at a time, and dead letters named: the first of them are enough to go on with.
+OLDER_MAX = 100
+DEAD_MAX = 20
+
+_OF_CLASS = (
+    "(SELECT x.id FROM outbox_events x FORCE INDEX (ix_outbox_events_status) WHERE x.host = o.host AND x.outcome {is_it} "
+    "AND x.entity_type = o.entity_type AND x.entity_id = o.entity_id AND x.priority_class = '{each}' AND x.id < o.id "
+    "ORDER BY x.id LIMIT 1) AS {name}_{lower}"
+)
+_EACH = ", ".join(
+    _OF_CLASS.format(is_it=is_it, name=name, each=each.value, lower=each.value.lower())
+    for name, is_it in (("older", "IS NULL"), ("dead", "= 'DEAD'"))
+    for each in PriorityClass
+)
+# Of a candidate `o`: the oldest change of its entity that is outstanding, and that is a dead letter, class by class.
+OLDEST = (
+    f"{_EACH}, (SELECT MIN(p.change_id) FROM pending_fates p WHERE p.host = o.host AND p.entity_type = o.entity_type "
+    "AND p.entity_id = o.entity_id AND p.outcome = 'DEAD' AND p.change_id < o.id) AS dead_pending, "
+    "EXISTS (SELECT 1 FROM applied_states n WHERE n.host = o.host AND n.entity_type = o.entity_type "
+    "AND n.entity_id = o.entity_id AND n.change_id > o.id) AS is_passed"
+)
+_REF = "o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.created_at"
+_HAS_NONCE = "EXISTS (SELECT 1 FROM nonce_requests r WHERE r.host = o.host AND r.change_id = o.id)"
+_HAS_FATE = "EXISTS (SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id)"
+_ENTITY = "o.host = %s AND o.entity_type = %s AND o.entity_id = %s"
+_OLDER_OF_CLASS = (
+    f"SELECT {_REF} FROM outbox_events o FORCE INDEX (ix_outbox_events_status) WHERE {_ENTITY} AND o.outcome IS NULL "
+    f"AND o.priority_class = %s AND o.id < %s AND NOT {_HAS_NONCE} AND NOT {_HAS_FATE} ORDER BY o.id LIMIT %s"
+)
+_NEXT_TYPE = (
+    f"SELECT o.event_type FROM outbox_events o FORCE INDEX (ix_outbox_events_key) WHERE {_ENTITY} "
+    "AND o.processed_at IS NULL AND o.event_type > %s ORDER BY o.event_type LIMIT 1"
+)
+_NEWEST_OF_KEY = (
+    f"SELECT {_REF}, {_HAS_NONCE} AS has_nonce, EXISTS (SELECT 1 FROM applied_states a WHERE a.host = o.host "
+    "AND a.entity_type = o.entity_type AND a.entity_id = o.entity_id AND a.event_type = o.event_type "
+    "AND a.change_id > o.id) AS is_stale FROM outbox_events o FORCE INDEX (ix_outbox_events_key) "
+    f"WHERE {_ENTITY} AND o.processed_at IS NULL AND o.event_type = %s AND o.priority_class = 'LWW' "
+    f"AND NOT {_HAS_FATE} ORDER BY o.id DESC LIMIT 1"
+)
+_DEAD = (
+    f"SELECT o.id FROM outbox_events o WHERE {_ENTITY} AND o.outcome = 'DEAD' AND o.id < %s "
+    "AND o.priority_class = '{each}' ORDER BY o.id LIMIT %s"
+)
+_IS_RETRIED = "SELECT EXISTS (SELECT 1 FROM nonce_requests_archive WHERE host = %s AND change_id = %s AND reason = %s)"
+# What an operator sends again goes, whatever else of its entity is dead (`decisions`).
+RETRIED = "retried by an operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What goes before a change. `older`: the first of these, oldest first; `dead`: dead letters that it is held behind.
+
+    In `older` there may be the one that goes in its stead, too: the newest of its key.
+    """
+
+    older: list[ChangeRef] = field(default_factory=list)
+    dead: list[int] = field(default_factory=list)
+
+
+class Precedence:
+    """What goes before each of `candidates`, rows with OLDEST. Under the ledger row's lock: nobody else reserves meanwhile."""
+
+    def __init__(self, connection: Connection, host: str, candidates: Sequence[Row[Any]]) -> None:
+        self._connection = connection
+        self._host = host
+        self._rows: dict[int, Row[Any]] = {row.id: row for row in candidates}
+
+    def before(self, change_id: int, binding: Container[int]) -> Before | None:
+        """None: it may go. `binding`: what gets its nonce in this very transaction, before it."""
+        row = self._rows[change_id]
+        dead = (row.dead_emergency, row.dead_txn, row.dead_lww, row.dead_pending)
+        oldest_dead = min((each for each in dead if each is not None), default=None)
+        is_txn = row.priority_class == PriorityClass.TXN
+        if is_txn and oldest_dead is not None and not self._is_retried(change_id):
+            return Before(dead=self._dead(row))
+        if row.is_passed and row.priority_class == PriorityClass.LWW:
+            newest = self._newest_of_key(row, row.event_type)
+            if newest is not None and newest.id > row.id:
+                return Before([as_ref(newest[:6])])  # type: ignore[arg-type]  # the first six columns are a ref's
+        older: list[ChangeRef] = []
+        if row.older_emergency is not None:
+            older += self._older(row, PriorityClass.EMERGENCY, row.id)
+        if row.older_txn is not None:
+            older += self._older(row, PriorityClass.TXN, min(row.id, oldest_dead or row.id))
+        if row.older_lww is not None:
+            older += self._newest_of_keys(row)
+        older = sorted((ref for ref in older if ref.change_id not in binding), key=lambda ref: ref.change_id)
+        return Before(older[:OLDER_MAX]) if older else None
+
+    def _older(self, row: Row[Any], each: PriorityClass, below: int) -> list[ChangeRef]:
+        values = (*self._entity(row), each.value, below, OLDER_MAX)
+        return [as_ref(found) for found in self._connection.exec_driver_sql(_OLDER_OF_CLASS, values)]
+
+    def _newest_of_keys(self, row: Row[Any]) -> list[ChangeRef]:
+        """Of each LWW key of the entity the newest, where it is older than the change and will be sent."""
+        refs: list[ChangeRef] = []
+        event_type: str | None = ""
+        while event_type := self._connection.exec_driver_sql(_NEXT_TYPE, (*self._entity(row), event_type)).scalar():
+            found = self._newest_of_key(row, event_type)
+            if found is not None and found.id < row.id and not found.has_nonce and not found.is_stale:
+                refs.append(as_ref(found[:6]))  # type: ignore[arg-type]  # the first six columns are a ref's
+        return refs
+
+    def _newest_of_key(self, row: Row[Any], event_type: str) -> Row[Any] | None:
+        return self._connection.exec_driver_sql(_NEWEST_OF_KEY, (*self._entity(row), event_type)).one_or_none()
+
+    def _dead(self, row: Row[Any]) -> list[int]:
+        ids: list[int] = [] if row.dead_pending is None else [row.dead_pending]
+        for each in PriorityClass:
+            statement = _DEAD.format(each=each.value)
+            ids += self._connection.exec_driver_sql(statement, (*self._entity(row), row.id, DEAD_MAX)).scalars().all()
+        return sorted(ids)[:DEAD_MAX]
+
+    def _is_retried(self, change_id: int) -> bool:
+        return bool(self._connection.exec_driver_sql(_IS_RETRIED, (self._host, change_id, RETRIED)).scalar())
+
+    def _entity(self, row: Row[Any]) -> tuple[str, str, str]:
+        return self._host, row.entity_type, row.entity_id

@@ -1,0 +1,149 @@
+"""The ledger's statements, as MariaDB gets them. Each transaction begins with one that locks the host's ledger row."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from sqlalchemy.engine import Row
+
+from oldhost_sync.store.ledger.precedence import OLDEST
+
+LedgerRow: TypeAlias = Row[Any]
+SentRow: TypeAlias = Row[Any]
+FateRow: TypeAlias = Row[Any]
+
+# ------------------------------------------------------------------------------------------------------ ledger row
+
+# A clock that was set back behind the ban's beginning tells nothing of it: OldHost is asked, which prolongs no ban. So the
+# rest is never longer than the ban.
+BAN_LEFT_MS = "IF(UTC_TIMESTAMP(6) < banned_at, 0, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), banned_until) DIV 1000)"
+CREATE_LEDGER = (
+    "INSERT INTO nonce_ledger (host, epoch, updated_at) VALUES (%s, 0, UTC_TIMESTAMP(6)) "
+    "ON DUPLICATE KEY UPDATE host = host"
+)
+LOCK_LEDGER = (
+    "SELECT next_nonce, last_applied_nonce, epoch, halted, halted_expected_nonce, resolve_mode, resolved_epoch, "
+    "losses_accepted_at, "
+    f"{BAN_LEFT_MS} AS banned_ms FROM nonce_ledger WHERE host = %s FOR UPDATE"
+)
+NEXT_EPOCH = (
+    "UPDATE nonce_ledger SET epoch = %s, owner = LEFT(%s, 255), updated_at = UTC_TIMESTAMP(6) "
+    "WHERE host = %s AND epoch = %s"
+)
+SET_NEXT_NONCE = "UPDATE nonce_ledger SET next_nonce = %s WHERE host = %s"
+ADOPT = (
+    "UPDATE nonce_ledger SET next_nonce = %s, last_applied_nonce = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
+)
+MOVE_NEXT_NONCE = "UPDATE nonce_ledger SET next_nonce = %s WHERE host = %s AND epoch = %s AND next_nonce = %s"
+# It numbers the fate that follows in the same transaction, too.
+LAST_APPLIED = (
+    "UPDATE nonce_ledger SET last_applied_nonce = %s, fate_sequence = fate_sequence + 1, updated_at = UTC_TIMESTAMP(6) "
+    "WHERE host = %s AND epoch = %s AND last_applied_nonce = %s"
+)
+LAST_APPLIED_SENDING = f"{LAST_APPLIED} AND halted IS NULL"
+BAN = (
+    "UPDATE nonce_ledger SET banned_at = UTC_TIMESTAMP(6), banned_until = UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND, "
+    "updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
+)
+# The first reason stays: what follows it is mostly its consequence. But one found while an operator's decision waits is news
+# to him, and ends that wait.
+_IS_NEWS = "halted IS NULL OR resolve_mode IS NOT NULL"
+HALT = (
+    f"UPDATE nonce_ledger SET halted_expected_nonce = IF({_IS_NEWS}, %s, halted_expected_nonce), "
+    f"halted = IF({_IS_NEWS}, %s, halted), resolve_mode = NULL, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
+)
+COMPLETE_HALT = "UPDATE nonce_ledger SET halted = %s, halted_expected_nonce = %s, resolve_mode = NULL WHERE host = %s"
+EPOCH = "SELECT epoch FROM nonce_ledger WHERE host = %s"
+
+# ------------------------------------------------------------------------------------------------------------ rows
+
+RESERVED_CHANGES = "SELECT change_id FROM nonce_requests WHERE host = %s AND status = 'RESERVED' ORDER BY nonce"
+RELEASE_RESERVED = "DELETE FROM nonce_requests WHERE host = %s AND status = 'RESERVED'"
+HIGHEST_NONCE = "SELECT MAX(nonce) FROM nonce_requests WHERE host = %s"
+# A clock that was set forward must not make a send look older than it is, nor one that was set back as if it were still to come.
+BRING_SENT_AT_FORWARD = (
+    "UPDATE nonce_requests SET sent_at = LEAST(UTC_TIMESTAMP(6), sent_at + INTERVAL %s MICROSECOND) "
+    "WHERE host = %s AND status = 'SENT'"
+)
+IN_DOUBT = (
+    "SELECT nonce, change_id, sends FROM nonce_requests WHERE host = %s AND status = 'SENT' ORDER BY nonce LIMIT %s"
+)
+# Of those that may have been written: what was taken back before its first byte can't be applied late.
+YOUNGEST_SENT_MS = (
+    "SELECT TIMESTAMPDIFF(MICROSECOND, MAX(sent_at), UTC_TIMESTAMP(6)) DIV 1000 "
+    "FROM nonce_requests WHERE host = %s AND status = 'SENT' AND sends > 0"
+)
+SENT_ROWS = (
+    "SELECT r.nonce, r.change_id, r.idempotency_key, r.body, r.sends, o.entity_type, o.entity_id, o.event_type, "
+    "o.priority_class FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
+    "WHERE r.host = %s AND r.status = 'SENT' ORDER BY r.nonce"
+)
+BOUND_REFS = (
+    "SELECT o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.created_at "
+    "FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
+    "WHERE r.host = %s AND r.status = 'SENT' AND r.nonce >= %s ORDER BY r.nonce LIMIT %s"
+)
+INSERT_RESERVED = (
+    "INSERT INTO nonce_requests (host, nonce, idempotency_key, change_id, epoch, body, status, created_at) VALUES "
+)
+RESERVED_VALUES = "(%s, %s, %s, %s, %s, %s, 'RESERVED', UTC_TIMESTAMP(6))"
+MARK_SENT = (
+    "UPDATE nonce_requests SET status = 'SENT', epoch = %s, sent_at = UTC_TIMESTAMP(6), sends = sends + %s "
+    "WHERE host = %s AND nonce = %s AND change_id = %s AND (status = 'SENT' OR (status = 'RESERVED' AND epoch = %s))"
+)
+COMPLETE = (
+    "UPDATE nonce_requests SET status = %s, completed_at = UTC_TIMESTAMP(6), answer = %s "
+    "WHERE host = %s AND nonce = %s AND status = 'SENT' AND epoch = %s"
+)
+COMPLETE_FOUND = (
+    "UPDATE nonce_requests SET status = %s, completed_at = UTC_TIMESTAMP(6), answer = %s "
+    "WHERE host = %s AND nonce = %s AND status = 'SENT'"
+)
+# As it was before this epoch's send: to do it again, after a lost answer, changes nothing.
+UNCOUNT_SEND = "UPDATE nonce_requests SET sends = %s WHERE host = %s AND nonce = %s AND epoch = %s AND status = 'SENT'"
+# Nobody else can tell whether another writer has used the nonce, or something on the way delivered the operation twice.
+CALLED_A_REPLAY = "called a replay at its first send"
+UNCOUNT_REPLAYED_SEND = (
+    f"UPDATE nonce_requests SET sends = %s, answer = '{CALLED_A_REPLAY}' "
+    "WHERE host = %s AND nonce = %s AND epoch = %s AND status = 'SENT'"
+)
+
+_KEPT = "host, nonce, idempotency_key, change_id, epoch, body, status, sends, created_at, sent_at, completed_at, answer"
+ARCHIVE = (
+    f"INSERT INTO nonce_requests_archive ({_KEPT}, archived_at, reason) "
+    f"SELECT {_KEPT}, UTC_TIMESTAMP(6), %s FROM nonce_requests WHERE host = %s AND "
+)
+ARCHIVE_ONE = f"{ARCHIVE} nonce = %s AND change_id = %s"
+ARCHIVE_SENT_BEYOND = f"{ARCHIVE} nonce > %s AND status = 'SENT'"
+DELETE_SENT_BEYOND = "DELETE FROM nonce_requests WHERE host = %s AND nonce > %s AND status = 'SENT'"
+RELEASE_RESERVED_BEYOND = "DELETE FROM nonce_requests WHERE host = %s AND nonce > %s AND status = 'RESERVED'"
+STATUS_OF = "SELECT status FROM nonce_requests WHERE host = %s AND nonce = %s"
+DELETE_ONE = "DELETE FROM nonce_requests WHERE host = %s AND nonce = %s"
+
+# ------------------------------------------------------------------------------------------------------- changes
+
+# A change's fate is in the outbox, or pending while somebody holds its row there.
+_FATE = "COALESCE(o.outcome, p.outcome) AS outcome, COALESCE(o.nonce, p.nonce) AS nonce, COALESCE(o.error, p.error) AS error"
+_PENDING = "LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o.id "
+CANDIDATES = (
+    "SELECT o.id, o.idempotency_key, o.entity_type, o.entity_id, o.event_type, o.payload, o.priority_class, o.created_at, "
+    f"{_FATE}, a.change_id AS applied_change_id, a.payload_hash AS applied_hash, "
+    "EXISTS (SELECT 1 FROM applied_states n WHERE n.host = a.host AND n.entity_type = a.entity_type "
+    "AND n.entity_id = a.entity_id AND n.nonce > a.nonce) AS other_applied_since, "
+    f"r.nonce AS request_nonce, r.status, r.sends, r.body, {OLDEST} FROM outbox_events o "
+    "LEFT JOIN applied_states a ON a.host = o.host AND a.entity_type = o.entity_type "
+    "AND a.entity_id = o.entity_id AND a.event_type = o.event_type "
+    f"LEFT JOIN nonce_requests r ON r.host = o.host AND r.change_id = o.id {_PENDING}"
+    "WHERE o.host = %s AND o.id IN ({ids})"
+)
+# Of one entity: operations on their way or in doubt. Few hold a nonce, however many changes there are.
+ENTITY_IN_FLIGHT = (
+    "SELECT EXISTS (SELECT 1 FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
+    "WHERE r.host = %s AND r.status IN ('RESERVED', 'SENT') AND o.entity_type = %s AND o.entity_id = %s)"
+)
+CREATED_AT = "SELECT created_at FROM outbox_events WHERE id = %s AND host = %s"
+FATES = (
+    f"SELECT o.id, {_FATE}, r.status, r.nonce AS request_nonce FROM outbox_events o "
+    f"LEFT JOIN nonce_requests r ON r.host = o.host AND r.change_id = o.id {_PENDING}"
+    "WHERE o.host = %s AND o.id IN ({ids}) ORDER BY o.id"
+)

@@ -1,0 +1,43 @@
+"""What stands until somebody or something ends it: a pause, a ban, entities held behind a dead letter.
+
+A writer that begins with nothing (a first start, or a loss) must know it, or it would send while it is paused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import select, text
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.store.audit import OperatorAct, current_pause
+from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
+from oldhost_sync.store.outbox.outstanding_changes import dead_letters, held_entities
+from oldhost_sync.store.tables import nonce_ledger
+
+_BAN_LEFT_MS = text(BAN_LEFT_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`dead_letters`: how many; `held`: (entity_type, entity_id, ids of its dead letters), for runs begun before 0.2.
+    `ban_left_ms`: of the last ban, negative when it is over.
+    """
+
+    held: list[tuple[str, str, list[int]]]
+    pause: OperatorAct | None
+    ban_left_ms: int | None
+    dead_letters: int
+
+
+def standing(connection: Connection, host: str, *, held: bool = True) -> Standing:
+    """All of it, as the database has it now; which entities are held only where that is asked for."""
+    left = connection.execute(
+        select(_BAN_LEFT_MS).select_from(nonce_ledger).where(nonce_ledger.c.host == host)
+    ).scalar()
+    return Standing(
+        held_entities(connection, host) if held else [],
+        current_pause(connection, host),
+        None if left is None else int(left),
+        dead_letters(connection, host),
+    )

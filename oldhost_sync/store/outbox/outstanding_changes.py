@@ -1,0 +1,172 @@
+"""What is outstanding, page by page, as the writer reads it: emergencies first, the rest, one entity's, or what a sweep looks for.
+
+A TXN change behind a dead letter of its entity is in none of these pages: it can't go before an operator has decided, and tens
+of thousands of them must cost the writer nothing. So a page looks at a bounded number of rows and may give back fewer than asked
+for; `last_id` is the last one it looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.policy.changes import ChangeRef, EntityKey
+from oldhost_sync.store.outbox.relay_queue import REF, as_ref
+
+# Rows that one statement looks at: some 30 ms. A page of nothing but held ones goes on to the next, so often.
+ROWS_LOOKED_AT = 10_000
+ROUNDS_MAX = 10
+# Older changes that come with a page of emergencies; of an entity with more, the reservation says which go first.
+OLDER_MAX = 2_000
+
+# Left to itself the server may walk the primary key through all that ended long ago.
+_BY_ID = "FORCE INDEX (ix_outbox_events_outstanding)"
+_BY_ENTITY = "FORCE INDEX (ix_outbox_events_key)"
+
+# Each entity's oldest dead letter: read once for a page, however many rows of the entity wait.
+_DEAD = (
+    "LEFT JOIN (SELECT entity_type, entity_id, MIN(id) AS id FROM ("
+    "SELECT entity_type, entity_id, id FROM outbox_events FORCE INDEX (ix_outbox_events_outcome) "
+    "WHERE host = :host AND outcome = 'DEAD' UNION ALL SELECT entity_type, entity_id, change_id AS id FROM pending_fates "
+    "WHERE host = :host AND outcome = 'DEAD') rejected GROUP BY entity_type, entity_id) dead "
+    "ON dead.entity_type = o.entity_type AND dead.entity_id = o.entity_id"
+)
+_IS_FREE = "(o.priority_class <> 'TXN' OR dead.id IS NULL OR o.id < dead.id)"
+
+_LOOK = "SELECT COUNT(*) AS changes, MAX(id) AS last_id FROM (SELECT o.id FROM outbox_events o {index} WHERE {which} ORDER BY o.id LIMIT :rows) looked"
+_FREE = (
+    f"SELECT {REF} FROM outbox_events o {{index}} {_DEAD} "
+    f"WHERE {{which}} AND o.id <= :last_id AND {_IS_FREE} ORDER BY o.id LIMIT :limit"
+)
+
+# A fate that waits for a locked row is a fate.
+_NO_FATE = "NOT EXISTS (SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id)"
+_OUTSTANDING = f"o.host = :host AND o.processed_at IS NULL AND o.id > :after_id AND {_NO_FATE}"
+# What was relayed "in the future" was relayed before the clock was set back.
+_QUIET = (
+    _OUTSTANDING + " AND (o.relayed_at <= UTC_TIMESTAMP(6) - INTERVAL :quiet_us MICROSECOND "
+    "OR o.relayed_at > UTC_TIMESTAMP(6))"
+)
+_OF_ENTITY = (
+    "o.host = :host AND o.entity_type = :entity_type AND o.entity_id = :entity_id AND o.processed_at IS NULL "
+    f"AND o.id > :after_id AND {_NO_FATE}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A way through outstanding rows: how far the next rows reach, and which of them may go."""
+
+    look: str
+    free: str
+
+    @classmethod
+    def of(cls, which: str, index: str) -> Scan:
+        return cls(_LOOK.format(which=which, index=index), _FREE.format(which=which, index=index))
+
+
+_ALL = Scan.of(_OUTSTANDING, _BY_ID)
+_SWEPT = Scan.of(_QUIET, _BY_ID)
+_ENTITY = Scan.of(_OF_ENTITY, _BY_ENTITY)
+
+_EMERGENCIES = text(
+    f"SELECT {REF} FROM outbox_events o FORCE INDEX (ix_outbox_events_unrelayed) WHERE o.host = :host "
+    f"AND o.processed_at IS NULL AND o.priority_class = 'EMERGENCY' AND o.id > :after_id AND {_NO_FATE} "
+    "ORDER BY o.id LIMIT :limit"
+)
+_OLDER = text(
+    f"SELECT {REF} FROM (SELECT host, entity_type, entity_id, MAX(id) AS id FROM outbox_events "
+    "FORCE INDEX (ix_outbox_events_unrelayed) WHERE host = :host AND processed_at IS NULL AND priority_class = 'EMERGENCY' "
+    "AND id > :after_id AND id <= :last_id GROUP BY host, entity_type, entity_id) e "
+    f"JOIN outbox_events o {_BY_ENTITY} ON o.host = e.host AND o.entity_type = e.entity_type AND o.entity_id = e.entity_id "
+    f"AND o.processed_at IS NULL AND o.id < e.id {_DEAD} "
+    f"WHERE o.priority_class <> 'EMERGENCY' AND {_IS_FREE} AND {_NO_FATE} ORDER BY o.id LIMIT :limit"
+)
+
+_RELAYED = text(f"SELECT {REF} FROM outbox_events o {_BY_ID} WHERE {_QUIET} ORDER BY o.id LIMIT :limit")
+_HELD = text(
+    "(SELECT entity_type, entity_id, id FROM outbox_events WHERE host = :host AND outcome = 'DEAD' "
+    "ORDER BY id LIMIT :limit) UNION ALL (SELECT entity_type, entity_id, change_id AS id FROM pending_fates "
+    "WHERE host = :host AND outcome = 'DEAD' ORDER BY change_id LIMIT :limit) ORDER BY id LIMIT :limit"
+)
+_DEAD_LETTERS = text(
+    "SELECT (SELECT COUNT(*) FROM outbox_events WHERE host = :host AND outcome = 'DEAD') "
+    "+ (SELECT COUNT(*) FROM pending_fates WHERE host = :host AND outcome = 'DEAD')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Part of a list in id order: ask again with `last_id` while there is `more`."""
+
+    refs: list[ChangeRef]
+    last_id: int
+    more: bool
+
+
+def outstanding_page(connection: Connection, host: str, after_id: int, limit: int, *, quiet_ms: int = 0) -> Page:
+    """Changes without a fate after `after_id`, whatever their mark; with `quiet_ms` only those relayed at least so long ago."""
+    values: dict[str, object] = {"host": host}
+    if not quiet_ms:
+        return _scan(connection, _ALL, values, after_id, limit)
+    return _scan(connection, _SWEPT, values | {"quiet_us": quiet_ms * 1000}, after_id, limit)
+
+
+def entity_page(connection: Connection, host: str, entity: EntityKey, after_id: int, limit: int) -> Page:
+    """One entity's changes without a fate."""
+    values: dict[str, object] = {"host": host, "entity_type": entity.entity_type, "entity_id": entity.entity_id}
+    return _scan(connection, _ENTITY, values, after_id, limit)
+
+
+def emergencies_page(connection: Connection, host: str, after_id: int, limit: int) -> Page:
+    """Emergencies without a fate after `after_id`, at most `limit`, and what goes before them of their entities."""
+    values: dict[str, object] = {"host": host, "after_id": after_id}
+    found = [as_ref(row) for row in connection.execute(_EMERGENCIES, values | {"limit": limit + 1})]
+    emergencies = found[:limit]
+    if not emergencies:
+        return Page([], after_id, more=False)
+    last_id = emergencies[-1].change_id
+    older = connection.execute(_OLDER, values | {"last_id": last_id, "limit": OLDER_MAX})
+    refs = sorted([*emergencies, *map(as_ref, older)], key=lambda ref: ref.change_id)
+    return Page(refs, last_id, more=len(found) > limit)
+
+
+def relayed_page(connection: Connection, host: str, after_id: int, limit: int, quiet_ms: int = 0) -> Page:
+    """For runs begun before 0.2, which keep what is held themselves: all that is relayed."""
+    values = {"host": host, "after_id": after_id, "limit": limit + 1, "quiet_us": quiet_ms * 1000}
+    refs = [as_ref(row) for row in connection.execute(_RELAYED, values)]
+    more = len(refs) > limit
+    refs = refs[:limit]
+    return Page(refs, refs[-1].change_id if refs else after_id, more)
+
+
+def held_entities(connection: Connection, host: str, limit: int = 10_000) -> list[tuple[str, str, list[int]]]:
+    """For runs begun before 0.2: entities with a dead letter, each with the ids of these, oldest first."""
+    held: dict[tuple[str, str], list[int]] = {}
+    for row in connection.execute(_HELD, {"host": host, "limit": limit}):
+        held.setdefault((row.entity_type, row.entity_id), []).append(row.id)
+    return [(entity_type, entity_id, ids) for (entity_type, entity_id), ids in held.items()]
+
+
+def dead_letters(connection: Connection, host: str) -> int:
+    """How many changes wait for an operator."""
+    return int(connection.execute(_DEAD_LETTERS, {"host": host}).scalar_one())
+
+
+def _scan(connection: Connection, scan: Scan, values: dict[str, object], after_id: int, limit: int) -> Page:
+    rows = 2 * limit  # enough where hardly anything is held
+    for _ in range(ROUNDS_MAX):
+        given = values | {"after_id": after_id}
+        looked = connection.execute(text(scan.look), given | {"rows": rows}).one()
+        if not looked.changes:
+            return Page([], after_id, more=False)
+        found = connection.execute(text(scan.free), given | {"last_id": looked.last_id, "limit": limit})
+        refs = [as_ref(row) for row in found]
+        if len(refs) == limit:
+            return Page(refs, refs[-1].change_id, more=True)
+        after_id, more, rows = looked.last_id, looked.changes == rows, ROWS_LOOKED_AT
+        if refs or not more:
+            return Page(refs, after_id, more)
+    return Page([], after_id, more=True)

@@ -1,0 +1,104 @@
+"""Bring the schema up to date: `oldhost-sync migrate`, safe to run twice and from two machines at once.
+
+MariaDB has no transactional DDL, so a step that was killed half-way must be able to run again, and two migrations must
+not run together: a named lock of the server lets the second one wait and then find nothing to do.
+
+Migrating needs CREATE, ALTER, DROP, INDEX and REFERENCES beside SELECT, INSERT, UPDATE and DELETE; every other role
+needs only the latter four. Use two accounts (docs/operations.md has the GRANTs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import text
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+import oldhost_sync
+from oldhost_sync.store.engine import check_server, create_engine
+from oldhost_sync.store.errors import TransactionContended, UnsuitableServer
+from oldhost_sync.store.intake.rules import seed_rules
+from oldhost_sync.store.transactions import translate
+
+# A large table takes its time to get a new index; the lock is waited for as long as one such step.
+STATEMENT_SECONDS = 3600
+LOCK_WAIT_SECONDS = 600
+DEFAULT_HOST = "oldhost"
+
+GRANTS_OF_THE_MIGRATION = "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, INDEX, REFERENCES"
+GRANTS_OF_THE_ROLES = "SELECT, INSERT, UPDATE, DELETE"
+
+
+def migrate(database_url: str, hosts: Sequence[str] = (DEFAULT_HOST,)) -> str:
+    """Upgrade the schema to the newest revision and write the default event rules of `hosts`; returns the revision.
+
+    Raises UnsuitableServer, DatabaseUnavailable, or TransactionContended when another migration holds the lock.
+    """
+    engine = create_engine(database_url, pool_size=1, statement_seconds=STATEMENT_SECONDS)
+    try:
+        check_server(engine)
+        with engine.connect() as connection:
+            return _migrate_locked(connection, hosts)
+    except DBAPIError as error:
+        known = translate(error)
+        if known is None:
+            raise
+        raise known from error
+    finally:
+        engine.dispose()
+
+
+def check_schema(engine: Engine) -> None:
+    """Raise UnsuitableServer when the schema is not the one this release works with."""
+    newest = newest_revision()
+    try:
+        with engine.connect() as connection:
+            current = MigrationContext.configure(connection).get_current_revision()
+    except DBAPIError as error:
+        known = translate(error)
+        if known is None:
+            raise
+        raise known from error
+    if current != newest:
+        have = "none" if current is None else f"revision {current}"
+        raise UnsuitableServer(f"the database schema is {have}, and must be {newest}: run `oldhost-sync migrate`")
+
+
+def newest_revision() -> str:
+    """The revision that this release's tables are."""
+    head = ScriptDirectory.from_config(_config()).get_current_head()
+    assert head is not None, "the package holds no migrations"
+    return head
+
+
+def _migrate_locked(connection: Connection, hosts: Sequence[str]) -> str:
+    name = "oldhost-sync:migrate:" + str(connection.execute(text("SELECT LEFT(SHA1(DATABASE()), 16)")).scalar_one())
+    got = connection.execute(text("SELECT GET_LOCK(:name, :wait)"), {"name": name, "wait": LOCK_WAIT_SECONDS}).scalar()
+    if got != 1:
+        raise TransactionContended("another migration has held the lock for too long; look what it is doing")
+    try:
+        connection.commit()
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+        for host in hosts:
+            seed_rules(connection, host)
+        connection.commit()
+        return newest_revision()
+    finally:
+        connection.rollback()
+        connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": name})
+
+
+def _config() -> Config:
+    """Alembic's configuration without a file: the scripts lie beside the package, in a checkout as in an installation."""
+    config = Config()
+    scripts = Path(oldhost_sync.__file__).parent.parent / "migrations"
+    config.set_main_option("script_location", str(scripts).replace("%", "%%"))
+    return config

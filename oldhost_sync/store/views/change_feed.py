@@ -1,0 +1,181 @@
+"""The feed of all fates: each once, in the order of the commits that decided them, without locks and without a clock.
+
+Neither ids nor times are in commit order: a transaction may take an id or a time first and commit last, behind a reader
+that is already past it, and a clock may be set back. So fates are numbered: a transaction that decides fates raises
+`nonce_ledger.fate_sequence` and gives its number to each. It holds the row's lock until it has committed, so whoever
+sees a number sees all fates with smaller ones. A change that is retried loses its number and comes again with its next
+fate.
+
+A fate that was decided without a number (a refused submission; a process of the release before) gets one from the relay
+soon afterwards. What retention forgets raises `feed_horizon`: a reader that was not as far has missed something, and is
+told so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from sqlalchemy import select, text
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.ledger.statements import CREATE_LEDGER
+from oldhost_sync.store.outbox.pending_fates import AT_ONCE, RAISE_SEQUENCE, SEQUENCE, listed, tried_at_once
+from oldhost_sync.store.tables import feed_horizon, nonce_ledger, outbox_events
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+# Behind all fates of one number.
+END_US = 253_402_300_799_000_000
+
+
+class FeedCursor(NamedTuple):
+    """The last fate that was handed out: its number, and its place among those of the same number."""
+
+    sequence: int
+    processed_at_us: int = END_US
+    change_id: int = 0
+
+    @property
+    def processed_at(self) -> datetime:
+        return _EPOCH + self.processed_at_us * _MICROSECOND
+
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> FeedCursor:
+        return cls(row["fate_sequence"], (row["processed_at"] - _EPOCH) // _MICROSECOND, row["change_id"])
+
+
+BEGINNING = FeedCursor(0, 0)
+
+
+class CursorForgotten(StoreError):  # noqa: N818 - a name says what happened
+    """Fates behind the reader's cursor were forgotten; `oldest` is where the feed begins now. The reader's fault: no."""
+
+    def __init__(self, oldest: FeedCursor) -> None:
+        super().__init__("fates after this cursor were forgotten")
+        self.oldest = oldest
+
+
+@dataclass(frozen=True, slots=True)
+class FeedPage:
+    """`rows` in the order of their fates; `more`: there is a next page already; `outstanding`: fates are to come."""
+
+    rows: list[dict[str, Any]]
+    cursor: FeedCursor
+    more: bool
+    outstanding: bool
+
+
+_SHOWN = (
+    "id AS change_id, idempotency_key, entity_type, entity_id, event_type, priority_class, outcome, "
+    "created_at AS accepted_at, processed_at, nonce, superseded_by, error, fate_sequence"
+)
+_PART = (
+    f"(SELECT {_SHOWN} FROM outbox_events FORCE INDEX (ix_outbox_events_feed) WHERE host = :host AND {{after}} "
+    "ORDER BY fate_sequence, processed_at, id LIMIT :limit)"
+)
+# Each part reads the index in its order and stops at the limit, however many fates one number has.
+_FEED = text(
+    " UNION ALL ".join(
+        _PART.format(after=after)
+        for after in (
+            "fate_sequence = :sequence AND processed_at = :at AND id > :id",
+            "fate_sequence = :sequence AND processed_at > :at",
+            "fate_sequence > :sequence",
+        )
+    )
+    + " ORDER BY fate_sequence, processed_at, change_id LIMIT :limit"
+).columns(
+    outbox_events.c.id.label("change_id"),
+    outbox_events.c.idempotency_key,
+    outbox_events.c.entity_type,
+    outbox_events.c.entity_id,
+    outbox_events.c.event_type,
+    outbox_events.c.priority_class,
+    outbox_events.c.outcome,
+    outbox_events.c.created_at.label("accepted_at"),
+    outbox_events.c.processed_at,
+    outbox_events.c.nonce,
+    outbox_events.c.superseded_by,
+    outbox_events.c.error,
+    outbox_events.c.fate_sequence,
+)
+
+
+def read_feed(connection: Connection, host: str, since: FeedCursor, *, limit: int) -> FeedPage:
+    """The fates after `since`, at most `limit`. Raises CursorForgotten, but for BEGINNING: that begins with what there is."""
+    values = {
+        "host": host,
+        "sequence": since.sequence,
+        "at": since.processed_at.replace(tzinfo=None),
+        "id": since.change_id,
+        "limit": limit + 1,
+    }
+    rows = [dict(row._mapping) for row in connection.execute(_FEED, values)]  # noqa: SLF001
+    forgotten = _forgotten(connection, host)  # after the reading: what went meanwhile is known here
+    if since != BEGINNING and since.sequence < forgotten:
+        raise CursorForgotten(FeedCursor(forgotten))
+    page = rows[:limit]
+    cursor = FeedCursor.of(page[-1]) if page else max(since, FeedCursor(forgotten))
+    for row in page:
+        del row["fate_sequence"]
+    return FeedPage(page, cursor, len(rows) > limit, _has_outstanding(connection, host))
+
+
+def latest_cursor(connection: Connection, host: str) -> FeedCursor:
+    """Where the feed stands now: what comes after it is new."""
+    sequence = connection.execute(select(nonce_ledger.c.fate_sequence).where(nonce_ledger.c.host == host)).scalar()
+    return FeedCursor(sequence or 0)
+
+
+def _forgotten(connection: Connection, host: str) -> int:
+    """The highest number of a fate that retention forgot; 0 when there is none."""
+    pruned = connection.execute(select(feed_horizon.c.pruned_sequence).where(feed_horizon.c.host == host)).scalar()
+    return int(pruned or 0)
+
+
+def _has_outstanding(connection: Connection, host: str) -> bool:
+    query = select(outbox_events.c.id).where(outbox_events.c.host == host, outbox_events.c.processed_at.is_(None))
+    return connection.execute(query.limit(1)).first() is not None
+
+
+# ----------------------------------------------------------------------------------------------- fates without a number
+
+_WITHOUT = (
+    "FROM outbox_events FORCE INDEX (ix_outbox_events_feed) "
+    "WHERE host = %s AND fate_sequence IS NULL AND processed_at > '1970-01-01'"
+)
+_HOSTS = (
+    "SELECT DISTINCT host FROM pending_fates UNION SELECT l.host FROM relay_lease l WHERE EXISTS (SELECT 1 "
+    "FROM outbox_events o FORCE INDEX (ix_outbox_events_feed) "
+    "WHERE o.host = l.host AND o.fate_sequence IS NULL AND o.processed_at > '1970-01-01')"
+)
+_UNNUMBERED = f"SELECT id {_WITHOUT} ORDER BY processed_at, id LIMIT %s"
+_TAKE = (
+    "SELECT id FROM outbox_events WHERE id IN ({ids}) AND fate_sequence IS NULL AND processed_at IS NOT NULL "
+    "FOR UPDATE SKIP LOCKED"
+)
+_NUMBER = f"{AT_ONCE}UPDATE outbox_events SET fate_sequence = {SEQUENCE} WHERE id IN ({{ids}})"
+
+
+def hosts_with_work(connection: Connection) -> list[str]:
+    """Hosts with fates that are pending or have no number: one look-up for each host that a relay works for."""
+    return [str(host) for host in connection.exec_driver_sql(_HOSTS).scalars().all()]
+
+
+def number_fates(connection: Connection, host: str, limit: int) -> int:
+    """Number at most `limit` fates (not above IDS_MAX) that have none, the oldest first; returns how many there were.
+
+    All numbered costs one look at an index. Rows are taken before the ledger's, whose holders never wait for a row.
+    """
+    found = connection.exec_driver_sql(_UNNUMBERED, (host, limit)).scalars().all()
+    if not found:
+        return 0
+    taken = connection.exec_driver_sql(_TAKE.format(ids=listed(found))).scalars().all()
+    if not taken:
+        return 0
+    connection.exec_driver_sql(CREATE_LEDGER, (host,))
+    connection.exec_driver_sql(RAISE_SEQUENCE, (host,))
+    return tried_at_once(connection, _NUMBER.format(ids=listed(taken)), ()) or 0

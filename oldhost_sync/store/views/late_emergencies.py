@@ -1,0 +1,245 @@
+"""The emergencies that are late, and how long changes took, as the database knows them: independent of the writer.
+
+Fates are read once, in the order of their sequence, behind a cursor that moves in the same transaction as the counts: a
+restart counts nothing twice and loses nothing. Work per look is bounded, whatever waits or has ended.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
+from oldhost_sync.policy.promise import APPLIED_BOUNDS_MS, Incident, Late
+from oldhost_sync.store.alerts import close_alert, raise_alert
+from oldhost_sync.store.audit import current_pause
+from oldhost_sync.store.text import storable
+
+# The histogram's row for all beyond the largest bound.
+LONGER_MS = 2**62
+# Emergencies looked at in one go; beyond it the count says "at least".
+WAITING_MAX = 5_000
+# Transactions whose fates are read in one go; each is one operation, with what it superseded.
+SEQUENCES_MAX = 500
+# What the relay numbers late (fates by an older release) is history, not news.
+NEWS_DAYS = 1
+
+_LOOK = text(
+    "SELECT l.host, COALESCE(n.fate_sequence, 0) AS fates, UTC_TIMESTAMP(6) AS now, EXISTS ("
+    "SELECT 1 FROM outbox_events o FORCE INDEX (ix_outbox_events_unrelayed) WHERE o.host = l.host "
+    "AND o.processed_at IS NULL AND o.priority_class = 'EMERGENCY') AS emergencies "
+    "FROM relay_lease l LEFT JOIN nonce_ledger n ON n.host = l.host WHERE l.owner = :owner"
+)
+_WAITING = text(
+    "SELECT o.id, o.relayed_at IS NULL AS unrelayed, "
+    "TIMESTAMPDIFF(MICROSECOND, o.created_at, UTC_TIMESTAMP(6)) DIV 1000 AS ms "
+    "FROM outbox_events o FORCE INDEX (ix_outbox_events_unrelayed) WHERE o.host = :host AND o.processed_at IS NULL "
+    "AND o.priority_class = 'EMERGENCY' AND NOT EXISTS "
+    "(SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id) LIMIT :limit"
+)
+_FATES = text(
+    "SELECT o.id, o.priority_class, o.outcome, "
+    "TIMESTAMPDIFF(MICROSECOND, o.created_at, o.processed_at) DIV 1000 AS ms "
+    "FROM outbox_events o FORCE INDEX (ix_outbox_events_feed) WHERE o.host = :host "
+    "AND o.fate_sequence > :after AND o.fate_sequence <= :upto "
+    f"AND o.processed_at > UTC_TIMESTAMP(6) - INTERVAL {NEWS_DAYS} DAY"
+)
+_CURSOR = text("SELECT sequence FROM counted_fates WHERE host = :host FOR UPDATE")
+_BEGIN = text("INSERT INTO counted_fates (host, sequence) VALUES (:host, :sequence)")
+_MOVE = text("UPDATE counted_fates SET sequence = :sequence WHERE host = :host")
+_COUNT = text(
+    "INSERT INTO applied_waits (host, priority_class, upto_ms, changes, total_ms) "
+    "VALUES (:host, :cls, :upto_ms, :changes, :total_ms) "
+    "ON DUPLICATE KEY UPDATE changes = changes + VALUES(changes), total_ms = total_ms + VALUES(total_ms)"
+)
+_WAITS = text("SELECT priority_class, upto_ms, changes, total_ms FROM applied_waits WHERE host = :host")
+_INCIDENT = text("SELECT * FROM late_emergencies WHERE host = :host AND is_open = 1")
+_OPEN = text(
+    "INSERT INTO late_emergencies (host, warned_ended, breached_ended, warned_waiting, breached_waiting, worst_ms, cause) "
+    "VALUES (:host, :warned_ended, :breached_ended, :warned_waiting, :breached_waiting, :worst_ms, :cause)"
+)
+_UPDATE = text(
+    "UPDATE late_emergencies SET warned_ended = :warned_ended, breached_ended = :breached_ended, "
+    "warned_waiting = :warned_waiting, breached_waiting = :breached_waiting, worst_ms = :worst_ms, cause = :cause "
+    "WHERE host = :host AND is_open = 1"
+)
+_CLOSE = text(
+    "UPDATE late_emergencies SET is_open = NULL, ended_at = UTC_TIMESTAMP(6) WHERE host = :host AND is_open = 1"
+)
+_BREACHES = text(
+    "SELECT COUNT(*) AS incidents, COALESCE(SUM(breached_ended + breached_waiting), 0) AS breaches, "
+    "COALESCE(MAX(worst_ms), 0) AS worst_ms FROM late_emergencies FORCE INDEX (ix_late_emergencies_started) "
+    "WHERE host = :host AND started_at > UTC_TIMESTAMP(6) - INTERVAL :days DAY"
+)
+_ESCALATE = text(
+    "UPDATE alerts SET severity = :severity, message = :message, delivered_at = NULL "
+    "WHERE host = :host AND dedupe_key = :kind AND is_open = 1 AND severity <> :severity"
+)
+_RESTATE = text("UPDATE alerts SET message = :message WHERE host = :host AND dedupe_key = :kind AND is_open = 1")
+_HINDRANCES = text(
+    "SELECT n.halted, n.banned_until > UTC_TIMESTAMP(6) AS banned FROM nonce_ledger n WHERE n.host = :host"
+)
+_OTHER_ALERTS = text(
+    "SELECT kind FROM alerts FORCE INDEX (ix_alerts_closed) WHERE host = :host AND closed_at IS NULL "
+    "AND severity = 'critical' AND kind <> :kind ORDER BY id DESC LIMIT 3"
+)
+
+ALERT_KIND = "emergency-late"
+
+
+@dataclass(frozen=True, slots=True)
+class HostLook:
+    """Whether emergencies wait, and the number of the newest fate."""
+
+    emergencies: bool = False
+    fates: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PendingOperation:
+    """An emergency without a fate, and its age by the database's clock."""
+
+    change_id: int
+    unrelayed: bool
+    age_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A change with a fate, and what the database's clock says that it took."""
+
+    change_id: int
+    priority_class: PriorityClass
+    outcome: str
+    took_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Breaches:
+    """Of the last days: how many incidents, how many emergencies beyond the promise, the longest wait."""
+
+    incidents: int
+    breaches: int
+    worst_ms: int
+
+
+def look(connection: Connection, owner: str) -> tuple[dict[str, HostLook], float | None]:
+    """Of each host whose relay's lease `owner` holds; and the database's clock in seconds, if it holds any."""
+    found = connection.execute(_LOOK, {"owner": owner}).all()
+    now_s = found[0].now.replace(tzinfo=UTC).timestamp() if found else None
+    return {row.host: HostLook(bool(row.emergencies), int(row.fates)) for row in found}, now_s
+
+
+def waiting_emergencies(connection: Connection, host: str) -> list[PendingOperation]:
+    """At most WAITING_MAX; those that have a fate which only waits to be written are none."""
+    rows = connection.execute(_WAITING, {"host": host, "limit": WAITING_MAX})
+    return [PendingOperation(row.id, bool(row.unrelayed), int(row.ms)) for row in rows]
+
+
+def take_fates(connection: Connection, host: str, newest: int) -> tuple[list[Ended], bool]:
+    """The fates that nobody has counted yet, and whether there are more; they count as counted when this commits.
+
+    The first time, all that came before is history.
+    """
+    after = connection.execute(_CURSOR, {"host": host}).scalar()
+    if after is None:
+        connection.execute(_BEGIN, {"host": host, "sequence": newest})
+        return [], False
+    upto = min(newest, after + SEQUENCES_MAX)
+    if upto <= after:
+        return [], False
+    rows = connection.execute(_FATES, {"host": host, "after": after, "upto": upto}).all()
+    connection.execute(_MOVE, {"host": host, "sequence": upto})
+    ended = [Ended(row.id, PriorityClass(row.priority_class), row.outcome, int(row.ms)) for row in rows]
+    return ended, upto < newest
+
+
+def count_applied(connection: Connection, host: str, applied: Sequence[Ended]) -> None:
+    """Add what was applied to the histogram of its class."""
+    changes: Counter[tuple[PriorityClass, int]] = Counter()
+    total_ms: Counter[tuple[PriorityClass, int]] = Counter()
+    for each in applied:
+        at = bisect_left(APPLIED_BOUNDS_MS, each.took_ms)
+        key = each.priority_class, APPLIED_BOUNDS_MS[at] if at < len(APPLIED_BOUNDS_MS) else LONGER_MS
+        changes[key] += 1
+        total_ms[key] += max(0, each.took_ms)
+    for (cls, upto_ms), number in sorted(changes.items()):
+        values = {"host": host, "cls": cls.value, "upto_ms": upto_ms, "changes": number}
+        connection.execute(_COUNT, values | {"total_ms": total_ms[cls, upto_ms]})
+
+
+def applied_waits(connection: Connection, host: str) -> dict[PriorityClass, tuple[dict[int, int], int]]:
+    """For each class: changes by upper bound (not cumulated), and the sum of what they took in ms."""
+    found: dict[PriorityClass, tuple[dict[int, int], int]] = {}
+    for row in connection.execute(_WAITS, {"host": host}):
+        counts, total = found.get(PriorityClass(row.priority_class), ({}, 0))
+        found[PriorityClass(row.priority_class)] = {**counts, row.upto_ms: row.changes}, total + row.total_ms
+    return found
+
+
+def open_incident(connection: Connection, host: str) -> Incident | None:
+    row = connection.execute(_INCIDENT, {"host": host}).one_or_none()
+    if row is None:
+        return None
+    return Incident(
+        Late(row.warned_ended, row.breached_ended, row.worst_ms),
+        Late(row.warned_waiting, row.breached_waiting),
+        row.cause,
+    )
+
+
+def keep_incident(connection: Connection, host: str, incident: Incident, *, is_new: bool) -> None:
+    values = {
+        "host": host,
+        "warned_ended": incident.ended.warned,
+        "breached_ended": incident.ended.breached,
+        "warned_waiting": incident.waiting.warned,
+        "breached_waiting": incident.waiting.breached,
+        "worst_ms": incident.total.worst_ms,
+        "cause": storable(incident.cause, TEXT_LENGTH_MAX),
+    }
+    connection.execute(_OPEN if is_new else _UPDATE, values)
+
+
+def end_incident(connection: Connection, host: str) -> None:
+    """The incident stays as a record, the alert closes."""
+    connection.execute(_CLOSE, {"host": host})
+    close_alert(connection, host, ALERT_KIND)
+
+
+def tell(connection: Connection, host: str, severity: str, message: str) -> None:
+    """One alert for the incident; people are told again when it gets worse, and find the newest figures when they look."""
+    values = {"host": host, "kind": ALERT_KIND, "message": storable(message, TEXT_LENGTH_MAX), "severity": severity}
+    if severity == "critical" and connection.execute(_ESCALATE, values).rowcount:
+        return
+    if not connection.execute(_RESTATE, values).rowcount:
+        raise_alert(connection, host=host, kind=ALERT_KIND, severity=severity, message=message, dedupe_key=ALERT_KIND)
+
+
+def likely_cause(connection: Connection, host: str, *, unrelayed: int, waiting: int) -> str:
+    """What hinders them, as far as the database knows."""
+    row = connection.execute(_HINDRANCES, {"host": host}).one_or_none()
+    if row is not None and row.halted:
+        return f"the writer is halted: {row.halted}"
+    if row is not None and row.banned:
+        return "OldHost has banned us"
+    if current_pause(connection, host) is not None:
+        return "an operator paused the writer"
+    others = connection.execute(_OTHER_ALERTS, {"host": host, "kind": ALERT_KIND}).scalars().all()
+    if others:
+        return f"open alerts: {', '.join(dict.fromkeys(others))}"
+    if unrelayed:
+        return f"{unrelayed} of {waiting} could not be handed to the writer yet"
+    return "they wait at the writer: for their turn, for an older change of their unit, or for OldHost's answer"
+
+
+def breaches(connection: Connection, host: str, days: int = 30) -> Breaches:
+    row = connection.execute(_BREACHES, {"host": host, "days": days}).one()
+    return Breaches(int(row.incidents), int(row.breaches), int(row.worst_ms))

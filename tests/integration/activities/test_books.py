@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import ProgrammingError
+from temporalio.testing import ActivityEnvironment
+
+from activities import books
+from activities.books import RecordingActivities, record_or_leave
+from oldhost_sync.store.intake.change_recorder import record_change
+from tests.conformance.maria_world import HOST, MariaWorld
+from workflows import messages
+from workflows.messages import from_wire, why_unprintable
+
+pytestmark = pytest.mark.mariadb
+
+GOOD = {"entity_type": "unit", "entity_id": "u1", "event_type": "checked_in", "payload": {"guest": 7}}
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=30),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=6),
+)
+# What JSON can carry and nobody expects: halves of characters, characters without a glyph, the ends of time and of numbers.
+odd_text = st.sampled_from(["\ud800", "x\udfff", "\x00", "\x1b[2J", "\u202e", "🏠", "x" * 200, ""])
+odd_values = odd_text | st.sampled_from(
+    ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", 10**30, -(10**400), float("nan"), float("inf"), {}]
+)
+likely_values = st.sampled_from(["unit", "u1", "checked_in", "guest_locked_out", "2026-05-01T12:00:00Z"])
+changes = st.dictionaries(st.sampled_from(books.FIELDS) | odd_text, likely_values | odd_values | json_values)
+# Right but for one field: gets as far as a change can get.
+nearly_good = st.builds(
+    lambda field, value: GOOD | {field: value}, st.sampled_from(books.FIELDS) | odd_text, odd_values | json_values
+)
+
+
+def submit(world: MariaWorld, change: Any, key: str = "fallback-1", **fields: Any) -> messages.Recorded:
+    item = messages.Submission(change, key, **fields)
+    activities = RecordingActivities(world.engine)
+    (recorded,) = ActivityEnvironment().run(activities.record_submissions, messages.Submissions(HOST, [item]))
+    return recorded
+
+
+def test_a_submission_is_recorded_under_its_own_key_or_the_workflows(world: MariaWorld) -> None:
+    own = submit(world, GOOD | {"idempotency_key": "mine"})
+    given_ = submit(world, GOOD)
+    assert (own.idempotency_key, given_.idempotency_key) == ("mine", "fallback-1")
+    assert own.ref is not None
+    assert own.ref[0] == own.change_id
+
+
+def test_a_repeated_submission_gets_its_first_answer(world: MariaWorld) -> None:
+    first, second = submit(world, GOOD), submit(world, GOOD)
+    assert (first.change_id, first.ref) == (second.change_id, second.ref)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("not an object", "JSON object"),
+        (None, "JSON object"),
+        ({}, "missing fields"),
+        (GOOD | {"color": "red"}, "unknown fields: color"),
+        (GOOD | {"payload": []}, "payload"),
+        (GOOD | {"entity_id": ""}, "entity_id"),
+        (GOOD | {"event_type": 7}, "event_type"),
+        (GOOD | {"not_before": "tomorrow"}, "not_before"),
+        (GOOD | {"occurred_at": "2026-05-01T12:00:00"}, "occurred_at"),
+    ],
+)
+def test_bad_input_becomes_a_visible_refused_change_with_an_alert(world: MariaWorld, change: Any, why: str) -> None:
+    recorded = submit(world, change)
+    assert recorded.ref is None
+    assert why in recorded.refused
+    assert world.read("SELECT outcome, relayed_at FROM outbox_events") == [("REFUSED", None)]
+    assert world.read("SELECT kind FROM alerts") == [("submission-refused",)]
+    assert submit(world, change).refused == recorded.refused
+    assert world.read("SELECT COUNT(*) FROM alerts") == [(1,)]
+
+
+def test_apply_now_takes_only_emergencies_and_keeps_no_row_of_what_it_refuses(world: MariaWorld) -> None:
+    recorded = submit(world, GOOD, only_class="EMERGENCY")
+    assert "not EMERGENCY" in recorded.refused
+    assert world.read("SELECT COUNT(*) FROM outbox_events") == [(0,)]
+    urgent = submit(world, GOOD | {"event_type": "guest_locked_out"}, only_class="EMERGENCY")
+    assert urgent.ref is not None
+    assert urgent.ref[1] == "EMERGENCY"
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    change=nearly_good | changes | json_values,
+    number=st.integers(0, 10**9),
+    only_class=st.sampled_from(["", "EMERGENCY"]),
+)
+def test_no_submission_breaks_the_recording(world: MariaWorld, change: Any, number: int, only_class: str) -> None:
+    recorded = submit(world, change, f"fallback-{number}", only_class=only_class)
+    assert recorded.refused or recorded.idempotency_key
+    assert why_unprintable(recorded.refused, lines=True) == ""
+    assert recorded.ref is None or from_wire(recorded.ref).change_id == recorded.change_id
+
+
+POISON: list[dict[str, Any]] = [
+    {"\ud800": 1},
+    GOOD | {"\ud800": 1},
+    GOOD | {"\x00": 1, "\x1b[2J": 2},
+    GOOD | {"event_type": "x\ud800"},
+    GOOD | {"event_type": "x\x00"},
+    GOOD | {"event_type": "🏠"},
+    GOOD | {"entity_type": "\ud800"},
+    GOOD | {"entity_id": "u\udfff"},
+    GOOD | {"entity_id": "\x1b[2J"},
+    GOOD | {"payload": {"\ud800": 1}},
+    GOOD | {"payload": {"guest": ["\ud800"]}},
+    GOOD | {"payload": {"guest": float("nan")}},
+    GOOD | {"payload": {"guest": float("-inf")}},
+    GOOD | {"payload": {"guest": 10**4000, "name": "x" * 30_000}},
+    GOOD | {"idempotency_key": "\ud800"},
+    GOOD | {"idempotency_key": 10**30},
+    GOOD | {"occurred_at": "0001-01-01T00:00:00+23:59"},
+    GOOD | {"occurred_at": "9999-12-31T23:59:59-23:59"},
+    GOOD | {"occurred_at": "\ud800"},
+    GOOD | {"occurred_at": 10**30},
+    GOOD | {"not_before": "9999-12-31T23:59:59-23:59"},
+    GOOD | {"not_before": float("inf")},
+]
+
+
+@pytest.mark.parametrize("change", POISON, ids=ascii)
+def test_what_utf8_or_a_column_cannot_hold_is_refused_like_any_mistake(
+    world: MariaWorld, change: dict[str, Any]
+) -> None:
+    recorded = submit(world, change)
+    urgent = submit(world, change, "fallback-2", only_class="EMERGENCY")
+    assert recorded.refused.encode()
+    assert urgent.refused.encode()
+    assert world.read("SELECT outcome, error FROM outbox_events") == [("REFUSED", recorded.refused)]
+    assert world.read("SELECT message FROM alerts") == [(f"A submitted change was refused: {recorded.refused}",)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        GOOD | {"entity_id": "🏠"},
+        GOOD | {"payload": {"🏠": "\x00"}},
+        GOOD | {"payload": {"guest": 10**400}},
+        GOOD | {"not_before": "0001-01-01T00:00:00Z"},
+    ],
+    ids=ascii,
+)
+def test_what_is_odd_and_can_be_held_is_recorded(world: MariaWorld, change: dict[str, Any]) -> None:
+    recorded = submit(world, change)
+    assert recorded.refused == ""
+    assert recorded.ref is not None
+    assert from_wire(recorded.ref).entity_id == change["entity_id"]
+
+
+@pytest.mark.parametrize("error", [ValueError, TypeError, OverflowError, UnicodeError])
+def test_an_error_that_nobody_foresaw_refuses_its_own_item_only(
+    world: MariaWorld, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def break_on_u2(connection: Any, **fields: Any) -> Any:
+        recorded = record_change(connection, **fields)
+        if fields["entity_id"] == "u2":
+            raise error("guest 7")
+        return recorded
+
+    monkeypatch.setattr(books, "record_change", break_on_u2)
+    items = [messages.Submission(GOOD | {"entity_id": unit}, unit) for unit in ("u1", "u2", "u3")]
+    request = messages.Submissions(HOST, items)
+    done = ActivityEnvironment().run(RecordingActivities(world.engine).record_submissions, request)
+    assert [one.refused for one in done] == ["", f"it can't be recorded ({error.__name__})", ""]
+    assert world.read("SELECT outcome FROM outbox_events ORDER BY id") == [(None,), ("REFUSED",), (None,)]
+
+
+def test_values_that_the_database_refuses_refuse_the_item_and_a_fault_of_its_own_does_not(
+    world: MariaWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(statement: str) -> messages.Recorded:
+        monkeypatch.setattr(books, "record_change", lambda connection, **fields: connection.exec_driver_sql(statement))
+        return submit(world, GOOD)
+
+    refused = run(f"INSERT INTO event_rules VALUES ('oldhost', '{'x' * 65}', 'TXN')").refused
+    assert refused == "the database can't hold it (MariaDB 1406)"
+    with pytest.raises(ProgrammingError):
+        run("SELECT 1 FROM nowhere")
+
+
+def test_outstanding_changes_and_held_entities_are_loaded(world: MariaWorld) -> None:
+    ids = [world.record(f"u{number}") for number in range(3)]
+    world.execute("UPDATE outbox_events SET outcome = 'DEAD', processed_at = UTC_TIMESTAMP(6) WHERE id = %s", ids[1])
+    activities = RecordingActivities(world.engine)
+    page = ActivityEnvironment().run(activities.load_outstanding, messages.OutstandingPage(HOST))
+    assert [ref[0] for ref in page.refs] == [ids[0], ids[2]]
+    assert page.held == [["unit", "u1", [ids[1]]]]
+    assert not page.more
+
+
+def test_a_decision_of_the_writer_is_kept_and_refused_ones_say_why(world: MariaWorld) -> None:
+    activities = RecordingActivities(world.engine)
+    halt = messages.Decision(HOST, "halt", "writer", "invariant violated: a test")
+    assert ActivityEnvironment().run(activities.record_decision, halt).refused == ""
+    assert world.halted() == "invariant violated: a test"
+    refused = ActivityEnvironment().run(activities.record_decision, messages.Decision(HOST, "dance", "ada", "why not"))
+    assert "'dance'" in refused.refused
+    assert world.read("SELECT action, operator FROM operator_audit") == [("halt", "writer")]
+
+
+ODD = ["\ud800", "ana\udfff", "\x00", "\x1b[2J", "🏠", "x" * 5000]
+
+
+@pytest.mark.parametrize("text", ODD, ids=ascii)
+@pytest.mark.parametrize("action", ["halt", "pause", "resume", "flush", "retry", "discard", "resolve", "dance"])
+def test_no_text_of_an_operator_breaks_a_decision(world: MariaWorld, action: str, text: str) -> None:
+    dead = world.record()
+    world.execute("UPDATE outbox_events SET outcome = 'DEAD', processed_at = UTC_TIMESTAMP(6) WHERE id = %s", dead)
+    activities = RecordingActivities(world.engine)
+    if action == "resolve":
+        ActivityEnvironment().run(activities.record_decision, messages.Decision(HOST, "halt", "writer", text))
+    mode = "resend" if action == "resolve" else text
+    decision = messages.Decision(HOST, action, text, text, dead, mode)
+    decided = ActivityEnvironment().run(activities.record_decision, decision)
+    assert decided.refused.encode() == (b"'dance' is nothing that can be decided" if action == "dance" else b"")
+    acts = world.read("SELECT operator, reason FROM operator_audit WHERE action = %s", action)
+    assert len(acts) == (action != "dance")
+    assert all(shown.isprintable() for act in acts for shown in act)
+
+
+@pytest.mark.parametrize("change_id", [10**400, 2**63, 0, -1, -(2**63)], ids=["10^400", "2^63", "0", "-1", "-2^63"])
+@pytest.mark.parametrize("action", ["pause", "retry", "discard"])
+def test_no_number_of_an_operator_breaks_a_decision(world: MariaWorld, action: str, change_id: int) -> None:
+    decision = messages.Decision(HOST, action, "ana", "a test", change_id)
+    decided = ActivityEnvironment().run(RecordingActivities(world.engine).record_decision, decision)
+    assert ("there is no change" in decided.refused) == (action != "pause")
+    assert world.read("SELECT change_id FROM operator_audit") == ([(None,)] if action == "pause" else [])
+
+
+def test_one_whose_unit_somebody_holds_is_left_and_those_behind_it_are_recorded(world: MariaWorld) -> None:
+    changes = [GOOD | {"entity_id": unit, "payload": {"n": n}} for n, unit in enumerate(("held", "held", "free"))]
+    submit(world, GOOD | {"entity_id": "held"})
+    activities = RecordingActivities(world.engine)
+    items = [messages.Submission(change, f"key-{number}") for number, change in enumerate(changes)]
+    request = messages.Submissions(HOST, items, may_leave=True)
+    with world.engine.connect() as other:
+        other.exec_driver_sql("SELECT * FROM units WHERE id = 'held' FOR UPDATE")
+        first = ActivityEnvironment().run(activities.record_submissions, request)
+    again = ActivityEnvironment().run(activities.record_submissions, request)
+    assert [one.left for one in first] == [True, True, False]
+    assert [one.left for one in again] == [False, False, False]
+    assert again[2].change_id == first[2].change_id
+    assert again[0].change_id < again[1].change_id
+
+
+def test_after_a_reset_nothing_is_recorded_under_keys_that_may_be_anothers(world: MariaWorld) -> None:
+    request = messages.Submissions(HOST, [messages.Submission(GOOD, "key")], may_leave=True, original_run_id="older")
+    (recorded,) = ActivityEnvironment().run(RecordingActivities(world.engine).record_submissions, request)
+    assert (recorded.left, recorded.after_reset) == (True, True)
+    assert world.read("SELECT COUNT(*) FROM outbox_events") == [(0,)]
+
+
+def test_a_name_that_the_database_can_not_even_be_asked_for_is_refused_and_holds_up_nothing(engine: Engine) -> None:
+    bad = messages.Submission(GOOD | {"entity_type": "\ud800"}, "bad")
+    good = messages.Submission(GOOD, "good")
+    refused, recorded = record_or_leave(engine, HOST, [bad, good], set())
+    assert refused.refused
+    assert recorded.ref is not None

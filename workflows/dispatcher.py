@@ -1,0 +1,191 @@
+"""Acting: each action that the machine decides on becomes an activity, and the machine is told how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, TimeoutType
+from temporalio.exceptions import TimeoutError as ActivityTimeoutError
+
+with workflow.unsafe.imports_passed_through():
+    from oldhost_sync.policy import actions
+    from oldhost_sync.policy.changes import EntityKey
+    from oldhost_sync.policy.machine import RELEASE, RELEASE_MIN, Machine
+    from oldhost_sync.policy.rebuild import Part
+    from workflows import calls, messages
+    from workflows.clock import now_ms
+    from workflows.messages import from_wire
+    from workflows.operator_acts import OperatorActs
+
+# A sweep's page, and how long a change must have been relayed to be missed: what is younger is on its way.
+SWEEP_REFS = 1000
+SWEEP_QUIET_MS = 30_000
+
+
+class Acting:
+    """`under_way`: activities not ended yet. `at_the_host`: those among them that end soon and so need no timer beside them.
+
+    `stir` is called when one has ended, `load_standing` with the first page of what is outstanding.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        machine: Machine,
+        stir: Callable[[], None],
+        acts: OperatorActs,
+        load_standing: Callable[[messages.Outstanding], None],
+    ) -> None:
+        self._host = host
+        self._machine = machine
+        self._stir = stir
+        self._acts = acts
+        self._load_standing = load_standing
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self.under_way = 0
+        self.at_the_host = 0
+
+    def act(self, action: actions.Action) -> None:
+        match action:
+            case actions.OpenSession() | actions.Send() | actions.CloseSession() | actions.Probe():
+                self.start(self._at_the_host(action), at_the_host=True)
+            case actions.Sweep():
+                self.start(self._sweep(action))
+            case actions.Load():
+                self.start(self._load(action))
+            case actions.RaiseAlert():
+                self.start(calls.raise_alert(self._host, action))
+            case actions.TellPeople():
+                self.start(self._tell(action))
+            case actions.RecordHalt() if self._machine.release == RELEASE_MIN:
+                self.start(self._record_halt(action))
+            case actions.RecordHalt():
+                self._acts.add_halt(self._host, action)
+
+    def _at_the_host(
+        self, action: actions.OpenSession | actions.Send | actions.CloseSession | actions.Probe
+    ) -> Coroutine[Any, Any, None]:
+        match action:
+            case actions.OpenSession():
+                return self._open_session(action)
+            case actions.Send():
+                return self._send(action)
+            case actions.CloseSession():
+                return self._close_session(action)
+        return self._probe(action)
+
+    def start(self, work: Coroutine[Any, Any, None], *, at_the_host: bool = False) -> None:
+        self.under_way += 1
+        self.at_the_host += at_the_host
+        task = asyncio.create_task(self._guard(work, at_the_host))
+        self._tasks[task] = None  # the loop holds tasks only weakly
+        task.add_done_callback(self._tasks.pop)
+
+    async def _guard(self, work: Coroutine[Any, Any, None], at_the_host: bool) -> None:
+        """Level 0: whatever breaks the machine's own rules halts the writer; it never goes on as if nothing were."""
+        try:
+            await work
+        except (ActivityError, asyncio.CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it halts the writer
+            workflow.logger.error("an invariant is violated: %s", error)
+            self._machine.violated(f"{type(error).__name__}: {error}")
+        finally:
+            self.under_way -= 1
+            self.at_the_host -= at_the_host
+            self._stir()
+
+    async def _tell(self, action: actions.TellPeople) -> None:
+        await calls.raise_alerts(self._host, action)
+        self._machine.announcements.told()
+
+    async def _open_session(self, action: actions.OpenSession) -> None:
+        try:
+            answer = await calls.open_session(self._host, action)
+        except ActivityError:
+            self._machine.open_failed(now_ms())
+            return
+        if answer.state == messages.SessionState.OPEN:
+            bound = [from_wire(item) for item in answer.bound]
+            self._machine.opened(
+                answer.epoch,
+                answer.task_queue,
+                answer.expected_nonce,
+                answer.fates,
+                bound,
+                answer.more_bound,
+                now_ms(),
+            )
+        elif answer.state == messages.SessionState.HALT:
+            self._machine.halted(answer.message or answer.reason)
+        else:
+            self._machine.told_to_wait(answer.wait_ms, answer.reason, now_ms(), answer.message)
+
+    async def _send(self, action: actions.Send) -> None:
+        try:
+            sent = await calls.send(self._host, action, self._machine.release)
+        except ActivityError as error:
+            self._machine.send_failed(action.batch, never_started=_never_started(error))
+            return
+        self._machine.reported(
+            action.batch,
+            sent.fates,
+            session_open=sent.session_open,
+            service_ms=sent.service_ms,
+            banned_ms=sent.banned_ms,
+            halted=sent.halted,
+            never_taken=sent.never_taken,
+            older=[from_wire(item) for item in sent.older],
+            held=[(EntityKey(entity_type, entity_id), dead) for entity_type, entity_id, dead in sent.held],
+            reason=sent.reason,
+            epoch=action.epoch,
+            now_ms=now_ms(),
+        )
+
+    async def _close_session(self, action: actions.CloseSession) -> None:
+        try:
+            await calls.close_session(self._host, action)
+        except ActivityError:
+            workflow.logger.warning("closing the session failed; the next one takes over from it")
+        self._machine.closed()
+
+    async def _probe(self, action: actions.Probe) -> None:
+        try:
+            found = await calls.probe(self._host, action)
+        except ActivityError:
+            self._machine.probed(session_open=False, now_ms=now_ms())
+        else:
+            self._machine.probed(session_open=found.session_open, now_ms=now_ms())
+
+    async def _sweep(self, action: actions.Sweep) -> None:
+        request = messages.OutstandingPage(self._host, action.after_id, limit=SWEEP_REFS, quiet_ms=SWEEP_QUIET_MS)
+        if self._machine.release >= RELEASE:
+            request.part = "sweep"
+        try:
+            page = await calls.load_outstanding(request, calls.ONCE)
+        except ActivityError:
+            self._machine.sweep_failed(now_ms())
+            return
+        self._machine.swept([from_wire(item) for item in page.refs], page.last_id, page.more, now_ms())
+
+    async def _load(self, action: actions.Load) -> None:
+        entity = None if action.entity is None else list(action.entity)
+        request = messages.OutstandingPage(self._host, action.after_id, part=action.part.value, entity=entity)
+        try:
+            page = await calls.load_outstanding(request, calls.ONCE)
+        except ActivityError:
+            self._machine.load_failed(action, now_ms())
+            return
+        if action.part is Part.EMERGENCIES and not action.after_id:
+            self._load_standing(page)  # nothing was read before it
+        self._machine.took_page(action, [from_wire(item) for item in page.refs], page.last_id, page.more, now_ms())
+
+    async def _record_halt(self, action: actions.RecordHalt) -> None:
+        await calls.record_decision(messages.Decision(self._host, "halt", "writer", action.reason, action.never_taken))
+
+
+def _never_started(error: ActivityError) -> bool:
+    return isinstance(error.cause, ActivityTimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START

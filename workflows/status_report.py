@@ -1,0 +1,140 @@
+"""What the writer tells people: the answers of its queries, and the small table in Temporal's UI. Reads the machine, changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
+from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.pending_operation import PendingOperation
+from oldhost_sync.policy.session import Phase
+
+# An answer names at most so many changes of one entity: nobody reads more, and while it is made the writer does nothing else.
+FOUND_MAX = 200
+
+
+def status(machine: Machine, host: str, now_ms: int) -> dict[str, Any]:
+    """Counts, ages and waits in ms; rates per second; the machine's own counters since its first start."""
+    forecast = machine.load.forecast(machine.coalescer, machine.blocked_ms(now_ms), now_ms)
+    session = machine.session
+    return {
+        "host": host,
+        "state": state(machine),
+        "paused": {"operator": machine.paused.operator, "reason": machine.paused.reason} if machine.paused else None,
+        "breaker": {
+            "state": machine.breaker.state.value,
+            "reason": machine.breaker.reason,
+            "remaining_ms": machine.blocked_ms(now_ms),
+        },
+        "session": {
+            "phase": session.phase.value,
+            "epoch": session.epoch,
+            "task_queue": session.task_queue,
+            "opened_at_nonce": session.opened_at_nonce if session.phase is Phase.OPEN else None,
+            "waiting_for": session.waiting_for if session.phase is Phase.PAUSING else "",
+        },
+        "lanes": {cls.value: _lane(machine, cls, now_ms) for cls in machine.coalescer.lanes},
+        "debounced": machine.coalescer.debounced_count,
+        "waiting": len(machine.coalescer.waiting),
+        "held": machine.coalescer.held_count,
+        "dead_letters": machine.dead_letters,
+        "in_flight": len(machine.in_flight),
+        "in_doubt": len(machine.in_flight.unsettled),
+        "rates": {
+            "arrivals_per_s": round(machine.load.arrivals_per_s, 3),
+            "applied_per_s": round(machine.load.applied_per_s, 3),
+            "service_ms": round(machine.load.service_ms, 1),
+        },
+        "forecast": {
+            "drain_ms": forecast.drain_ms,
+            "oldest_age_ms": forecast.oldest_age_ms,
+            "emergency_ms": forecast.emergency_ms,
+            "breaks_consistency": forecast.breaks_consistency,
+            "breaks_emergency": forecast.breaks_emergency,
+        },
+        "counters": vars(machine.counters).copy(),
+    }
+
+
+def state(machine: Machine) -> str:
+    """One word for people."""
+    if not machine.loaded:
+        return "REBUILDING"
+    if machine.breaker.state.value == "HALTED":
+        return "HALTED"
+    if machine.paused:
+        return "PAUSED"
+    if machine.breaker.state.value == "OPEN":
+        return "BANNED"
+    if machine.draining:
+        return "RENEWING"
+    if machine.progress.state:
+        return machine.progress.state
+    return "SENDING" if machine.session.phase is Phase.OPEN and not machine.session.lost else "CONNECTING"
+
+
+def find(machine: Machine, entity: EntityKey, now_ms: int) -> dict[str, Any]:
+    """Where the entity's changes are: debounced, in their lane, or in flight. `held`: how many more wait in MariaDB behind its dead
+    letters, as far as the writer has seen them. The oldest FOUND_MAX are named; `count` is of all.
+    """
+    hold = machine.coalescer.holds.get(entity)
+    held = {entry.ref.change_id for entry in hold.waiting} if hold else set()
+    oldest = machine.coalescer.entries_of(entity, FOUND_MAX)
+    changes = [_where(entry, "in flight", now_ms) for entry in machine.in_flight if entry.ref.entity == entity]
+    count = len(changes) + machine.coalescer.count_of(entity)
+    changes += [_where(entry, _place_of(entry, held), now_ms) for entry in oldest]
+    return {
+        "entity_type": entity.entity_type,
+        "entity_id": entity.entity_id,
+        "changes": sorted(changes, key=lambda change: change["change_id"])[:FOUND_MAX],
+        "count": count,
+        "dead_letters": hold.dead[:FOUND_MAX] if hold else [],
+        "held": hold.left if hold else 0,
+    }
+
+
+def upcoming(machine: Machine, count: int) -> list[dict[str, Any]]:
+    """The next operations, if nothing new comes in."""
+    return [_ref(ref) for ref in machine.coalescer.upcoming(count)]
+
+
+def details(machine: Machine, now_ms: int) -> str:
+    """The table that Temporal's UI shows, in Markdown."""
+    lanes = machine.coalescer.lanes
+    rows = [
+        ("state", state(machine) + (f" ({machine.breaker.reason})" if machine.breaker.reason else "")),
+        ("EMERGENCY / TXN / LWW ready", " / ".join(str(len(lane)) for lane in lanes.values())),
+        ("debounced", machine.coalescer.debounced_count),
+        ("held behind dead letters", machine.coalescer.held_count),
+        ("in flight", len(machine.in_flight)),
+        ("applied", machine.counters.applied),
+        ("epoch", machine.session.epoch),
+        ("blocked for", f"{machine.blocked_ms(now_ms) // 1000} s"),
+    ]
+    return "| | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows)
+
+
+def _lane(machine: Machine, cls: PriorityClass, now_ms: int) -> dict[str, int]:
+    lane = machine.coalescer.lanes[cls]
+    oldest = min((machine.coalescer.waiting[change_id].first_at_ms for change_id in lane.change_ids()), default=now_ms)
+    return {"depth": len(lane), "oldest_age_ms": max(0, now_ms - oldest)}
+
+
+def _place_of(entry: PendingOperation, held: set[int]) -> str:
+    if entry.ref.change_id in held:
+        return "held behind a dead letter"
+    return "in its lane" if entry.ready else "debounced"
+
+
+def _where(entry: PendingOperation, place: str, now_ms: int) -> dict[str, Any]:
+    return {**_ref(entry.ref), "place": place, "due_in_ms": max(0, entry.due_at_ms - now_ms)}
+
+
+def _ref(ref: ChangeRef) -> dict[str, Any]:
+    return {
+        "change_id": ref.change_id,
+        "priority_class": ref.priority_class.value,
+        "entity_type": ref.entity_type,
+        "entity_id": ref.entity_id,
+        "event_type": ref.event_type,
+    }
