@@ -1,32 +1,6 @@
-"""Starts the writer of SYNC_HOST, or attaches to the one that runs and gives it these settings; safe to run twice."""
+"""`python starter.py`: start the writer of SYNC_HOST, or attach to the one that runs; safe to run twice."""
 
-from __future__ import annotations
-
-import asyncio
-
-from oldhost_sync.cli.environment import settings
-from oldhost_sync.cli.user_errors import told
-from oldhost_sync.settings import Settings
-from oldhost_sync.temporal import connect, leave, start_writer, writer_policy
-
-
-async def run(settings: Settings) -> str:
-    """Start or attach; returns the workflow's id and run id as one line."""
-    client = await connect()
-    policy = writer_policy(settings)
-    handle = await start_writer(client, settings.host, policy)
-    await handle.signal("configure", policy)
-    description = await handle.describe()
-    return f"{handle.id} (run {description.run_id}) is {description.status.name if description.status else 'UNKNOWN'}"
-
-
-def main() -> None:
-    try:
-        print(asyncio.run(run(settings())))
-    except Exception as error:  # noqa: BLE001 - raised again unless it was foreseen
-        leave(told(error, "starter.py"))
-    leave(0)
-
+from oldhost_sync.roles.starter import main
 
 if __name__ == "__main__":
     main()

@@ -12,9 +12,9 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.recovery import Halt, Opened, Opening, Wait
 from oldhost_sync.oldhost.session import Session
+from oldhost_sync.roles.worker import parse_address, session_limits
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
-from worker import parse_address, session_limits
 
 
 class Holding:

@@ -19,11 +19,11 @@ from bench.rivals.naive_workflow import WORKFLOW_TYPE, NaiveWriter
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.relay import Relay
 from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.roles.worker import session_activities
 from oldhost_sync.settings import Settings, load_settings
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.telemetry import WorkerMetrics
 from oldhost_sync.temporal import connect
-from worker import session_activities
 from workflows.messages import EnqueueBatch, to_wire, workflow_id
 
 TASK_QUEUE = "naive"

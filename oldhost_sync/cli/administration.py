@@ -12,14 +12,14 @@ from typing import Annotated
 import typer
 
 from oldhost_sync.cli.changes import AsJson
-from oldhost_sync.cli.environment import in_database, settings
 from oldhost_sync.cli.output import console, print_json, rows
-from oldhost_sync.cli.user_errors import WRONG, CliError
+from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.settings import parse_api_tokens
 from oldhost_sync.store.alerts import list_alerts
 from oldhost_sync.store.intake.rules import default_class, rules_of, set_rule
+from oldhost_sync.user_errors import WRONG, CliError
 
 # 256 bits: nobody guesses it, so its plain SHA-256 may be kept in a setting.
 TOKEN_BYTES = 32

@@ -10,15 +10,15 @@ import typer
 from sqlalchemy import and_, func, select
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.cli.environment import in_database, settings
 from oldhost_sync.cli.output import console, print_json, rows, shown, span
-from oldhost_sync.cli.user_errors import FAILED, CliError, tell
 from oldhost_sync.cli.writer import query
+from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.tables import entities, outbox_events, pending_fates, scheduled_changes, units
 from oldhost_sync.store.views import change_status
 from oldhost_sync.store.views.sync_status import sync_status
+from oldhost_sync.user_errors import FAILED, CliError, tell
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _TYPE_AND_ID = re.compile(f"({NAME_PATTERN})/(.+)")

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from oldhost_sync.cli import administration, changes, operator_commands, plan, roles, status, submission
-from oldhost_sync.cli.user_errors import FAILED, INTERRUPTED, WRONG, explain, tell
+from oldhost_sync.user_errors import FAILED, INTERRUPTED, WRONG, explain, tell
 
 app = typer.Typer(
     no_args_is_help=True,

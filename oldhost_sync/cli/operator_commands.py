@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from oldhost_sync.cli.changes import AsJson, entity_of
-from oldhost_sync.cli.environment import in_database, settings
 from oldhost_sync.cli.output import console, print_json, rows
-from oldhost_sync.cli.user_errors import WRONG, CliError
 from oldhost_sync.cli.writer import operator_name, update
+from oldhost_sync.environment import in_database, settings
 from oldhost_sync.store.views import overview
+from oldhost_sync.user_errors import WRONG, CliError
 from workflows.messages import OperatorRequest, ResolveMode
 
 Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it is recorded.")]

@@ -13,10 +13,10 @@ from rich.text import Text
 
 from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.output import console, print_json, rows, span
-from oldhost_sync.cli.user_errors import FAILED
 from oldhost_sync.planner import Plan, Sample, Scenario, quantile, rehearse
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
+from oldhost_sync.user_errors import FAILED
 
 PICTURE_WIDTH = 96
 PICTURE_HEIGHT = 8

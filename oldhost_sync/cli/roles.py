@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from oldhost_sync.cli.environment import settings, settings_of_a_new_stack
 from oldhost_sync.cli.output import console
+from oldhost_sync.environment import settings, settings_of_a_new_stack
 from oldhost_sync.settings import bind_address
 
 # Its options are the simulator's own; `oldhost-sync simulator --help` shows them.
@@ -27,7 +27,7 @@ def add_to(app: typer.Typer) -> None:
 
 def api() -> None:
     """Serve HTTP: changes in, units and fates out, and what operators need."""
-    from oldhost_sync.api import serve
+    from oldhost_sync.roles import api
     from oldhost_sync.stack.ports import claim
 
     _log_to_stderr()
@@ -35,12 +35,12 @@ def api() -> None:
     address, port = bind_address(config.api_bind)
     if port:  # the server would say it in its own way, among its log lines
         claim(port, "the API (SYNC_API_BIND)", address)
-    serve.run(config)
+    api.run(config)
 
 
 def worker() -> None:
     """Run the writer's workflow and hold the connection to OldHost."""
-    import worker as composition
+    from oldhost_sync.roles import worker as composition
 
     _log_to_stderr()
     asyncio.run(composition.run(settings()))
@@ -48,10 +48,10 @@ def worker() -> None:
 
 def relay() -> None:
     """Hand recorded changes to the writer, and record scheduled ones when they are due."""
-    from oldhost_sync.relay import role
+    from oldhost_sync.roles import relay
 
     _log_to_stderr()
-    asyncio.run(role.run(settings()))
+    asyncio.run(relay.run(settings()))
 
 
 def migrate() -> None:

@@ -16,16 +16,16 @@ from sqlalchemy.engine import Connection, Engine
 from temporalio.client import Client
 
 from oldhost_sync.cli.changes import AsJson
-from oldhost_sync.cli.environment import settings
 from oldhost_sync.cli.output import console, print_json, rows, shown, span
-from oldhost_sync.cli.user_errors import FAILED, WRONG, CliError, explain, tell
 from oldhost_sync.cli.writer import ask, connect
+from oldhost_sync.environment import settings
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.outbox import relay_queue
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.store.views import late_emergencies, overview
+from oldhost_sync.user_errors import FAILED, WRONG, CliError, explain, tell
 
 # Often enough to watch a backlog drain, seldom enough to cost nothing.
 WATCH_SECONDS = 2.0

@@ -16,15 +16,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.cli.changes import AsJson, entity_of
-from oldhost_sync.cli.environment import settings
 from oldhost_sync.cli.output import console, error_console, print_json, rows
 from oldhost_sync.cli.submission_file import Checked, Line, check, check_known_keys, check_one, read_json
-from oldhost_sync.cli.user_errors import FAILED, WRONG, CliError, tell
+from oldhost_sync.environment import settings
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import InvalidChange
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
 from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.user_errors import FAILED, WRONG, CliError, tell
 
 FILE_BYTES_MAX = 512 * 1024 * 1024  # it is held in memory while it is checked
 REFUSALS_SHOWN = 50  # on the screen; --json and --refused-to have them all

@@ -20,8 +20,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from oldhost_sync import temporal
-from oldhost_sync.cli.user_errors import START_TEMPORAL, CliError
 from oldhost_sync.settings import Settings
+from oldhost_sync.user_errors import START_TEMPORAL, CliError
 from oldhost_sync.writer_health import WriterState, writer_health
 from workflows.messages import OperatorRequest
 

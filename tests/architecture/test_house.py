@@ -83,7 +83,13 @@ def alert_kinds(tree: ast.Module) -> set[str]:
 
 
 def test_product_code_asks_the_environment_only_at_its_edge() -> None:
-    edge = ("oldhost_sync/stack/", "oldhost_sync/cli", "oldhost_sync/settings.py", "oldhost_sync/demo", "worker.py")
+    edge = (
+        "oldhost_sync/stack/",
+        "oldhost_sync/cli",
+        "oldhost_sync/environment.py",
+        "oldhost_sync/settings.py",
+        "oldhost_sync/demo",
+    )
     product = ("oldhost_sync/", "activities/", "workflows/", "oldhost_simulator/")
     found = [
         relative(path)

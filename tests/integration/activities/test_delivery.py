@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-import worker
 from oldhost_sync.delivery import PAUSE_SECONDS_MAX, POLL_SECONDS, REFUSALS_MAX, Delivery, NotTaken, post
+from oldhost_sync.roles import worker
 from oldhost_sync.settings import load_settings
 from oldhost_sync.store import alert_lock
 from oldhost_sync.store.alerts import close_alert, raise_alert

@@ -188,8 +188,8 @@ def test_the_watch_outlives_an_error_of_the_database_that_nobody_listed(
 
 
 def test_an_unknown_host_is_an_error_that_says_so() -> None:
+    from oldhost_sync.roles.worker import addresses
     from oldhost_sync.settings import SettingsError, load_settings
-    from worker import addresses
 
     find = addresses(load_settings(oldhost_url="http://10.0.0.7:8100", host="annex"))
     assert find("annex") == Address("10.0.0.7", 8100, "10.0.0.7:8100")
@@ -199,8 +199,8 @@ def test_an_unknown_host_is_an_error_that_says_so() -> None:
 
 @pytest.mark.parametrize("url", ["https://oldhost:1", "http://oldhost:1/path"])
 def test_an_address_that_the_protocol_does_not_know_is_refused(url: str) -> None:
+    from oldhost_sync.roles.worker import parse_address
     from oldhost_sync.settings import SettingsError
-    from worker import parse_address
 
     with pytest.raises(SettingsError, match="http://address:port"):
         parse_address(url)

@@ -20,7 +20,7 @@ from oldhost_sync.api.auth import Tokens
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.problems import Problem
-from oldhost_sync.api.serve import configure
+from oldhost_sync.roles.api import configure
 from oldhost_sync.settings import ApiToken, Settings
 from workflows.messages import OperatorRequest
 

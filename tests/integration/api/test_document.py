@@ -134,7 +134,7 @@ def test_the_examples_are_accepted(document: dict[str, Any], anna: httpx.Client)
 
 
 def test_building_the_application_opens_no_connection() -> None:
-    from oldhost_sync.api.serve import build
+    from oldhost_sync.roles.api import build
     from oldhost_sync.settings import Settings
 
     create_app(build(Settings(database_url="mysql+pymysql://nobody:x@127.0.0.1:1/none")))

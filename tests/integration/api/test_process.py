@@ -22,7 +22,7 @@ from tests.integration.api.conftest import a_client, a_token
 ROOT = Path(__file__).parents[3]
 PROGRAM = (
     "import logging; logging.basicConfig(level=logging.DEBUG)\n"
-    "from oldhost_sync.api.serve import run\n"
+    "from oldhost_sync.roles.api import run\n"
     "from oldhost_sync.settings import load_settings\n"
     "run(load_settings())"
 )

@@ -12,12 +12,12 @@ import pytest
 from sqlalchemy.exc import OperationalError, ProgrammingError
 from temporalio.service import RPCError, RPCStatusCode
 
-from oldhost_sync.cli.environment import adopt, settings_of_a_new_stack
 from oldhost_sync.cli.main import app, run
-from oldhost_sync.cli.user_errors import explain
+from oldhost_sync.environment import adopt, settings_of_a_new_stack
 from oldhost_sync.settings import parse_api_tokens
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable
 from oldhost_sync.temporal import TemporalUnavailable
+from oldhost_sync.user_errors import explain
 
 COMMANDS = [
     "up",

@@ -1,0 +1,1 @@
+"""Each role put together: settings in, a running process out. All composition is here."""

@@ -1,0 +1,281 @@
+"""The worker: settings → client, engine → activities → two Workers. `python worker.py` works alone, given addresses.
+
+One Worker takes the workflow and what any worker may do, on the shared queue; the other takes what only the holder of a
+session may do, on a queue of its own. SIGTERM drains: the operations on the wire end and are recorded, the connections
+are closed, then it leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import threading
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry
+from sqlalchemy.engine import Engine
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from activities.alerts import AlertActivities
+from activities.books import RecordingActivities
+from activities.recovery import RecoveryActivities
+from activities.run_histories import TemporalHistories
+from activities.session import SessionActivities
+from oldhost_sync.delivery import POST_SECONDS_MAX, Delivery
+from oldhost_sync.environment import settings
+from oldhost_sync.oldhost.connection import Address
+from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.role_server import Readiness, serve
+from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
+from oldhost_sync.store.engine import check_server, create_engine
+from oldhost_sync.telemetry import WorkerMetrics
+from oldhost_sync.temporal import connect, leave, writer_policy
+from oldhost_sync.user_errors import told
+from oldhost_sync.worker_readiness import look_again_and_again
+from workflows.messages import TASK_QUEUE
+from workflows.sync_writer import SyncWriterWorkflow
+
+logger = logging.getLogger(__name__)
+
+# For the books' work and for opening sessions, whatever the number of hosts; they share it.
+SHARED_THREADS = 8
+# For each host: two sends and a probe. They wait for OldHost nearly all the time.
+SESSION_THREADS_PER_HOST = 3
+SESSION_THREADS_MIN = 16
+# One for each host up to these: with the SDK's five polls, some of fifty hosts were served half as often as the others.
+POLLS_MIN, POLLS_MAX = 5, 20
+DATABASE_CONNECTIONS_MIN, DATABASE_CONNECTIONS_MAX = 8, 16
+# A worker that is killed is noticed by its heartbeats; the SDK may hold them back no longer than this.
+HEARTBEAT_INTERVAL = timedelta(seconds=1)
+# A workflow task for a worker that was killed goes to another one after this.
+STICKY = timedelta(seconds=2)
+# Workflows kept in memory: each is one host's writer.
+CACHED_WORKFLOWS = 100
+
+
+async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: Client | None = None) -> None:
+    """Work until `stop` is set or a signal comes. Raises SettingsError and the store's errors at the start."""
+    # A writer with 50,000 waiting keys is a million small objects that live on: the collector would go through them again
+    # and again, and took two thirds of the time to load a snapshot (0.75 s, 0.2 s with these thresholds).
+    gc.set_threshold(50_000, 20, 100)
+    engine = create_engine(settings.need_database_url(), pool_size=database_connections(settings))
+    try:
+        await asyncio.to_thread(check_server, engine)
+        registry = CollectorRegistry()
+        sessions = session_activities(settings, engine, WorkerMetrics(registry))
+        connected = client if client is not None else await connect()
+        readiness = Readiness()
+        with _served(settings, registry, readiness):
+            async with (
+                _stopped_by_signals(stop or asyncio.Event()) as stopping,
+                _alerts_delivered(settings, engine),
+                _looked_at(settings, engine, connected, readiness),
+            ):
+                await _work(settings, connected, engine, sessions, stopping)
+    finally:
+        engine.dispose()
+
+
+async def _work(
+    settings: Settings, client: Client, engine: Engine, sessions: SessionActivities, stopping: asyncio.Event
+) -> None:
+    watch = threading.Thread(target=sessions.watch, name="session-watch", daemon=True)
+    watch.start()
+    grace = timedelta(seconds=2 * settings.request_timeout_seconds + SEND_WITHIN_SECONDS + 5)
+    with ThreadPoolExecutor(SHARED_THREADS + session_threads(settings), thread_name_prefix="activity") as threads:
+        shared, own = workers(settings, client, engine, sessions, threads, grace)
+        async with own, shared:
+            logger.info("worker %s is at work", sessions.owner)
+            await stopping.wait()
+            logger.info("worker %s is leaving", sessions.owner)
+            # Before the Workers stop taking tasks, so that a send that comes now is answered at once: not here any more.
+            await asyncio.to_thread(sessions.drain)
+    await asyncio.to_thread(watch.join)
+
+
+def workers(
+    settings: Settings,
+    client: Client,
+    engine: Engine,
+    sessions: SessionActivities,
+    threads: ThreadPoolExecutor,
+    grace: timedelta,
+) -> tuple[Worker, Worker]:
+    """The Worker of the shared queue and the one of this process's own."""
+    recording = RecordingActivities(engine, writer_policy(settings), sessions.count)
+    recovery = RecoveryActivities(engine, TemporalHistories(client, asyncio.get_running_loop()))
+    alerts = AlertActivities(engine)
+    shared = Worker(
+        client,
+        task_queue=TASK_QUEUE,
+        workflows=[SyncWriterWorkflow],
+        activities=[
+            sessions.open_session,
+            recording.record_submissions,
+            recording.load_outstanding,
+            recording.record_decision,
+            recovery.recover_submissions,
+            alerts.raise_alert,
+            alerts.raise_alerts,
+        ],
+        activity_executor=threads,
+        max_cached_workflows=CACHED_WORKFLOWS,
+        sticky_queue_schedule_to_start_timeout=STICKY,
+        max_concurrent_activities=SHARED_THREADS,
+        max_concurrent_workflow_task_polls=polls(settings),
+        graceful_shutdown_timeout=grace,
+        max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
+        default_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
+    )
+    own = Worker(
+        client,
+        task_queue=sessions.task_queue,
+        activities=[sessions.send, sessions.probe, sessions.close_session],
+        activity_executor=threads,
+        max_concurrent_activities=session_threads(settings),
+        max_concurrent_activity_task_polls=polls(settings),
+        graceful_shutdown_timeout=grace,
+        max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
+        default_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
+    )
+    return shared, own
+
+
+def session_threads(settings: Settings) -> int:
+    """How many activities of sessions may run here at a time."""
+    return max(SESSION_THREADS_MIN, SESSION_THREADS_PER_HOST * len(settings.urls_by_host()))
+
+
+def polls(settings: Settings) -> int:
+    """How many requests for tasks wait at Temporal at a time, for each kind of task."""
+    return max(POLLS_MIN, min(len(settings.urls_by_host()), POLLS_MAX))
+
+
+def database_connections(settings: Settings) -> int:
+    """How many of this worker's transactions may run at a time."""
+    return max(DATABASE_CONNECTIONS_MIN, min(len(settings.urls_by_host()), DATABASE_CONNECTIONS_MAX))
+
+
+def session_activities(settings: Settings, engine: Engine, metrics: WorkerMetrics) -> SessionActivities:
+    """The sessions of this process, under a name of its own."""
+    name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    return SessionActivities(
+        engine=engine,
+        addresses=addresses(settings),
+        task_queue=f"{TASK_QUEUE}-session-{name}",
+        owner=name,
+        limits=session_limits(settings),
+        metrics=metrics,
+    )
+
+
+def session_limits(settings: Settings) -> SessionLimits:
+    return SessionLimits(
+        send_within_seconds=SEND_WITHIN_SECONDS,
+        request_timeout_seconds=settings.request_timeout_seconds,
+        settle_seconds=settings.settle_seconds,
+        ban_seconds=settings.ban_seconds,
+    )
+
+
+def addresses(settings: Settings) -> Callable[[str], Address]:
+    """Where each host is: SYNC_OLDHOST_URL is SYNC_HOST's address, SYNC_OLDHOST_URLS the others'."""
+    by_host = {host: parse_address(url) for host, url in settings.urls_by_host().items()}
+
+    def address_of(host: str) -> Address:
+        if host not in by_host:
+            raise SettingsError(f"no address is set for host {host!r}; this worker serves {', '.join(by_host)}")
+        return by_host[host]
+
+    return address_of
+
+
+def parse_address(url: str) -> Address:
+    """Address and port of `http://address:port`; OldHost speaks plain HTTP at its root (docs/protocol.md)."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or parts.hostname is None or parts.path.strip("/"):
+        raise SettingsError("SYNC_OLDHOST_URL: give it as http://address:port")
+    try:
+        port = parts.port or 80
+    except ValueError:
+        raise SettingsError("SYNC_OLDHOST_URL: its port must be a number from 1 to 65535") from None
+    return Address(parts.hostname, port, parts.netloc.rpartition("@")[2])
+
+
+@asynccontextmanager
+async def _alerts_delivered(settings: Settings, engine: Engine) -> AsyncIterator[None]:
+    """While a webhook is set, it is told of alerts: in a thread of its own, for it may keep one waiting."""
+    if settings.alert_webhook_url is None:
+        yield
+        return
+    delivery = Delivery(engine, settings.alert_webhook_url, tuple(settings.urls_by_host()))
+    thread = threading.Thread(target=delivery.run, name="alert-delivery", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        delivery.leave()
+        await asyncio.to_thread(thread.join, 2 * POST_SECONDS_MAX)
+
+
+@asynccontextmanager
+async def _looked_at(settings: Settings, engine: Engine, client: Client, readiness: Readiness) -> AsyncIterator[None]:
+    """While figures are served, the worker finds out every few seconds whether it can do its work."""
+    if not settings.metrics_bind:
+        yield
+        return
+    looking = asyncio.create_task(look_again_and_again(engine, client, list(settings.urls_by_host()), readiness))
+    try:
+        yield
+    finally:
+        looking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await looking
+
+
+@contextmanager
+def _served(settings: Settings, registry: CollectorRegistry, readiness: Readiness) -> Iterator[None]:
+    stop = serve(settings.metrics_bind, registry, readiness) if settings.metrics_bind else _nothing
+    try:
+        yield
+    finally:
+        stop()
+
+
+def _nothing() -> None:
+    """No metrics are served, so there is nothing to stop."""
+
+
+@asynccontextmanager
+async def _stopped_by_signals(stopping: asyncio.Event) -> AsyncIterator[asyncio.Event]:
+    """SIGTERM and SIGINT set the event; in a thread that is not the main one nobody sends them."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+    for each in signals:
+        loop.add_signal_handler(each, stopping.set)
+    try:
+        yield stopping
+    finally:
+        for each in signals:
+            loop.remove_signal_handler(each)
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells of its own parts when it is imported
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(run(settings()))
+    except Exception as error:  # noqa: BLE001 - raised again unless it was foreseen
+        leave(told(error, "worker.py"))
