@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from sqlalchemy import text
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -14,13 +13,12 @@ from temporalio.service import RPCError
 from oldhost_sync.role_server import Readiness
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.store.views.readiness import check_reads
 from oldhost_sync.writer_health import is_task_queue_polled, trouble, writer_health
 
 LOOK_SECONDS = 5.0
 # A description is some milliseconds of Temporal's time; a hundred hosts are asked about in turn.
 HOSTS_AT_A_TIME = 20
-
-_READY = text("SELECT 1 FROM outbox_events LIMIT 1")
 
 
 async def look_again_and_again(engine: Engine, client: Client, hosts: Sequence[str], readiness: Readiness) -> None:
@@ -53,11 +51,7 @@ async def _ask_temporal(client: Client, hosts: Sequence[str], writers: dict[str,
 
 def _database_trouble(engine: Engine) -> str:
     try:
-        run_in_transaction(engine, _look, attempts=1)
+        run_in_transaction(engine, check_reads, attempts=1)
     except (StoreError, DBAPIError) as error:
         return f"the database does not answer ({type(error).__name__})"
     return ""
-
-
-def _look(connection: Connection) -> None:
-    connection.execute(_READY)

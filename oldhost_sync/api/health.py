@@ -10,17 +10,14 @@ import asyncio
 from typing import Any
 
 from fastapi import FastAPI, Response
-from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.api.auth import READERS, WATCHERS, access, public
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.examples import METRICS
 from oldhost_sync.api.schemas import Health
+from oldhost_sync.store.views import readiness
 
-_READY = text("SELECT 1 FROM outbox_events LIMIT 1")
-# It writes nothing, and yet waits, or is refused, wherever a write would be: a global read lock, a read-only server.
-_WRITABLE = text("SET STATEMENT max_statement_time = 1 FOR DELETE FROM relay_lease WHERE host = ''")
 # All probes of so many seconds share one look that found all well; one that did not is shared by those who wait for it.
 READY_SECONDS = 2.0
 
@@ -92,5 +89,5 @@ class HealthRoutes:
 
 def _look(connection: Connection) -> None:
     """Raises when the database is away, takes no write, or its tables are missing."""
-    connection.execute(_READY)
-    connection.execute(_WRITABLE)
+    readiness.check_reads(connection)
+    readiness.check_writes(connection)

@@ -7,17 +7,13 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from sqlalchemy import and_, func, select
-from sqlalchemy.engine import Connection
 
 from oldhost_sync.cli.output import console, print_json, rows, shown, span
 from oldhost_sync.cli.writer import query
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.settings import Settings
-from oldhost_sync.store.tables import entities, outbox_events, pending_fates, scheduled_changes, units
-from oldhost_sync.store.views import change_status
-from oldhost_sync.store.views.sync_status import sync_status
+from oldhost_sync.store.views import change_status, entity_history
 from oldhost_sync.user_errors import FAILED, CliError, tell
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -69,7 +65,7 @@ def find(
     """Where an entity's changes are: what the database keeps of it, and where the writer holds it."""
     config = settings()
     key = (entity_type, entity) if entity_type else entity_of(entity)
-    found = in_database(config, lambda connection: _read_entity(connection, config.host, *key))
+    found = in_database(config, lambda connection: entity_history.read_entity(connection, config.host, *key))
     try:
         writer, why_not = query(config, "find", *key), None
     except CliError as error:
@@ -89,49 +85,6 @@ def entity_of(text: str) -> tuple[str, str]:
     """`type/id`, or the id of a unit."""
     match = _TYPE_AND_ID.fullmatch(text)
     return (match[1], match[2]) if match else ("unit", text)
-
-
-def _read_entity(connection: Connection, host: str, entity_type: str, entity_id: str) -> dict[str, Any]:
-    if entity_type == "unit":
-        shadow = select(units).where(units.c.host == host, units.c.id == entity_id)
-    else:
-        shadow = select(entities).where(
-            entities.c.host == host, entities.c.entity_type == entity_type, entities.c.id == entity_id
-        )
-    columns, later_written = outbox_events.c, pending_fates.c
-    latest = (
-        select(
-            columns.id.label("change_id"), columns.idempotency_key, columns.event_type, columns.priority_class,
-            columns.created_at.label("accepted_at"), func.coalesce(columns.outcome, later_written.outcome).label("outcome"),
-            func.coalesce(columns.processed_at, later_written.decided_at).label("processed_at"),
-            func.coalesce(columns.nonce, later_written.nonce).label("nonce"),
-            func.coalesce(columns.error, later_written.error).label("error"),
-        )
-        .outerjoin(pending_fates, and_(later_written.host == columns.host, later_written.change_id == columns.id))
-        .where(columns.host == host, columns.entity_type == entity_type, columns.entity_id == entity_id)
-        .order_by(columns.id.desc())
-        .limit(CHANGES_SHOWN)
-    )  # fmt: skip
-    later = scheduled_changes.c
-    scheduled = (
-        select(later.idempotency_key, later.event_type, later.not_before, later.created_at)
-        .where(later.host == host, later.recorded_at.is_(None), later.cancelled_at.is_(None))
-        .where(later.entity_type == entity_type, later.entity_id == entity_id)
-        .order_by(later.not_before, later.id)
-        .limit(CHANGES_SHOWN)
-    )
-    row = connection.execute(shadow).one_or_none()
-    status = sync_status(connection, host, entity_type, entity_id)
-    return {
-        "shadow": None if row is None else _shown(dict(row._mapping), status),  # noqa: SLF001 - a row by name
-        "changes": [dict(each._mapping) for each in connection.execute(latest)],  # noqa: SLF001
-        "scheduled": [dict(each._mapping) for each in connection.execute(scheduled)],  # noqa: SLF001
-    }
-
-
-def _shown(shadow: dict[str, Any], status: str) -> dict[str, Any]:
-    """The row, with the sync status that is derived; what is stored of it is for the release before."""
-    return {name: value for name, value in shadow.items() if not name.startswith("sync")} | {"sync_status": status}
 
 
 def _print_entity(config: Settings, key: tuple[str, str], found: dict[str, Any], writer: dict[str, Any] | None) -> None:

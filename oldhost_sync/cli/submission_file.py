@@ -10,18 +10,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Engine
 
 from oldhost_sync.store.errors import InvalidChange
+from oldhost_sync.store.intake.submitted_keys import known_hashes
 from oldhost_sync.store.intake.validation import accept
-from oldhost_sync.store.tables import outbox_events, scheduled_changes
 from oldhost_sync.store.transactions import run_in_transaction
 
 REQUIRED = ("entity_type", "entity_id", "event_type", "payload")
 FIELDS = (*REQUIRED, "idempotency_key", "occurred_at", "not_before")
-# Keys looked up in one statement.
-KEYS_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +95,7 @@ def check_known_keys(engine: Engine, host: str, checked: Checked) -> Checked:
     """Refuse the lines whose key the database knows for another change. Only keys of the file's own can be."""
     known = run_in_transaction(
         engine,
-        lambda connection: _known_hashes(connection, host, [line.change["idempotency_key"] for line in checked.lines]),
+        lambda connection: known_hashes(connection, host, [line.change["idempotency_key"] for line in checked.lines]),
     )
     kept = Checked(refusals=list(checked.refusals))
     for line in checked.lines:
@@ -158,17 +155,6 @@ def _time(name: str, value: object) -> datetime | None:
     if moment is None or moment.utcoffset() is None:
         raise InvalidChange(f"{name} must be a time with its zone, such as 2026-05-01T12:00:00Z")
     return moment
-
-
-def _known_hashes(connection: Connection, host: str, keys: Sequence[str]) -> dict[str, bytes]:
-    known: dict[str, bytes] = {}
-    for start in range(0, len(keys), KEYS_AT_ONCE):
-        for table in (outbox_events, scheduled_changes):
-            query = select(table.c.idempotency_key, table.c.request_hash).where(
-                table.c.host == host, table.c.idempotency_key.in_(keys[start : start + KEYS_AT_ONCE])
-            )
-            known.update({row.idempotency_key: bytes(row.request_hash) for row in connection.execute(query)})
-    return known
 
 
 def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.store.outbox import relay_queue
 from oldhost_sync.store.outbox.relay_queue import Books
-from oldhost_sync.store.tables import entities, outbox_events, units
 from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.store.views import whole_books
 from oldhost_sync.store.views.sync_status import not_synced
 
 Record = tuple[str, str, str]  # entity type, entity id, event type
@@ -94,26 +93,13 @@ def books(engine: Engine, host: str) -> Books:
 
 def _from_database(connection: Connection, host: str) -> Facts:
     shadow: dict[Record, Any] = {}
-    unit_rows = select(units.c.id, units.c.state).where(units.c.host == host)
-    other_rows = select(entities.c.entity_type, entities.c.id, entities.c.state)
-    found = [("unit", *row) for row in connection.execute(unit_rows)]
-    found += [tuple(row) for row in connection.execute(other_rows.where(entities.c.host == host))]
-    for entity_type, entity_id, state in found:
+    for entity_type, entity_id, state in whole_books.states(connection, host):
         shadow.update({(entity_type, entity_id, event_type): payload for event_type, payload in state.items()})
     unsynced = [f"{kind}/{entity_id} is {status}" for (kind, entity_id), status in not_synced(connection, host).items()]
     return Facts(relay_queue.books(connection, host), _changes(connection, host), shadow, {}, [], {}, unsynced)
 
 
 def _changes(connection: Connection, host: str) -> list[Change]:
-    columns = outbox_events.c
-    query = (
-        select(
-            columns.id, columns.idempotency_key, columns.priority_class, columns.entity_type, columns.entity_id,
-            columns.created_at, columns.processed_at, columns.outcome,
-        )
-        .where(columns.host == host)
-        .order_by(columns.id)
-    )  # fmt: skip
     return [
         Change(
             row.id,
@@ -124,5 +110,5 @@ def _changes(connection: Connection, host: str) -> list[Change]:
             None if row.processed_at is None else row.processed_at.timestamp(),
             row.outcome,
         )
-        for row in connection.execute(query)
+        for row in whole_books.changes(connection, host)
     ]

@@ -74,3 +74,27 @@ def test_time_is_an_argument_of_workflows_and_policy(path: Path) -> None:
         and (function.value.id, function.attr) in CLOCKS
     ]
     assert read == []
+
+
+# Everything of the product but the store: statements for the tables are there (the embedded server's own are not about tables).
+WITHOUT_SQL = [
+    path
+    for folder in ("oldhost_sync", "activities", "workflows")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if not path.is_relative_to(ROOT / "oldhost_sync" / "store")
+    and not path.is_relative_to(ROOT / "oldhost_sync" / "stack")
+]
+
+
+@pytest.mark.parametrize("path", WITHOUT_SQL, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_sql_is_in_the_store_only(path: Path) -> None:
+    """No table is imported, and none of SQLAlchemy's words for a statement."""
+    statements = {"select", "insert", "update", "delete", "text"}
+    found = [
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if node.module == "oldhost_sync.store.tables" or (node.module == "sqlalchemy" and alias.name in statements)
+    ]
+    assert found == []

@@ -1,12 +1,17 @@
-"""What a recovery of signals asks of the database: which keys are there, and whether this host's writer has worked before."""
+"""Which keys are known to the database already; and, for a recovery of signals, whether this host's writer has worked before."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from sqlalchemy import select
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.store.tables import outbox_events, scheduled_changes
+
+# Keys looked up in one statement.
+KEYS_AT_ONCE = 500
 _FIRST_OPERATION = "SELECT created_at FROM nonce_requests WHERE host = %s ORDER BY nonce LIMIT 1"
 
 
@@ -24,3 +29,14 @@ def wrote_before(connection: Connection, host: str, moment: datetime) -> bool:
     """Whether an operation of this host was reserved before `moment` (aware)."""
     first = connection.exec_driver_sql(_FIRST_OPERATION, (host,)).scalar()
     return first is not None and first.replace(tzinfo=UTC) < moment
+
+
+def known_hashes(connection: Connection, host: str, keys: Sequence[str]) -> dict[str, bytes]:
+    known: dict[str, bytes] = {}
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        for table in (outbox_events, scheduled_changes):
+            query = select(table.c.idempotency_key, table.c.request_hash).where(
+                table.c.host == host, table.c.idempotency_key.in_(keys[start : start + KEYS_AT_ONCE])
+            )
+            known.update({row.idempotency_key: bytes(row.request_hash) for row in connection.execute(query)})
+    return known
