@@ -26,7 +26,7 @@ from oldhost_sync.store.intake.rules import class_of
 from oldhost_sync.store.intake.validation import check_name
 from oldhost_sync.store.ledger.maria_ledger import read_fates
 from oldhost_sync.store.ledger.operator_commands import Act, awaits_count, decide
-from oldhost_sync.store.ledger.writer_state import Standing, standing
+from oldhost_sync.store.ledger.writer_state import Standing, standing, stops
 from oldhost_sync.store.outbox.outstanding_changes import (
     Page,
     emergencies_page,
@@ -44,6 +44,7 @@ FIELDS = ("entity_type", "entity_id", "event_type", "payload", "idempotency_key"
 
 # With the first page of these comes what stands: nothing was read before it.
 BEGINNINGS = ("", "emergencies")
+SWEEP = "sweep"
 
 
 def _not_asked(_: str) -> Count:
@@ -82,6 +83,9 @@ class RecordingActivities:
             if page.after_id == 0 and page.part in BEGINNINGS and not page.quiet_ms:
                 _add_standing(outstanding, standing(connection, page.host, held=not page.part))
                 outstanding.policy = self.policy
+            if page.after_id == 0 and page.part == SWEEP:
+                pause, outstanding.halted = stops(connection, page.host)
+                outstanding.paused = [pause.operator, pause.reason] if pause else None
             return outstanding
 
         return run_in_transaction(self.engine, read)

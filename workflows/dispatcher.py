@@ -164,12 +164,16 @@ class Acting:
         request = messages.OutstandingPage(self._host, action.after_id, limit=SWEEP_REFS, quiet_ms=SWEEP_QUIET_MS)
         if self._machine.release >= RELEASE:
             request.part = "sweep"
+        stops = self._machine.stops
         try:
             page = await calls.load_outstanding(request, calls.ONCE)
         except ActivityError:
             self._machine.sweep_failed(now_ms())
             return
         self._machine.swept([from_wire(item) for item in page.refs], page.last_id, page.more, now_ms())
+        settled = not self._acts.pending and not self._machine.draining and self._machine.stops == stops
+        if settled and page.halted is not None:
+            self._machine.follow_books(page.paused, now_ms(), halted=page.halted)
 
     async def _load(self, action: actions.Load) -> None:
         entity = None if action.entity is None else list(action.entity)

@@ -334,7 +334,7 @@ class Outstanding:
     """Result of `load_outstanding`. With the first page comes what else a new writer must know: `held`, entities with a dead
     letter as [entity_type, entity_id, [change ids]] (runs begun before 0.2 only); `dead_letters`, how many there are; `paused` by
     whom and why; `ban_left_ms` of the last ban, negative when it is over; `policy`, the worker's settings, for a writer that was
-    started without any.
+    started without any. With the first page of a sweep: `paused`, and whether the books are `halted` (None: not told).
     """
 
     refs: list[WireRef] = field(default_factory=list)
@@ -345,6 +345,7 @@ class Outstanding:
     ban_left_ms: int | None = None
     policy: WriterPolicy | None = None
     dead_letters: int = 0
+    halted: bool | None = None
 
 
 @dataclass

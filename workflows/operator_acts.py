@@ -163,6 +163,8 @@ class OperatorActs:
                 machine.is_decided(EntityKey(*decided.entity), decision.change_id)
             case "resolve" if machine.breaker.state is BreakerState.HALTED:
                 machine.resolve(now_ms(), decided.fates, decided.epoch)
+            case "resolve":
+                machine.resolved_before_told(decided.epoch)
         return decided.message
 
 

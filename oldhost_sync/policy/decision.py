@@ -97,6 +97,7 @@ def _session(machine: Machine, now_ms: int) -> Iterator[Action]:
     rested = session.phase is Phase.PAUSING and now_ms >= session.until_ms
     if (session.phase is Phase.NONE or rested) and machine.loaded and not machine.paused and machine.breaker.lets_ask:
         session.phase = Phase.OPENING
+        machine.halt_is_old = False
         yield OpenSession(tuple(machine.in_flight.unsettled), _newest(machine))
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from oldhost_sync.policy import notices
 from oldhost_sync.policy.actions import Load, RecordHalt, TellPeople
 from oldhost_sync.policy.alarms import Alarms, clock
 from oldhost_sync.policy.announcements import Announcements
@@ -29,7 +30,6 @@ from oldhost_sync.policy.rebuild import Loading, Part
 from oldhost_sync.policy.session import Phase, Session
 from oldhost_sync.policy.sweep import Sweeping
 from oldhost_sync.policy.writer_policy import (
-    ALERT_GROWS_MS,
     FRUITLESS_SESSIONS_ALERT,
     REOPEN_ALERT_ATTEMPTS,
     REOPEN_MS_MAX,
@@ -99,6 +99,7 @@ class Machine:
         self.load = LoadWatch(self.now_ms)
         if self.release >= RELEASE:
             self.load = LoadMonitor(self.now_ms, policy.txn_per_lww, self.in_flight)
+        self.halt_is_old = False  # an operator resolved while a session was being opened: what that finds came before
         self.resolved_epoch = 0  # of the last resolve in this run: no send of an older run's session is under way
         self.watched: dict[int, OutcomeWaiter] = {}
         self.announcements = Announcements()
@@ -156,6 +157,18 @@ class Machine:
     def load_pause(self, operator: str, reason: str) -> None:
         """While rebuilding: an operator has paused this writer, whichever run of it that was."""
         self.paused = Pause(operator, reason)
+
+    @property
+    def stops(self) -> tuple[Pause | None, str]:
+        """What an operator can end: a pause, a halt and its reason."""
+        return self.paused, self.breaker.reason if self.breaker.state is BreakerState.HALTED else ""
+
+    def follow_books(self, paused: Sequence[str] | None, now_ms: int, *, halted: bool) -> None:
+        """The books are the truth about operators' acts: one that an earlier run had begun may have ended after this one began."""
+        if self.breaker.state is BreakerState.HALTED and not halted:
+            self.resolve(now_ms)
+        if (paused is None) != (self.paused is None):
+            self.paused = Pause(*paused) if paused else None
 
     def load_ban(self, left_ms: int, now_ms: int) -> None:
         """While rebuilding: the last ban and what is left of it; negative when it is over."""
@@ -243,7 +256,8 @@ class Machine:
     def halted(self, reason: str) -> None:
         """Something that a program must not decide: send nothing until an operator resolves."""
         self.session.phase = Phase.NONE
-        self.halt(reason)
+        if not self.halt_is_old:  # else the next opening asks the books whether it still halts
+            self.halt(reason)
 
     def violated(self, what: str) -> None:
         """One of our own rules was broken (level 0): stop sending, halt, tell people, and make the halt durable."""
@@ -297,9 +311,7 @@ class Machine:
         if banned_ms > 0:
             self._banned(banned_ms, now_ms)
         if halted:
-            if (
-                epoch >= self.resolved_epoch
-            ):  # else an operator has decided since, and the books say whether it still halts
+            if epoch >= self.resolved_epoch:  # else an operator has decided since; the books say whether it still halts
                 self.halt(halted)
             self.alarms.record_halt(halted, never_taken, epoch)  # the session may have failed to: the database was away
 
@@ -390,6 +402,11 @@ class Machine:
                 self._settle(fate, now_ms)
         self.breaker.resolve(now_ms)
         self.session.until_ms = 0
+
+    def resolved_before_told(self, epoch: int) -> None:
+        """An operator has ended a halt that the books had and the machine did not know of yet."""
+        self.resolved_epoch = max(self.resolved_epoch, epoch)
+        self.halt_is_old = self.session.phase is Phase.OPENING
 
     @property
     def may_send(self) -> bool:
@@ -543,57 +560,9 @@ class Machine:
 
     def tell(self, now_ms: int) -> list[RecordHalt | TellPeople]:
         """What people have to know now; nothing of it depends on how much waits."""
-        self._tell_of_emergencies(now_ms)
-        self._tell_of_progress(now_ms)
+        notices.of_emergencies(self, now_ms)
+        notices.of_progress(self, now_ms)
         return self.announcements.take_all(now_ms, draining=self.draining)
-
-    def _tell_of_emergencies(self, now_ms: int) -> None:
-        told = self.announcements.told_emergencies
-        if told is not None and self.loading.part is Part.EMERGENCIES:
-            return  # how many wait is being read
-        if told is not None and self.breaker.state is BreakerState.HALF_OPEN and told[0] != "pause":
-            return  # OldHost is being asked: it is not over yet
-        lane = self.coalescer.lanes[PriorityClass.EMERGENCY]
-        sent = [entry.ref for entry in self.in_flight if entry.ref.priority_class is PriorityClass.EMERGENCY]
-        count = len(lane) + len(sent)
-        cause, why = self._blockade()
-        if not cause or not count:
-            self.announcements.emergencies_go()
-        elif told is None or told[0] != cause or (count > told[1] and now_ms >= told[2] + ALERT_GROWS_MS):
-            # The one walk over all of them, as often as the alert may be told again.
-            ids = [*lane.change_ids(), *(ref.change_id for ref in sent)]
-            self.announcements.emergencies_wait(cause, why, count, (min(ids), max(ids)), now_ms)
-
-    def _blockade(self) -> tuple[str, str]:
-        """What an operator or OldHost has shut, and how to say it."""
-        if self.paused:
-            return "pause", f"the writer is paused by {self.paused.operator}"
-        if self.breaker.state is BreakerState.OPEN:
-            return "ban", f"OldHost has banned us until {clock(self.breaker.until_ms)}"
-        if self.breaker.state is BreakerState.HALTED:
-            return "halt", f"sending is halted: {self.breaker.reason}"
-        return "", ""
-
-    def _tell_of_progress(self, now_ms: int) -> None:
-        progress = self.progress
-        if self.draining:
-            return
-        if not self.could_go:
-            progress.rest(now_ms)
-        if now_ms < progress.due_at_ms:
-            if progress.told is not None:
-                progress.told = None
-                self.announcements.progress_is_back()
-        elif progress.told != progress.reason:
-            progress.told = progress.reason
-            reason = progress.reason or self._why_none()
-            emergencies = len(self.coalescer.lanes[PriorityClass.EMERGENCY])
-            self.announcements.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)
-
-    def _why_none(self) -> str:
-        if not self.loaded:
-            return "what is outstanding can't be read from MariaDB"
-        return "OldHost gives no answer" if self.session.phase is Phase.OPEN else f"session: {self.session.phase.value}"
 
     def blocked_ms(self, now_ms: int) -> int:
         """How long nothing can be sent, as far as that is known."""

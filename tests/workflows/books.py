@@ -155,6 +155,8 @@ class Books:
             page.dead_letters = len(self.dead_letters())
             page.paused = self.paused
             page.ban_left_ms = self.banned_until_ms - now_ms if self.banned_until_ms else None
+        if not request.after_id and request.part == "sweep":
+            page.paused, page.halted = self.paused, bool(self.halted)
         return page
 
     def _readable(self, request: messages.OutstandingPage) -> list[ChangeRef]:

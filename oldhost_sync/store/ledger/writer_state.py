@@ -41,3 +41,9 @@ def standing(connection: Connection, host: str, *, held: bool = True) -> Standin
         None if left is None else int(left),
         dead_letters(connection, host),
     )
+
+
+def stops(connection: Connection, host: str) -> tuple[OperatorAct | None, bool]:
+    """By whom the writer is paused, if it is; and whether it is halted."""
+    halted = connection.execute(select(nonce_ledger.c.halted).where(nonce_ledger.c.host == host)).scalar()
+    return current_pause(connection, host), halted is not None

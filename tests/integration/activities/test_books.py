@@ -198,6 +198,17 @@ def test_outstanding_changes_and_held_entities_are_loaded(world: MariaWorld) -> 
     assert not page.more
 
 
+def test_a_sweep_tells_what_stops_the_writer(world: MariaWorld) -> None:
+    activities, run = RecordingActivities(world.engine), ActivityEnvironment().run
+    sweep = messages.OutstandingPage(HOST, part="sweep")
+    page = run(activities.load_outstanding, sweep)
+    assert (page.paused, page.halted) == (None, False)
+    run(activities.record_decision, messages.Decision(HOST, "pause", "ana", "lunch", decision_id="1"))
+    run(activities.record_decision, messages.Decision(HOST, "halt", "writer", "foreign", decision_id="2"))
+    page = run(activities.load_outstanding, sweep)
+    assert (page.paused, page.halted) == (["ana", "lunch"], True)
+
+
 def test_a_decision_of_the_writer_is_kept_and_refused_ones_say_why(world: MariaWorld) -> None:
     activities = RecordingActivities(world.engine)
     halt = messages.Decision(HOST, "halt", "writer", "invariant violated: a test")

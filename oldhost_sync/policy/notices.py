@@ -1,0 +1,69 @@
+"""Notices: emergencies that nothing can reach OldHost for, and a standstill. Told once a cause, and again when it grows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oldhost_sync.policy.alarms import clock
+from oldhost_sync.policy.breaker import BreakerState
+from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.rebuild import Part
+from oldhost_sync.policy.session import Phase
+from oldhost_sync.policy.writer_policy import ALERT_GROWS_MS
+
+if TYPE_CHECKING:
+    from oldhost_sync.policy.machine import Machine
+
+
+def of_emergencies(machine: Machine, now_ms: int) -> None:
+    told = machine.announcements.told_emergencies
+    if told is not None and machine.loading.part is Part.EMERGENCIES:
+        return  # how many wait is being read
+    if told is not None and machine.breaker.state is BreakerState.HALF_OPEN and told[0] != "pause":
+        return  # OldHost is being asked: it is not over yet
+    lane = machine.coalescer.lanes[PriorityClass.EMERGENCY]
+    sent = [entry.ref for entry in machine.in_flight if entry.ref.priority_class is PriorityClass.EMERGENCY]
+    count = len(lane) + len(sent)
+    cause, why = _blockade(machine)
+    if not cause or not count:
+        machine.announcements.emergencies_go()
+    elif told is None or told[0] != cause or (count > told[1] and now_ms >= told[2] + ALERT_GROWS_MS):
+        # The one walk over all of them, as often as the alert may be told again.
+        ids = [*lane.change_ids(), *(ref.change_id for ref in sent)]
+        machine.announcements.emergencies_wait(cause, why, count, (min(ids), max(ids)), now_ms)
+
+
+def _blockade(machine: Machine) -> tuple[str, str]:
+    """What an operator or OldHost has shut, and how to say it."""
+    if machine.paused:
+        return "pause", f"the writer is paused by {machine.paused.operator}"
+    if machine.breaker.state is BreakerState.OPEN:
+        return "ban", f"OldHost has banned us until {clock(machine.breaker.until_ms)}"
+    if machine.breaker.state is BreakerState.HALTED:
+        return "halt", f"sending is halted: {machine.breaker.reason}"
+    return "", ""
+
+
+def of_progress(machine: Machine, now_ms: int) -> None:
+    progress = machine.progress
+    if machine.draining:
+        return
+    if not machine.could_go:
+        progress.rest(now_ms)
+    if now_ms < progress.due_at_ms:
+        if progress.told is not None:
+            progress.told = None
+            machine.announcements.progress_is_back()
+    elif progress.told != progress.reason:
+        progress.told = progress.reason
+        reason = progress.reason or _why_none(machine)
+        emergencies = len(machine.coalescer.lanes[PriorityClass.EMERGENCY])
+        machine.announcements.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)
+
+
+def _why_none(machine: Machine) -> str:
+    if not machine.loaded:
+        return "what is outstanding can't be read from MariaDB"
+    return (
+        "OldHost gives no answer" if machine.session.phase is Phase.OPEN else f"session: {machine.session.phase.value}"
+    )
