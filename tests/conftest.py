@@ -52,6 +52,7 @@ ORDER = (
     "workflows",
     "replay",
     "simulation",
+    "mutants",
     "faults",
     "conformance",
     "integration",
