@@ -73,6 +73,7 @@ class Play:
         self.lost: dict[int, None] = {}  # said to be relayed, never arrived: the sweep's to find
         self.alerts: list[RaiseAlert] = []
         self.flushed = False
+        self.was_rebuilt = False
         self.taken: dict[int, None] = {}  # taken out to be sent, whatever came of it: their debounce is behind them
         self.sent: dict[int, None] = {}  # taken out, and not put back
         self.hurried: dict[CoalescingKey, None] = {}  # an older version was put back or retried: it goes at once
@@ -286,6 +287,7 @@ class Play:
         for batch in list(self.under.sends):
             self.run_send(batch)
         self.under, self.in_flight, self.lost = Under(), {}, {}
+        self.was_rebuilt = True
         self.machine = Machine(self.policy, self.now_ms)
         self.step()
         self.end_load()
@@ -407,7 +409,8 @@ class Play:
         if ref.priority_class is not LWW or ref.change_id in self.taken or self.flushed or ref.key in self.hurried:
             return
         ids = [one for one, change in self.books.changes.items() if change.ref.key == ref.key]
-        sent = max((one for one in ids if one in self.sent), default=0)
+        # A version that is read again after a loss hands its age on, even when it is sent by itself.
+        sent = 0 if self.was_rebuilt else max((one for one in ids if one in self.sent), default=0)
         first_at_ms = min(self.books.changes[one].ref.accepted_at_ms for one in ids if one > sent)
         due = ref.accepted_at_ms + self.policy.debounce_ms <= self.now_ms
         overdue = first_at_ms + self.policy.debounce_ms <= self.now_ms  # it was in its lane before this version came
