@@ -22,7 +22,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.messages import OperatorRequest, from_wire
 
 # Each waiting act is one of the ten updates that Temporal lets wait; while the database is away they would fill all places.
-PENDING_MAX = 4
+PENDING_MAX = 3
 
 
 @dataclass

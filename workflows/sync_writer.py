@@ -385,19 +385,26 @@ class SyncWriterWorkflow:
             wake_at_ms = now_ms()
         if wake_at_ms is not None and all(at_ms > wake_at_ms for at_ms in self.alarms):
             self.alarms[wake_at_ms] = asyncio.create_task(self._ring(wake_at_ms))
-        await workflow.wait_condition(lambda: self.wakeup_requested)
+        await workflow.wait_condition(lambda: self.wakeup_requested or self._may_leave())
 
     def _wake_at_ms(self) -> int | None:
         times = [decision.wake_at_ms(self.machine)]
         if self.machine.release > RELEASE_MIN:
-            times.append(self.renewal.leave_at_ms if self.machine.draining else self.reception.wake_at_ms())
+            leaves_at_ms = None if self.renewal.leaving else self.renewal.leave_at_ms
+            times.append(leaves_at_ms if self.machine.draining else self.reception.wake_at_ms())
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
+    def _may_leave(self) -> bool:
+        """The last that waited for an answer has it, and book-keeping has had its time."""
+        at_work = self.acting.at_the_host or bool(self.relayed.waiting)
+        return self.renewal.leaving and not at_work and workflow.all_handlers_finished()
+
     async def _ring(self, at_ms: int) -> None:
-        await workflow.sleep(max(at_ms - now_ms(), 1) / 1000, summary="until something is due")
+        rings_at_ms = max(at_ms, now_ms() + 1)
+        await workflow.sleep((rings_at_ms - now_ms()) / 1000, summary="until something is due")
         del self.alarms[at_ms]
         if self.machine.release > RELEASE_MIN:
-            self.clock.rang(at_ms)
+            self.clock.rang(rings_at_ms)
         self.wakeup_requested = True
 
     def _stir(self) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 # So many wait for a change's fate, which may take 25 s each; whoever comes then is told to ask by the key.
-FATES_MAX = 5
-# With those that wait for the database (10 s at most while it is away): the other places are for operators.
-UPDATES_MAX = 8
+FATES_MAX = 4
+# With those that wait for the database (10 s at most while it is away). Three places are for operators
+# (`operator_acts.PENDING_MAX`); the tenth stays free, so that Temporal itself refuses nobody.
+UPDATES_MAX = 6
 
 
 class WaitingUpdates:

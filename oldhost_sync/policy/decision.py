@@ -36,9 +36,11 @@ def wake_at_ms(machine: Machine) -> int | None:
     times = [machine.coalescer.next_due_at_ms()] if machine.may_send else []
     if machine.breaker.state is BreakerState.OPEN:
         times.append(machine.breaker.ask_at_ms)
-    if machine.session.phase is Phase.PAUSING and machine.breaker.lets_ask and not machine.paused:
+    # What a draining writer does not begin needs no time: one that has come would wake it without end.
+    begins = not machine.draining or machine.release < RELEASE
+    if begins and machine.session.phase is Phase.PAUSING and machine.breaker.lets_ask and not machine.paused:
         times.append(machine.session.until_ms)
-    if machine.loaded and machine.loading.part is None and not machine.sweeping.under_way:
+    if begins and machine.loaded and machine.loading.part is None and not machine.sweeping.under_way:
         times.append(machine.sweeping.at_ms)
     if machine.loading.is_due and not machine.draining:
         times.append(machine.loading.at_ms)

@@ -291,27 +291,31 @@ class Run(asyncio.AbstractEventLoop):
     def update(self, info: workflow.UpdateInfo, argument: Any, answered: Callable[[Any, str], None]) -> None:
         """Run an update; `answered(result, refusal)` once it is done."""
         definition = _DEFINITION.updates[info.name]
+        self.handlers += 1
+
+        async def handle() -> None:
+            try:
+                answered(*await self._validated(definition, info, argument))
+            finally:
+                self.handlers -= 1
+
+        self.create_task(handle())
+
+    async def _validated(self, definition: Any, info: workflow.UpdateInfo, argument: Any) -> tuple[Any, str]:
+        """As the SDK does: the handler begins right after its validator, before the next update's."""
+        workflow._set_current_update_info(info)
         try:
             if definition.validator is not None:
                 definition.validator(self.instance, argument)
         except Exception as error:
-            answered(None, str(error))
-            return
+            return None, str(error)
         if not self.limits.update_began():
-            answered(None, "too many updates are in flight")
-            return
-        self.handlers += 1
-
-        async def handle() -> None:
-            workflow._set_current_update_info(info)
-            try:
-                answered(await definition.fn(self.instance, argument), "")
-            except ApplicationError as error:
-                answered(None, str(error))
-            except ActivityError as error:
-                answered(None, f"failed: {error.cause}")
-            finally:
-                self.handlers -= 1
-                self.limits.update_ended()
-
-        self.create_task(handle())
+            return None, "too many updates are in flight"
+        try:
+            return await definition.fn(self.instance, argument), ""
+        except ApplicationError as error:
+            return None, str(error)
+        except ActivityError as error:
+            return None, f"failed: {error.cause}"
+        finally:
+            self.limits.update_ended()

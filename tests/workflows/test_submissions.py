@@ -275,12 +275,12 @@ async def urgent(writer: Writer, unit: str) -> Any:
     )
 
 
-async def test_five_wait_for_a_fate_the_sixth_is_told_to_ask_and_operators_get_through(stage: Stage) -> None:
+async def test_four_wait_for_a_fate_the_fifth_is_told_to_ask_and_operators_get_through(stage: Stage) -> None:
     async with stage.writer(opening_fails=1_000) as writer:
-        waiting = [await urgent(writer, f"unit-{number}") for number in range(5)]
-        sixth = await writer.handle.execute_update("apply_now", URGENT | {"entity_id": "six"})
-        assert sixth["status"] == "ACCEPTED"
-        assert "others wait already" in sixth["message"]
+        waiting = [await urgent(writer, f"unit-{number}") for number in range(4)]
+        fifth = await writer.handle.execute_update("apply_now", URGENT | {"entity_id": "five"})
+        assert fifth["status"] == "ACCEPTED"
+        assert "others wait already" in fifth["message"]
         await writer.operate("pause")
         answers = [await update.result() for update in waiting]
         assert {answer["status"] for answer in answers} == {"ACCEPTED"}
