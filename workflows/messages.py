@@ -203,7 +203,10 @@ class SubmitAnswer:
 
 @dataclass
 class ApplyNowAnswer:
-    """Answer of `apply_now`: `nonce` is None while the change is accepted but not yet at OldHost (ask by the key)."""
+    """Answer of `apply_now`: `nonce` is None while the change is accepted but not yet at OldHost (ask by the key).
+
+    `status`: ACCEPTED or the change's fate. Only APPLIED says that OldHost has it: a rejection may use up a nonce, too.
+    """
 
     idempotency_key: str
     change_id: int
@@ -367,7 +370,7 @@ class Submissions:
 class Recorded:
     """Result of `record_submissions`, one per item: `ref` None when it was refused; `refused` then says why.
 
-    `processed`: an idempotent repetition of a change that has its fate already (`nonce` if it was applied).
+    `processed`: an idempotent repetition of a change that has its fate already (`nonce`: the one that it used up, applied or rejected).
     `outcome`: PENDING, SCHEDULED, CANCELLED or its fate. `by_relay`: older changes of its entity are still on their way; the relay brings it after them. `left`: not recorded,
     to be asked again; `after_reset`: the run was reset, and what it holds is for `recover_submissions`.
     """

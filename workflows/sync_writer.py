@@ -158,7 +158,8 @@ class SyncWriterWorkflow:
             recorded = await self._record_now(change, "apply_now", only_class="EMERGENCY")
         answer = messages.ApplyNowAnswer(recorded.idempotency_key, recorded.change_id, "ACCEPTED", recorded.nonce)
         if recorded.ref is None or recorded.processed:
-            answer.status = "APPLIED" if recorded.nonce is not None else "SETTLED"
+            # A nonce alone says nothing: a rejection may have used it up. Recorded by a worker before 0.2: no outcome is told.
+            answer.status = recorded.outcome or "SETTLED"
             return answer
         if not self.waiting_updates.may_wait_for_fate:
             self.reception.hand_over(recorded)

@@ -196,6 +196,13 @@ async def test_apply_now_is_told_of_a_rejection(stage: Stage) -> None:
         assert answer["status"] == "DEAD"
 
 
+async def test_apply_now_again_after_a_rejection_says_dead_though_the_nonce_is_used(stage: Stage) -> None:
+    async with stage.writer(replies={1: [Reply.REJECTED]}) as writer:
+        change = {**URGENT, "idempotency_key": "k"}
+        answers = [await writer.handle.execute_update("apply_now", change) for _ in range(2)]
+        assert [(answer["status"], answer["nonce"]) for answer in answers] == [("DEAD", 1), ("DEAD", 1)]
+
+
 async def test_apply_now_says_accepted_after_25_seconds(stage: Stage) -> None:
     async with stage.writer(opening_fails=100) as writer:
         began_at_ms = await writer.world.now_ms()
