@@ -354,7 +354,7 @@ class World:
 
     def meddle(self, direction: str) -> None:
         self.direction = direction
-        self.always.meddled = True
+        self.always.meddle()
 
     # ------------------------------------------------------------------------------------------- what others tell it of
 
