@@ -52,8 +52,10 @@ class OperatorFuzzer:
 
     def _run(self) -> None:
         next_at = self.hub.now
-        while not self.resting:
+        while True:
             self.hub.sleep(LOOK_EVERY_S * (0.5 + self.random.random()))
+            if self.resting:
+                return
             moment = self._moment()
             fresh, self.moment = moment not in {"", self.moment}, moment
             self._compare()

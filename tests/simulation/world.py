@@ -221,7 +221,9 @@ class World:
 
     def _holds_something(self) -> bool:
         machine = self.machine
-        return machine is not None and bool(machine.coalescer.waiting or len(machine.in_flight) or machine.paused)
+        if machine is None or not machine.loaded:
+            return machine is not None  # whether it is paused is not read yet
+        return bool(machine.coalescer.waiting or len(machine.in_flight) or machine.paused)
 
     def _what_waits(self) -> str:
         waits = self.database.rows(

@@ -422,6 +422,8 @@ class Play:
         machine = self.machine
         assert list(machine.in_flight.batches) == list(self.under.sends)
         assert len(machine.in_flight.batches) <= BATCHES_IN_FLIGHT_MAX
+        wake_at_ms = decision.wake_at_ms(machine)
+        assert wake_at_ms is None or wake_at_ms > self.now_ms, "woken again and again for what it can't begin"
         assert self.books.oldhost.gaps == 0 or self.books.oldhost.restored, "a gap (I1)"
         assert self.books.oldhost.replays == 0 or self.books.oldhost.written_by_others, "a replay (I1)"
         for change in self.books.outstanding():

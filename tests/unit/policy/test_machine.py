@@ -520,6 +520,16 @@ def test_an_idle_machine_wakes_for_its_probe_and_its_sweep_only(play: Play) -> N
     assert decision.wake_at_ms(play.machine) == min(play.machine.probe_at_ms, play.machine.sweeping.at_ms)
 
 
+def test_a_draining_machine_is_not_woken_for_what_it_no_longer_begins(play: Play) -> None:
+    """Its time would have come at once, again and again: for ever where Temporal's clock stands still."""
+    play.machine.lose_session(play.now_ms)
+    play.machine.told_to_wait(1_000, "unreachable", play.now_ms)
+    play.machine.draining = True
+    play.advance(play.machine.sweeping.at_ms - play.now_ms + 1_000)
+    assert play.machine.session.phase is Phase.PAUSING
+    assert decision.wake_at_ms(play.machine) is None
+
+
 # ------------------------------------------------------------------------------------- what the reservation refused
 
 
