@@ -275,7 +275,7 @@ MUTANTS = (
     ),
     Mutant(
         "a rebuilt writer knows of no pause",
-        (Patch("oldhost_sync/policy/machine.py", "        self.paused = Pause(operator, reason)\n\n    def load_ban", "        return\n\n    def load_ban"),),
+        (Patch("oldhost_sync/policy/machine.py", "        self.paused = Pause(operator, reason)\n\n    @property", "        return\n\n    @property"),),
         levels=(UNIT, SIMULATION),
     ),
     # What stopped the writer without a word, or lost what was accepted.
@@ -350,8 +350,23 @@ MUTANTS = (
         levels=(UNIT,),
     ),
     Mutant(
+        "an old version that comes after newer operations of its entity",
+        (Patch("oldhost_sync/store/ledger/precedence.py", "        if row.is_passed and row.priority_class == PriorityClass.LWW:\n", "        if False:\n"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "a writer that does not follow the books",
+        (Patch(MACHINE, "        if self.breaker.state is BreakerState.HALTED and not halted:\n", "        if False and not halted:\n"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "a draining writer that is woken by what it does not begin",
+        (Patch("oldhost_sync/policy/decision.py", "    begins = not machine.draining or machine.release < RELEASE\n", "    begins = True\n"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
         "a standstill that nobody is told of",
-        (Patch(MACHINE, "            self.announcements.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)\n", "            del reason, emergencies\n"),),
+        (Patch("oldhost_sync/policy/notices.py", "        machine.announcements.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)\n", "        del reason, emergencies\n"),),
         levels=(UNIT,),
     ),
 )  # fmt: skip
