@@ -44,6 +44,8 @@ def field_states(evidence: Any) -> Iterator[str]:
     for row in evidence.changes:
         if row["id"] in evidence.retried:
             reordered.add(_entity(row))
+        if row["outcome"] == "SUPERSEDED":
+            continue  # a payload is the whole state of its key: what a newer one of the key no longer says is not said
         for name, value in _payload(row).items():
             accepted[_entity(row)][name] = (value, row)
     # A rejection whose answer was lost is known as applied: it holds nothing, so the order is as ever.
