@@ -81,10 +81,11 @@ class Product:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(RPCError, RuntimeError, OSError):
-            self.ask(lambda client: writer_handle(client, self.host).terminate("the test is over"))
         for child in reversed(self.children.values()):
             child.kill()
+        # Last: a relay that still runs starts a writer that has ended again, and the next test's worker would serve it.
+        with contextlib.suppress(RPCError, RuntimeError, OSError):
+            self.ask(lambda client: writer_handle(client, self.host).terminate("the test is over"))
 
     @property
     def host(self) -> str:
