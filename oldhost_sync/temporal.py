@@ -7,18 +7,19 @@ A payload that another SDK sent without our codec is read as it is.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 import os
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn
 
 from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
-from temporalio.client import Client, WithStartWorkflowOperation, WorkflowHandle
+from temporalio.client import Client, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.envconfig import ClientConfig
@@ -92,6 +93,28 @@ async def connect() -> Client:
         raise TemporalUnavailable(f"Temporal can't be reached at {config['target_host']}") from error
 
 
+class SharedClient:
+    """One client for all who need it, connected when the first asks. Who asks meanwhile waits for the same attempt.
+
+    `seconds_max`: how long connecting may take.
+    """
+
+    def __init__(self, connect: Callable[[], Awaitable[Client]], seconds_max: float) -> None:
+        self._connect = connect
+        self._seconds_max = seconds_max
+        self._connecting: asyncio.Task[Client] | None = None
+
+    async def get(self) -> Client:
+        """Raises what `connect` does, or TimeoutError; the next call tries again."""
+        if self._connecting is None or (self._connecting.done() and self._connecting.exception() is not None):
+            self._connecting = asyncio.ensure_future(self._connect_once())
+        return await asyncio.shield(self._connecting)
+
+    async def _connect_once(self) -> Client:
+        async with asyncio.timeout(self._seconds_max):
+            return await self._connect()
+
+
 def writer_policy(settings: Settings) -> WriterPolicy:
     """The settings that the writer's policy works by, in milliseconds."""
     return WriterPolicy(
@@ -107,17 +130,6 @@ def writer_policy(settings: Settings) -> WriterPolicy:
 def writer_handle(client: Client, host: str) -> WorkflowHandle[object, object]:
     """The writer of `host`, for queries and updates."""
     return client.get_workflow_handle(workflow_id(host))
-
-
-def start_operation(host: str, policy: WriterPolicy) -> WithStartWorkflowOperation[object, object]:
-    """Start the writer unless it runs: every sender uses it, so that the writer exists when it is needed."""
-    return WithStartWorkflowOperation(
-        WORKFLOW_TYPE,
-        WriterInput(host=host, policy=policy),
-        id=workflow_id(host),
-        task_queue=TASK_QUEUE,
-        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-    )
 
 
 async def start_writer(client: Client, host: str, policy: WriterPolicy) -> WorkflowHandle[object, object]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import sys
+from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import DBAPIError
 
@@ -15,6 +16,9 @@ from oldhost_sync.planner import ScenarioError
 from oldhost_sync.settings import SettingsError
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, InvalidChange, StoreError
 from oldhost_sync.store.transactions import error_code
+
+if TYPE_CHECKING:
+    from oldhost_sync.writer_client import WriterError
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
 START_TEMPORAL = "Start it, or check TEMPORAL_ADDRESS; is `oldhost-sync up` running?"
@@ -72,7 +76,10 @@ def _explain_servers(error: BaseException) -> CliError | None:
     from oldhost_sync.stack.ports import PortTaken
     from oldhost_sync.stack.up import EXPECTED
     from oldhost_sync.temporal import TemporalUnavailable
+    from oldhost_sync.writer_client import WriterError
 
+    if isinstance(error, WriterError):
+        return CliError(_told_of_the_writer(error))
     if isinstance(error, TemporalUnavailable):
         return CliError(f"{error}. {START_TEMPORAL}")
     if isinstance(error, RPCError):
@@ -89,6 +96,27 @@ def _explain_servers(error: BaseException) -> CliError | None:
     if isinstance(error, PortTaken):
         return CliError(f"{error}. Stop what listens there, or choose another port.")
     return CliError(str(error)) if isinstance(error, EXPECTED) else None
+
+
+def _told_of_the_writer(error: WriterError) -> str:
+    from oldhost_sync.writer_client import Cause, UpdateRefused, WriterUnavailable
+
+    if isinstance(error, UpdateRefused):
+        return f"the writer refused to {error.name}: {error}."
+    if not isinstance(error, WriterUnavailable):
+        return f"the writer can't say: {error}."
+    if error.cause is Cause.NOT_CONNECTED:
+        return f"Temporal can't be reached. {START_TEMPORAL}"
+    if error.cause is Cause.NO_TEMPORAL:
+        return f"Temporal does not answer. {START_TEMPORAL}"
+    if error.cause is Cause.NO_WRITER:
+        return f"the writer of {error.host!r} is not running. A relay starts it, and so does `python starter.py`."
+    if error.cause is Cause.FAILING:
+        return (
+            f"the writer of {error.host!r} is stuck: {error}. Deploy the release that it was begun with, or "
+            "terminate its run in Temporal: the relay starts another."
+        )
+    return "the writer does not answer. Start a worker: `oldhost-sync worker`."
 
 
 def _told_of_the_machine(error: OSError) -> str:

@@ -14,7 +14,8 @@ from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.views import change_status, entity_history
-from oldhost_sync.user_errors import FAILED, CliError, tell
+from oldhost_sync.user_errors import FAILED, CliError, explain, tell
+from oldhost_sync.writer_client import WriterError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _TYPE_AND_ID = re.compile(f"({NAME_PATTERN})/(.+)")
@@ -68,8 +69,8 @@ def find(
     found = in_database(config, lambda connection: entity_history.read_entity(connection, config.host, *key))
     try:
         writer, why_not = query(config, "find", *key), None
-    except CliError as error:
-        writer, why_not = None, str(error)
+    except WriterError as error:
+        writer, why_not = None, str(explain(error))
     if found["shadow"] is None and not found["changes"] and not found["scheduled"]:
         raise CliError(f"nothing is known of {key[0]}/{key[1]} on host {config.host!r}. Check type and id.")
     if as_json:

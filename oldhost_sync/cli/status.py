@@ -13,11 +13,10 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 from sqlalchemy.engine import Connection, Engine
-from temporalio.client import Client
 
 from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.output import console, print_json, rows, shown, span
-from oldhost_sync.cli.writer import ask, connect
+from oldhost_sync.cli.writer import client
 from oldhost_sync.environment import settings
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.settings import Settings
@@ -26,6 +25,7 @@ from oldhost_sync.store.outbox import relay_queue
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.store.views import late_emergencies, overview
 from oldhost_sync.user_errors import FAILED, WRONG, CliError, explain, tell
+from oldhost_sync.writer_client import WriterError
 
 # Often enough to watch a backlog drain, seldom enough to cost nothing.
 WATCH_SECONDS = 2.0
@@ -77,7 +77,7 @@ class Look:
     def __init__(self, config: Settings) -> None:
         self._config = config
         self._engine: Engine | None = None
-        self._client: Client | None = None
+        self._writer = client(config)
 
     async def once(self) -> Seen:
         seen = Seen(self._config.host)
@@ -86,10 +86,9 @@ class Look:
         except Exception as error:  # noqa: BLE001 - told below, or raised again
             seen.troubles.append(_foreseen(error))
         try:
-            self._client = self._client or await connect()
-            seen.writer = await ask(self._config, "status", client=self._client)
-        except CliError as error:
-            seen.troubles.append(str(error))
+            seen.writer = await self._writer.query("status")
+        except WriterError as error:
+            seen.troubles.append(str(explain(error)))
         return seen
 
     def close(self) -> None:

@@ -1,7 +1,6 @@
-"""The relay's way to the writers: signal, start, and ask how they are, over one client that connects when first needed.
+"""The relay's way to the writers: signal, start, and ask for their health, over one client for all hosts.
 
-The relay starts also while Temporal is away. Who needs the client while it connects waits for the same attempt, however
-many hosts there are.
+The relay starts even while Temporal is away: the client connects when it is first needed.
 """
 
 from __future__ import annotations
@@ -40,36 +39,26 @@ class TemporalWriters:
 
     def __init__(self, policy: WriterPolicy, connect: Callable[[], Awaitable[Client]] = temporal.connect) -> None:
         self._policy = policy
-        self._connect = connect
-        self._connecting: asyncio.Task[Client] | None = None
+        self._client = temporal.SharedClient(connect, CALL_SECONDS_MAX)
         self._polled: tuple[float, asyncio.Task[bool]] | None = None
 
     async def signal(self, host: str, refs: list[ChangeRef]) -> None:
         """Hand refs to the writer. Raises whatever the SDK does; returned means that they are durable there."""
-        await temporal.signal_enqueue(await self._client(), host, self._policy, refs)
+        await temporal.signal_enqueue(await self._client.get(), host, self._policy, refs)
 
     async def start(self, host: str) -> None:
         try:
             async with asyncio.timeout(CALL_SECONDS_MAX):
-                await temporal.start_writer(await self._client(), host, self._policy)
+                await temporal.start_writer(await self._client.get(), host, self._policy)
         except (RPCError, RuntimeError, TimeoutError) as error:
             raise TemporalDoesNotAnswer(_reason(error)) from error
 
     async def health(self, host: str) -> WriterHealth:
         try:
             async with asyncio.timeout(CALL_SECONDS_MAX):
-                return await writer_health(await self._client(), host, is_polled=self._is_polled)
+                return await writer_health(await self._client.get(), host, is_polled=self._is_polled)
         except (RPCError, RuntimeError, TimeoutError) as error:
             raise TemporalDoesNotAnswer(_reason(error)) from error
-
-    async def _client(self) -> Client:
-        if self._connecting is None or (self._connecting.done() and self._connecting.exception() is not None):
-            self._connecting = asyncio.ensure_future(self._connect_once())
-        return await asyncio.shield(self._connecting)
-
-    async def _connect_once(self) -> Client:
-        async with asyncio.timeout(CALL_SECONDS_MAX):
-            return await self._connect()
 
     async def _is_polled(self) -> bool:
         now = time.monotonic()
@@ -78,7 +67,7 @@ class TemporalWriters:
         return await asyncio.shield(self._polled[1])
 
     async def _ask_polled(self) -> bool:
-        return await is_task_queue_polled(await self._client())
+        return await is_task_queue_polled(await self._client.get())
 
 
 def _reason(error: Exception) -> str:

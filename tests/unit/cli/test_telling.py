@@ -18,6 +18,7 @@ from oldhost_sync.settings import parse_api_tokens
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable
 from oldhost_sync.temporal import TemporalUnavailable
 from oldhost_sync.user_errors import explain
+from oldhost_sync.writer_client import Cause, QueryRefused, UpdateRefused, WriterError, WriterUnavailable
 
 COMMANDS = [
     "up",
@@ -252,3 +253,20 @@ def test_submit_wants_a_file_or_one_change(capsys: pytest.CaptureFixture[str], m
 
 def test_the_application_is_what_the_script_runs() -> None:
     assert app.info.help
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (WriterUnavailable("h", Cause.NOT_CONNECTED), "Temporal can't be reached. Start it"),
+        (WriterUnavailable("h", Cause.NO_TEMPORAL), "Temporal does not answer. Start it"),
+        (WriterUnavailable("h", Cause.NO_WRITER), "the writer of 'h' is not running. A relay starts it"),
+        (WriterUnavailable("h", Cause.FAILING, "its task fails"), "the writer of 'h' is stuck: its task fails. Deploy"),
+        (WriterUnavailable("h", Cause.NO_WORKER, "no worker"), "the writer does not answer. Start a worker"),
+        (WriterUnavailable("h", Cause.TOO_SLOW), "the writer does not answer. Start a worker"),
+        (UpdateRefused("h", "resume", "it is not paused"), "the writer refused to resume: it is not paused."),
+        (QueryRefused("h", "no such query"), "the writer can't say: no such query."),
+    ],
+)
+def test_a_writer_that_does_not_answer_is_told_with_what_to_do(error: WriterError, says: str) -> None:
+    assert str(explain(error)).startswith(says)

@@ -1,0 +1,145 @@
+"""The client of a writer: queries and operators' updates through Temporal, each with a time limit.
+
+When no answer comes, Temporal's records say why (see `writer_health`): :class:`WriterUnavailable` names the cause, and
+whoever asked puts it into words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from enum import Enum, auto
+from typing import Any
+
+from temporalio.client import (
+    Client,
+    WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import QueryRejectCondition
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from oldhost_sync.temporal import SharedClient, connect, writer_handle
+from oldhost_sync.writer_health import WriterState, writer_health
+from workflows.messages import OperatorRequest
+
+
+class Cause(Enum):
+    """Why there is no answer."""
+
+    NOT_CONNECTED = auto()  # no connection to Temporal
+    NO_TEMPORAL = auto()  # connected once, but Temporal does not answer now
+    NO_WRITER = auto()  # never started, or ended
+    FAILING = auto()  # the run's workflow task fails
+    NO_WORKER = auto()  # no worker takes its tasks
+    TOO_SLOW = auto()  # it runs, and did not answer in time
+
+
+class WriterError(Exception):
+    """The writer did not do what was asked. `host`: whose writer."""
+
+    def __init__(self, host: str, reason: str) -> None:
+        super().__init__(reason)
+        self.host = host
+
+
+class WriterUnavailable(WriterError):  # noqa: N818 - says what happened
+    """The platform's fault; again, later. `str` is what Temporal's records say, empty where `cause` says all."""
+
+    def __init__(self, host: str, cause: Cause, reason: str = "") -> None:
+        super().__init__(host, reason)
+        self.cause = cause
+
+
+class UpdateRefused(WriterError):  # noqa: N818 - says what happened
+    """The update makes no sense now: `str` is the writer's reason. Nothing was changed."""
+
+    def __init__(self, host: str, name: str, reason: str) -> None:
+        super().__init__(host, reason)
+        self.name = name
+
+
+class QueryRefused(WriterError):  # noqa: N818 - says what happened
+    """The caller's fault: the writer has no answer to such a query."""
+
+
+class WriterClient:
+    """The writer of `host`. `connect` is called when first needed; a query may take `query_seconds`, and so may it."""
+
+    def __init__(
+        self,
+        host: str,
+        *,
+        query_seconds: float,
+        update_seconds: float,
+        connect: Callable[[], Awaitable[Client]] = connect,
+    ) -> None:
+        self._host = host
+        self._client = SharedClient(connect, query_seconds)
+        self._query_seconds = query_seconds
+        self._update_seconds = update_seconds
+
+    async def query(self, name: str, *arguments: object) -> Any:
+        """The answer of the query `name`."""
+        client = await self._connected()
+        question = writer_handle(client, self._host).query(
+            name,
+            args=list(arguments),
+            # A closed run answers queries as if it were running.
+            reject_condition=QueryRejectCondition.NOT_OPEN,
+            rpc_timeout=timedelta(seconds=self._query_seconds),
+        )
+        try:
+            return await self._answer(client, question, self._query_seconds)
+        except WorkflowQueryRejectedError:
+            raise WriterUnavailable(self._host, Cause.NO_WRITER) from None
+        except WorkflowQueryFailedError as error:
+            raise QueryRefused(self._host, str(error)) from None
+
+    async def update(self, name: str, request: OperatorRequest) -> Any:
+        """The answer of the update `name`: it was carried out."""
+        client = await self._connected()
+        limit = timedelta(seconds=self._update_seconds)
+        question = writer_handle(client, self._host).execute_update(name, request, rpc_timeout=limit)
+        try:
+            return await self._answer(client, question, self._update_seconds)
+        except WorkflowUpdateFailedError as error:
+            cause = error.cause
+            reason = cause.message if isinstance(cause, ApplicationError) else str(cause)
+            raise UpdateRefused(self._host, name, reason) from None
+
+    async def _connected(self) -> Client:
+        try:
+            return await self._client.get()
+        except (RPCError, RuntimeError, TimeoutError):
+            raise WriterUnavailable(self._host, Cause.NOT_CONNECTED) from None
+
+    async def _answer(self, client: Client, question: Awaitable[Any], seconds: float) -> Any:
+        try:
+            async with asyncio.timeout(seconds):
+                return await question
+        except (RPCError, TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+            raise await self._why_not(client, error) from None
+
+    async def _why_not(self, client: Client, error: Exception) -> WriterUnavailable:
+        if isinstance(error, RPCError) and error.status == RPCStatusCode.NOT_FOUND:
+            return WriterUnavailable(self._host, Cause.NO_WRITER)
+        try:
+            async with asyncio.timeout(self._query_seconds):
+                health = await writer_health(client, self._host)
+        except (RPCError, TimeoutError):
+            return WriterUnavailable(self._host, Cause.NO_TEMPORAL)
+        return WriterUnavailable(self._host, _CAUSES[health.state], health.error)
+
+
+_CAUSES = {
+    WriterState.RUNNING: Cause.TOO_SLOW,
+    WriterState.MISSING: Cause.NO_WRITER,
+    WriterState.CLOSED: Cause.NO_WRITER,
+    WriterState.FAILING: Cause.FAILING,
+    WriterState.NO_WORKER: Cause.NO_WORKER,
+}
