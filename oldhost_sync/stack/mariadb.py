@@ -23,7 +23,7 @@ from typing import Self
 import pymysql
 
 from oldhost_sync.stack.folder import write_private
-from oldhost_sync.stack.mariadb_install import install_data_folder, own_temporary_folder, run_as_root
+from oldhost_sync.stack.mariadb_install import LOG_FILE_SIZE, install_data_folder, own_temporary_folder, run_as_root
 from oldhost_sync.stack.ports import claim
 from oldhost_sync.stack.processes import Child, ChildDied
 from oldhost_sync.stack.programs import need_program
@@ -181,8 +181,9 @@ class EmbeddedMariaDB:
             "--skip-name-resolve",
             "--skip-log-bin",
             "--innodb-flush-log-at-trx-commit=1",
-            "--innodb-buffer-pool-size=128M",
-            "--innodb-log-file-size=64M",
+            # A pool that does not hold the outbox's indexes makes retention three times as slow.
+            "--innodb-buffer-pool-size=512M",
+            f"--innodb-log-file-size={LOG_FILE_SIZE}",
             "--performance-schema=OFF",
             "--character-set-server=utf8mb4",
             "--collation-server=utf8mb4_bin",

@@ -17,6 +17,8 @@ from pathlib import Path
 # In this order; newer versions name them mariadb_…
 SYSTEM_SCRIPTS = ("system_tables.sql", "performance_tables.sql", "system_tables_data.sql")
 INSTALL_SECONDS_MAX = 120
+# With a small log, writes sometimes wait for half a second while pages are flushed to make room in it.
+LOG_FILE_SIZE = "256M"
 _USER = re.compile(r"[A-Za-z0-9_.-]+")
 
 
@@ -42,7 +44,7 @@ def install_data_folder(program: str, data: Path) -> None:
         "--lc-messages=en_US",
         "--max-allowed-packet=8M",
         "--log-warnings=0",
-        "--innodb-log-file-size=64M",
+        f"--innodb-log-file-size={LOG_FILE_SIZE}",
         *run_as_root(),
     ]
     done = subprocess.run(
