@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any
 
@@ -48,7 +48,7 @@ class Violation(AssertionError):
     """One of the promises was broken."""
 
 
-def install() -> None:
+def install() -> Callable[[], None]:
     """Let every decision of a watched machine be looked at before anybody acts on it."""
     decide = decision.decide
 
@@ -58,6 +58,7 @@ def install() -> None:
         return decided if watcher is None else watcher.decided(machine, decided, now_ms)
 
     decision.decide = watched
+    return lambda: setattr(decision, "decide", decide)
 
 
 class Always:

@@ -254,6 +254,7 @@ def _ready(sock: Any, seconds: float, *, writing: bool) -> bool:
     return _real_ready(sock, seconds, writing=writing)
 
 
-def install() -> None:
+def install() -> Callable[[], None]:
     """Let the product's connection wait on these ends as it does on sockets."""
     product.ready = _ready
+    return lambda: setattr(product, "ready", _real_ready)

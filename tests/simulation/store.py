@@ -206,8 +206,10 @@ def _chance() -> float:
     return task.process.hub.random.random() if isinstance(task, Task) else random.random()
 
 
-def install() -> None:
+def install() -> Callable[[], None]:
     """Let the product's `run_in_transaction` pause in virtual time where it runs in it."""
     defaults = transactions.run_in_transaction.__kwdefaults__
     assert defaults is not None
+    before = dict(defaults)
     defaults.update(pause=_pause, chance=_chance)
+    return lambda: defaults.update(before)

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
-import logging
 from collections.abc import Callable
-from functools import lru_cache
 from random import Random
-from typing import Any, get_type_hints
+from typing import Any
 
-from temporalio.converter import _payload_converter as payload_converter
-
-from activities import session as session_activities
 from oldhost_sync.oldhost.errors import Fenced
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.store.ledger.machine_clock import MachineClock
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
-from tests.simulation import invariants, network, store
+from tests.simulation import patches, store
 from tests.simulation.database import Database
 from tests.simulation.faults import Faults, RandomFaults
 from tests.simulation.hub import EPOCH, Hub, Process
@@ -83,7 +77,7 @@ class World:
     """`run` plays it out. Everything random comes from `seed`; nothing else is read."""
 
     def __init__(self, seed: int, *, shape: Shape | None = None, faults: Faults | None = None) -> None:
-        _install()
+        patches.install()
         random = Random(seed)
         self.seed = seed
         self.shape = shape = shape or Shape.drawn(random)
@@ -462,33 +456,6 @@ class World:
     def halted(self) -> str | None:
         rows = self.database.rows("SELECT halted FROM nonce_ledger WHERE host = ?", HOST)
         return rows[0][0] if rows else None
-
-
-class _QuickInspect:
-    """`inspect`, which looks at the same few classes once."""
-
-    getattr_static = staticmethod(lru_cache(maxsize=None)(inspect.getattr_static))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(inspect, name)
-
-
-_installed = False
-
-
-def _install() -> None:
-    global _installed  # noqa: PLW0603 - the product's two waits are given their virtual twins once
-    if not _installed:
-        _installed = True
-        invariants.install()
-        network.install()
-        store.install()
-        session_activities.WATCH_SECONDS = 7.0
-        # Only quicker: the SDK looks up the same few classes' hints for every payload.
-        payload_converter.get_type_hints = lru_cache(maxsize=None)(get_type_hints)  # type: ignore[assignment,attr-defined]
-        payload_converter.inspect = _QuickInspect()  # type: ignore[assignment,attr-defined]
-        for name in ("temporalio.workflow", "activities.session", "oldhost_sync.relay"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def play(seed: int, *, trace: list[str] | None = None) -> Verdict:
