@@ -16,20 +16,19 @@ from datetime import timedelta
 from sqlalchemy.engine import Engine
 from temporalio import activity
 
-from oldhost_sync.oldhost.batch import Sent
 from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.recovery import Halt, Opened, Opening, Wait
+from oldhost_sync.oldhost.recovery import Opened, Opening
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, Fate
+from oldhost_sync.policy.events import OpeningPostponed, OpeningReported, Probed, SendEnded, SessionOpened
 from oldhost_sync.store.ledger.machine_clock import MachineClock, steady_clock
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
 from oldhost_sync.telemetry import WorkerMetrics
 from workflows import messages
-from workflows.messages import to_wire
 
 logger = logging.getLogger(__name__)
 
@@ -57,46 +56,36 @@ class SessionActivities:
     # ---------------------------------------------------------------------------------------------- activities
 
     @activity.defn(no_thread_cancel_exception=True)
-    def open_session(self, request: messages.OpenSession) -> messages.SessionAnswer:
+    def open_session(self, request: messages.OpenSession) -> OpeningReported:
         beat = self._beating()
         if self._leaving.is_set():
-            return messages.SessionAnswer(messages.SessionState.WAIT, wait_ms=1000, reason="leaving")
+            return OpeningPostponed(1000, "leaving")
         self._end_older(request.host, beat)
         opening = replace(self._opening(request.host, beat), newest=tuple(request.newest))
-        answer = self._answer(request, opening.open())
-        self.metrics.sessions.labels(request.host, answer.state).inc()
-        return answer
+        outcome = opening.open()
+        ended = self._opened(request, outcome) if isinstance(outcome, Opened) else outcome
+        self.metrics.sessions.labels(request.host, ended.state).inc()
+        return ended
 
     @activity.defn(no_thread_cancel_exception=True)
-    def send(self, batch: messages.SendBatch) -> messages.SendReport:
+    def send(self, batch: messages.SendBatch) -> SendEnded:
         beat = self._beating()
         session = self._session(batch.host, batch.epoch)
         if session is None:
             waiting = [Fate(change_id, WAITING) for change_id in batch.change_ids]
-            return messages.SendReport(waiting, session_open=False, reason=NOT_HERE)
+            return SendEnded(waiting, session_open=False, reason=NOT_HERE)
         accepted = dict(zip(batch.change_ids, batch.accepted_at_ms, strict=False))
-        sent = session.send(batch.change_ids, beat, sequence=batch.sequence, accepted_at_ms=accepted)
-        self._count(batch.host, sent)
-        return messages.SendReport(
-            sent.fates if batch.release > 1 else _told_as_before(sent.fates),
-            sent.session_open,
-            sent.service_ms,
-            sent.banned_ms,
-            sent.reason,
-            sent.halted,
-            sent.never_taken,
-            [to_wire(ref) for ref in sent.older],
-            [[*entity, dead] for entity, dead in sent.held],
-        )
+        ended = session.send(batch.change_ids, beat, sequence=batch.sequence, accepted_at_ms=accepted)
+        self._count(batch.host, ended)
+        return ended if batch.release > 1 else replace(ended, fates=_told_as_before(ended.fates))
 
     @activity.defn(no_thread_cancel_exception=True)
-    def probe(self, ref: messages.SessionRef) -> messages.ProbeReport:
+    def probe(self, ref: messages.SessionRef) -> Probed:
         beat = self._beating()
         session = self._session(ref.host, ref.epoch)
         if session is None:
-            return messages.ProbeReport(session_open=False, reason=NOT_HERE)
-        probed = session.probe(beat)
-        return messages.ProbeReport(probed.session_open, probed.expected_nonce, probed.reason)
+            return Probed(session_open=False, reason=NOT_HERE)
+        return session.probe(beat)
 
     @activity.defn(no_thread_cancel_exception=True)
     def close_session(self, ref: messages.SessionRef) -> None:
@@ -173,33 +162,16 @@ class SessionActivities:
         """What OldHost expects now: for whoever decides about a halt, in which no session is open."""
         return self._opening(host, _no_beat).count()
 
-    def _answer(self, request: messages.OpenSession, outcome: Opened | Halt | Wait) -> messages.SessionAnswer:
-        if isinstance(outcome, Opened):
-            return self._opened(request, outcome)
-        if isinstance(outcome, Halt):
-            return messages.SessionAnswer(messages.SessionState.HALT, reason=outcome.message, message=outcome.message)
-        return messages.SessionAnswer(
-            messages.SessionState.WAIT, wait_ms=outcome.wait_ms, reason=outcome.reason, message=outcome.message
-        )
-
-    def _opened(self, request: messages.OpenSession, opened: Opened) -> messages.SessionAnswer:
+    def _opened(self, request: messages.OpenSession, opened: Opened) -> SessionOpened:
         with self._lock:
             self._sessions[request.host] = opened.session
         self.metrics.epoch.labels(request.host).set(opened.session.epoch)
         self.metrics.connection_open.labels(request.host).set(1)
-        fates = {fate.change_id: fate for fate in opened.fates}
+        fates = {fate.change_id: fate for fate in opened.event.fates}
         missing = [change_id for change_id in request.unsettled if change_id not in fates]
         for fate in self.ledger(request.host).fates(missing):
             fates[fate.change_id] = fate
-        return messages.SessionAnswer(
-            messages.SessionState.OPEN,
-            epoch=opened.session.epoch,
-            task_queue=self.task_queue,
-            expected_nonce=opened.expected_nonce,
-            fates=list(fates.values()),
-            bound=[to_wire(ref) for ref in opened.bound],
-            more_bound=opened.more_bound,
-        )
+        return replace(opened.event, task_queue=self.task_queue, fates=list(fates.values()))
 
     def _session(self, host: str, epoch: int) -> Session | None:
         with self._lock:
@@ -224,14 +196,14 @@ class SessionActivities:
             self._end(older, "a new session begins", beat)
             self.metrics.connection_open.labels(host).set(0)
 
-    def _count(self, host: str, sent: Sent) -> None:
-        for fate in sent.fates:
+    def _count(self, host: str, ended: SendEnded) -> None:
+        for fate in ended.fates:
             if fate.outcome not in {BOUND, HELD, WAITING}:
                 self.metrics.operations.labels(host, fate.outcome).inc()
-        if sent.service_ms:
-            self.metrics.service_seconds.labels(host).observe(sent.service_ms / 1000)
-        if sent.refusal:
-            self.metrics.refusals.labels(host, sent.refusal).inc()
+        if ended.service_ms:
+            self.metrics.service_seconds.labels(host).observe(ended.service_ms / 1000)
+        if ended.refusal:
+            self.metrics.refusals.labels(host, ended.refusal).inc()
 
     def _end(self, session: Session, why: str, beat: Callable[[], None]) -> bool:
         """What is on the wire and what is marked behind it may take a request's time each."""

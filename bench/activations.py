@@ -20,6 +20,7 @@ from bench.stage import Stage
 from oldhost_sync.policy import decision, snapshot
 from oldhost_sync.policy.actions import Action, OpenSession, Send
 from oldhost_sync.policy.changes import HELD, WAITING, ChangeRef, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, Probed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.snapshot import Snapshot
 from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
@@ -108,9 +109,7 @@ class Writer:
         self.sends = []
         self.happen(
             "a session opens",
-            lambda machine: machine.opened(
-                self.epoch, "queue", self.nonce + 1, [], [], more_bound=False, now_ms=self.now_ms
-            ),
+            lambda machine: machine.opening_ended(SessionOpened(self.epoch, "queue", self.nonce + 1), self.now_ms),
         )
 
     def relay(self, refs: Iterator[ChangeRef]) -> None:
@@ -133,7 +132,7 @@ class Writer:
         self.happen(what, lambda machine: self._report(machine, send.batch, fates))
 
     def _report(self, machine: Machine, batch: int, fates: list[Fate]) -> None:
-        machine.reported(batch, fates, session_open=True, service_ms=400.0, banned_ms=0, now_ms=self.now_ms)
+        machine.send_ended(batch, SendEnded(fates, service_ms=400.0), self.now_ms)
 
     def ask(self, query: str, answer: Callable[[Machine], object]) -> None:
         began = time.process_time()
@@ -173,12 +172,12 @@ def play(refs: Iterator[ChangeRef]) -> dict[str, float]:
         writer.happen("what was flushed moves")
     writer.happen("a pause", lambda machine: machine.pause("ops", "why"))
     writer.happen("it goes on", lambda machine: machine.resume())
-    writer.happen("the connection is lost", lambda machine: machine.probed(session_open=False, now_ms=writer.now_ms))
-    writer.happen("a ban begins", lambda machine: machine.told_to_wait(BAN_MS, "ban", writer.now_ms))
+    writer.happen("the connection is lost", lambda machine: machine.probed(Probed(session_open=False), writer.now_ms))
+    writer.happen("a ban begins", lambda machine: machine.opening_ended(OpeningPostponed(BAN_MS, "ban"), writer.now_ms))
     writer.happen("one more comes", lambda machine: machine.enqueue([_one_more(writer)], writer.now_ms))
     writer.now_ms += BAN_MS + 60_000
     writer.happen("the ban is over")
-    writer.happen("a halt", lambda machine: machine.halted("somebody else wrote"))
+    writer.happen("a halt", lambda machine: machine.opening_ended(OpeningHalted("somebody else wrote"), writer.now_ms))
     writer.happen("it is resolved", lambda machine: machine.resolve(writer.now_ms))
     writer.renew()
     writer.happen("and then")

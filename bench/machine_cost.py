@@ -23,6 +23,7 @@ from bench.workload import EVENTS
 from oldhost_sync.policy import decision, snapshot
 from oldhost_sync.policy.actions import OpenSession, Send
 from oldhost_sync.policy.changes import ChangeRef, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.events import SendEnded, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
 
@@ -91,7 +92,7 @@ def machine_with(backlog: int, seed: int = 1, id_of: IdOf = short_id) -> tuple[M
     ages = sorted((chance.randrange(backlog * STEP_MS) for _ in range(backlog)), reverse=True)
     machine.enqueue((_ref(number, chance, START_MS - age, id_of) for number, age in enumerate(ages, start=1)), START_MS)
     assert any(isinstance(action, OpenSession) for action in decision.decide(machine, START_MS))
-    machine.opened(1, "queue", 1, [], [], False, START_MS)
+    machine.opening_ended(SessionOpened(1, "queue", 1), START_MS)
     machine.sweeping.at_ms = machine.probe_at_ms = START_MS * 2
     return machine, chance
 
@@ -121,7 +122,7 @@ def _cost_us(backlog: int, operations: int, seed: int) -> float:
         send = sends.pop(0)
         fates = [Fate(one, Outcome.APPLIED.value, nonce + index) for index, one in enumerate(send.change_ids)]
         nonce += len(fates)
-        machine.reported(send.batch, fates, session_open=True, service_ms=400.0, banned_ms=0, now_ms=now_ms)
+        machine.send_ended(send.batch, SendEnded(fates, service_ms=400.0), now_ms)
         sends += [action for action in decision.decide(machine, now_ms) if isinstance(action, Send)]
         decision.wake_at_ms(machine)
     return (time.process_time() - began) / operations * 1e6

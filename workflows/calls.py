@@ -7,12 +7,13 @@ the database is idempotent and is tried until it works.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
 with workflow.unsafe.imports_passed_through():
-    from oldhost_sync.policy import actions
+    from oldhost_sync.policy import actions, events
     from workflows import messages
 
 ONCE = RetryPolicy(maximum_attempts=1)
@@ -34,13 +35,15 @@ DATABASE_LIMIT = timedelta(seconds=30)
 RECOVERY_LIMIT = timedelta(minutes=10)
 # A statement may take 8 s, and a page of history some seconds.
 RECOVERY_HEARTBEAT = timedelta(seconds=30)
+# A union, which the converter takes and its signature does not; it tells them apart by `state`.
+_OPENING_REPORTED: Any = events.OpeningReported
 
 
-async def open_session(host: str, action: actions.OpenSession) -> messages.SessionAnswer:
+async def open_session(host: str, action: actions.OpenSession) -> events.OpeningReported:
     return await workflow.execute_activity(  # type: ignore[no-any-return]
         "open_session",
         messages.OpenSession(host, list(action.unsettled), list(action.newest)),
-        result_type=messages.SessionAnswer,
+        result_type=_OPENING_REPORTED,
         start_to_close_timeout=OPENING_LIMIT,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=ONCE,
@@ -49,14 +52,14 @@ async def open_session(host: str, action: actions.OpenSession) -> messages.Sessi
     )
 
 
-async def send(host: str, action: actions.Send, release: int) -> messages.SendReport:
+async def send(host: str, action: actions.Send, release: int) -> events.SendEnded:
     return await workflow.execute_activity(  # type: ignore[no-any-return]
         "send",
         messages.SendBatch(
             host, action.epoch, list(action.change_ids), action.sequence, release, list(action.accepted_at_ms)
         ),
         task_queue=action.task_queue,
-        result_type=messages.SendReport,
+        result_type=events.SendEnded,
         schedule_to_start_timeout=SCHEDULE_TO_START,
         start_to_close_timeout=SENDING_LIMIT,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
@@ -80,12 +83,12 @@ async def close_session(host: str, action: actions.CloseSession) -> None:
     )
 
 
-async def probe(host: str, action: actions.Probe) -> messages.ProbeReport:
+async def probe(host: str, action: actions.Probe) -> events.Probed:
     return await workflow.execute_activity(  # type: ignore[no-any-return]
         "probe",
         messages.SessionRef(host, action.epoch),
         task_queue=action.task_queue,
-        result_type=messages.ProbeReport,
+        result_type=events.Probed,
         schedule_to_start_timeout=SCHEDULE_TO_START,
         start_to_close_timeout=PROBING_LIMIT,
         heartbeat_timeout=HEARTBEAT_TIMEOUT,

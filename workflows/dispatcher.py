@@ -11,8 +11,7 @@ from temporalio.exceptions import ActivityError, TimeoutType
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 with workflow.unsafe.imports_passed_through():
-    from oldhost_sync.policy import actions
-    from oldhost_sync.policy.changes import EntityKey
+    from oldhost_sync.policy import actions, events
     from oldhost_sync.policy.machine import RELEASE, RELEASE_MIN, Machine
     from oldhost_sync.policy.rebuild import Part
     from workflows import calls, messages
@@ -103,47 +102,20 @@ class Acting:
         self._machine.announcements.told()
 
     async def _open_session(self, action: actions.OpenSession) -> None:
+        ended: events.OpeningEnded
         try:
-            answer = await calls.open_session(self._host, action)
+            ended = await calls.open_session(self._host, action)
         except ActivityError:
-            self._machine.open_failed(now_ms())
-            return
-        if answer.state == messages.SessionState.OPEN:
-            bound = [from_wire(item) for item in answer.bound]
-            self._machine.opened(
-                answer.epoch,
-                answer.task_queue,
-                answer.expected_nonce,
-                answer.fates,
-                bound,
-                answer.more_bound,
-                now_ms(),
-            )
-        elif answer.state == messages.SessionState.HALT:
-            self._machine.halted(answer.message or answer.reason)
-        else:
-            self._machine.told_to_wait(answer.wait_ms, answer.reason, now_ms(), answer.message)
+            ended = events.OpeningFailed()
+        self._machine.opening_ended(ended, now_ms())
 
     async def _send(self, action: actions.Send) -> None:
+        ended: events.SendEnded | events.SendFailed
         try:
-            sent = await calls.send(self._host, action, self._machine.release)
+            ended = await calls.send(self._host, action, self._machine.release)
         except ActivityError as error:
-            self._machine.send_failed(action.batch, never_started=_never_started(error))
-            return
-        self._machine.reported(
-            action.batch,
-            sent.fates,
-            session_open=sent.session_open,
-            service_ms=sent.service_ms,
-            banned_ms=sent.banned_ms,
-            halted=sent.halted,
-            never_taken=sent.never_taken,
-            older=[from_wire(item) for item in sent.older],
-            held=[(EntityKey(entity_type, entity_id), dead) for entity_type, entity_id, dead in sent.held],
-            reason=sent.reason,
-            epoch=action.epoch,
-            now_ms=now_ms(),
-        )
+            ended = events.SendFailed(never_started=_never_started(error))
+        self._machine.send_ended(action.batch, ended, now_ms(), epoch=action.epoch)
 
     async def _close_session(self, action: actions.CloseSession) -> None:
         try:
@@ -154,11 +126,10 @@ class Acting:
 
     async def _probe(self, action: actions.Probe) -> None:
         try:
-            found = await calls.probe(self._host, action)
+            probed = await calls.probe(self._host, action)
         except ActivityError:
-            self._machine.probed(session_open=False, now_ms=now_ms())
-        else:
-            self._machine.probed(session_open=found.session_open, now_ms=now_ms())
+            probed = events.Probed(session_open=False)
+        self._machine.probed(probed, now_ms())
 
     async def _sweep(self, action: actions.Sweep) -> None:
         request = messages.OutstandingPage(self._host, action.after_id, limit=SWEEP_REFS, quiet_ms=SWEEP_QUIET_MS)

@@ -1,4 +1,5 @@
-"""Everything that crosses Temporal's boundary: signals, updates, queries, activity inputs and results.
+"""Everything that crosses Temporal's boundary: signals, updates, queries, activity inputs and results. What happened at OldHost
+comes back as the machine's own events (`oldhost_sync/policy/events.py`).
 
 Two rules. Ids only: no payload and no personal data (invariant I9); the one exception is a submitted change, which is
 recorded at once and travels on as a ref. Tolerant: every field added later has a default, because a running workflow
@@ -7,81 +8,43 @@ and an older sender meet here; a change travels as a short list, because thousan
 
 # Annotations are values here, not text: the SDK asks for the types of each dataclass that it decodes, and text would be compiled
 # anew every time (a twentieth of a busy worker's time).
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, Fate, PriorityClass
-from oldhost_sync.policy.limits import ID_LENGTH_MAX, NAME_PATTERN
+from oldhost_sync.policy.changes import BOUND, HELD, WAITING, Fate
+from oldhost_sync.policy.wire_ref import (
+    AT_MS_MAX,
+    CHANGE_ID_MAX,
+    WireRef,
+    from_wire,
+    to_wire,
+    why_unprintable,
+)
 from oldhost_sync.policy.writer_policy import WriterPolicy
 
-__all__ = ["BOUND", "HELD", "WAITING", "Fate", "WriterPolicy"]  # of the policy, and part of what crosses the boundary
+__all__ = [  # of the policy, and part of what crosses the boundary
+    "AT_MS_MAX",
+    "BOUND",
+    "CHANGE_ID_MAX",
+    "HELD",
+    "WAITING",
+    "Fate",
+    "WireRef",
+    "WriterPolicy",
+    "from_wire",
+    "to_wire",
+    "why_unprintable",
+]
 
 TASK_QUEUE = "oldhost-sync"
 WORKFLOW_TYPE = "SyncWriterWorkflow"
 WORKFLOW_ID_PREFIX = "sync-writer:"
 
-# What the database's BIGINT and DATETIME can hold.
-CHANGE_ID_MAX = 2**63 - 1
-AT_MS_MAX = 253_402_300_799_999
-
-_NAME = re.compile(NAME_PATTERN)
-# What no screen shows and, of halves of characters, what UTF-8 can't even carry: neither a log nor a database nor an error's text.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-_LINES = frozenset("\n\t")
-
-# A ref on the wire: [change_id, class, entity_type, entity_id, event_type, accepted_at_ms].
-WireRef = list[Any]
-
 
 def workflow_id(host: str) -> str:
     """The fixed id that makes the writer of `host` a singleton."""
     return f"{WORKFLOW_ID_PREFIX}{host}"
-
-
-def to_wire(ref: ChangeRef) -> WireRef:
-    return [
-        ref.change_id,
-        ref.priority_class.value,
-        ref.entity_type,
-        ref.entity_id,
-        ref.event_type,
-        ref.accepted_at_ms,
-    ]
-
-
-def from_wire(item: Sequence[Any]) -> ChangeRef:
-    """Read one ref; raises ValueError when it is none: whatever recording would not have given out is none."""
-    if not isinstance(item, list | tuple) or len(item) != 6:
-        raise ValueError("not a change ref")
-    change_id, priority_class, entity_type, entity_id, event_type, accepted_at_ms = item
-    if not _is_within(change_id, 1, CHANGE_ID_MAX) or not _is_within(accepted_at_ms, 0, AT_MS_MAX):
-        raise ValueError("a change ref's numbers are out of range")
-    if not all(isinstance(text, str) for text in (priority_class, entity_type, entity_id, event_type)):
-        raise ValueError("a change ref's names are text")
-    if not _NAME.fullmatch(entity_type) or not _NAME.fullmatch(event_type):
-        raise ValueError("a change ref's types are no names")
-    if not 0 < len(entity_id) <= ID_LENGTH_MAX or why_unprintable(entity_id):
-        raise ValueError("a change ref's entity id is empty, too long or unprintable")
-    return ChangeRef(change_id, PriorityClass(priority_class), entity_type, entity_id, event_type, accepted_at_ms)
-
-
-def why_unprintable(text: str, *, lines: bool = False) -> str:
-    """Why `text` can't be kept and shown, itself fit for both; empty when it can. `lines`: line ends and tabs may be in it.
-
-    The same on every Python, which `str.isprintable` is not: a run is replayed by whatever worker takes it.
-    """
-    for found in _UNPRINTABLE.finditer(text):
-        if not (lines and found[0] in _LINES):
-            kind = "half a character (a lone surrogate)" if found[0] > "\ud7ff" else "a control character"
-            return f"U+{ord(found[0]):04X} in it is {kind}"
-    return ""
-
-
-def _is_within(value: object, least: int, most: int) -> bool:
-    return type(value) is int and least <= value <= most
 
 
 # ---------------------------------------------------------------------------------------------- starting the writer
@@ -230,35 +193,6 @@ class OpenSession:
     newest: list[int] = field(default_factory=list)
 
 
-class SessionState(StrEnum):
-    """What `open_session` found."""
-
-    OPEN = "open"
-    WAIT = "wait"
-    HALT = "halt"
-
-
-@dataclass
-class SessionAnswer:
-    """Result of `open_session`.
-
-    open: `epoch`, `task_queue`, `expected_nonce`, `fates` (all unsettled and whatever else recovery resolved),
-    `bound` (refs in nonce order, to be sent first; `more_bound` when the list was cut) ·
-    wait: `wait_ms` and `reason` ("ban", "settle", "connection", "busy") · halt: `reason`, a sentence for operators.
-    """
-
-    state: str
-    epoch: int = 0
-    task_queue: str = ""
-    expected_nonce: int = 0
-    fates: list[Fate] = field(default_factory=list)
-    bound: list[WireRef] = field(default_factory=list)
-    more_bound: bool = False
-    wait_ms: int = 0
-    reason: str = ""
-    message: str = ""
-
-
 @dataclass
 class SendBatch:
     """Input of `send`, on the session's own queue: change ids in the order to be sent.
@@ -277,42 +211,11 @@ class SendBatch:
 
 
 @dataclass
-class SendReport:
-    """Result of `send`: one fate per change id (WAITING: not sent; BOUND: its end is in doubt; HELD: behind a dead letter), and
-    the session's state.
-
-    `service_ms`: mean time OldHost took per operation on the wire. `session_open` False: open the next one.
-    `banned_ms`: > 0 when OldHost answered with a ban that lasts so long from now. `halted`: why the ledger was halted, if it
-    was: an operator decides, and may do so before the ban is over. `older`: refs of outstanding changes that must go before
-    those refused here, oldest first; `held`: entities with dead letters as [entity_type, entity_id, [change ids]].
-    """
-
-    fates: list[Fate] = field(default_factory=list)
-    session_open: bool = True
-    service_ms: float = 0.0
-    banned_ms: int = 0
-    reason: str = ""
-    halted: str = ""
-    never_taken: int | None = None
-    older: list[WireRef] = field(default_factory=list)
-    held: list[list[Any]] = field(default_factory=list)
-
-
-@dataclass
 class SessionRef:
     """Input of `close_session` and `probe`."""
 
     host: str
     epoch: int
-
-
-@dataclass
-class ProbeReport:
-    """Result of `probe`: OldHost's expected nonce beside the ledger's; `session_open` False when they differ or it closed."""
-
-    session_open: bool = True
-    expected_nonce: int = 0
-    reason: str = ""
 
 
 @dataclass

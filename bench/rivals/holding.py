@@ -10,8 +10,9 @@ from datetime import timedelta
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.oldhost.connector import Connector
-from oldhost_sync.oldhost.recovery import Halt, Opened, Opening, Wait
+from oldhost_sync.oldhost.recovery import Ended, Opened, Opening
 from oldhost_sync.oldhost.session import Session
+from oldhost_sync.policy.events import OpeningPostponed
 from oldhost_sync.roles.worker import parse_address, session_limits
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
@@ -31,8 +32,8 @@ class Holding:
             outcome = self._open()
             if isinstance(outcome, Opened):
                 self._session = outcome.session
-                self.bound = [ref.change_id for ref in outcome.bound]
-            elif isinstance(outcome, Wait):
+                self.bound = [ref[0] for ref in outcome.event.bound]
+            elif isinstance(outcome, OpeningPostponed):
                 time.sleep(outcome.wait_ms / 1000)
             else:
                 raise SystemExit(f"halted: {outcome.message}")
@@ -46,9 +47,9 @@ class Holding:
             self.bound = []
         sent = session.send(change_ids, lambda: None)
         if sent.older:
-            session.send([*(ref.change_id for ref in sent.older), *change_ids], lambda: None)
+            session.send([*(ref[0] for ref in sent.older), *change_ids], lambda: None)
 
-    def _open(self) -> Opened | Wait | Halt:
+    def _open(self) -> Ended:
         limits = session_limits(self._settings)
         host = self._settings.host
         address = parse_address(self._settings.need_oldhost_url())

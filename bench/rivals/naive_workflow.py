@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any, cast
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -15,6 +16,7 @@ from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, PriorityClass
+    from oldhost_sync.policy.events import OpeningReported, SendEnded, SessionOpened
     from workflows import messages
     from workflows.messages import from_wire, to_wire
 
@@ -78,26 +80,26 @@ class NaiveWriter:
         self.ready.append(self.debounced.pop(ref.key))
         del self.timers[ref.key]
 
-    async def _open(self) -> messages.SessionAnswer:
+    async def _open(self) -> SessionOpened:
         while True:
-            answer: messages.SessionAnswer = await workflow.execute_activity(
+            answer = await workflow.execute_activity(
                 "open_session",
                 messages.OpenSession(self.host),
-                result_type=messages.SessionAnswer,
+                result_type=cast(Any, OpeningReported),
                 start_to_close_timeout=timedelta(seconds=90),
                 heartbeat_timeout=timedelta(seconds=5),
                 retry_policy=ONCE,
             )
-            if answer.state == messages.SessionState.OPEN:
+            if isinstance(answer, SessionOpened):
                 return answer
             await asyncio.sleep(max(answer.wait_ms, 100) / 1000)
 
-    async def _send(self, session: messages.SessionAnswer, ref: ChangeRef) -> messages.SendReport | None:
+    async def _send(self, session: SessionOpened, ref: ChangeRef) -> SendEnded | None:
         try:
-            report: messages.SendReport = await workflow.execute_activity(
+            report: SendEnded = await workflow.execute_activity(
                 "send",
                 messages.SendBatch(self.host, session.epoch, [ref.change_id]),
-                result_type=messages.SendReport,
+                result_type=SendEnded,
                 start_to_close_timeout=timedelta(seconds=60),
                 heartbeat_timeout=timedelta(seconds=5),
                 retry_policy=ONCE,

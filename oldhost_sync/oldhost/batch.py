@@ -1,4 +1,4 @@
-"""A batch on its way through a session, and what became of it."""
+"""A batch on its way through a session, and what is known of it so far."""
 
 from __future__ import annotations
 
@@ -7,37 +7,9 @@ from dataclasses import dataclass, field
 
 from oldhost_sync.oldhost.connection import Heartbeat
 from oldhost_sync.oldhost.ledger import Answered, Reserved
-from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What became of a batch: one fate per change id, and how the session stands after it.
-
-    `refusal`: the kind of answer that ended the session ("banned", "ambiguous", …), if one did. `halted`: why the ledger
-    was halted, if this batch found a reason to; `never_taken`: the change whose first send was called a replay.
-    `older`: outstanding changes that must go before those refused here, oldest first; `held`: entities with dead letters.
-    """
-
-    fates: list[Fate]
-    session_open: bool
-    service_ms: float = 0.0
-    banned_ms: int = 0
-    reason: str = ""
-    refusal: str = ""
-    halted: str = ""
-    never_taken: int | None = None
-    older: list[ChangeRef] = field(default_factory=list)
-    held: list[tuple[EntityKey, list[int]]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Probed:
-    """OldHost's expected nonce, 0 when it could not be asked."""
-
-    session_open: bool
-    expected_nonce: int = 0
-    reason: str = ""
+from oldhost_sync.policy.changes import WAITING, ChangeRef, EntityKey, Fate
+from oldhost_sync.policy.events import SendEnded
+from oldhost_sync.policy.wire_ref import to_wire
 
 
 @dataclass(slots=True)
@@ -60,6 +32,21 @@ class Batch:
     never_taken: int | None = None
     older: list[ChangeRef] = field(default_factory=list)
     held: list[tuple[EntityKey, list[int]]] = field(default_factory=list)
+
+    def ended(self, *, session_open: bool, reason: str) -> SendEnded:
+        """What became of it: a change without a fate so far waits as before."""
+        return SendEnded(
+            [self.fates.get(change_id) or Fate(change_id, WAITING) for change_id in self.change_ids],
+            session_open=session_open,
+            service_ms=1000 * self.wire_seconds / self.exchanges if self.exchanges else 0.0,
+            banned_ms=self.banned_ms,
+            reason=reason,
+            halted=self.halted,
+            never_taken=self.never_taken,
+            older=[to_wire(ref) for ref in self.older],
+            held=[[*entity, dead] for entity, dead in self.held],
+            refusal=self.refusal,
+        )
 
     @property
     def nonces(self) -> list[int]:

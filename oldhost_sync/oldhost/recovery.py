@@ -8,7 +8,7 @@ ambiguous end, only "it was applied" is an answer: else the operation may still 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.count import Count
@@ -26,7 +26,8 @@ from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.nonce_pipeline import Condition
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.oldhost.wire import Ambiguous, Banned, Busy, ConnectionInUse, Expected, OutOfRange
-from oldhost_sync.policy.changes import ChangeRef, Fate
+from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, SessionOpened
+from oldhost_sync.policy.wire_ref import to_wire
 
 Connect = Callable[[], HostConnection]
 
@@ -44,34 +45,13 @@ Reached = tuple[HostConnection, Reading]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A session, and what recovery settled. `bound`: to be sent first, in this order."""
+    """A session, and what recovery settled before it."""
 
     session: Session
-    expected_nonce: int
-    fates: list[Fate] = field(default_factory=list)
-    bound: list[ChangeRef] = field(default_factory=list)
-    more_bound: bool = False
+    event: SessionOpened
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Come back in `wait_ms`. `reason`:
-
-    "ban", "settle" (what is in doubt) · "connection" (none, or OldHost serves another one) · "busy" · "unsteady" (the
-    expected nonce changes from one reading to the next) · "unreadable" (its answers are no answers) · "keep-alive" (it
-    closes the connection after each answer) · "database" · "fenced".
-    """
-
-    wait_ms: int
-    reason: str
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Halt:
-    """Nothing goes on until an operator decides; a sentence that says why."""
-
-    message: str
+Ended = Opened | OpeningPostponed | OpeningHalted
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +77,7 @@ class Opening:
     beat: Heartbeat
     newest: tuple[int, ...] = ()
 
-    def open(self) -> Opened | Wait | Halt:
+    def open(self) -> Ended:
         """One pass through the recovery path; raises nothing that a ledger or a connection raises on purpose."""
         try:
             return self._open_or_halt()
@@ -106,7 +86,7 @@ class Opening:
         except LedgerUnavailable as error:
             return self._come_back("database", str(error))
         except LedgerHalted as error:
-            return Halt(str(error))
+            return OpeningHalted(str(error))
 
     def count(self) -> Count:
         """What OldHost expects now, for an operator's decision; nothing is taken over."""
@@ -115,21 +95,21 @@ class Opening:
             reached = self._reach(nobody, self.clock() + self.limits.count_seconds)
         except LedgerUnavailable as error:
             return Count(None, str(error))
-        if isinstance(reached, Wait):
+        if isinstance(reached, OpeningPostponed):
             banned = f"it bans us for {reached.wait_ms // 1000} s more"
             return Count(None, banned if reached.reason == "ban" else reached.message)
         connection, reading = reached
         connection.close()
         return Count(reading.nonce) if isinstance(reading, Expected) else Count(None, f"it says {reading.said}")
 
-    def _open_or_halt(self) -> Opened | Wait | Halt:
+    def _open_or_halt(self) -> Ended:
         try:
             return self._open()
         except InvariantViolated as error:
             # Whoever's epoch it is: that the ledger contradicts itself is true in all of them.
             return self._violated(self.ledger.epoch(), error)
 
-    def _open(self) -> Opened | Wait | Halt:
+    def _open(self) -> Ended:
         over_at = self.clock() + self.limits.opening_seconds
         taken = self.ledger.take_over(self.owner)
         self.beat()
@@ -137,7 +117,7 @@ class Opening:
         if why:
             return self._halted(taken, why, over_at)
         if taken.banned_ms > 0:
-            return Wait(taken.banned_ms, "ban")
+            return OpeningPostponed(taken.banned_ms, "ban")
         if taken.settle_wait_ms > 0:
             return self._look_early(taken, over_at)
         outcome = self._look(taken, over_at, final=False)
@@ -146,16 +126,16 @@ class Opening:
         # One reading may be false (a stale replica behind the address, a proxy): halting needs a second, later one.
         self._rest(self.limits.second_look_seconds)
         again = self._look(taken, self.clock() + self.limits.second_look_seconds_max, final=True)
-        return Halt(again.why) if isinstance(again, _Mismatch) else again
+        return OpeningHalted(again.why) if isinstance(again, _Mismatch) else again
 
-    def _look_early(self, taken: TakenOver, over_at: float) -> Opened | Wait | Halt:
+    def _look_early(self, taken: TakenOver, over_at: float) -> Ended:
         """Something may be applied late. But an expected nonce beyond all that may have been written proves that it was
         applied: only "not applied yet" has to wait for the settle time.
         """
         until = self.clock() + taken.settle_wait_ms / 1000
         if taken.newest_written is not None:
             reached = self._try_to_reach(taken, min(over_at, until), rest_seconds=0.0)
-            if isinstance(reached, Wait):
+            if isinstance(reached, OpeningPostponed):
                 if reached.reason == "ban":
                     return reached
             elif isinstance(reached[1], Expected) and reached[1].nonce > taken.newest_written:
@@ -165,7 +145,7 @@ class Opening:
             else:
                 reached[0].close()
         left_ms = round((until - self.clock()) * 1000)
-        return Wait(max(left_ms, 1), "settle", f"{len(taken.in_doubt)} in doubt")
+        return OpeningPostponed(max(left_ms, 1), "settle", f"{len(taken.in_doubt)} in doubt")
 
     def _loss(self, taken: TakenOver) -> str:
         """Why the ledger was halted: the database has lost the newest change that the writer holds. Or nothing."""
@@ -176,27 +156,29 @@ class Opening:
             return str(error)
         return ""
 
-    def _halted(self, taken: TakenOver, why: str, over_at: float) -> Halt:
+    def _halted(self, taken: TakenOver, why: str, over_at: float) -> OpeningHalted:
         """What OldHost expects belongs to a halt: `resolve` follows it. Asked once, as far as that is possible now.
 
         A database that lost commits mostly lost count, too; two halts in a row would be one cause decided on twice.
         """
         if taken.halt_knows_expected or taken.banned_ms > 0 or taken.next_nonce is None:
-            return Halt(why)
+            return OpeningHalted(why)
         self._rest(taken.settle_wait_ms / 1000)
         reached = self._reach(taken, min(over_at, self.clock() + self.limits.request_timeout_seconds))
-        if isinstance(reached, Wait):
-            return Halt(why)
+        if isinstance(reached, OpeningPostponed):
+            return OpeningHalted(why)
         connection, reading = reached
         connection.close()
-        return Halt(self.ledger.complete_halt(taken.epoch, reading.nonce) if isinstance(reading, Expected) else why)
+        return OpeningHalted(
+            self.ledger.complete_halt(taken.epoch, reading.nonce) if isinstance(reading, Expected) else why
+        )
 
-    def _look(self, taken: TakenOver, over_at: float, *, final: bool) -> Opened | Wait | Halt | _Mismatch:
+    def _look(self, taken: TakenOver, over_at: float, *, final: bool) -> Ended | _Mismatch:
         """Connect, ask, compare. `final`: a mismatch halts the ledger."""
         reached = self._reach(taken, over_at)
-        return reached if isinstance(reached, Wait) else self._outcome(taken, reached, final=final)
+        return reached if isinstance(reached, OpeningPostponed) else self._outcome(taken, reached, final=final)
 
-    def _outcome(self, taken: TakenOver, reached: Reached, *, final: bool) -> Opened | Halt | _Mismatch:
+    def _outcome(self, taken: TakenOver, reached: Reached, *, final: bool) -> Opened | OpeningHalted | _Mismatch:
         connection, reading = reached
         kept = False
         try:
@@ -209,7 +191,7 @@ class Opening:
 
     def _compare(
         self, taken: TakenOver, connection: HostConnection, reading: Reading, *, final: bool
-    ) -> Opened | Halt | _Mismatch:
+    ) -> Opened | OpeningHalted | _Mismatch:
         if isinstance(reading, OutOfRange):
             return self._out_of_range(taken, reading, final=final)
         try:
@@ -219,7 +201,7 @@ class Opening:
         if found.mismatch is not None:
             return _Mismatch(found.mismatch)
         if found.halted is not None:
-            return Halt(found.halted)
+            return OpeningHalted(found.halted)
         session = Session(
             ledger=self.ledger,
             connection=connection,
@@ -229,7 +211,9 @@ class Opening:
             clock=self.clock,
             limits=self.limits,
         )
-        return Opened(session, reading.nonce, found.fates, found.bound, found.more_bound)
+        bound = [to_wire(ref) for ref in found.bound]
+        event = SessionOpened(taken.epoch, "", reading.nonce, found.fates, bound, found.more_bound)
+        return Opened(session, event)
 
     def _reconcile(self, taken: TakenOver, expected: int, *, final: bool) -> Reconciled:
         if taken.next_nonce is None:
@@ -237,25 +221,25 @@ class Opening:
             return Reconciled()
         return self.ledger.reconcile(taken.epoch, expected, final=final)
 
-    def _out_of_range(self, taken: TakenOver, reading: OutOfRange, *, final: bool) -> Halt | _Mismatch:
+    def _out_of_range(self, taken: TakenOver, reading: OutOfRange, *, final: bool) -> OpeningHalted | _Mismatch:
         why = (
             f"OldHost expects nonce {reading.said}, which is no number to count from: its counter overflowed, or "
             "something between us and it answers for it. See to that, then `resolve`."
         )
         if final:
             self.ledger.halt(taken.epoch, why)
-            return Halt(why)
+            return OpeningHalted(why)
         return _Mismatch(why)
 
-    def _violated(self, epoch: int, error: InvariantViolated, expected: int | None = None) -> Halt:
+    def _violated(self, epoch: int, error: InvariantViolated, expected: int | None = None) -> OpeningHalted:
         """Level L0: stop, and say so where operators look."""
         reason = f"invariant violated: {error}"
         self.ledger.halt(epoch, reason, expected)
-        return Halt(reason)
+        return OpeningHalted(reason)
 
     # ------------------------------------------------------------------------------------------- reaching OldHost
 
-    def _reach(self, taken: TakenOver, over_at: float) -> Reached | Wait:
+    def _reach(self, taken: TakenOver, over_at: float) -> Reached | OpeningPostponed:
         """A connection on which the expected nonce was read twice alike.
 
         Tries for a while: OldHost may only just be noticing that the last connection is gone. Until it did, a request
@@ -269,13 +253,13 @@ class Opening:
             rest_seconds = self.limits.late_seconds if failed_before and taken.may_be_late else 0.0
             reached = self._try_to_reach(taken, over_at, rest_seconds=rest_seconds)
             failed_before = True
-            if not isinstance(reached, Wait) or reached.reason not in _TRIED_AGAIN:
+            if not isinstance(reached, OpeningPostponed) or reached.reason not in _TRIED_AGAIN:
                 return reached
             if self.clock() + self.limits.connect_pause_seconds >= until:
                 return reached
             self._rest(self.limits.connect_pause_seconds)
 
-    def _try_to_reach(self, taken: TakenOver, over_at: float, *, rest_seconds: float) -> Reached | Wait:
+    def _try_to_reach(self, taken: TakenOver, over_at: float, *, rest_seconds: float) -> Reached | OpeningPostponed:
         try:
             connection = self.connect()
         except HostError as error:
@@ -283,10 +267,10 @@ class Opening:
         kept = False
         try:
             read = self._read_expected(connection, taken, over_at)
-            if rest_seconds and not isinstance(read, Wait):
+            if rest_seconds and not isinstance(read, OpeningPostponed):
                 self._rest(rest_seconds)
                 read = self._read_expected(connection, taken, over_at)
-            if isinstance(read, Wait):
+            if isinstance(read, OpeningPostponed):
                 return read
             kept = True
             return connection, read
@@ -298,7 +282,9 @@ class Opening:
             if not kept:
                 connection.close()
 
-    def _read_expected(self, connection: HostConnection, taken: TakenOver, over_at: float) -> Reading | Wait:
+    def _read_expected(
+        self, connection: HostConnection, taken: TakenOver, over_at: float
+    ) -> Reading | OpeningPostponed:
         """What OldHost expects, read twice alike on a connection that is open after it.
 
         Once is enough where nothing may have been sent since the ledger counted and OldHost says what it counts: no
@@ -326,22 +312,22 @@ class Opening:
             return self._come_back("busy", "OldHost stays busy when it is asked for the expected nonce")
         return self._come_back("unsteady", f"the expected nonce did not hold still; the last reading was {before}")
 
-    def _not_told(self, answer: Banned | ConnectionInUse | Ambiguous, epoch: int) -> Wait:
+    def _not_told(self, answer: Banned | ConnectionInUse | Ambiguous, epoch: int) -> OpeningPostponed:
         match answer:
             case Banned(retry_after):
-                return Wait(self.ledger.ban(epoch, self.limits.ban_span(retry_after)), "ban")
+                return OpeningPostponed(self.ledger.ban(epoch, self.limits.ban_span(retry_after)), "ban")
             case ConnectionInUse():
                 return self._come_back("connection", "OldHost serves another connection")
             case Ambiguous(why, unreadable):
                 return self._come_back("unreadable" if unreadable else "connection", why)
 
-    def _hung_up(self, answers: int) -> Wait:
+    def _hung_up(self, answers: int) -> OpeningPostponed:
         if answers > 1:
             return self._come_back("connection", f"OldHost closed the connection after {answers} answers")
         return self._come_back("keep-alive", _NO_KEEP_ALIVE)
 
-    def _come_back(self, reason: str, message: str) -> Wait:
-        return Wait(round(self.limits.come_back_seconds * 1000), reason, message)
+    def _come_back(self, reason: str, message: str) -> OpeningPostponed:
+        return OpeningPostponed(round(self.limits.come_back_seconds * 1000), reason, message)
 
     def _rest(self, seconds: float) -> None:
         until = self.clock() + seconds

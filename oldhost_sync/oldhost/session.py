@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import TypeVar
 
-from oldhost_sync.oldhost.batch import Batch, Probed, Sent
+from oldhost_sync.oldhost.batch import Batch
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.errors import (
     Fenced,
@@ -49,6 +49,7 @@ from oldhost_sync.oldhost.wire import (
     read_answer,
 )
 from oldhost_sync.policy.changes import BOUND, WAITING, Fate
+from oldhost_sync.policy.events import Probed, SendEnded
 
 T = TypeVar("T")
 
@@ -91,7 +92,7 @@ class Session:
         *,
         sequence: int = 0,
         accepted_at_ms: Mapping[int, int] | None = None,
-    ) -> Sent:
+    ) -> SendEnded:
         """Send these changes in order, as far as the session lasts; gives one fate for each.
 
         `sequence` k reserves after k-1 has: two sends reach the worker in any order (0: at once). Any error ends the
@@ -115,7 +116,7 @@ class Session:
             raise
         finally:
             self._turn.unclaim(batch.nonces)
-        return self._report(batch)
+        return batch.ended(session_open=self.is_open, reason=self.closed_because)
 
     def probe(self, beat: Heartbeat) -> Probed:
         """Ask the expected nonce and compare; a difference ends the session, and recovery says what it means.
@@ -392,22 +393,6 @@ class Session:
         """What was marked but never written: it stays bound, and its next send counts as the first."""
         if batch.marked is not None:
             self._ledger.take_back(self.epoch, batch.marked)
-
-    def _report(self, batch: Batch) -> Sent:
-        fates = [batch.fates.get(change_id) or Fate(change_id, WAITING) for change_id in batch.change_ids]
-        mean_ms = 1000 * batch.wire_seconds / batch.exchanges if batch.exchanges else 0.0
-        return Sent(
-            fates,
-            self.is_open,
-            mean_ms,
-            batch.banned_ms,
-            self.closed_because,
-            batch.refusal,
-            batch.halted,
-            batch.never_taken,
-            batch.older,
-            batch.held,
-        )
 
     # ---------------------------------------------------------------------------------------------------- the rest
 

@@ -17,8 +17,10 @@ from oldhost_sync.planner.scenario import Arrival, Scenario, arrivals
 from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, Probe, Send, Sweep, TellPeople
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.decision import decide, wake_at_ms
+from oldhost_sync.policy.events import OpeningPostponed, Probed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.pending_operation import PendingOperation
+from oldhost_sync.policy.wire_ref import to_wire
 from oldhost_sync.policy.writer_policy import WriterPolicy
 
 READS_TO_OPEN = 2  # OldHost is asked until two answers in a row agree
@@ -119,7 +121,7 @@ class _Rehearsal:
             case CloseSession():
                 self._machine.closed()
             case Probe():
-                self._machine.probed(session_open=True, now_ms=self._now_ms)
+                self._machine.probed(Probed(), self._now_ms)
             case Sweep():
                 self._machine.swept([], 0, more=False, now_ms=self._now_ms)
             case _Wake():
@@ -181,24 +183,20 @@ class _Rehearsal:
         self._push(self._host.free_at_ms + self._pace.report_ms, sent)
 
     def _report(self, sent: _Sent) -> None:
-        self._machine.reported(
-            sent.action.batch,
-            sent.fates,
-            session_open=not sent.banned,
-            service_ms=self._plan.scenario.latency_ms,
-            banned_ms=self._host.ban_left_ms(self._now_ms) + self._pace.ban_margin_ms if sent.banned else 0,
-            now_ms=self._now_ms,
-        )
+        banned_ms = self._host.ban_left_ms(self._now_ms) + self._pace.ban_margin_ms if sent.banned else 0
+        ended = SendEnded(sent.fates, not sent.banned, self._plan.scenario.latency_ms, banned_ms)
+        self._machine.send_ended(sent.action.batch, ended, self._now_ms)
 
     def _opened(self, action: OpenSession) -> None:
         left_ms = self._host.ban_left_ms(self._now_ms)
         if left_ms:
-            self._machine.told_to_wait(left_ms, "ban", self._now_ms)
+            self._machine.opening_ended(OpeningPostponed(left_ms, "ban"), self._now_ms)
             return
         bound = [ref.change_id for ref in self._bound]
         fates = [Fate(one, BOUND if one in bound else WAITING) for one in action.unsettled]
         epoch = self._machine.session.epoch + 1
-        self._machine.opened(epoch, "", self._nonce + 1, fates, self._bound, more_bound=False, now_ms=self._now_ms)
+        opened = SessionOpened(epoch, "", self._nonce + 1, fates, [to_wire(ref) for ref in self._bound])
+        self._machine.opening_ended(opened, self._now_ms)
 
     # --------------------------------------------------------------------------------------------------------- measuring
 

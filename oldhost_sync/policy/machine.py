@@ -21,6 +21,16 @@ from oldhost_sync.policy.breaker import Breaker, BreakerState
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, EntityKey, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.counters import Counters
+from oldhost_sync.policy.events import (
+    OpeningEnded,
+    OpeningFailed,
+    OpeningHalted,
+    OpeningPostponed,
+    Probed,
+    SendEnded,
+    SendFailed,
+    SessionOpened,
+)
 from oldhost_sync.policy.in_flight import InFlight
 from oldhost_sync.policy.load_monitor import LoadMonitor, LoadWatch
 from oldhost_sync.policy.lost_answers import LostAnswers
@@ -207,18 +217,22 @@ class Machine:
 
     # ------------------------------------------------------------------------------------------------------ the session
 
-    def opened(
-        self,
-        epoch: int,
-        task_queue: str,
-        opened_at_nonce: int,
-        fates: Iterable[Fate],
-        bound: Sequence[ChangeRef],
-        more_bound: bool,
-        now_ms: int,
-    ) -> None:
-        """A session is open and OldHost agrees with the ledger: settle what was unsettled, first of all send what is bound."""
-        for fate in fates:
+    def opening_ended(self, event: OpeningEnded, now_ms: int) -> None:
+        """A session is open, or must wait, or must not be."""
+        match event:
+            case SessionOpened():
+                self._opened(event, now_ms)
+            case OpeningHalted():
+                self._opening_halted(event.message or event.reason)
+            case OpeningPostponed():
+                self._postponed(event, now_ms)
+            case OpeningFailed():
+                self._opening_failed(now_ms)
+
+    def _opened(self, event: SessionOpened, now_ms: int) -> None:
+        """OldHost agrees with the ledger: settle what was unsettled, first of all send what is bound."""
+        bound = event.bound_refs()
+        for fate in event.fates:
             self._settle(fate, now_ms)
         self._bind_all(bound)
         if self.session.attempts >= REOPEN_ALERT_ATTEMPTS:
@@ -229,7 +243,12 @@ class Machine:
         elif not bound:
             self.alarms.nothing_is_stuck()
         self.session = Session(
-            Phase.OPEN, epoch, task_queue, opened_at_nonce, more_bound=more_bound, fruitless=fruitless
+            Phase.OPEN,
+            event.epoch,
+            event.task_queue,
+            event.expected_nonce,
+            more_bound=event.more_bound,
+            fruitless=fruitless,
         )
         self.counters.sessions += 1
         self.progress.fates = 0
@@ -239,21 +258,21 @@ class Machine:
         if self.breaker.state is not BreakerState.HALTED:  # halted meanwhile: the session is closed again
             self.breaker.agreed()
 
-    def told_to_wait(self, wait_ms: int, reason: str, now_ms: int, why: str = "") -> None:
-        """No session yet: a ban still runs, a row in doubt is too young, or the connection can't be had."""
-        if reason == "ban":
-            self._banned(wait_ms, now_ms)
-        if reason != "ban":
-            self.progress.said(f"{reason}: {why}" if why else reason)
-        self._retry_later(max(wait_ms, 1), reason, now_ms)
+    def _postponed(self, event: OpeningPostponed, now_ms: int) -> None:
+        """A ban still runs, a row in doubt is too young, or the connection can't be had."""
+        if event.reason == "ban":
+            self._banned(event.wait_ms, now_ms)
+        else:
+            self.progress.said(f"{event.reason}: {event.message}" if event.message else event.reason)
+        self._retry_later(max(event.wait_ms, 1), event.reason, now_ms)
 
-    def open_failed(self, now_ms: int) -> None:
-        """`open_session` itself failed (worker, database): try again, ever more slowly."""
+    def _opening_failed(self, now_ms: int) -> None:
+        """Try again, ever more slowly."""
         wait_ms = min(REOPEN_MS_MIN * 2 ** min(self.session.attempts, 10), REOPEN_MS_MAX)
         self.progress.said("failure: opening a session failed")
         self._retry_later(wait_ms, "failure", now_ms)
 
-    def halted(self, reason: str) -> None:
+    def _opening_halted(self, reason: str) -> None:
         """Something that a program must not decide: send nothing until an operator resolves."""
         self.session.phase = Phase.NONE
         if not self.halt_is_old:  # else the next opening asks the books whether it still halts
@@ -271,64 +290,51 @@ class Machine:
         """Somebody sent what can't be read."""
         self.alarms.unreadable(what, dedupe_key)
 
-    def reported(
-        self,
-        batch: int,
-        fates: Iterable[Fate],
-        *,
-        session_open: bool,
-        service_ms: float,
-        banned_ms: int,
-        now_ms: int,
-        halted: str = "",
-        never_taken: int | None = None,
-        older: Iterable[ChangeRef] = (),
-        held: Iterable[tuple[EntityKey, Sequence[int]]] = (),
-        reason: str = "",
-        epoch: int = 0,
-    ) -> None:
-        """A send ended and said how. `halted`: the ledger was halted, and why; `never_taken`: the change that showed it.
+    def send_ended(self, batch: int, event: SendEnded | SendFailed, now_ms: int, *, epoch: int = 0) -> None:
+        """`epoch`: of the session that was to send."""
+        match event:
+            case SendEnded():
+                self._sent(batch, event, now_ms, epoch)
+            case SendFailed():
+                self._send_failed(batch, event)
 
-        `older`: what must go before the changes that the reservation refused; `held`: the dead letters they are held behind.
-        """
+    def _sent(self, batch: int, event: SendEnded, now_ms: int, epoch: int) -> None:
+        older, held = event.older_refs(), event.dead_letters()
         ids = self.in_flight.batches.pop(batch)
-        settled = False
         self.enqueue(older, now_ms)
         for entity, dead in held:
             self.load_held(entity, dead)
-        try:
-            for fate in fates:
-                settled = settled or fate.outcome not in (BOUND, WAITING, HELD)
-                self._settle(fate, now_ms)
-        finally:
-            in_doubt = self._leave_unsettled(ids)
-        if service_ms > 0:
-            self.load.served(service_ms)
-        if not session_open or in_doubt or banned_ms > 0:
+        settled, in_doubt = self._settle_all(event.fates, ids, now_ms)
+        if event.service_ms > 0:
+            self.load.served(event.service_ms)
+        if not event.session_open or in_doubt or event.banned_ms > 0:
             self.session.lost = True
-        self.progress.said("" if settled else reason)
-        self.lost_answers.note(self.announcements, settled=settled, in_doubt=in_doubt, reason=reason)
-        if banned_ms > 0:
-            self._banned(banned_ms, now_ms)
-        if halted:
-            if epoch >= self.resolved_epoch:  # else an operator has decided since; the books say whether it still halts
-                self.halt(halted)
-            self.alarms.record_halt(halted, never_taken, epoch)  # the session may have failed to: the database was away
+        self.progress.said("" if settled else event.reason)
+        self.lost_answers.note(self.announcements, settled=settled, in_doubt=in_doubt, reason=event.reason)
+        if event.banned_ms > 0:
+            self._banned(event.banned_ms, now_ms)
+        if event.halted:
+            self._send_halted(event, epoch)
 
-    def send_failed(self, batch: int, *, never_started: bool) -> None:
-        """A send ended without a word: in doubt, unless it never started."""
+    def _send_halted(self, event: SendEnded, epoch: int) -> None:
+        if epoch >= self.resolved_epoch:  # else an operator has decided since; the books say whether it still halts
+            self.halt(event.halted)
+        # The session may have failed to: the database was away.
+        self.alarms.record_halt(event.halted, event.never_taken, epoch)
+
+    def _send_failed(self, batch: int, event: SendFailed) -> None:
         ids = self.in_flight.batches.pop(batch)
         self.session.lost = True
-        if never_started:
+        if event.never_started:
             for change_id in ids:
                 if change_id not in self.in_flight.bound:
                     self._put_back(change_id)
         self._leave_unsettled(ids)
 
-    def probed(self, *, session_open: bool, now_ms: int) -> None:
+    def probed(self, event: Probed, now_ms: int) -> None:
         self.probing = False
         self.probe_at_ms = now_ms + self.policy.probe_ms
-        if not session_open:
+        if not event.session_open:
             self.session.lost = True
 
     def sweep_failed(self, now_ms: int) -> None:
@@ -420,6 +426,17 @@ class Machine:
         )
 
     # -------------------------------------------------------------------------------------------------------- settling
+
+    def _settle_all(self, fates: Iterable[Fate], ids: Sequence[int], now_ms: int) -> tuple[bool, bool]:
+        """How the changes of a send ended: whether any did, and whether any is left in doubt."""
+        settled = False
+        try:
+            for fate in fates:
+                settled = settled or fate.outcome not in (BOUND, WAITING, HELD)
+                self._settle(fate, now_ms)
+        finally:
+            in_doubt = self._leave_unsettled(ids)
+        return settled, in_doubt
 
     def _settle(self, fate: Fate, now_ms: int) -> None:
         change_id = fate.change_id

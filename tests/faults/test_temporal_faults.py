@@ -14,11 +14,12 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import RetryPolicy
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from oldhost_sync.policy.events import SendEnded
 from oldhost_sync.stack.mariadb import DatabaseUrls
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.temporal import writer_handle, writer_policy
 from tests.faults.product import Product
-from workflows.messages import SendBatch, SendReport
+from workflows.messages import SendBatch
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]
 
@@ -95,12 +96,12 @@ class StaleSend:
     """Sends to a session's queue, as a writer would whose task was left there."""
 
     @workflow.run
-    async def run(self, queue: str, batch: SendBatch) -> SendReport:
-        report: SendReport = await workflow.execute_activity(
+    async def run(self, queue: str, batch: SendBatch) -> SendEnded:
+        report: SendEnded = await workflow.execute_activity(
             "send",
             batch,
             task_queue=queue,
-            result_type=SendReport,
+            result_type=SendEnded,
             schedule_to_start_timeout=timedelta(seconds=2),
             start_to_close_timeout=timedelta(seconds=10),
             retry_policy=RetryPolicy(maximum_attempts=1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from oldhost_sync.policy.events import OpeningPostponed
 from tests.simulation.operator_fuzzer import OperatorFuzzer
 from tests.simulation.shape import Shape
 from tests.simulation.workflow_run import payload_of
@@ -34,7 +35,7 @@ def test_a_run_ends_soon_though_temporals_clock_was_set_back_and_the_database_is
     assert policy is not None
     assert run is not None
     world.temporal_offset -= 7200.0
-    run.instance.machine.told_to_wait(500, "unreachable", round(run.time() * 1000))
+    run.instance.machine.opening_ended(OpeningPostponed(500, "unreachable"), round(run.time() * 1000))
     runs, timers = world.temporal.runs, world.temporal.timers
     world.temporal.signal_with_start("configure", payload_of(replace(policy, sweep_ms=60_000)))
     world._go_on_for(30)

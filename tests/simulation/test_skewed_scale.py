@@ -17,6 +17,7 @@ import pytest
 from oldhost_sync.policy import decision, snapshot
 from oldhost_sync.policy.actions import Action
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.unit.policy.play import START_MS
@@ -72,7 +73,7 @@ class Activations:
     def open(self) -> None:
         self.happen(
             "opened",
-            lambda machine: machine.opened(1, "queue", 1, [], [], more_bound=False, now_ms=self.now_ms),
+            lambda machine: machine.opening_ended(SessionOpened(1, "queue", 1), self.now_ms),
         )
 
     def enqueue(self, refs: list[ChangeRef]) -> None:
@@ -90,9 +91,7 @@ class Activations:
         fates = [Fate(change_id, Outcome.APPLIED.value, change_id) for change_id in ids]
         self.happen(
             "reported",
-            lambda machine: machine.reported(
-                batch, fates, session_open=True, service_ms=400.0, banned_ms=0, now_ms=self.now_ms
-            ),
+            lambda machine: machine.send_ended(batch, SendEnded(fates, service_ms=400.0), self.now_ms),
         )
 
     def check(self) -> None:
@@ -122,7 +121,7 @@ SHAPES = {
 
 
 def ban(machine: Machine, now_ms: int) -> None:
-    machine.told_to_wait(900_000, "ban", now_ms)
+    machine.opening_ended(OpeningPostponed(900_000, "ban"), now_ms)
 
 
 def renew(activations: Activations) -> None:
@@ -134,7 +133,7 @@ def renew(activations: Activations) -> None:
 MISHAPS: dict[str, Callable[[Activations], object]] = {
     "ban": lambda a: a.happen("ban", lambda machine: ban(machine, a.now_ms)),
     "pause": lambda a: a.happen("pause", lambda machine: machine.pause("op", "why")),
-    "halt": lambda a: a.happen("halt", lambda machine: machine.halted("why")),
+    "halt": lambda a: a.happen("halt", lambda machine: machine.opening_ended(OpeningHalted("why"), a.now_ms)),
     "continue-as-new": renew,
 }
 

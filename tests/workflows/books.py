@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
+from typing import Any
 
 from oldhost_sync.policy.changes import (
     BOUND,
@@ -21,6 +22,8 @@ from oldhost_sync.policy.changes import (
     Outcome,
     PriorityClass,
 )
+from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, OpeningReported, SendEnded, SessionOpened
+from oldhost_sync.policy.wire_ref import WireRef
 from workflows import messages
 
 SETTLE_MS = 5_000
@@ -35,6 +38,17 @@ class Reply(StrEnum):
     LOST_AFTER = auto()  # applied, reply lost
     LATE = auto()  # applied a little later, no reply (trap 1)
     BAN = auto()  # a ban begins, for a reason of OldHost's own
+
+
+@dataclass
+class Report:
+    """What is known so far of how a send ends."""
+
+    fates: list[Fate] = field(default_factory=list)
+    session_open: bool = True
+    banned_ms: int = 0
+    older: list[WireRef] = field(default_factory=list)
+    held: list[list[Any]] = field(default_factory=list)
 
 
 @dataclass
@@ -221,27 +235,26 @@ class Books:
 
     # ------------------------------------------------------------------------------------------------------ the session
 
-    def open(self, unsettled: Iterable[int], now_ms: int) -> messages.SessionAnswer:
+    def open(self, unsettled: Iterable[int], now_ms: int) -> OpeningReported:
         """The recovery path: wait out a ban and the settle time, ask, compare, settle."""
         self.epoch += 1
         self.sequence = 0
         if self.halted:
-            return messages.SessionAnswer("halt", reason="halted", message=self.halted)
+            return OpeningHalted(self.halted, "halted")
         banned_until_ms = max(self.banned_until_ms, self.oldhost.banned_until_ms)
         if now_ms < banned_until_ms:
-            return messages.SessionAnswer("wait", wait_ms=banned_until_ms - now_ms, reason="ban")
+            return OpeningPostponed(banned_until_ms - now_ms, "ban")
         young = max((row.sent_at_ms + SETTLE_MS - now_ms for row in self._in_doubt().values()), default=0)
         if young > 0:
-            return messages.SessionAnswer("wait", wait_ms=young, reason="settle")
+            return OpeningPostponed(young, "settle")
         self.oldhost.catch_up(now_ms)
         if difference := self._compare(self.oldhost.expected):
             self.halted = difference
-            return messages.SessionAnswer("halt", reason="halted", message=difference)
+            return OpeningHalted(difference, "halted")
         settled = self._settle_below(self.oldhost.expected)
         bound = [row.change for row in self._in_doubt().values()]
         asked = [self.changes[one] for one in unsettled if self.changes[one] not in settled]
-        return messages.SessionAnswer(
-            "open",
+        return SessionOpened(
             self.epoch,
             f"queue-{self.epoch}",
             self.oldhost.expected,
@@ -276,9 +289,9 @@ class Books:
 
     def send(
         self, batch: messages.SendBatch, now_ms: int, reply_to: Callable[[int], Reply] = lambda _: Reply.APPLIED
-    ) -> messages.SendReport:
+    ) -> SendEnded:
         """Send as `oldhost_sync.oldhost.session` does: until an answer is not definite; then the session is over."""
-        report = messages.SendReport(service_ms=400.0)
+        report = Report()
         if batch.epoch != self.epoch:
             report.session_open = False
         assert not report.session_open or batch.sequence == self.sequence + 1, "a session's sends go in their order"
@@ -290,11 +303,9 @@ class Books:
             report.fates.append(fate)
         if not report.session_open:
             self.epoch += batch.epoch == self.epoch  # nothing goes over it any more
-        return report
+        return SendEnded(service_ms=400.0, **vars(report))
 
-    def _send_one(
-        self, change: Change, now_ms: int, reply_to: Callable[[int], Reply], report: messages.SendReport
-    ) -> Fate:
+    def _send_one(self, change: Change, now_ms: int, reply_to: Callable[[int], Reply], report: Report) -> Fate:
         nonce = next((one for one, row in self._in_doubt().items() if row.change is change), None)
         if nonce is None:
             if (needless := self._needless(change)) is not None:
@@ -312,7 +323,7 @@ class Books:
             return self._wrong_nonce(row, nonce, now_ms, report)
         return self._answer(row, nonce, reply_to(change.ref.change_id), now_ms, report)
 
-    def _refused(self, change: Change, report: messages.SendReport) -> Fate | None:
+    def _refused(self, change: Change, report: Report) -> Fate | None:
         """The reservation binds no nonce to what would overtake, or is held."""
         ref = change.ref
         if self.is_held(ref):
@@ -336,7 +347,7 @@ class Books:
         self._end(change, Outcome.STALE if stale else Outcome.NO_OP)
         return self._fate(change)
 
-    def _answer(self, row: Bound, nonce: int, reply: Reply, now_ms: int, report: messages.SendReport) -> Fate:
+    def _answer(self, row: Bound, nonce: int, reply: Reply, now_ms: int, report: Report) -> Fate:
         change = row.change
         if reply in (Reply.APPLIED, Reply.LOST_AFTER):
             self.oldhost.apply(nonce, change, now_ms)
@@ -353,13 +364,13 @@ class Books:
         report.session_open = False
         return Fate(change.ref.change_id, BOUND, nonce)
 
-    def _banned(self, change: Change, now_ms: int, report: messages.SendReport) -> Fate:
+    def _banned(self, change: Change, now_ms: int, report: Report) -> Fate:
         self.banned_until_ms = self.oldhost.banned_until_ms
         report.session_open = False
         report.banned_ms = self.banned_until_ms - now_ms
         return Fate(change.ref.change_id, BOUND)
 
-    def _wrong_nonce(self, row: Bound, nonce: int, now_ms: int, report: messages.SendReport) -> Fate:
+    def _wrong_nonce(self, row: Bound, nonce: int, now_ms: int, report: Report) -> Fate:
         report.session_open = False
         if nonce > self.oldhost.expected:
             self.oldhost.gaps += 1

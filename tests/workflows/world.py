@@ -6,7 +6,7 @@ A test says how OldHost replies to which change (`replies`), what fails, and rea
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -15,6 +15,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, Outcome
+from oldhost_sync.policy.events import OpeningReported, Probed, SendEnded, SessionOpened
 from tests.workflows.books import Books, OldHost, Reply
 from workflows import messages
 
@@ -57,7 +58,7 @@ class World:
     page_size: int = 2000
     pages: list[messages.OutstandingPage] = field(default_factory=list)
     asked_at_ms: list[int] = field(default_factory=list)
-    answers: list[messages.SessionAnswer] = field(default_factory=list)
+    answers: list[OpeningReported] = field(default_factory=list)
     batches: list[list[int]] = field(default_factory=list)
     alerts: list[messages.Alert] = field(default_factory=list)
     alerts_at_ms: list[int] = field(default_factory=list)
@@ -113,19 +114,21 @@ class World:
     # ------------------------------------------------------------------------------------------------------ activities
 
     @activity.defn
-    async def open_session(self, request: messages.OpenSession) -> messages.SessionAnswer:
+    async def open_session(self, request: messages.OpenSession) -> OpeningReported:
         now_ms = await self.now_ms()
         self.asked_at_ms.append(now_ms)
         if self.opening_fails:
             self.opening_fails -= 1
             raise ApplicationError("the database is away")
         answer = self.books.open(request.unsettled, now_ms)
-        answer.task_queue = f"nobody-{self.host}" if answer.epoch in self.lost_worker_epochs else self.session_queue
+        if isinstance(answer, SessionOpened):
+            queue = f"nobody-{self.host}" if answer.epoch in self.lost_worker_epochs else self.session_queue
+            answer = replace(answer, task_queue=queue)
         self.answers.append(answer)
         return answer
 
     @activity.defn
-    async def send(self, batch: messages.SendBatch) -> messages.SendReport:
+    async def send(self, batch: messages.SendBatch) -> SendEnded:
         await self.may_send.wait()
         async with self.turn:
             await self.turn.wait_for(
@@ -138,7 +141,8 @@ class World:
             self.sends_without_report.clear()
             raise ApplicationError("the result got lost")
         if self.answers_halted:
-            report.halted, report.session_open, self.answers_halted = self.answers_halted, False, ""
+            report = replace(report, halted=self.answers_halted, session_open=False)
+            self.answers_halted = ""
         for fate in report.fates:
             if fate.change_id in self.strange_fates:
                 fate.outcome = "EVAPORATED"
@@ -153,10 +157,10 @@ class World:
         self.closed_sessions += 1
 
     @activity.defn
-    async def probe(self, session: messages.SessionRef) -> messages.ProbeReport:
+    async def probe(self, session: messages.SessionRef) -> Probed:
         self.probes += 1
         agrees = self.oldhost.expected == self.books.next_nonce
-        return messages.ProbeReport(session_open=agrees, expected_nonce=self.oldhost.expected)
+        return Probed(session_open=agrees, expected_nonce=self.oldhost.expected)
 
     @activity.defn
     async def load_outstanding(self, page: messages.OutstandingPage) -> messages.Outstanding:

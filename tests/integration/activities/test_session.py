@@ -15,6 +15,7 @@ from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator
 from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.policy.events import OpeningPostponed, OpeningReported, SendEnded, SessionOpened
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.telemetry import WorkerMetrics
 from tests.conformance.maria_world import HOST, MariaWorld
@@ -43,11 +44,11 @@ def worker(world: MariaWorld, oldhost: Simulator, name: str) -> SessionActivitie
     )
 
 
-def open_session(sessions: SessionActivities, *unsettled: int) -> messages.SessionAnswer:
+def open_session(sessions: SessionActivities, *unsettled: int) -> OpeningReported:
     return ActivityEnvironment().run(sessions.open_session, messages.OpenSession(HOST, list(unsettled)))
 
 
-def send(sessions: SessionActivities, epoch: int, *change_ids: int) -> messages.SendReport:
+def send(sessions: SessionActivities, epoch: int, *change_ids: int) -> SendEnded:
     return ActivityEnvironment().run(sessions.send, messages.SendBatch(HOST, epoch, list(change_ids)))
 
 
@@ -74,7 +75,7 @@ def test_a_heartbeat_leaves_with_each_look_but_not_in_the_first_second(world: Ma
 def test_a_session_is_opened_spoken_to_and_closed(world: MariaWorld, oldhost: Simulator) -> None:
     sessions = worker(world, oldhost, "a")
     answer = open_session(sessions)
-    assert (answer.state, answer.epoch, answer.expected_nonce, answer.task_queue) == ("open", 1, 501, "queue-a")
+    assert answer == SessionOpened(1, "queue-a", 501)
     report = send(sessions, 1, world.record("u1"), world.record("u2"))
     assert [fate.outcome for fate in report.fates] == ["APPLIED", "APPLIED"]
     ref = messages.SessionRef(HOST, 1)
@@ -101,6 +102,7 @@ def test_opening_tells_the_fate_of_what_was_unsettled(world: MariaWorld, oldhost
     done, waiting = world.record("u1"), world.record("u2")
     send(sessions, 1, done)
     answer = open_session(sessions, done, waiting)
+    assert isinstance(answer, SessionOpened)
     assert {fate.change_id: fate.outcome for fate in answer.fates} == {done: "APPLIED", waiting: "WAITING"}
 
 
@@ -109,7 +111,7 @@ def test_a_drained_worker_gives_the_connection_up_and_opens_nothing_more(world: 
     open_session(first)
     first.drain()
     answer = open_session(first)
-    assert (answer.state, answer.reason) == ("wait", "leaving")
+    assert answer == OpeningPostponed(1000, "leaving")
     assert open_session(second).state == "open"
 
 

@@ -17,15 +17,15 @@ from activities.books import RecordingActivities
 from oldhost_simulator.config import Config
 from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator
-from oldhost_sync.oldhost.batch import Sent
 from oldhost_sync.oldhost.connection import Address, Heartbeat, HostConnection, OldHostConnection
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.recovery import Halt, Opened, Opening, Wait
+from oldhost_sync.oldhost.recovery import Ended, Opened, Opening
 from oldhost_sync.oldhost.response import Response
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.policy.changes import Fate
+from oldhost_sync.policy.events import OpeningPostponed, SendEnded
 from tests.conformance.maria_world import HOST, MariaWorld
 from workflows import messages
 
@@ -149,7 +149,7 @@ class Stage:
 
     # ------------------------------------------------------------------------------------------------- acting
 
-    def open(self, process: Process | None = None) -> Opened | Wait | Halt:
+    def open(self, process: Process | None = None) -> Ended:
         outcome = self.begin(process or Process()).open()
         if isinstance(outcome, Opened):
             self.opened.append(outcome.session)
@@ -179,7 +179,7 @@ class Stage:
 
     def opening(self, process: Process | None = None) -> Opened:
         outcome = self.open(process)
-        while isinstance(outcome, Wait):
+        while isinstance(outcome, OpeningPostponed):
             assert outcome.reason in {"settle", "ban", "connection"}, outcome
             if outcome.reason != "connection":
                 self.world.age(outcome.wait_ms / 1000)
@@ -227,12 +227,12 @@ class Stage:
         assert (stats["gaps"], stats["replays"]) == (0, replays)
 
 
-def send(session: Session, change_ids: Sequence[int], sequence: int = 0) -> Sent:
+def send(session: Session, change_ids: Sequence[int], sequence: int = 0) -> SendEnded:
     return session.send(change_ids, lambda: None, sequence=sequence)
 
 
-def outcomes(sent: Sent | Sequence[Fate]) -> list[str]:
-    fates = sent.fates if isinstance(sent, Sent) else sent
+def outcomes(sent: SendEnded | Sequence[Fate]) -> list[str]:
+    fates = sent.fates if isinstance(sent, SendEnded) else sent
     return [fate.outcome for fate in fates]
 
 

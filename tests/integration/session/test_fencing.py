@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.oldhost.recovery import Opened, Wait
+from oldhost_sync.oldhost.recovery import Opened
+from oldhost_sync.policy.events import OpeningPostponed
 from tests.integration.session.stage import Process, Stage, outcomes, send
 
 pytestmark = pytest.mark.mariadb
@@ -115,7 +116,7 @@ def test_trap_03_a_zombies_answer_is_not_recorded_over_its_successors(stage: Sta
     assert stage.applied_ids() == ids[:2], "what was marked before the takeover is sent within its second, no more"
     assert stage.world.outcome(ids[0]) == (None, None)
     opened = stage.opening()
-    assert [(fate.change_id, fate.outcome) for fate in opened.fates] == [(ids[0], "APPLIED"), (ids[1], "APPLIED")]
+    assert [(fate.change_id, fate.outcome) for fate in opened.event.fates] == [(ids[0], "APPLIED"), (ids[1], "APPLIED")]
     assert outcomes(send(opened.session, ids[2:])) == ["APPLIED"]
     assert stage.applied_ids() == ids
     stage.check_clean()
@@ -126,9 +127,9 @@ def test_trap_03_while_a_zombie_holds_the_connection_its_successor_waits(stage: 
     found: list[object] = []
     zombie = stage.session(at("write", "before", lambda: found.append(stage.open())))
     sent = send(zombie, [change_id])
-    assert isinstance(found[0], Wait), "a row in doubt"
+    assert isinstance(found[0], OpeningPostponed), "a row in doubt"
     assert (outcomes(sent), sent.session_open) == (["BOUND"], False)
-    assert outcomes(stage.opening().fates) == ["APPLIED"]
+    assert outcomes(stage.opening().event.fates) == ["APPLIED"]
     stage.check_clean()
 
 

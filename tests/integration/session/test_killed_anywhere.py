@@ -11,8 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from oldhost_sync.oldhost.errors import LedgerUnavailable
-from oldhost_sync.oldhost.recovery import Opened, Wait
+from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.oldhost.session import Session
+from oldhost_sync.policy.events import OpeningPostponed
 from tests.conformance.maria_world import MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.session.stage import LIMITS, Process, ProcessDied, Stage, outcomes, send, simulator
@@ -41,7 +42,7 @@ def finish(stage: Stage, ids: list[int]) -> None:
     """What the writer does after a worker died: open, send what is bound, then what waits."""
     while waiting := [fate for fate in stage.world.ledger.fates(ids) if fate.outcome in {"WAITING", "BOUND"}]:
         opened = stage.opening()
-        bound = [ref.change_id for ref in opened.bound]
+        bound = [ref[0] for ref in opened.event.bound]
         todo = [fate.change_id for fate in waiting if fate.change_id not in bound]
         send(opened.session, bound + todo)
         opened.session.close("next")
@@ -143,7 +144,7 @@ def test_with_the_database_lost_at_any_call_nothing_is_lost_and_nothing_sent_twi
                     assert not opened.session.is_open
                     assert not any(one.session_open for one in sent[1:])
                 else:
-                    assert isinstance(opened, Wait)
+                    assert isinstance(opened, OpeningPostponed)
                     assert opened.reason == "database"
                 finish(stage, ids)
                 check(stage, ids)

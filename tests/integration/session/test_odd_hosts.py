@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.oldhost.recovery import Halt, Opened, Wait
+from oldhost_sync.oldhost.recovery import Opened
+from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed
 from tests.integration.session.stage import Process, Stage, outcomes, send
 
 pytestmark = pytest.mark.mariadb
@@ -48,7 +49,7 @@ def test_where_nothing_is_in_doubt_one_reading_is_enough(stage: Stage) -> None:
 def test_a_host_without_keep_alive_is_refused_with_a_sentence_that_says_so(stage: Stage, length: bool) -> None:
     stage.fault("http10", on="any", length=length)
     waiting = stage.open()
-    assert isinstance(waiting, Wait)
+    assert isinstance(waiting, OpeningPostponed)
     assert waiting.reason == "keep-alive"
     assert "HTTP/1.0" in waiting.message
 
@@ -58,14 +59,14 @@ def test_two_alternating_expected_nonces_are_called_unsteady(stage: Stage) -> No
     stage.fault("say", on="ask", status=200, shift=5, every=2, skip=0)
     stage.fault("say", on="ask", status=200, shift=7, every=1, label="always")
     waiting = stage.open()
-    assert isinstance(waiting, Wait)
+    assert isinstance(waiting, OpeningPostponed)
     assert waiting.reason == "unsteady"
 
 
 def test_a_host_that_stays_busy_while_it_is_asked_is_called_busy(stage: Stage) -> None:
     stage.fault("busy", on="ask", retry_after=0.01)
     waiting = stage.open()
-    assert isinstance(waiting, Wait)
+    assert isinstance(waiting, OpeningPostponed)
     assert waiting.reason == "busy"
 
 
@@ -84,7 +85,7 @@ def test_answers_that_can_not_be_read_are_called_unreadable(stage: Stage, reply:
     assert send(session, [stage.world.record()]).refusal == "unreadable"
     stage.world.age(stage.limits.settle_seconds)
     waiting = stage.open()
-    assert isinstance(waiting, Wait)
+    assert isinstance(waiting, OpeningPostponed)
     assert waiting.reason == "unreadable"
 
 
@@ -103,7 +104,7 @@ def test_a_reading_that_stays_low_halts(stage: Stage) -> None:
     stage.close()
     stage.fault("say", on="ask", shift=-1)
     halted = stage.open()
-    assert isinstance(halted, Halt)
+    assert isinstance(halted, OpeningHalted)
     assert "went back" in halted.message
 
 
@@ -111,7 +112,7 @@ def test_a_reading_that_stays_low_halts(stage: Stage) -> None:
 def test_an_expected_nonce_that_nobody_can_count_from_halts_with_a_sentence(stage: Stage, said: int) -> None:
     stage.fault("say", on="ask", fields={"expected_nonce": said})
     halted = stage.open()
-    assert isinstance(halted, Halt)
+    assert isinstance(halted, OpeningHalted)
     assert "no number to count from" in halted.message
     assert stage.world.halted() == halted.message
 
@@ -127,7 +128,7 @@ def test_a_foreign_write_is_noticed_whatever_the_replays_answer_says(stage: Stag
     assert (outcomes(sent), sent.never_taken) == (["BOUND"], change_id)
     assert "somebody else" in sent.halted
     assert "somebody else" in (stage.world.halted() or "")
-    assert isinstance(stage.open(), Halt)
+    assert isinstance(stage.open(), OpeningHalted)
     assert stage.world.outcome(change_id) == (None, None)
 
 
@@ -135,7 +136,7 @@ def test_a_ban_that_claims_to_last_a_day_is_asked_about_when_a_ban_is_over(stage
     stage.fault("say", on="any", status=403, fields={"retry_after": 86_400})
     stage.control(lambda controls: controls.ban({"seconds": 900}))
     waiting = stage.open()
-    assert isinstance(waiting, Wait)
+    assert isinstance(waiting, OpeningPostponed)
     assert (waiting.reason, waiting.wait_ms) == ("ban", 900_500)
 
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from oldhost_sync.oldhost.recovery import Halt, Opened, Wait
+from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.oldhost.response import Response
+from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed
 from tests.integration.session.stage import Process, Stage, outcomes, send
 
 pytestmark = pytest.mark.mariadb
@@ -33,8 +34,8 @@ def test_a_lost_reply_is_found_applied(stage: Stage, fault: str) -> None:
     assert outcomes(sent) == ["BOUND", "BOUND"], "the second was marked, but not written"
     assert not sent.session_open
     opened = stage.opening()
-    assert [(fate.change_id, fate.outcome) for fate in opened.fates] == [(first, "APPLIED")]
-    assert [ref.change_id for ref in opened.bound] == [second]
+    assert [(fate.change_id, fate.outcome) for fate in opened.event.fates] == [(first, "APPLIED")]
+    assert [ref[0] for ref in opened.event.bound] == [second]
     assert outcomes(send(opened.session, [second])) == ["APPLIED"]
     assert stage.applied_ids() == [first, second]
     stage.check_clean()
@@ -49,7 +50,7 @@ def test_an_operation_that_was_applied_is_not_waited_for(stage: Stage, fault: st
     send(session, [first, second])
     opened = stage.open()
     assert isinstance(opened, Opened)
-    assert outcomes(opened.fates) == ["APPLIED"]
+    assert outcomes(opened.event.fates) == ["APPLIED"]
     assert outcomes(send(opened.session, [second])) == ["APPLIED"]
     stage.check_clean()
 
@@ -59,7 +60,7 @@ def test_an_operation_that_is_not_applied_yet_is_waited_for(stage: Stage) -> Non
     stage.fault("drop_before", next=1)
     send(session, [stage.world.record()])
     waiting = stage.open()
-    assert isinstance(waiting, Wait)
+    assert isinstance(waiting, OpeningPostponed)
     assert waiting.reason == "settle"
     assert waiting.wait_ms > 1000
 
@@ -74,7 +75,7 @@ def test_trap_15_a_request_dropped_unread_is_sent_again_byte_identical(stage: St
     (request,) = process.requests
     stage.world.execute("UPDATE outbox_events SET payload = %s", '{"note": "other"}')
     opened = stage.opening()
-    assert [ref.change_id for ref in opened.bound] == [change_id]
+    assert [ref[0] for ref in opened.event.bound] == [change_id]
     assert outcomes(send(opened.session, [change_id])) == ["APPLIED"]
     (entry,) = stage.control(lambda controls: controls.journal(0))
     assert entry.raw_sha256 == hashlib.sha256(request.split(b"\r\n\r\n", 1)[1]).hexdigest()
@@ -88,14 +89,14 @@ def test_trap_01_premature_resend_waits_for_settle_time(stage: Stage) -> None:
     stage.fault("apply_late", next=1, delay_ms=150)
     assert outcomes(send(session, [change_id])) == ["BOUND"]
     waiting = stage.open()
-    assert isinstance(waiting, Wait)
+    assert isinstance(waiting, OpeningPostponed)
     assert waiting.reason == "settle"
     assert 0 < waiting.wait_ms <= 3000
     stage.wait_for(lambda: stage.applied_ids() == [change_id])
     stage.world.age(waiting.wait_ms / 1000)
     opened = stage.open()
     assert isinstance(opened, Opened)
-    assert outcomes(opened.fates) == ["APPLIED"]
+    assert outcomes(opened.event.fates) == ["APPLIED"]
     stage.check_clean()
 
 
@@ -107,7 +108,7 @@ def test_garbage_is_never_taken_for_an_answer(stage: Stage, reply: str) -> None:
     assert outcomes(send(session, [change_id])) == ["BOUND"]
     assert stage.world.outcome(change_id) == (None, None)
     opened = stage.opening()
-    assert [ref.change_id for ref in opened.bound] == [change_id]
+    assert [ref[0] for ref in opened.event.bound] == [change_id]
     assert outcomes(send(opened.session, [change_id])) == ["APPLIED"]
     stage.check_clean()
 
@@ -118,7 +119,7 @@ def test_silence_past_the_deadline_is_in_doubt(stage: Stage) -> None:
     stage.fault("hang", next=1, seconds=0.6, applied=True)
     assert outcomes(send(session, [change_id])) == ["BOUND"]
     stage.wait_for(lambda: stage.applied_ids() == [change_id])
-    assert outcomes(stage.opening().fates) == ["APPLIED"]
+    assert outcomes(stage.opening().event.fates) == ["APPLIED"]
     stage.check_clean()
 
 
@@ -162,7 +163,7 @@ def test_trap_16_a_rejection_that_did_not_use_its_nonce_leaves_no_hole(stage: St
     sent = send(session, ids)
     assert (outcomes(sent), sent.session_open) == (["DEAD", "WAITING", "WAITING"], False)
     opened = stage.opening()
-    assert opened.expected_nonce == 501
+    assert opened.event.expected_nonce == 501
     assert outcomes(send(opened.session, ids[1:])) == ["APPLIED", "APPLIED"]
     assert [(nonce, change_id) for nonce, outcome, change_id in stage.journal() if outcome == "applied"] == [
         (501, ids[1]),
@@ -179,7 +180,7 @@ def test_trap_05_a_ban_is_remembered_and_nothing_is_sent_blindly_after_it(stage:
     assert (outcomes(sent), sent.session_open) == (["BOUND"], False)
     assert 890_000 < sent.banned_ms < 905_000
     waiting = stage.open()
-    assert isinstance(waiting, Wait)
+    assert isinstance(waiting, OpeningPostponed)
     assert waiting.reason == "ban"
     assert stage.stats()["requests"] == 3, "nobody asked during the ban"
     stage.control(lambda controls: controls.unban({}))
@@ -192,7 +193,7 @@ def test_a_ban_found_on_asking_is_remembered(stage: Stage) -> None:
     stage.control(lambda controls: controls.ban({"seconds": 640}))
     for _ in range(2):
         waiting = stage.open()
-        assert isinstance(waiting, Wait)
+        assert isinstance(waiting, OpeningPostponed)
         assert waiting.reason == "ban"
         assert 630_000 < waiting.wait_ms < 645_000
     assert stage.stats()["banned_requests"] == 1
@@ -207,7 +208,7 @@ def test_a_foreign_write_before_our_first_send_halts(stage: Stage) -> None:
     assert sent.banned_ms > 890_000
     assert "somebody else wrote" in sent.halted
     halted = stage.open()
-    assert isinstance(halted, Halt)
+    assert isinstance(halted, OpeningHalted)
     assert "somebody else wrote" in halted.message
     assert stage.world.decide("resolve", mode="resend") == ""
     stage.control(lambda controls: controls.unban({}))
@@ -221,7 +222,7 @@ def test_trap_04_a_foreign_write_found_at_connect_halts(stage: Stage) -> None:
     stage.close()
     stage.control(lambda controls: controls.foreign_write({}))
     halted = stage.open()
-    assert isinstance(halted, Halt)
+    assert isinstance(halted, OpeningHalted)
     assert "expects nonce 503" in halted.message
 
 
@@ -231,11 +232,11 @@ def test_trap_04_a_host_that_went_back_halts_and_gets_its_operations_again(stage
     stage.close()
     stage.control(lambda controls: controls.restore({"expected_nonce": 503}))
     halted = stage.open()
-    assert isinstance(halted, Halt)
+    assert isinstance(halted, OpeningHalted)
     assert "went back" in halted.message
     assert stage.world.decide("resolve", mode="resend") == ""
     opened = stage.opening()
-    bound = [ref.change_id for ref in opened.bound]
+    bound = [ref[0] for ref in opened.event.bound]
     assert bound == ids[2:]
     assert outcomes(send(opened.session, bound)) == ["APPLIED"] * 3
     assert stage.stats()["expected_nonce"] == 506
@@ -249,7 +250,7 @@ def test_a_ledger_that_contradicts_itself_halts_at_the_takeover(stage: Stage) ->
     send(session, [stage.world.record()])
     stage.world.execute("UPDATE nonce_ledger SET last_applied_nonce = 400, next_nonce = 401")
     halted = stage.open()
-    assert isinstance(halted, Halt)
+    assert isinstance(halted, OpeningHalted)
     assert "invariant violated" in halted.message
     assert stage.world.halted() == halted.message
 
@@ -266,7 +267,7 @@ def test_a_ledger_set_back_under_an_open_session_halts_with_oldhosts_count_and_o
     sent = send(session, [change_id])
     assert (sent.session_open, sent.halted) == (False, "")
     halted = stage.open()
-    assert isinstance(halted, Halt)
+    assert isinstance(halted, OpeningHalted)
     assert "invariant violated" in halted.message
     assert "OldHost expects nonce 504" in halted.message
     assert stage.world.decide("resolve", mode="adopt") == ""
@@ -280,7 +281,7 @@ def test_trap_04_a_probe_compares_and_ends_a_session_that_disagrees(stage: Stage
     stage.control(lambda controls: controls.foreign_write({}))
     probed = session.probe(lambda: None)
     assert (probed.session_open, probed.expected_nonce) == (False, 502)
-    assert isinstance(stage.open(), Halt)
+    assert isinstance(stage.open(), OpeningHalted)
 
 
 def test_a_probe_does_not_wait_for_the_wire_for_ever(stage: Stage) -> None:
@@ -311,7 +312,7 @@ def test_two_reads_of_the_expected_nonce_must_agree(stage: Stage) -> None:
     process.forged = [Response(200, b'{"expected_nonce": 500}', reusable=True)]
     opened = stage.open(process)
     assert isinstance(opened, Opened)
-    assert (opened.expected_nonce, process.calls.count("ask")) == (501, 3)
+    assert (opened.event.expected_nonce, process.calls.count("ask")) == (501, 3)
 
 
 def test_an_opening_watches_its_own_deadline(stage: Stage) -> None:
@@ -325,7 +326,7 @@ def test_an_opening_watches_its_own_deadline(stage: Stage) -> None:
 
     process.hook = hook
     waiting = stage.open(process)
-    assert isinstance(waiting, Wait)
+    assert isinstance(waiting, OpeningPostponed)
     assert waiting.reason == "unsteady"
     assert process.calls.count("ask") == 3
 
@@ -351,7 +352,7 @@ def test_the_watch_lets_go_of_a_connection_that_oldhost_closed(stage: Stage) -> 
 def test_the_watch_lets_go_when_another_session_took_over(stage: Stage) -> None:
     session = stage.session()
     waiting = stage.open()
-    assert isinstance(waiting, Wait)
+    assert isinstance(waiting, OpeningPostponed)
     assert waiting.reason == "connection"
     assert not session.watch()
     assert isinstance(stage.open(), Opened)
@@ -363,7 +364,7 @@ def test_an_unreachable_host_is_waited_for(stage: Stage) -> None:
     stage.close()
     stage.fault("refuse")
     waiting = stage.open()
-    assert isinstance(waiting, Wait)
+    assert isinstance(waiting, OpeningPostponed)
     assert waiting.reason == "connection"
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.oldhost.errors import ExchangeCut, LedgerUnavailable, NothingWritten
-from oldhost_sync.oldhost.recovery import Halt
 from oldhost_sync.oldhost.response import Response
+from oldhost_sync.policy.events import OpeningHalted
 from tests.integration.session.stage import Process, Stage, outcomes, send
 
 pytestmark = pytest.mark.mariadb
@@ -26,7 +26,7 @@ def assert_found_to_be_foreign(stage: Stage, change_id: int) -> None:
     """Nonce 501 is used, and not by us."""
     stage.world.age(stage.limits.settle_seconds)
     halted = stage.open()
-    assert isinstance(halted, Halt), halted
+    assert isinstance(halted, OpeningHalted), halted
     assert "somebody else wrote" in halted.message
     assert stage.world.outcome(change_id) == (None, None)
 
@@ -72,7 +72,7 @@ def test_a_refused_send_after_one_in_doubt_leaves_that_one_in_doubt(stage: Stage
     process.forged = [BUSY] * 4
     assert outcomes(send(session, [change_id])) == ["BOUND"]
     then_somebody_else_writes(stage)
-    assert outcomes(stage.opening().fates) == ["APPLIED"], "it may well have been ours"
+    assert outcomes(stage.opening().event.fates) == ["APPLIED"], "it may well have been ours"
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.oldhost.recovery import Halt
+from oldhost_sync.policy.events import OpeningHalted
 from tests.integration.session.stage import Stage, outcomes, send
 
 pytestmark = pytest.mark.mariadb
@@ -16,7 +16,7 @@ def halted_by_a_restore(stage: Stage, expected: int) -> list[int]:
     send(stage.session(), ids)
     stage.close()
     stage.control(lambda controls: controls.restore({"expected_nonce": expected}))
-    assert isinstance(stage.open(), Halt)
+    assert isinstance(stage.open(), OpeningHalted)
     return ids
 
 
@@ -30,7 +30,7 @@ def test_host_that_moved_on_while_it_was_halted_is_not_decided_about_unseen(stag
 
     assert not stage.resolve("resend").refused
     opened = stage.opening()
-    bound = [ref.change_id for ref in opened.bound]
+    bound = [ref[0] for ref in opened.event.bound]
     assert bound == ids[3:]
     assert outcomes(send(opened.session, bound)) == ["APPLIED"] * 2
     stage.check_clean()
@@ -39,7 +39,7 @@ def test_host_that_moved_on_while_it_was_halted_is_not_decided_about_unseen(stag
 def test_host_that_did_not_move_is_decided_about_at_once(stage: Stage) -> None:
     halted_by_a_restore(stage, 504)
     assert "2 operations that it lost" in stage.resolve("adopt").message
-    assert stage.opening().expected_nonce == 504
+    assert stage.opening().event.expected_nonce == 504
 
 
 def test_decision_during_a_ban_is_kept_and_one_is_enough(stage: Stage) -> None:
@@ -47,7 +47,7 @@ def test_decision_during_a_ban_is_kept_and_one_is_enough(stage: Stage) -> None:
     session = stage.session()
     stage.control(lambda controls: controls.foreign_write({}))
     send(session, [change_id])
-    assert isinstance(stage.open(), Halt)
+    assert isinstance(stage.open(), OpeningHalted)
     decided = stage.resolve("resend")
     assert "it bans us for" in decided.message
     assert "The decision is kept" in decided.message
@@ -68,7 +68,7 @@ def test_decision_during_a_ban_is_not_carried_out_when_the_host_moved_on_until_t
     stage.control(lambda controls: controls.foreign_write({"count": 2}))
     stage.world.age(1000)
     halted = stage.open()
-    assert isinstance(halted, Halt)
+    assert isinstance(halted, OpeningHalted)
     assert "OldHost expects nonce 504 now; it was 502" in halted.message
     assert stage.world.outcome(change_id) == (None, None)
 
@@ -81,13 +81,13 @@ def test_halt_that_was_found_while_the_host_was_away_takes_one_decision(stage: S
     stage.world.execute("UPDATE nonce_ledger SET last_applied_nonce = 500, next_nonce = 501")
     stage.world.decide("halt")
     stage.fault("refuse")
-    assert isinstance(stage.open(), Halt)
+    assert isinstance(stage.open(), OpeningHalted)
     assert stage.world.shown() is None
     assert "The decision is kept" in stage.resolve("adopt").message
 
     stage.control(lambda controls: controls.switch_off("refuse"))
     opened = stage.opening()
-    assert opened.expected_nonce == 504
+    assert opened.event.expected_nonce == 504
     change_id = stage.world.record("after")
     assert outcomes(send(opened.session, [change_id])) == ["APPLIED"]
     assert stage.journal()[-1] == (504, "applied", change_id)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.oldhost.batch import Sent
 from oldhost_sync.oldhost.session import Session
+from oldhost_sync.policy.events import SendEnded
 from tests.integration.session.stage import Stage, outcomes, send
 
 pytestmark = pytest.mark.mariadb
@@ -32,7 +32,7 @@ class Writer:
         self._session = session
         self._batches = iter(enumerate(batches, start=1))
         self._lock = threading.Lock()
-        self.reports: list[Sent] = []
+        self.reports: list[SendEnded] = []
 
     def run(self) -> None:
         threads = [threading.Thread(target=self._send_in_turn) for _ in range(2)]
@@ -70,9 +70,9 @@ def test_whatever_oldhost_does_each_change_is_applied_once(stage: Stage) -> None
     sessions = 0
     while waiting := [fate for fate in stage.world.ledger.fates(ids) if fate.outcome in {"WAITING", "BOUND"}]:
         opened = stage.opening()
-        bound = [ref.change_id for ref in opened.bound]
+        bound = [ref[0] for ref in opened.event.bound]
         todo = bound + [fate.change_id for fate in waiting if fate.change_id not in bound]
-        recovered = {fate.change_id for fate in opened.fates}
+        recovered = {fate.change_id for fate in opened.event.fates}
         writer = Writer(opened.session, in_batches([one for one in todo if one not in recovered]))
         writer.run()
         opened.session.close("next")

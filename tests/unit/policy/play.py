@@ -30,6 +30,7 @@ from oldhost_sync.policy.changes import (
     Outcome,
     PriorityClass,
 )
+from oldhost_sync.policy.events import OpeningFailed, OpeningReported, Probed, SendEnded, SendFailed
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.rebuild import Part
 from oldhost_sync.policy.session import Phase
@@ -47,7 +48,7 @@ class Under:
     """What is under way: what the machine asked for and nobody has ended yet."""
 
     sends: dict[int, Send] = field(default_factory=dict)
-    reports: dict[int, messages.SendReport | None] = field(default_factory=dict)
+    reports: dict[int, SendEnded | None] = field(default_factory=dict)
     opening: OpenSession | None = None
     closing: CloseSession | None = None
     probe: Probe | None = None
@@ -137,17 +138,7 @@ class Play:
         assert report is not None
         put_back = [fate.change_id for fate in report.fates if fate.outcome in (WAITING, BOUND, HELD)]
         self._landed(self.under.sends.pop(batch), put_back)
-        fates = json.loads(json.dumps([vars(fate) for fate in report.fates]))
-        self.machine.reported(
-            batch,
-            [messages.Fate(**fate) for fate in fates],
-            session_open=report.session_open,
-            service_ms=report.service_ms,
-            banned_ms=report.banned_ms,
-            now_ms=self.now_ms,
-            older=[from_wire(ref) for ref in report.older],
-            held=[(EntityKey(entity_type, entity_id), dead) for entity_type, entity_id, dead in report.held],
-        )
+        self.machine.send_ended(batch, report, self.now_ms)
         self.step()
 
     def fail_send(self, batch: int, *, never_started: bool, reply_to: Callable[[int], Reply] | None = None) -> None:
@@ -159,7 +150,7 @@ class Play:
         send = self.under.sends.pop(batch)
         self._landed(send, send.change_ids)
         self.books.epoch += 1  # the worker is gone, or lets go: nothing goes over its session any more
-        self.machine.send_failed(batch, never_started=never_started)
+        self.machine.send_ended(batch, SendFailed(never_started), self.now_ms)
         self.step()
 
     def _landed(self, send: Send, waiting: Iterable[int]) -> None:
@@ -169,30 +160,17 @@ class Play:
         for change_id in waiting:
             self.hurried[self.books.changes[change_id].ref.key] = None
 
-    def end_open(self) -> messages.SessionAnswer:
+    def end_open(self) -> OpeningReported:
         opening, self.under.opening = self.under.opening, None
         assert opening is not None
         answer = self.books.open(opening.unsettled, self.now_ms)
-        if answer.state == "open":
-            self.machine.opened(
-                answer.epoch,
-                answer.task_queue,
-                answer.expected_nonce,
-                answer.fates,
-                [from_wire(ref) for ref in answer.bound],
-                answer.more_bound,
-                self.now_ms,
-            )
-        elif answer.state == "halt":
-            self.machine.halted(answer.message)
-        else:
-            self.machine.told_to_wait(answer.wait_ms, answer.reason, self.now_ms)
+        self.machine.opening_ended(answer, self.now_ms)
         self.step()
         return answer
 
     def fail_open(self) -> None:
         self.under.opening = None
-        self.machine.open_failed(self.now_ms)
+        self.machine.opening_ended(OpeningFailed(), self.now_ms)
         self.step()
 
     def end_close(self) -> None:
@@ -202,7 +180,7 @@ class Play:
 
     def end_probe(self, *, session_open: bool = True) -> None:
         self.under.probe = None
-        self.machine.probed(session_open=session_open, now_ms=self.now_ms)
+        self.machine.probed(Probed(session_open), self.now_ms)
         self.step()
 
     def end_sweep(self, *, fails: bool = False, limit: int = 1000) -> None:
@@ -316,7 +294,7 @@ class Play:
     def drain_unless_halted(self, steps_max: int = 3000) -> None:
         """No more faults: everything ends well, time goes on, until nothing waits that may go, or a halt. It must end."""
         self.deliver()
-        self.machine.probed(session_open=False, now_ms=self.now_ms)  # ask OldHost once more
+        self.machine.probed(Probed(session_open=False), self.now_ms)  # ask OldHost once more
         self.step()
         for _ in range(steps_max):
             if self.end_something():

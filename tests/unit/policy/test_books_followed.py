@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oldhost_sync.policy.breaker import BreakerState
+from oldhost_sync.policy.events import OpeningHalted
 from oldhost_sync.policy.machine import Pause
 from oldhost_sync.policy.session import Phase
 from tests.unit.policy.play import Play
@@ -14,7 +15,7 @@ def test_a_halt_that_an_opening_finds_and_an_operator_has_resolved_meanwhile_sto
     assert play.machine.session.phase is Phase.OPENING
     play.machine.resolved_before_told(epoch=7)
     play.under.opening = None
-    play.machine.halted("foreign")
+    play.machine.opening_ended(OpeningHalted("foreign"), play.now_ms)
     assert play.machine.breaker.state is BreakerState.CLOSED
     play.step()
     assert play.machine.session.phase is Phase.OPENING
@@ -23,7 +24,7 @@ def test_a_halt_that_an_opening_finds_and_an_operator_has_resolved_meanwhile_sto
 def test_the_writer_follows_the_books_when_an_earlier_runs_act_ends_late() -> None:
     """That run was terminated while its worker was frozen; nobody tells this one what the operator was answered."""
     play = Play()
-    play.machine.halted("foreign")
+    play.machine.opening_ended(OpeningHalted("foreign"), play.now_ms)
     play.machine.follow_books(None, play.now_ms, halted=False)
     assert play.machine.breaker.state is not BreakerState.HALTED
     play.machine.follow_books(["ana", "lunch"], play.now_ms, halted=False)
@@ -34,6 +35,6 @@ def test_the_writer_follows_the_books_when_an_earlier_runs_act_ends_late() -> No
 
 def test_a_halt_that_the_books_have_stays() -> None:
     play = Play()
-    play.machine.halted("foreign")
+    play.machine.opening_ended(OpeningHalted("foreign"), play.now_ms)
     play.machine.follow_books(None, play.now_ms, halted=True)
     assert play.machine.breaker.state is BreakerState.HALTED

@@ -13,6 +13,7 @@ from oldhost_sync.policy import decision, snapshot
 from oldhost_sync.policy.actions import Send
 from oldhost_sync.policy.ages import CELL_MS, CELLS_MAX, Ages
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.events import SendEnded, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import BATCH_OPERATIONS_MAX, MOVED_AT_ONCE_MAX, WriterPolicy
 from tests.unit.policy.play import START_MS
@@ -50,7 +51,7 @@ def full(size: int) -> Machine:
     machine = Machine(WriterPolicy(), START_MS)
     machine.finish_loading(START_MS)
     decision.decide(machine, START_MS)
-    machine.opened(1, "queue", 1, [], [], more_bound=False, now_ms=START_MS)
+    machine.opening_ended(SessionOpened(1, "queue", 1), START_MS)
     for offset, cls in enumerate(PriorityClass):
         machine.enqueue((ref(1 + 3 * number + offset, cls) for number in range(size)), START_MS)
     decision.decide(machine, START_MS)
@@ -77,7 +78,7 @@ def test_ending_a_send_and_deciding_on_the_next_costs_the_same_however_many_wait
         for _ in range(20):
             batch, ids = next(iter(machine.in_flight.batches.items()))
             fates = [Fate(change_id, Outcome.APPLIED.value, change_id) for change_id in ids]
-            machine.reported(batch, fates, session_open=True, service_ms=400.0, banned_ms=0, now_ms=START_MS)
+            machine.send_ended(batch, SendEnded(fates, service_ms=400.0), START_MS)
             decision.decide(machine, START_MS)
 
     assert grows(turn) < 1.2

@@ -8,8 +8,10 @@ from oldhost_sync.policy import decision
 from oldhost_sync.policy.actions import RecordHalt, TellPeople
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, EntityKey, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine import Machine, Pause, Refused
 from oldhost_sync.policy.session import Phase
+from oldhost_sync.policy.wire_ref import to_wire
 from oldhost_sync.policy.writer_policy import (
     ALERT_GROWS_MS,
     BATCH_FILL_MS,
@@ -161,7 +163,7 @@ def test_a_report_that_leaves_a_change_out_ends_the_session(play: Play) -> None:
     play.take("TXN", "a")
     del play.under.sends[1]
     play.in_flight.clear()
-    play.machine.reported(1, [Fate(1, BOUND)], session_open=True, service_ms=400, banned_ms=0, now_ms=play.now_ms)
+    play.machine.send_ended(1, SendEnded([Fate(1, BOUND)], service_ms=400), play.now_ms)
     play.step()
     assert play.under.opening is not None
     assert play.under.opening.unsettled == (1,)
@@ -296,7 +298,7 @@ def test_a_standstill_is_told_within_twenty_seconds_with_the_last_word_on_it(pla
     play.end_send(1, lambda _: Reply.LOST_BEFORE)
     for _ in range(10):
         play.under.opening = None
-        play.machine.told_to_wait(2_000, "busy", play.now_ms, "OldHost says that it is busy")
+        play.machine.opening_ended(OpeningPostponed(2_000, "busy", "OldHost says that it is busy"), play.now_ms)
         play.advance(2_000)
     assert decision.watch_at_ms(play.machine) is None
     (text,) = told(play, "no-progress")
@@ -341,16 +343,8 @@ def test_sessions_that_bring_nothing_come_ever_more_slowly(play: Play) -> None:
 def test_a_halt_that_a_send_found_is_resolved_before_its_ban_is_over(play: Play) -> None:
     play.take("TXN", "a")
     machine = play.machine
-    machine.reported(
-        1,
-        [Fate(1, BOUND)],
-        session_open=False,
-        service_ms=0,
-        banned_ms=BAN_MS,
-        now_ms=play.now_ms,
-        halted="foreign",
-        never_taken=1,
-    )
+    found = SendEnded([Fate(1, BOUND)], session_open=False, banned_ms=BAN_MS, halted="foreign", never_taken=1)
+    machine.send_ended(1, found, play.now_ms)
     assert (machine.breaker.state, machine.breaker.reason) == (BreakerState.HALTED, "foreign")
     told_or_kept = machine.tell(play.now_ms)
     (list_told,) = (action for action in told_or_kept if isinstance(action, TellPeople))
@@ -366,18 +360,10 @@ def test_a_halt_that_a_send_found_before_the_resolve_is_for_the_books_to_judge(p
     """Both of a session's sends find it; an operator has decided about the first when the second is told."""
     play.take("TXN", "a")
     machine = play.machine
-    machine.halted("foreign")
+    machine.opening_ended(OpeningHalted("foreign"), play.now_ms)
     machine.resolve(play.now_ms, epoch=machine.session.epoch + 1)
-    machine.reported(
-        1,
-        [Fate(1, BOUND)],
-        session_open=False,
-        service_ms=0,
-        banned_ms=0,
-        now_ms=play.now_ms,
-        halted="foreign",
-        epoch=machine.session.epoch,
-    )
+    found = SendEnded([Fate(1, BOUND)], session_open=False, halted="foreign")
+    machine.send_ended(1, found, play.now_ms, epoch=machine.session.epoch)
     assert machine.breaker.state is BreakerState.HALF_OPEN
     assert RecordHalt("foreign", None, machine.session.epoch) in machine.tell(play.now_ms)
 
@@ -498,7 +484,7 @@ def test_sessions_without_anything_in_doubt_are_not_fruitless(play: Play) -> Non
         play.end_open()
     assert told(play, "goes-nowhere")
     machine = play.machine
-    machine.opened(9, "queue", 1, [Fate(1, WAITING)], [], more_bound=False, now_ms=play.now_ms)
+    machine.opening_ended(SessionOpened(9, "queue", 1, [Fate(1, WAITING)]), play.now_ms)
     for action in machine.tell(play.now_ms):
         assert isinstance(action, TellPeople)
         play.alerts += action.alerts
@@ -523,7 +509,7 @@ def test_an_idle_machine_wakes_for_its_probe_and_its_sweep_only(play: Play) -> N
 def test_a_draining_machine_is_not_woken_for_what_it_no_longer_begins(play: Play) -> None:
     """Its time would have come at once, again and again: for ever where Temporal's clock stands still."""
     play.machine.lose_session(play.now_ms)
-    play.machine.told_to_wait(1_000, "unreachable", play.now_ms)
+    play.machine.opening_ended(OpeningPostponed(1_000, "unreachable"), play.now_ms)
     play.machine.draining = True
     play.advance(play.machine.sweeping.at_ms - play.now_ms + 1_000)
     assert play.machine.session.phase is Phase.PAUSING
@@ -540,22 +526,15 @@ def refused(play: Play, change_id: int, **found: object) -> None:
     del play.under.sends[batch], play.in_flight[change_id]
     play.books.sequence += 1
     outcome = HELD if "held" in found else WAITING
-    play.machine.reported(
-        batch,
-        [Fate(change_id, outcome)],
-        session_open=True,
-        service_ms=0,
-        banned_ms=0,
-        now_ms=play.now_ms,
-        **found,  # type: ignore[arg-type]
-    )
+    ended = SendEnded([Fate(change_id, outcome)], **found)  # type: ignore[arg-type]
+    play.machine.send_ended(batch, ended, play.now_ms)
 
 
 def test_what_the_reservation_says_goes_first_is_sent_before_the_change_that_it_refused(play: Play) -> None:
     older = play.accept("TXN", "u")
     play.undelivered.clear()
     play.take("TXN", "u")
-    refused(play, 2, older=[older])
+    refused(play, 2, older=[to_wire(older)])
     play.books.changes[1].relayed = True
     play.step()
     assert sent(play) == [(1,)]
@@ -570,7 +549,7 @@ def test_a_change_that_goes_first_and_is_known_already_is_taken_once(play: Play)
     play.books.changes[2].relayed = True
     play.step()
     play.machine.enqueue([first], play.now_ms)
-    refused(play, 2, older=[first])
+    refused(play, 2, older=[to_wire(first)])
     assert sorted(play.machine.coalescer.waiting) == [1, 2]
     assert play.machine.counters.received == 2
 
@@ -578,6 +557,6 @@ def test_a_change_that_goes_first_and_is_known_already_is_taken_once(play: Play)
 def test_a_change_that_the_reservation_holds_is_not_sent_again_before_its_dead_letter_is_decided(play: Play) -> None:
     play.take("TXN", "u")
     entity = EntityKey("unit", "u")
-    refused(play, 1, held=[(entity, [0])])
+    refused(play, 1, held=[[*entity, [0]]])
     assert decision.decide(play.machine, play.now_ms) == []
     assert play.machine.coalescer.holds[entity].dead == [0]

@@ -9,6 +9,7 @@ from oldhost_sync.planner.scenario import Scenario
 from oldhost_sync.policy import decision
 from oldhost_sync.policy.actions import RaiseAlert, TellPeople
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.policy.events import OpeningPostponed, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, FORECAST_MS, WriterPolicy
 from tests.unit.policy.play import START_MS
@@ -20,7 +21,7 @@ def machine_with(*refs: ChangeRef) -> Machine:
     machine = Machine(WriterPolicy(), START_MS)
     machine.finish_loading(START_MS)
     decision.decide(machine, START_MS)
-    machine.opened(1, "queue", 1, [], [], more_bound=False, now_ms=START_MS)
+    machine.opening_ended(SessionOpened(1, "queue", 1), START_MS)
     machine.enqueue(refs, START_MS)
     return machine
 
@@ -76,7 +77,7 @@ def test_fifty_thousand_dirty_units_are_told_within_a_minute_and_until_the_end_i
 def test_a_ban_that_will_break_the_four_hours_is_told_when_it_begins() -> None:
     machine = machine_with(change(1, PriorityClass.LWW, age_ms=CONSISTENCY_MS - BAN_MS // 2))
     assert told(machine, START_MS + FORECAST_MS) == []
-    machine.told_to_wait(BAN_MS, "ban", START_MS + FORECAST_MS + 1)
+    machine.opening_ended(OpeningPostponed(BAN_MS, "ban"), START_MS + FORECAST_MS + 1)
     (alert,) = told(machine, START_MS + FORECAST_MS + 1)
     assert alert.dedupe_key == "forecast:consistency"
 

@@ -12,6 +12,7 @@ import pytest
 from oldhost_sync.policy import decision, snapshot
 from oldhost_sync.policy.actions import Load
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
+from oldhost_sync.policy.events import OpeningPostponed
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.pending_operation import PendingOperation
 from oldhost_sync.policy.session import Phase
@@ -216,7 +217,7 @@ def test_people_are_not_told_that_emergencies_go_while_a_new_run_reads_them_agai
     monkeypatch.setattr(snapshot, "CARRIED_MAX", 0)
     old = Machine(WriterPolicy(), START_MS)
     old.finish_loading(START_MS)
-    old.told_to_wait(WriterPolicy().ban_ms, "ban", START_MS)
+    old.opening_ended(OpeningPostponed(WriterPolicy().ban_ms, "ban"), START_MS)
     emergency = ChangeRef(1, PriorityClass.EMERGENCY, "unit", "u", "e", START_MS)
     old.enqueue([emergency], START_MS)
     decision.decide(old, START_MS)

@@ -1,0 +1,112 @@
+"""What happened at OldHost: one value each, from the session that saw it to the machine that learns of it.
+
+They are the results of the activities that speak to OldHost. So refs are as they travel (`wire_ref.py`), every field has a
+default, and a field keeps its name: a run's history, and workers of another release, have them.
+"""
+
+# Annotations are values here, not text; see workflows/messages.py.
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
+from oldhost_sync.policy.wire_ref import WireRef, from_wire
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpened:
+    """OldHost agrees with the ledger. `fates`: of all that was unsettled, and whatever else was settled. `bound`: refs in nonce
+    order, to be sent first; `more_bound` when that list was cut. `task_queue`: of the worker that holds the session.
+    """
+
+    epoch: int = 0
+    task_queue: str = ""
+    expected_nonce: int = 0
+    fates: list[Fate] = field(default_factory=list)
+    bound: list[WireRef] = field(default_factory=list)
+    more_bound: bool = False
+    state: Literal["open"] = "open"
+
+    def bound_refs(self) -> list[ChangeRef]:
+        """ValueError when one of them is none."""
+        return [from_wire(ref) for ref in self.bound]
+
+
+@dataclass(frozen=True, slots=True)
+class OpeningPostponed:
+    """No session yet: come back in `wait_ms`. `reason`:
+
+    "ban", "settle" (what is in doubt) · "connection" (none, or OldHost serves another one) · "busy" · "unsteady" (the
+    expected nonce changes from one reading to the next) · "unreadable" (its answers are no answers) · "keep-alive" (it
+    closes the connection after each answer) · "database" · "fenced" · "leaving" (the worker).
+    """
+
+    wait_ms: int = 0
+    reason: str = ""
+    message: str = ""
+    state: Literal["wait"] = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class OpeningHalted:
+    """Nothing goes on until an operator decides; `message` is a sentence that says why (`reason`: by its older name)."""
+
+    message: str = ""
+    reason: str = ""
+    state: Literal["halt"] = "halt"
+
+
+@dataclass(frozen=True, slots=True)
+class OpeningFailed:
+    """The activity itself failed: its worker, or the database."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendEnded:
+    """A send said how it ended: one fate per change id (WAITING: not sent; BOUND: its end is in doubt; HELD: behind a dead
+    letter), and how the session stands after it.
+
+    `service_ms`: mean time OldHost took per operation on the wire. `banned_ms`: > 0 when OldHost answered with a ban that lasts
+    so long from now. `refusal`: the kind of answer that ended the session ("banned", "ambiguous", …), if one did. `halted`: why
+    the ledger was halted, if it was; `never_taken`: the change whose first send OldHost called a replay. `older`: refs of
+    outstanding changes that must go before those refused here, oldest first; `held`: entities with dead letters as
+    [entity_type, entity_id, [change ids]].
+    """
+
+    fates: list[Fate] = field(default_factory=list)
+    session_open: bool = True
+    service_ms: float = 0.0
+    banned_ms: int = 0
+    reason: str = ""
+    halted: str = ""
+    never_taken: int | None = None
+    older: list[WireRef] = field(default_factory=list)
+    held: list[list[Any]] = field(default_factory=list)
+    refusal: str = ""
+
+    def older_refs(self) -> list[ChangeRef]:
+        """ValueError when one of them is none."""
+        return [from_wire(ref) for ref in self.older]
+
+    def dead_letters(self) -> list[tuple[EntityKey, list[int]]]:
+        return [(EntityKey(entity_type, entity_id), dead) for entity_type, entity_id, dead in self.held]
+
+
+@dataclass(frozen=True, slots=True)
+class SendFailed:
+    """A send ended without a word: in doubt, unless it `never_started`."""
+
+    never_started: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """OldHost's expected nonce, 0 when it could not be asked; `session_open` False when it differs from the ledger's, or it closed."""
+
+    session_open: bool = True
+    expected_nonce: int = 0
+    reason: str = ""
+
+
+# What becomes of an opening, as its activity reports it, and as the machine learns of it.
+OpeningReported = SessionOpened | OpeningPostponed | OpeningHalted
+OpeningEnded = OpeningReported | OpeningFailed

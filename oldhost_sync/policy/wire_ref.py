@@ -1,0 +1,62 @@
+"""A change ref as it travels: [change_id, class, entity_type, entity_id, event_type, accepted_at_ms]. Thousands share one signal."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.policy.limits import ID_LENGTH_MAX, NAME_PATTERN
+
+WireRef = list[Any]
+
+# What the database's BIGINT and DATETIME can hold.
+CHANGE_ID_MAX = 2**63 - 1
+AT_MS_MAX = 253_402_300_799_999
+
+_NAME = re.compile(NAME_PATTERN)
+# What no screen shows and, of halves of characters, what UTF-8 can't even carry: neither a log nor a database nor an error's text.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_LINES = frozenset("\n\t")
+
+
+def to_wire(ref: ChangeRef) -> WireRef:
+    return [
+        ref.change_id,
+        ref.priority_class.value,
+        ref.entity_type,
+        ref.entity_id,
+        ref.event_type,
+        ref.accepted_at_ms,
+    ]
+
+
+def from_wire(item: Sequence[Any]) -> ChangeRef:
+    """Read one ref; raises ValueError when it is none: whatever recording would not have given out is none."""
+    if not isinstance(item, list | tuple) or len(item) != 6:
+        raise ValueError("not a change ref")
+    change_id, priority_class, entity_type, entity_id, event_type, accepted_at_ms = item
+    if not _is_within(change_id, 1, CHANGE_ID_MAX) or not _is_within(accepted_at_ms, 0, AT_MS_MAX):
+        raise ValueError("a change ref's numbers are out of range")
+    if not all(isinstance(text, str) for text in (priority_class, entity_type, entity_id, event_type)):
+        raise ValueError("a change ref's names are text")
+    if not _NAME.fullmatch(entity_type) or not _NAME.fullmatch(event_type):
+        raise ValueError("a change ref's types are no names")
+    if not 0 < len(entity_id) <= ID_LENGTH_MAX or why_unprintable(entity_id):
+        raise ValueError("a change ref's entity id is empty, too long or unprintable")
+    return ChangeRef(change_id, PriorityClass(priority_class), entity_type, entity_id, event_type, accepted_at_ms)
+
+
+def why_unprintable(text: str, *, lines: bool = False) -> str:
+    """Why `text` can't be kept and shown, itself fit for both; empty when it can. `lines`: line ends and tabs may be in it.
+
+    The same on every Python, which `str.isprintable` is not: a run is replayed by whatever worker takes it.
+    """
+    for found in _UNPRINTABLE.finditer(text):
+        if not (lines and found[0] in _LINES):
+            kind = "half a character (a lone surrogate)" if found[0] > "\ud7ff" else "a control character"
+            return f"U+{ord(found[0]):04X} in it is {kind}"
+    return ""
+
+
+def _is_within(value: object, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most

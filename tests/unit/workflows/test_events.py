@@ -1,0 +1,71 @@
+"""Events are the results of activities: they come back as they went, and those of earlier releases are read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import DataConverter
+
+from oldhost_sync.policy.changes import Fate
+from oldhost_sync.policy.events import (
+    OpeningHalted,
+    OpeningPostponed,
+    OpeningReported,
+    Probed,
+    SendEnded,
+    SessionOpened,
+)
+
+CONVERTER = DataConverter.default.payload_converter
+REF = [7, "TXN", "unit", "u1", "booking", 1_700_000_000_000]
+OPENED = SessionOpened(3, "queue", 501, [Fate(6, "APPLIED", 500)], [REF], more_bound=True)
+SENT = SendEnded([Fate(7, "HELD")], False, 12.5, 900, "why", "halted", 7, [REF], [["unit", "u1", [5]]], "banned")
+
+
+def read(told: dict[str, Any], hint: Any) -> object:
+    payload = Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(told).encode())
+    found: object = CONVERTER.from_payload(payload, hint)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("event", "hint"),
+    [
+        (OPENED, OpeningReported),
+        (OpeningPostponed(2000, "ban"), OpeningReported),
+        (OpeningHalted("foreign"), OpeningReported),
+        (SENT, SendEnded),
+        (Probed(session_open=False, expected_nonce=9), Probed),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_an_event_comes_back_as_it_went(event: object, hint: Any) -> None:
+    assert CONVERTER.from_payload(CONVERTER.to_payload(event), hint) == event
+
+
+@pytest.mark.parametrize(
+    ("state", "told", "event"),
+    [
+        ("open", {"epoch": 3, "task_queue": "queue", "expected_nonce": 501}, SessionOpened(3, "queue", 501)),
+        ("wait", {"wait_ms": 2000, "reason": "ban"}, OpeningPostponed(2000, "ban")),
+        ("halt", {"reason": "foreign"}, OpeningHalted("", "foreign")),
+    ],
+)
+def test_an_answer_of_an_earlier_release_had_one_shape_for_all(state: str, told: dict[str, Any], event: object) -> None:
+    shape = {"epoch": 0, "task_queue": "", "expected_nonce": 0, "fates": [], "bound": [], "more_bound": False}
+    shape |= {"wait_ms": 0, "reason": "", "message": ""}
+    assert read({"state": state, **shape, **told}, OpeningReported) == event
+
+
+def test_a_report_of_an_earlier_release_may_lack_what_came_later() -> None:
+    assert read({"fates": [], "session_open": True}, SendEnded) == SendEnded()
+
+
+def test_a_ref_that_is_none_is_refused_when_the_event_is_read() -> None:
+    with pytest.raises(ValueError, match="not a change ref"):
+        SendEnded(older=[[1]]).older_refs()
+    with pytest.raises(ValueError, match="not a change ref"):
+        SessionOpened(bound=[[1]]).bound_refs()
