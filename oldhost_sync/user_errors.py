@@ -15,17 +15,13 @@ from sqlalchemy.exc import DBAPIError
 from oldhost_sync.planner import ScenarioError
 from oldhost_sync.settings import SettingsError
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, InvalidChange, StoreError
-from oldhost_sync.store.transactions import error_code
+from oldhost_sync.store.transactions import NO_ACCESS_ERRORS, NOT_MIGRATED_ERRORS, error_code
 
 if TYPE_CHECKING:
     from oldhost_sync.writer_client import WriterError
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
 START_TEMPORAL = "Start it, or check TEMPORAL_ADDRESS; is `oldhost-sync up` running?"
-
-# MariaDB's words for "not set up for us".
-_NOT_SET_UP = {1044: "access denied", 1045: "access denied", 1049: "unknown database", 1142: "access denied"}
-_NOT_MIGRATED = {1054: "a column is missing", 1146: "a table is missing"}
 
 # The SDK has no class of its own for it.
 _WORKER_REFUSED = "Worker validation failed: "
@@ -128,14 +124,14 @@ def _told_of_the_machine(error: OSError) -> str:
 
 def _told_of_the_database(error: StoreError | DBAPIError) -> str:
     code = error_code(error.__cause__ if isinstance(error, DatabaseUnavailable) and error.__cause__ else error)
-    if code in _NOT_SET_UP:
-        return f"the database refuses us ({_NOT_SET_UP[code]}): check SYNC_DATABASE_URL."
+    if code in NO_ACCESS_ERRORS:
+        return f"the database refuses us ({NO_ACCESS_ERRORS[code]}): check SYNC_DATABASE_URL."
     if isinstance(error, DatabaseUnavailable):
         return f"the database can't be reached: {error}. Start it, or check SYNC_DATABASE_URL; is `oldhost-sync up` running?"
     if isinstance(error, CommitUncertain):
         return f"{error}. Repeat the command: what was done already is not done twice."
     if isinstance(error, StoreError):
         return str(error)
-    if code in _NOT_MIGRATED:
-        return f"the database is not up to date ({_NOT_MIGRATED[code]}): run `oldhost-sync migrate`."
+    if code in NOT_MIGRATED_ERRORS:
+        return f"the database is not up to date ({NOT_MIGRATED_ERRORS[code]}): run `oldhost-sync migrate`."
     return ""

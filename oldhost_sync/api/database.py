@@ -22,20 +22,12 @@ from oldhost_sync.api import limits
 from oldhost_sync.api.problems import database_away, too_busy
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable
-from oldhost_sync.store.transactions import error_code, run_in_transaction
+from oldhost_sync.store.transactions import NO_ACCESS_ERRORS, NOT_MIGRATED_ERRORS, error_code, run_in_transaction
 
 T = TypeVar("T")
 
 
-# The platform's faults, found by the first request.
-_NOT_SET_UP: dict[int | None, str] = {
-    1044: "access denied",
-    1045: "access denied",
-    1049: "unknown database",
-    1054: "a column is missing",
-    1142: "access denied",
-    1146: "a table is missing",
-}
+_NOT_SET_UP = NO_ACCESS_ERRORS | NOT_MIGRATED_ERRORS
 # One statement was too slow or was stopped; others may do.
 _ONE_STATEMENT = {1317, 1969}
 
@@ -117,10 +109,9 @@ class Database:
             self._notice_silence()
             raise CommitUncertain("the database does not answer") from None
         except DBAPIError as error:
-            if error_code(error) in _NOT_SET_UP:
-                raise database_away(
-                    f"it is not set up ({_NOT_SET_UP[error_code(error)]}); run `oldhost-sync migrate`"
-                ) from None
+            code = error_code(error)
+            if code in _NOT_SET_UP:
+                raise database_away(f"it is not set up ({_NOT_SET_UP[code]}); run `oldhost-sync migrate`") from None
             raise
 
     @property

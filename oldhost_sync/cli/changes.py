@@ -19,8 +19,6 @@ from oldhost_sync.writer_client import WriterError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _TYPE_AND_ID = re.compile(f"({NAME_PATTERN})/(.+)")
-# Enough to see what an entity did lately.
-CHANGES_SHOWN = 20
 
 change = typer.Typer(no_args_is_help=True, help="One change.")
 

@@ -8,16 +8,23 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import insert, select, text, update
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.store.tables import alert_closings, alerts
 from oldhost_sync.store.text import storable
-from oldhost_sync.store.transactions import error_code
+from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
 
+# As RaisedAlert has them.
+_SHOWN = [
+    alerts.c[name]
+    for name in (
+        *("id", "host", "kind", "severity", "message", "change_id", "dedupe_key"),
+        *("created_at", "delivered_at", "closed_at"),
+    )
+]
 NOW = text("UTC_TIMESTAMP(6)")
-_DUPLICATE_KEY = 1062
 # An abandoned attempt to open an alert ends with its statement; a day is far more than that.
 _REMEMBER_CLOSING = (
     "INSERT INTO alert_closings (host, dedupe_key, sequence, closed_at) VALUES (%s, %s, %s, UTC_TIMESTAMP(6)) "
@@ -74,7 +81,7 @@ def raise_alert(
     try:
         connection.execute(insert(alerts).values(**values))
     except IntegrityError as error:
-        if error_code(error) != _DUPLICATE_KEY:
+        if error_code(error) != DUPLICATE_KEY:
             raise
         if sequence:
             _renew(connection, values)
@@ -128,12 +135,12 @@ def list_alerts(
     connection: Connection, host: str, *, open_only: bool = True, limit: int = 100, before_id: int | None = None
 ) -> list[RaisedAlert]:
     """Newest first; ask for the next page with the last id as `before_id`."""
-    statement = select(alerts).where(alerts.c.host == host).order_by(alerts.c.id.desc()).limit(limit)
+    statement = select(*_SHOWN).where(alerts.c.host == host).order_by(alerts.c.id.desc()).limit(limit)
     if open_only:
         statement = statement.where(alerts.c.closed_at.is_(None))
     if before_id is not None:
         statement = statement.where(alerts.c.id < before_id)
-    return [_as_alert(row) for row in connection.execute(statement)]
+    return [RaisedAlert(*row) for row in connection.execute(statement)]
 
 
 def hosts_with_undelivered(connection: Connection, hosts: Sequence[str]) -> list[str]:
@@ -145,30 +152,15 @@ def hosts_with_undelivered(connection: Connection, hosts: Sequence[str]) -> list
 def undelivered(connection: Connection, host: str, limit: int = 100, *, after_id: int = 0) -> list[RaisedAlert]:
     """What nobody was told of yet, oldest first; an alert that was closed meanwhile is still told."""
     statement = (
-        select(alerts)
+        select(*_SHOWN)
         .where(alerts.c.host == host, alerts.c.delivered_at.is_(None), alerts.c.id > after_id)
         .order_by(alerts.c.id)
         .limit(limit)
     )
-    return [_as_alert(row) for row in connection.execute(statement)]
+    return [RaisedAlert(*row) for row in connection.execute(statement)]
 
 
 def mark_delivered(connection: Connection, alert_id: int, severity: str) -> bool:
     """Say that the webhook took it; False when it has got worse meanwhile, which people are still to be told."""
     statement = update(alerts).where(alerts.c.id == alert_id, alerts.c.severity == severity).values(delivered_at=NOW)
     return connection.execute(statement).rowcount == 1
-
-
-def _as_alert(row: Row[*tuple[Any, ...]]) -> RaisedAlert:
-    return RaisedAlert(
-        alert_id=row.id,
-        host=row.host,
-        kind=row.kind,
-        severity=row.severity,
-        message=row.message,
-        change_id=row.change_id,
-        dedupe_key=row.dedupe_key,
-        created_at=row.created_at,
-        delivered_at=row.delivered_at,
-        closed_at=row.closed_at,
-    )

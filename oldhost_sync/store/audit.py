@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import insert, select, text
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 from oldhost_sync.store.tables import operator_audit
@@ -78,7 +78,7 @@ def current_pause(connection: Connection, host: str) -> OperatorAct | None:
         .limit(1)
     )
     row = connection.execute(statement).one_or_none()
-    return _as_act(row) if row is not None and row.action == "pause" else None
+    return OperatorAct(*row) if row is not None and row.action == "pause" else None
 
 
 def list_acts(
@@ -90,10 +90,4 @@ def list_acts(
     )
     if before_id is not None:
         statement = statement.where(operator_audit.c.id < before_id)
-    return [_as_act(row) for row in connection.execute(statement)]
-
-
-def _as_act(row: Row[*tuple[Any, ...]]) -> OperatorAct:
-    return OperatorAct(
-        row.id, row.host, row.action, row.operator, row.reason, row.change_id, row.detail, row.created_at
-    )
+    return [OperatorAct(*row) for row in connection.execute(statement)]

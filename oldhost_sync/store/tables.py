@@ -7,7 +7,6 @@ Rules that hold for every table: InnoDB, utf8mb4; keys and ids compare byte by b
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -18,60 +17,23 @@ from sqlalchemy import (
     Column,
     Index,
     Integer,
-    MetaData,
     String,
-    Table,
     UniqueConstraint,
+    and_,
     text,
 )
 from sqlalchemy.dialects import mysql
-from sqlalchemy.engine import Dialect
-from sqlalchemy.types import TypeDecorator
 
 from oldhost_sync.policy.limits import (
     EVENT_TYPE_LENGTH_MAX,
-    HOST_LENGTH_MAX,
     ID_LENGTH_MAX,
     IDEMPOTENCY_KEY_LENGTH_MAX,
     TEXT_LENGTH_MAX,
 )
+from oldhost_sync.store.columns import UtcDateTime, by_host, metadata, of_host, one_of, stamp, table, text_id
 
-metadata = MetaData(
-    naming_convention={"ix": "ix_%(table_name)s_%(column_0_N_name)s", "uq": "uq_%(table_name)s_%(column_0_N_name)s"}
-)
+__all__ = ["metadata"]
 
-
-class UtcDateTime(TypeDecorator[datetime]):
-    """DATETIME(6) that takes aware times only, stores UTC and gives aware UTC back."""
-
-    impl = mysql.DATETIME(fsp=6)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - the interface is SQLAlchemy\'s
-        if value is None:
-            return None
-        if value.tzinfo is None:
-            raise ValueError("a time without a zone can't be stored: give an aware datetime")
-        return value.astimezone(UTC).replace(tzinfo=None)
-
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - the interface is SQLAlchemy\'s
-        return None if value is None else value.replace(tzinfo=UTC)
-
-
-def _id(length: int) -> mysql.VARCHAR:
-    return mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_nopad_bin")
-
-
-def _host() -> Column[str]:
-    return Column("host", _id(HOST_LENGTH_MAX), primary_key=True)
-
-
-def _one_of(name: str, column: str, *values: str) -> CheckConstraint:
-    listed = ", ".join(f"'{value}'" for value in values)
-    return CheckConstraint(f"{column} IN ({listed})", name=name)
-
-
-NOW = text("CURRENT_TIMESTAMP(6)")
 CLASSES = ("EMERGENCY", "TXN", "LWW")
 SYNC_STATUSES = ("PENDING_SYNC", "SYNCED", "SYNC_FAILED")
 OUTCOMES = ("APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "REFUSED")
@@ -91,56 +53,57 @@ def _shadow_columns() -> list[Any]:
         Column("synced_at", UtcDateTime),
         Column("newest_change_id", BigInteger),
         Column("synced_change_id", BigInteger),
-        Column("created_at", UtcDateTime, nullable=False, server_default=NOW),
-        Column("updated_at", UtcDateTime, nullable=False, server_default=NOW),
+        stamp("created_at"),
+        stamp("updated_at"),
     ]
 
 
-units = Table(
+units = table(
     "units",
-    metadata,
-    _host(),
-    Column("id", _id(ID_LENGTH_MAX), primary_key=True),
+    by_host(),
+    Column("id", text_id(ID_LENGTH_MAX), primary_key=True),
     Column("name", String(255)),
-    Column("property_id", _id(ID_LENGTH_MAX)),
+    Column("property_id", text_id(ID_LENGTH_MAX)),
     Column("status", String(64)),
     *_shadow_columns(),
-    _one_of("ck_units_sync_status", "sync_status", *SYNC_STATUSES),
+    one_of("ck_units_sync_status", "sync_status", *SYNC_STATUSES),
     Index("ix_units_sync_status", "host", "sync_status", "id"),
     # Lists of units by property or by name, in id order.
     Index("ix_units_property", "host", "property_id", "id"),
     Index("ix_units_name", "host", "name", "id"),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
 )
 
-entities = Table(
+entities = table(
     "entities",
-    metadata,
-    _host(),
-    Column("entity_type", _id(EVENT_TYPE_LENGTH_MAX), primary_key=True),
-    Column("id", _id(ID_LENGTH_MAX), primary_key=True),
+    by_host(),
+    Column("entity_type", text_id(EVENT_TYPE_LENGTH_MAX), primary_key=True),
+    Column("id", text_id(ID_LENGTH_MAX), primary_key=True),
     *_shadow_columns(),
-    _one_of("ck_entities_sync_status", "sync_status", *SYNC_STATUSES),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
+    one_of("ck_entities_sync_status", "sync_status", *SYNC_STATUSES),
 )
 
-outbox_events = Table(
+
+def _submitted_columns() -> list[Any]:
+    """What an application submits, at once or for later."""
+    return [
+        Column("idempotency_key", text_id(IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
+        Column("request_hash", mysql.BINARY(32), nullable=False),
+        Column("entity_type", text_id(EVENT_TYPE_LENGTH_MAX), nullable=False),
+        Column("entity_id", text_id(ID_LENGTH_MAX), nullable=False),
+        Column("event_type", text_id(EVENT_TYPE_LENGTH_MAX), nullable=False),
+        Column("payload", JSON, nullable=False),
+    ]
+
+
+outbox_events = table(
     "outbox_events",
-    metadata,
     Column("id", BigInteger, primary_key=True, autoincrement=True),
-    Column("host", _id(HOST_LENGTH_MAX), nullable=False),
-    Column("idempotency_key", _id(IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
-    Column("request_hash", mysql.BINARY(32), nullable=False),
-    Column("entity_type", _id(EVENT_TYPE_LENGTH_MAX), nullable=False),
-    Column("entity_id", _id(ID_LENGTH_MAX), nullable=False),
-    Column("event_type", _id(EVENT_TYPE_LENGTH_MAX), nullable=False),
-    Column("payload", JSON, nullable=False),
+    of_host(),
+    *_submitted_columns(),
     Column("priority_class", String(16), nullable=False),
     Column("source", String(64), nullable=False, server_default=text("'python'")),
     Column("occurred_at", UtcDateTime),
-    Column("created_at", UtcDateTime, nullable=False, server_default=NOW),
+    stamp("created_at"),
     Column("relayed_at", UtcDateTime),
     Column("processed_at", UtcDateTime),
     Column("outcome", String(16)),
@@ -150,8 +113,8 @@ outbox_events = Table(
     # Which transaction of the host's ledger gave it its fate; NULL until the relay numbers a fate that came without.
     Column("fate_sequence", BigInteger),
     UniqueConstraint("host", "idempotency_key", name="uq_outbox_events_idempotency_key"),
-    _one_of("ck_outbox_events_priority_class", "priority_class", *CLASSES),
-    _one_of("ck_outbox_events_outcome", "outcome", *OUTCOMES),
+    one_of("ck_outbox_events_priority_class", "priority_class", *CLASSES),
+    one_of("ck_outbox_events_outcome", "outcome", *OUTCOMES),
     CheckConstraint("(outcome IS NULL) = (processed_at IS NULL)", name="ck_outbox_events_fate"),
     # The relay's claim (not yet relayed, by class, in id order), its counts of what has no fate yet, waiting emergencies.
     Index("ix_outbox_events_unrelayed", "host", "processed_at", "priority_class", "relayed_at", "id"),
@@ -166,43 +129,36 @@ outbox_events = Table(
     Index("ix_outbox_events_status", "host", "outcome", "entity_type", "entity_id", "priority_class"),
     # The feed of fates; fates without a number.
     Index("ix_outbox_events_feed", "host", "fate_sequence", "processed_at", "id"),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
 )
 
 # A fate that could not be written because somebody held the change's row; the relay writes it when the row is free.
-pending_fates = Table(
+pending_fates = table(
     "pending_fates",
-    metadata,
-    _host(),
+    by_host(),
     Column("change_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("entity_type", _id(EVENT_TYPE_LENGTH_MAX), nullable=False),
-    Column("entity_id", _id(ID_LENGTH_MAX), nullable=False),
+    Column("entity_type", text_id(EVENT_TYPE_LENGTH_MAX), nullable=False),
+    Column("entity_id", text_id(ID_LENGTH_MAX), nullable=False),
     Column("outcome", String(16), nullable=False),
     Column("nonce", BigInteger),
     Column("superseded_by", BigInteger),
     Column("error", String(TEXT_LENGTH_MAX)),
-    Column("decided_at", UtcDateTime, nullable=False, server_default=NOW),
-    _one_of("ck_pending_fates_outcome", "outcome", *OUTCOMES),
+    stamp("decided_at"),
+    one_of("ck_pending_fates_outcome", "outcome", *OUTCOMES),
     Index("ix_pending_fates_entity", "host", "entity_type", "entity_id"),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
 )
+
+IS_FATE_OF_CHANGE = and_(pending_fates.c.host == outbox_events.c.host, pending_fates.c.change_id == outbox_events.c.id)
 
 # Up to which number fates were forgotten: a reader of the feed that is behind it has missed some.
-feed_horizon = Table(
+feed_horizon = table(
     "feed_horizon",
-    metadata,
-    _host(),
+    by_host(),
     Column("pruned_sequence", BigInteger, nullable=False),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
 )
 
-nonce_ledger = Table(
+nonce_ledger = table(
     "nonce_ledger",
-    metadata,
-    _host(),
+    by_host(),
     # next_nonce: the next to be bound. last_applied_nonce: all up to it are settled. NULL next_nonce: OldHost never asked.
     Column("next_nonce", BigInteger),
     Column("last_applied_nonce", BigInteger),
@@ -221,102 +177,82 @@ nonce_ledger = Table(
     Column("losses_accepted_at", UtcDateTime),
     # The number of the last transaction that gave fates; raised under this row's lock, so in the order of the commits.
     Column("fate_sequence", BigInteger, nullable=False, server_default=text("0")),
-    Column("updated_at", UtcDateTime, nullable=False, server_default=NOW),
+    stamp("updated_at"),
     CheckConstraint("next_nonce > last_applied_nonce", name="ck_nonce_ledger_order"),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
 )
 
 
 # When each machine's steady clock began, by this database's clock as that machine last saw it (store/ledger/machine_clock.py).
-machine_clocks = Table(
+machine_clocks = table(
     "machine_clocks",
-    metadata,
-    _host(),
-    Column("machine", _id(64), primary_key=True),
+    by_host(),
+    Column("machine", text_id(64), primary_key=True),
     Column("began_at", UtcDateTime, nullable=False),
-    Column("seen_at", UtcDateTime, nullable=False, server_default=NOW),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
+    stamp("seen_at"),
 )
 
 
 def _request_columns() -> list[Any]:
     return [
-        Column("idempotency_key", _id(IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
+        Column("idempotency_key", text_id(IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
         Column("change_id", BigInteger, nullable=False),
         Column("epoch", BigInteger, nullable=False),
         Column("body", mysql.MEDIUMBLOB, nullable=False),
         Column("status", String(16), nullable=False),
         Column("sends", Integer, nullable=False, server_default=text("0")),
-        Column("created_at", UtcDateTime, nullable=False, server_default=NOW),
+        stamp("created_at"),
         Column("sent_at", UtcDateTime),
         Column("completed_at", UtcDateTime),
         Column("answer", String(TEXT_LENGTH_MAX)),
     ]
 
 
-nonce_requests = Table(
+nonce_requests = table(
     "nonce_requests",
-    metadata,
-    _host(),
+    by_host(),
     Column("nonce", BigInteger, primary_key=True, autoincrement=False),
     *_request_columns(),
     UniqueConstraint("host", "idempotency_key", name="uq_nonce_requests_idempotency_key"),
-    _one_of("ck_nonce_requests_status", "status", "RESERVED", "SENT", "APPLIED", "FAILED"),
+    one_of("ck_nonce_requests_status", "status", "RESERVED", "SENT", "APPLIED", "FAILED"),
     Index("ix_nonce_requests_status", "host", "status", "nonce"),
     Index("ix_nonce_requests_change", "host", "change_id"),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
 )
 
 # Rows that no longer bind their nonce: rejected without consuming it, or undone by an operator's decision. Kept as evidence.
-nonce_requests_archive = Table(
+nonce_requests_archive = table(
     "nonce_requests_archive",
-    metadata,
     Column("id", BigInteger, primary_key=True, autoincrement=True),
-    Column("host", _id(HOST_LENGTH_MAX), nullable=False),
+    of_host(),
     Column("nonce", BigInteger, nullable=False),
     *_request_columns(),
-    Column("archived_at", UtcDateTime, nullable=False, server_default=NOW),
+    stamp("archived_at"),
     Column("reason", String(TEXT_LENGTH_MAX), nullable=False),
     Index("ix_nonce_requests_archive_change", "host", "change_id"),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
 )
 
 # What OldHost last got for each coalescing key: decides no-op and stale (trap 8).
-applied_states = Table(
+applied_states = table(
     "applied_states",
-    metadata,
-    _host(),
-    Column("entity_type", _id(EVENT_TYPE_LENGTH_MAX), primary_key=True),
-    Column("entity_id", _id(ID_LENGTH_MAX), primary_key=True),
-    Column("event_type", _id(EVENT_TYPE_LENGTH_MAX), primary_key=True),
+    by_host(),
+    Column("entity_type", text_id(EVENT_TYPE_LENGTH_MAX), primary_key=True),
+    Column("entity_id", text_id(ID_LENGTH_MAX), primary_key=True),
+    Column("event_type", text_id(EVENT_TYPE_LENGTH_MAX), primary_key=True),
     Column("change_id", BigInteger, nullable=False),
     Column("payload_hash", mysql.BINARY(32), nullable=False),
     Column("nonce", BigInteger, nullable=False),
-    Column("applied_at", UtcDateTime, nullable=False, server_default=NOW),
+    stamp("applied_at"),
     Index("ix_applied_states_nonce", "host", "nonce"),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
 )
 
-scheduled_changes = Table(
+scheduled_changes = table(
     "scheduled_changes",
-    metadata,
     Column("id", BigInteger, primary_key=True, autoincrement=True),
-    Column("host", _id(HOST_LENGTH_MAX), nullable=False),
-    Column("idempotency_key", _id(IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
-    Column("request_hash", mysql.BINARY(32), nullable=False),
-    Column("entity_type", _id(EVENT_TYPE_LENGTH_MAX), nullable=False),
-    Column("entity_id", _id(ID_LENGTH_MAX), nullable=False),
-    Column("event_type", _id(EVENT_TYPE_LENGTH_MAX), nullable=False),
-    Column("payload", JSON, nullable=False),
+    of_host(),
+    *_submitted_columns(),
     Column("source", String(64), nullable=False),
     Column("occurred_at", UtcDateTime),
     Column("not_before", UtcDateTime, nullable=False),
-    Column("created_at", UtcDateTime, nullable=False, server_default=NOW),
+    stamp("created_at"),
     Column("recorded_at", UtcDateTime),
     Column("cancelled_at", UtcDateTime),
     Column("change_id", BigInteger),
@@ -325,41 +261,29 @@ scheduled_changes = Table(
     # One entity's oldest (recorded in due order by whichever relay).
     Index(
         "ix_scheduled_changes_entity",
-        "host",
-        "entity_type",
-        "entity_id",
-        "recorded_at",
-        "cancelled_at",
-        "not_before",
-        "id",
+        *("host", "entity_type", "entity_id", "recorded_at", "cancelled_at", "not_before", "id"),
     ),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
 )
 
-event_rules = Table(
+event_rules = table(
     "event_rules",
-    metadata,
-    _host(),
-    Column("event_type", _id(EVENT_TYPE_LENGTH_MAX), primary_key=True),
+    by_host(),
+    Column("event_type", text_id(EVENT_TYPE_LENGTH_MAX), primary_key=True),
     Column("priority_class", String(16), nullable=False),
-    _one_of("ck_event_rules_priority_class", "priority_class", *CLASSES),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
+    one_of("ck_event_rules_priority_class", "priority_class", *CLASSES),
 )
 
-alerts = Table(
+alerts = table(
     "alerts",
-    metadata,
     Column("id", BigInteger, primary_key=True, autoincrement=True),
-    Column("host", _id(HOST_LENGTH_MAX), nullable=False),
+    of_host(),
     Column("kind", String(64), nullable=False),
     Column("severity", String(16), nullable=False),
     Column("message", String(TEXT_LENGTH_MAX), nullable=False),
     Column("change_id", BigInteger),
     # One open alert per cause: raising it again while it is open changes nothing.
-    Column("dedupe_key", _id(IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
-    Column("created_at", UtcDateTime, nullable=False, server_default=NOW),
+    Column("dedupe_key", text_id(IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
+    stamp("created_at"),
     Column("delivered_at", UtcDateTime),
     Column("closed_at", UtcDateTime),
     Column("is_open", Boolean, server_default=text("1")),
@@ -367,63 +291,51 @@ alerts = Table(
     Column("occurrences", Integer, nullable=False, server_default=text("1")),
     Column("sequence", BigInteger, nullable=False, server_default=text("0")),
     UniqueConstraint("host", "dedupe_key", "is_open", name="uq_alerts_dedupe_key"),
-    _one_of("ck_alerts_severity", "severity", "info", "warning", "critical"),
+    one_of("ck_alerts_severity", "severity", "info", "warning", "critical"),
     # What is open (no end yet), in id order; what ended before a day (retention).
     Index("ix_alerts_closed", "host", "closed_at", "id"),
     Index("ix_alerts_undelivered", "host", "delivered_at", "id"),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
 )
 
 # When each cause was closed last: an opening that arrives late must not open it again. Kept for a day.
-alert_closings = Table(
+alert_closings = table(
     "alert_closings",
-    metadata,
-    Column("host", _id(HOST_LENGTH_MAX), primary_key=True),
-    Column("dedupe_key", _id(IDEMPOTENCY_KEY_LENGTH_MAX), primary_key=True),
+    by_host(),
+    Column("dedupe_key", text_id(IDEMPOTENCY_KEY_LENGTH_MAX), primary_key=True),
     Column("sequence", BigInteger, nullable=False),
     Column("closed_at", UtcDateTime, nullable=False),
     Index("ix_alert_closings_closed", "host", "closed_at"),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
 )
 
-operator_audit = Table(
+operator_audit = table(
     "operator_audit",
-    metadata,
     Column("id", BigInteger, primary_key=True, autoincrement=True),
-    Column("host", _id(HOST_LENGTH_MAX), nullable=False),
+    of_host(),
     Column("action", String(32), nullable=False),
     Column("operator", String(128), nullable=False),
     Column("reason", String(TEXT_LENGTH_MAX), nullable=False),
     Column("change_id", BigInteger),
     Column("detail", JSON),
-    Column("created_at", UtcDateTime, nullable=False, server_default=NOW),
+    stamp("created_at"),
     Index("ix_operator_audit_created", "host", "created_at"),
     Index("ix_operator_audit_change", "host", "change_id"),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
 )
 
 # Which relay is the active one (one row per host): a lease for efficiency only; two relays are safe (signals are idempotent).
-relay_lease = Table(
+relay_lease = table(
     "relay_lease",
-    metadata,
-    _host(),
+    by_host(),
     Column("owner", String(255), nullable=False),
     Column("expires_at", UtcDateTime, nullable=False),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
 )
 
 # Each time that emergencies were late, from the first until none has been for a while; one is open at a time. `_ended`:
 # those with a fate, `_waiting`: those without, as last seen. Late: half of the promise (warned), all of it (breached).
-late_emergencies = Table(
+late_emergencies = table(
     "late_emergencies",
-    metadata,
     Column("id", BigInteger, primary_key=True, autoincrement=True),
-    Column("host", _id(HOST_LENGTH_MAX), nullable=False),
-    Column("started_at", UtcDateTime, nullable=False, server_default=NOW),
+    of_host(),
+    stamp("started_at"),
     Column("ended_at", UtcDateTime),
     Column("is_open", Boolean, server_default=text("1")),
     Column("warned_ended", Integer, nullable=False),
@@ -434,29 +346,21 @@ late_emergencies = Table(
     Column("cause", String(TEXT_LENGTH_MAX), nullable=False),
     UniqueConstraint("host", "is_open", name="uq_late_emergencies_open"),
     Index("ix_late_emergencies_started", "host", "started_at"),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
 )
 
 # From accepted to applied: how many changes of each class took up to `upto_ms` (and more than the bound before).
-applied_waits = Table(
+applied_waits = table(
     "applied_waits",
-    metadata,
-    _host(),
+    by_host(),
     Column("priority_class", String(16), primary_key=True),
     Column("upto_ms", BigInteger, primary_key=True, autoincrement=False),
     Column("changes", BigInteger, nullable=False),
     Column("total_ms", BigInteger, nullable=False),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
 )
 
 # Up to which fate the relay has counted.
-counted_fates = Table(
+counted_fates = table(
     "counted_fates",
-    metadata,
-    _host(),
+    by_host(),
     Column("sequence", BigInteger, nullable=False),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
 )

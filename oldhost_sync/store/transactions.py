@@ -24,6 +24,9 @@ from oldhost_sync.policy.limits import (
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, StoreError, TransactionContended
 
 __all__ = [
+    "DUPLICATE_KEY",
+    "NOT_MIGRATED_ERRORS",
+    "NO_ACCESS_ERRORS",
     "RETRIABLE_ERRORS",
     "UNAVAILABLE_ERRORS",
     "CommitUncertain",
@@ -48,8 +51,12 @@ RETRIABLE_ERRORS = {
     1467: "no auto-increment value could be read",
 }
 
-# The database error of a violated CHECK comes as an OperationalError (4025), like those of a server in trouble.
+DUPLICATE_KEY = 1062
+# A violated CHECK comes as an OperationalError, like the errors of a server in trouble.
 _CHECK_VIOLATED = 4025
+# The platform's faults, found by the first statement.
+NO_ACCESS_ERRORS = {1044: "access denied", 1045: "access denied", 1049: "unknown database", 1142: "access denied"}
+NOT_MIGRATED_ERRORS = {1054: "a column is missing", 1146: "a table is missing"}
 
 # The database errors that say: nothing is wrong with the statement, the server can't do it now.
 UNAVAILABLE_ERRORS = {

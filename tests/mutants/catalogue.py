@@ -37,6 +37,8 @@ class Mutant:
 
 SESSION = "oldhost_sync/oldhost/session.py"
 LEDGER = "oldhost_sync/store/ledger/maria_ledger.py"
+RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
+FENCE = "oldhost_sync/store/ledger/fence.py"
 LEDGER_SQL = "oldhost_sync/store/ledger/statements.py"
 COALESCER = "oldhost_sync/policy/coalescer.py"
 MACHINE = "oldhost_sync/policy/machine.py"
@@ -69,7 +71,7 @@ MUTANTS = (
     ),
     Mutant(
         "no settle time",
-        (Patch(LEDGER, "settle_wait_ms=0 if age_ms is None else max(0, self._settle_ms - age_ms)", "settle_wait_ms=0"),),
+        (Patch(RECONCILIATION, "settle_wait_ms=0 if age_ms is None else max(0, settle_ms - age_ms)", "settle_wait_ms=0"),),
     ),
     Mutant(
         "settle too short",
@@ -231,7 +233,7 @@ MUTANTS = (
     # Beyond the list: the fences themselves, and what the programme has found.
     Mutant(
         "no fence at the reservation",
-        (Patch(LEDGER, "        if row is None or row.epoch != epoch:\n", "        if row is None:\n"),),
+        (Patch(FENCE, "    if row is None or row.epoch != epoch:\n", "    if row is None:\n"),),
         levels=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
@@ -316,7 +318,7 @@ MUTANTS = (
     ),
     Mutant(
         "a halt without OldHost's count",
-        (Patch(LEDGER, "            if mismatch is None:\n                return str(row.halted)\n", "            if True:\n                return str(row.halted)\n"),),
+        (Patch(RECONCILIATION, "    if mismatch is None:\n        return str(row.halted)\n", "    if True:\n        return str(row.halted)\n"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(
@@ -351,7 +353,7 @@ MUTANTS = (
     ),
     Mutant(
         "an old version that comes after newer operations of its entity",
-        (Patch("oldhost_sync/store/ledger/precedence.py", "        if row.is_passed and row.priority_class == PriorityClass.LWW:\n", "        if False:\n"),),
+        (Patch("oldhost_sync/store/ledger/precedence.py", "        if row.newer_applied and row.priority_class == PriorityClass.LWW:\n", "        if False:\n"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(

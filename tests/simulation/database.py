@@ -26,7 +26,8 @@ from sqlalchemy.engine.interfaces import Compiled
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.sql.elements import ClauseElement
 
-from oldhost_sync.store.tables import UtcDateTime, metadata
+from oldhost_sync.store.columns import UtcDateTime
+from oldhost_sync.store.tables import metadata
 
 DUPLICATE_KEY, CHECK_VIOLATED = 1062, 4025
 _DIALECT = MySQLDialect_pymysql(paramstyle="pyformat")

@@ -23,14 +23,13 @@ from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.store.errors import IdempotencyConflict, InvalidChange
 from oldhost_sync.store.intake.rules import default_class
 from oldhost_sync.store.intake.validation import Acceptable, accept
-from oldhost_sync.store.transactions import error_code
+from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
 
 __all__ = ["IdempotencyConflict", "InvalidChange", "RecordedChange", "reach_entity", "record_change"]
 
 PENDING = "PENDING_SYNC"
 SCHEDULED = "SCHEDULED"
 CANCELLED = "CANCELLED"
-_DUPLICATE_KEY = 1062
 
 # Statements are written out and go to the driver as they are: this is the path of every write, 300 a second.
 _LOCK_UNIT = (
@@ -139,7 +138,7 @@ def record_accepted(connection: Connection, change: Acceptable, *, look_for_sche
     try:
         row = connection.exec_driver_sql(_INSERT_CHANGE, _change_values(change)).one()
     except IntegrityError as error:
-        if error_code(error) != _DUPLICATE_KEY:
+        if error_code(error) != DUPLICATE_KEY:
             raise
         _undo(connection, change, None)
         return _first_answer(connection, change)
@@ -198,7 +197,7 @@ def _record_scheduled(connection: Connection, change: Acceptable) -> RecordedCha
     try:
         row = connection.exec_driver_sql(_INSERT_SCHEDULED, values).one_or_none()
     except IntegrityError as error:
-        if error_code(error) != _DUPLICATE_KEY:
+        if error_code(error) != DUPLICATE_KEY:
             raise
         return _earlier_schedule(connection, change)
     if row is None:

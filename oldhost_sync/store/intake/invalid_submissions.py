@@ -19,11 +19,10 @@ from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.errors import InvalidChange
 from oldhost_sync.store.intake.validation import check_name, check_text
 from oldhost_sync.store.text import storable
-from oldhost_sync.store.transactions import error_code
+from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
 
 UNKNOWN = "unknown"
 SUBMITTED_LENGTH_MAX = 2000
-_DUPLICATE_KEY = 1062
 _INSERT = (
     "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
     "priority_class, source, created_at, processed_at, outcome, error) VALUES (%s, %s, %s, %s, %s, %s, %s, 'TXN', %s, "
@@ -51,7 +50,7 @@ def record_refused(
     try:
         change_id = int(connection.exec_driver_sql(_INSERT, values).scalar_one())
     except IntegrityError as error:
-        if error_code(error) != _DUPLICATE_KEY:
+        if error_code(error) != DUPLICATE_KEY:
             raise
         return None
     raise_alert(

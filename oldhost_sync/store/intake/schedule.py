@@ -18,12 +18,18 @@ from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.store.intake.change_recorder import RecordedChange, lock_free_entity, record_accepted
 from oldhost_sync.store.intake.validation import Acceptable, unit_columns
+from oldhost_sync.store.tables import scheduled_changes
 
 _WAITING = "host = :host AND recorded_at IS NULL AND cancelled_at IS NULL"
-_SHOWN = (
-    "id, host, idempotency_key, entity_type, entity_id, event_type, not_before, created_at, "
-    "recorded_at, cancelled_at, change_id"
-)
+# As ScheduledChange has them.
+_COLUMNS = [
+    scheduled_changes.c[name]
+    for name in (
+        *("id", "host", "idempotency_key", "entity_type", "entity_id", "event_type"),
+        *("not_before", "created_at", "recorded_at", "cancelled_at", "change_id"),
+    )
+]
+_SELECT = f"SELECT {', '.join(column.name for column in _COLUMNS)} FROM scheduled_changes"
 _DUE = text(
     "SELECT id, entity_type, entity_id, not_before FROM scheduled_changes FORCE INDEX (ix_scheduled_changes_due) "
     f"WHERE {_WAITING} AND not_before <= UTC_TIMESTAMP(6) AND (not_before, id) > (:after, :after_id) "
@@ -39,11 +45,9 @@ _CANCEL = text(
     f"UPDATE scheduled_changes SET cancelled_at = UTC_TIMESTAMP(6) WHERE {_WAITING} AND idempotency_key = :key"
 )
 _WITHDRAW = text("UPDATE scheduled_changes SET cancelled_at = UTC_TIMESTAMP(6) WHERE id = :id AND recorded_at IS NULL")
-_UPCOMING = text(
-    f"SELECT {_SHOWN} FROM scheduled_changes WHERE {_WAITING} ORDER BY not_before, id LIMIT :limit OFFSET :offset"
-)
+_UPCOMING = text(f"{_SELECT} WHERE {_WAITING} ORDER BY not_before, id LIMIT :limit OFFSET :offset").columns(*_COLUMNS)
 _EVER = datetime(1970, 1, 1)  # noqa: DTZ001 - as the column holds it
-_OF_KEY = text(f"SELECT {_SHOWN} FROM scheduled_changes WHERE host = :host AND idempotency_key = :key")
+_OF_KEY = text(f"{_SELECT} WHERE host = :host AND idempotency_key = :key").columns(*_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +115,14 @@ def withdraw(connection: Connection, scheduled_id: int) -> None:
 
 def upcoming(connection: Connection, host: str, limit: int, offset: int = 0) -> list[ScheduledChange]:
     """What is still to be recorded, soonest first."""
-    return [_as_scheduled(row) for row in connection.execute(_UPCOMING, _page(host, limit, offset))]
+    values = {"host": host, "limit": limit, "offset": offset}
+    return [ScheduledChange(*row) for row in connection.execute(_UPCOMING, values)]
 
 
 def scheduled_of_key(connection: Connection, host: str, idempotency_key: str) -> ScheduledChange | None:
     """The scheduled change of this key, whatever became of it."""
     row = connection.execute(_OF_KEY, {"host": host, "key": idempotency_key}).one_or_none()
-    return None if row is None else _as_scheduled(row)
-
-
-def _page(host: str, limit: int, offset: int) -> dict[str, Any]:
-    return {"host": host, "limit": limit, "offset": offset}
+    return None if row is None else ScheduledChange(*row)
 
 
 def _as_accepted(row: Row[*tuple[Any, ...]]) -> Acceptable:
@@ -135,28 +136,8 @@ def _as_accepted(row: Row[*tuple[Any, ...]]) -> Acceptable:
         payload=row.payload,
         idempotency_key=row.idempotency_key,
         request_hash=row.request_hash,
-        occurred_at=_aware(row.occurred_at),
+        occurred_at=None if row.occurred_at is None else row.occurred_at.replace(tzinfo=UTC),
         not_before=None,
         source=row.source,
         columns=columns,
     )
-
-
-def _as_scheduled(row: Row[*tuple[Any, ...]]) -> ScheduledChange:
-    return ScheduledChange(
-        scheduled_id=row.id,
-        host=row.host,
-        idempotency_key=row.idempotency_key,
-        entity_type=row.entity_type,
-        entity_id=row.entity_id,
-        event_type=row.event_type,
-        not_before=row.not_before.replace(tzinfo=UTC),
-        created_at=row.created_at.replace(tzinfo=UTC),
-        recorded_at=_aware(row.recorded_at),
-        cancelled_at=_aware(row.cancelled_at),
-        change_id=row.change_id,
-    )
-
-
-def _aware(moment: datetime | None) -> datetime | None:
-    return None if moment is None else moment.replace(tzinfo=UTC)

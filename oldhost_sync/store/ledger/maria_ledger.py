@@ -13,13 +13,11 @@ from functools import partial
 from typing import TypeVar
 
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import DataError, IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.oldhost.errors import Fenced, InvariantViolated, LedgerHalted, LedgerUnavailable
 from oldhost_sync.oldhost.ledger import (
-    BOUND_MAX,
     Answered,
-    InDoubt,
     Reconciled,
     Reservation,
     Reserved,
@@ -31,17 +29,16 @@ from oldhost_sync.policy.changes import BOUND, HELD, WAITING, EntityKey, Fate, O
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.ledger import statements as sql
 from oldhost_sync.store.ledger.completion import Ending, settle, shortened
-from oldhost_sync.store.ledger.halt_resolution import carry_out, objection, show
+from oldhost_sync.store.ledger.fence import check, lock, lock_sending
 from oldhost_sync.store.ledger.machine_clock import THIS_MACHINE, MachineClock
-from oldhost_sync.store.ledger.mismatch import mismatch_of
 from oldhost_sync.store.ledger.precedence import OLDER_MAX, Before, Precedence
+from oldhost_sync.store.ledger.reconciliation import complete_halt, reconcile, take_over
 from oldhost_sync.store.ledger.reservation import Candidate, entry_of, was_lost, why_lost
-from oldhost_sync.store.outbox.relay_queue import as_ref, epoch_ms
-from oldhost_sync.store.transactions import error_code, run_in_transaction
+from oldhost_sync.store.outbox.relay_queue import epoch_ms
+from oldhost_sync.store.transactions import is_the_values_fault, run_in_transaction
 
 T = TypeVar("T")
 
-CHECK_VIOLATED = 4025
 # Added to OldHost's `retry_after`, so that who asks at the end of a ban is not early by a rounding.
 BAN_MARGIN = timedelta(seconds=0.5)
 
@@ -62,53 +59,14 @@ class MariaLedger:
     # ---------------------------------------------------------------------------------------------- taking over
 
     def take_over(self, owner: str) -> TakenOver:
-        return self._run(lambda connection: self._take_over(connection, owner))
-
-    def _take_over(self, connection: Connection, owner: str) -> TakenOver:
-        connection.exec_driver_sql(sql.CREATE_LEDGER, (self._host,))
-        row = connection.exec_driver_sql(sql.LOCK_LEDGER, (self._host,)).one()
-        epoch = row.epoch + 1
-        changed = connection.exec_driver_sql(sql.NEXT_EPOCH, (epoch, shortened(owner), self._host, row.epoch))
-        _check(changed.rowcount == 1, "the epoch moved under the ledger row's lock")
-        released = connection.exec_driver_sql(sql.RESERVED_CHANGES, (self._host,)).scalars().all()
-        connection.exec_driver_sql(sql.RELEASE_RESERVED, (self._host,))
-        next_nonce = self._lower_next_nonce(connection, row.next_nonce, row.last_applied_nonce)
-        in_doubt = connection.exec_driver_sql(sql.IN_DOUBT, (self._host, BOUND_MAX)).all()
-        age_ms = self._doubt_age_ms(connection)
-        return TakenOver(
-            epoch=epoch,
-            next_nonce=next_nonce,
-            last_applied_nonce=row.last_applied_nonce,
-            in_doubt=[InDoubt(*row) for row in in_doubt],
-            released=list(released),
-            banned_ms=max(0, row.banned_ms or 0),
-            settle_wait_ms=0 if age_ms is None else max(0, self._settle_ms - age_ms),
-            doubt_age_ms=age_ms or 0,
-            halted=None if row.resolve_mode else row.halted,
-            halt_knows_expected=row.halted_expected_nonce is not None,
+        return self._run(
+            lambda connection: take_over(connection, self._host, owner, settle_ms=self._settle_ms, clock=self._clock)
         )
-
-    def _doubt_age_ms(self, connection: Connection) -> int | None:
-        """How long ago the youngest that may have been written was sent, at least: the database's clock may have been set."""
-        youngest = connection.exec_driver_sql(sql.YOUNGEST_SENT_MS, (self._host,)).scalar()
-        ahead_us = self._clock.ahead_us(connection, self._host)  # after the look: whatever it went by is seen
-        connection.exec_driver_sql(sql.BRING_SENT_AT_FORWARD, (ahead_us, self._host))
-        return None if youngest is None else max(0, youngest - ahead_us // 1000)
-
-    def _lower_next_nonce(self, connection: Connection, next_nonce: int | None, last_applied: int | None) -> int | None:
-        """Nonces whose reservation was released, or that OldHost did not consume, are free again: never leave a hole."""
-        if next_nonce is None or last_applied is None:
-            return None
-        highest = connection.exec_driver_sql(sql.HIGHEST_NONCE, (self._host,)).scalar()
-        lowered = max(last_applied, last_applied if highest is None else highest) + 1
-        _check(lowered <= next_nonce, f"nonce {lowered - 1} was bound beyond the ledger's next, {next_nonce}")
-        connection.exec_driver_sql(sql.SET_NEXT_NONCE, (lowered, self._host))
-        return lowered
 
     def adopt_first(self, epoch: int, expected: int) -> None:
         def adopt(connection: Connection) -> None:
-            row = self._lock(connection, epoch)
-            _check(row.next_nonce is None, f"the ledger counts already (next nonce {row.next_nonce})")
+            row = lock(connection, self._host, epoch)
+            check(row.next_nonce is None, f"the ledger counts already (next nonce {row.next_nonce})")
             connection.exec_driver_sql(sql.ADOPT, (expected, expected - 1, self._host))
 
         self._run(adopt)
@@ -116,42 +74,7 @@ class MariaLedger:
     # ---------------------------------------------------------------------------------------------- reconciling
 
     def reconcile(self, epoch: int, expected: int, *, final: bool = True) -> Reconciled:
-        return self._run(lambda connection: self._reconcile(connection, epoch, expected, final=final))
-
-    def _reconcile(self, connection: Connection, epoch: int, expected: int, *, final: bool) -> Reconciled:
-        ledger = self._lock(connection, epoch)
-        if ledger.halted is not None and ledger.resolve_mode is not None:
-            why = objection(ledger, expected)
-            if why and not final:
-                return Reconciled(mismatch=why)
-            if why:
-                return Reconciled(halted=show(connection, self._host, ledger, expected))
-            carry_out(connection, self._host, ledger, expected)
-            ledger = self._lock(connection, epoch)
-        if ledger.halted is not None:
-            return Reconciled(halted=ledger.halted)
-        sent = connection.exec_driver_sql(sql.SENT_ROWS, (self._host,)).all()
-        nonces = [row.nonce for row in sent]
-        due = list(range(ledger.last_applied_nonce + 1, ledger.next_nonce))
-        _check(nonces == due, f"in doubt are {nonces[:5]}, by the ledger {due[:5]} (of {len(due)})")
-        mismatch = mismatch_of(expected, ledger.last_applied_nonce, ledger.next_nonce, [row.sends for row in sent])
-        if mismatch is not None and not final:
-            return Reconciled(mismatch=mismatch)
-        if mismatch is not None:
-            connection.exec_driver_sql(sql.HALT, (expected, shortened(mismatch), self._host))
-            return Reconciled(halted=mismatch)
-        fates = [self._found_applied(connection, epoch, row) for row in sent if row.nonce < expected]
-        rows = connection.exec_driver_sql(sql.BOUND_REFS, (self._host, expected, BOUND_MAX + 1)).all()
-        return Reconciled(fates, [as_ref(row) for row in rows[:BOUND_MAX]], more_bound=len(rows) > BOUND_MAX)
-
-    def _found_applied(self, connection: Connection, epoch: int, row: sql.SentRow) -> Fate:
-        """OldHost expects a later nonce: the operation in doubt was applied, its answer was lost."""
-        advanced = connection.exec_driver_sql(sql.LAST_APPLIED, (row.nonce, self._host, epoch, row.nonce - 1))
-        _check(advanced.rowcount == 1, f"nonce {row.nonce} was settled out of order")
-        values = ("APPLIED", "found applied: OldHost expected a later nonce", self._host, row.nonce)
-        _check(connection.exec_driver_sql(sql.COMPLETE_FOUND, values).rowcount == 1, f"nonce {row.nonce} was not SENT")
-        settle(connection, self._host, Ending.found_applied(row), numbered=True)
-        return Fate(row.change_id, Outcome.APPLIED.value, row.nonce)
+        return self._run(lambda connection: reconcile(connection, self._host, epoch, expected, final=final))
 
     # ------------------------------------------------------------------------------------------------ reserving
 
@@ -170,7 +93,7 @@ class MariaLedger:
         self, connection: Connection, epoch: int, change_ids: Sequence[int], accepted_at_ms: Mapping[int, int]
     ) -> Reservation | str:
         """Or the sentence of a halt, which is to be committed."""
-        ledger = self._lock_sending(connection, epoch)
+        ledger = lock_sending(connection, self._host, epoch)
         statement = sql.CANDIDATES.format(ids=", ".join(["%s"] * len(change_ids)))
         rows = connection.exec_driver_sql(statement, (self._host, *change_ids)).all()
         candidates = {row.id: Candidate.of(row) for row in rows}
@@ -211,7 +134,7 @@ class MariaLedger:
 
     def check_known(self, epoch: int, change_id: int, accepted_at_ms: int) -> None:
         def look(connection: Connection) -> str | None:
-            ledger = self._lock(connection, epoch)
+            ledger = lock(connection, self._host, epoch)
             stored = connection.exec_driver_sql(sql.CREATED_AT, (change_id, self._host)).scalar()
             created = None if stored is None else epoch_ms(stored)
             if not was_lost(created, accepted_at_ms) or not _is_new_loss(ledger, accepted_at_ms):
@@ -238,7 +161,7 @@ class MariaLedger:
         ]
         connection.exec_driver_sql(statement, tuple(values))
         moved = (next_nonce + len(fresh), self._host, epoch, next_nonce)
-        _check(connection.exec_driver_sql(sql.MOVE_NEXT_NONCE, moved).rowcount == 1, "next nonce moved under its lock")
+        check(connection.exec_driver_sql(sql.MOVE_NEXT_NONCE, moved).rowcount == 1, "next nonce moved under its lock")
 
     # ------------------------------------------------------------------------------- sending and recording
 
@@ -248,7 +171,7 @@ class MariaLedger:
         def step(connection: Connection) -> Fate | None:
             fate = None
             if answered is None or not consumed(answered.answer):
-                self._lock_sending(connection, epoch) if sent is not None else self._lock(connection, epoch)
+                lock_sending(connection, self._host, epoch) if sent is not None else lock(connection, self._host, epoch)
             if answered is not None:
                 fate = self._record(connection, epoch, answered, sending=sent is not None)
             if sent is not None:
@@ -259,7 +182,7 @@ class MariaLedger:
 
     def take_back(self, epoch: int, marked: Reserved) -> None:
         def step(connection: Connection) -> None:
-            self._lock(connection, epoch)
+            lock(connection, self._host, epoch)
             connection.exec_driver_sql(sql.UNCOUNT_SEND, (marked.sends, self._host, marked.nonce, epoch))
 
         self._run(step)
@@ -300,10 +223,10 @@ class MariaLedger:
         nonce = operation.nonce
         statement = sql.LAST_APPLIED_SENDING if sending else sql.LAST_APPLIED
         if connection.exec_driver_sql(statement, (nonce, self._host, epoch, nonce - 1)).rowcount != 1:
-            row = self._lock_sending(connection, epoch) if sending else self._lock(connection, epoch)
+            row = lock_sending(connection, self._host, epoch) if sending else lock(connection, self._host, epoch)
             raise InvariantViolated(f"nonce {nonce} was answered after {row.last_applied_nonce} was settled")
         values = (status, shortened(answer), self._host, nonce, epoch)
-        _check(connection.exec_driver_sql(sql.COMPLETE, values).rowcount == 1, f"nonce {nonce} was answered, not SENT")
+        check(connection.exec_driver_sql(sql.COMPLETE, values).rowcount == 1, f"nonce {nonce} was answered, not SENT")
 
     def _archive_unconsumed(self, connection: Connection, epoch: int, operation: Reserved, reason: str) -> None:
         """OldHost says that it did not use the nonce up: the row gives it back and stays as evidence (trap 16).
@@ -316,7 +239,7 @@ class MariaLedger:
         kept = connection.exec_driver_sql(
             sql.ARCHIVE_ONE, ("its nonce was not consumed", self._host, operation.nonce, operation.change_id)
         )
-        _check(kept.rowcount == 1, f"nonce {operation.nonce} is not there to be given back")
+        check(kept.rowcount == 1, f"nonce {operation.nonce} is not there to be given back")
         connection.exec_driver_sql(sql.DELETE_ONE, (self._host, operation.nonce))
         connection.exec_driver_sql(
             sql.ARCHIVE_SENT_BEYOND, ("the nonce before it was not consumed", self._host, operation.nonce)
@@ -352,25 +275,13 @@ class MariaLedger:
 
     def halt(self, epoch: int, reason: str, expected: int | None = None) -> None:
         def step(connection: Connection) -> None:
-            self._lock(connection, epoch)
+            lock(connection, self._host, epoch)
             connection.exec_driver_sql(sql.HALT, (expected, shortened(reason), self._host))
 
         self._run(step)
 
     def complete_halt(self, epoch: int, expected: int) -> str:
-        def complete(connection: Connection) -> str:
-            row = self._lock(connection, epoch)
-            if row.halted is None or row.halted_expected_nonce is not None or row.next_nonce is None:
-                return row.halted or ""
-            sends = [sent.sends for sent in connection.exec_driver_sql(sql.SENT_ROWS, (self._host,)).all()]
-            mismatch = mismatch_of(expected, row.last_applied_nonce, row.next_nonce, sends)
-            if mismatch is None:
-                return str(row.halted)
-            why = shortened(f"{row.halted} And: {mismatch}") or ""
-            connection.exec_driver_sql(sql.COMPLETE_HALT, (why, expected, self._host))
-            return why
-
-        return self._run(complete)
+        return self._run(lambda connection: complete_halt(connection, self._host, epoch, expected))
 
     # ------------------------------------------------------------------------------------------------- reading
 
@@ -380,38 +291,17 @@ class MariaLedger:
     def epoch(self) -> int:
         return self._run(lambda connection: connection.exec_driver_sql(sql.EPOCH, (self._host,)).scalar() or 0)
 
-    # ------------------------------------------------------------------------------------------------- the fence
-
-    def _lock(self, connection: Connection, epoch: int) -> sql.LedgerRow:
-        row = connection.exec_driver_sql(sql.LOCK_LEDGER, (self._host,)).one_or_none()
-        if row is None or row.epoch != epoch:
-            raise Fenced(f"epoch {epoch} is over; {'nobody' if row is None else row.epoch} has the host")
-        return row
-
-    def _lock_sending(self, connection: Connection, epoch: int) -> sql.LedgerRow:
-        row = self._lock(connection, epoch)
-        if row.halted is not None:
-            raise LedgerHalted(row.halted)
-        _check(row.next_nonce is not None, "the ledger never learnt what OldHost expects")
-        return row
+    # ------------------------------------------------------------------------------------------------ transactions
 
     def _run(self, fn: Callable[[Connection], T]) -> T:
         try:
             return run_in_transaction(self._engine, fn)
         except StoreError as error:
             raise LedgerUnavailable(f"{type(error).__name__}: {error}") from error
-        except (DataError, IntegrityError) as error:
-            raise InvariantViolated(f"the database refused a ledger row: {error.orig}") from error
-        except OperationalError as error:
-            if error_code(error) != CHECK_VIOLATED:
+        except DBAPIError as error:
+            if not is_the_values_fault(error):
                 raise
             raise InvariantViolated(f"the database refused a ledger row: {error.orig}") from error
-
-
-def _check(holds: bool, otherwise: str) -> None:
-    """An invariant of the ledger (level L0: it stays on in production)."""
-    if not holds:
-        raise InvariantViolated(otherwise)
 
 
 def _is_new_loss(ledger: sql.LedgerRow, accepted_at_ms: int) -> bool:

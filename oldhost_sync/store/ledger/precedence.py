@@ -21,7 +21,7 @@ from typing import Any
 from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from oldhost_sync.store.outbox.relay_queue import as_ref
+from oldhost_sync.store.outbox.relay_queue import REF, as_ref
 
 # Refs of older changes told at a time, and dead letters named: the first of them are enough to go on with.
 OLDER_MAX = 100
@@ -42,14 +42,13 @@ OLDEST = (
     f"{_EACH}, (SELECT MIN(p.change_id) FROM pending_fates p WHERE p.host = o.host AND p.entity_type = o.entity_type "
     "AND p.entity_id = o.entity_id AND p.outcome = 'DEAD' AND p.change_id < o.id) AS dead_pending, "
     "EXISTS (SELECT 1 FROM applied_states n WHERE n.host = o.host AND n.entity_type = o.entity_type "
-    "AND n.entity_id = o.entity_id AND n.change_id > o.id) AS is_passed"
+    "AND n.entity_id = o.entity_id AND n.change_id > o.id) AS newer_applied"
 )
-_REF = "o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.created_at"
 _HAS_NONCE = "EXISTS (SELECT 1 FROM nonce_requests r WHERE r.host = o.host AND r.change_id = o.id)"
 _HAS_FATE = "EXISTS (SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id)"
 _ENTITY = "o.host = %s AND o.entity_type = %s AND o.entity_id = %s"
 _OLDER_OF_CLASS = (
-    f"SELECT {_REF} FROM outbox_events o FORCE INDEX (ix_outbox_events_status) WHERE {_ENTITY} AND o.outcome IS NULL "
+    f"SELECT {REF} FROM outbox_events o FORCE INDEX (ix_outbox_events_status) WHERE {_ENTITY} AND o.outcome IS NULL "
     f"AND o.priority_class = %s AND o.id < %s AND NOT {_HAS_NONCE} AND NOT {_HAS_FATE} ORDER BY o.id LIMIT %s"
 )
 _NEXT_TYPE = (
@@ -57,7 +56,7 @@ _NEXT_TYPE = (
     "AND o.processed_at IS NULL AND o.event_type > %s ORDER BY o.event_type LIMIT 1"
 )
 _NEWEST_OF_KEY = (
-    f"SELECT {_REF}, {_HAS_NONCE} AS has_nonce, EXISTS (SELECT 1 FROM applied_states a WHERE a.host = o.host "
+    f"SELECT {REF}, {_HAS_NONCE} AS has_nonce, EXISTS (SELECT 1 FROM applied_states a WHERE a.host = o.host "
     "AND a.entity_type = o.entity_type AND a.entity_id = o.entity_id AND a.event_type = o.event_type "
     "AND a.change_id > o.id) AS is_stale FROM outbox_events o FORCE INDEX (ix_outbox_events_key) "
     f"WHERE {_ENTITY} AND o.processed_at IS NULL AND o.event_type = %s AND o.priority_class = 'LWW' "
@@ -99,7 +98,7 @@ class Precedence:
         is_txn = row.priority_class == PriorityClass.TXN
         if is_txn and oldest_dead is not None and not self._is_retried(change_id):
             return Before(dead=self._dead(row))
-        if row.is_passed and row.priority_class == PriorityClass.LWW:
+        if row.newer_applied and row.priority_class == PriorityClass.LWW:
             newest = self._newest_of_key(row, row.event_type)
             if newest is not None and newest.id > row.id:
                 return Before([as_ref(newest[:6])])  # type: ignore[arg-type]  # the first six columns are a ref's

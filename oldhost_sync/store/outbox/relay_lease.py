@@ -15,9 +15,8 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
-from oldhost_sync.store.transactions import error_code
+from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
 
-_DUPLICATE_KEY = 1062
 _UNTIL = "UTC_TIMESTAMP(6) + INTERVAL :span_us MICROSECOND"
 _RENEW = text(
     f"UPDATE relay_lease SET owner = :owner, expires_at = {_UNTIL} "
@@ -36,7 +35,7 @@ def take_lease(connection: Connection, host: str, owner: str, span: timedelta) -
     try:
         connection.execute(_FIRST, values)
     except IntegrityError as error:
-        if error_code(error) != _DUPLICATE_KEY:
+        if error_code(error) != DUPLICATE_KEY:
             raise
         return False
     return True

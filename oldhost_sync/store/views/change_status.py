@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import and_, func, select, text
+from sqlalchemy import func, select, text
 from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.store.audit import current_pause
 from oldhost_sync.store.tables import (
+    IS_FATE_OF_CHANGE,
     nonce_ledger,
     nonce_requests,
     nonce_requests_archive,
@@ -19,8 +20,7 @@ from oldhost_sync.store.tables import (
     pending_fates,
     scheduled_changes,
 )
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from oldhost_sync.store.views.change_feed import EPOCH
 
 
 @dataclass(slots=True)
@@ -57,7 +57,6 @@ class FateView:
     steps: list[StepView] = field(default_factory=list)
 
 
-_FATE_OF_CHANGE = and_(pending_fates.c.host == outbox_events.c.host, pending_fates.c.change_id == outbox_events.c.id)
 # A fate is in the outbox, or pending while somebody holds the change's row there.
 _DECIDED = {
     "processed_at": pending_fates.c.decided_at,
@@ -81,7 +80,7 @@ def find_fate(connection: Connection, host: str, idempotency_key: str) -> FateVi
     ).one_or_none()
     change = connection.execute(
         select(*_CHANGE)
-        .outerjoin_from(outbox_events, pending_fates, _FATE_OF_CHANGE)
+        .outerjoin_from(outbox_events, pending_fates, IS_FATE_OF_CHANGE)
         .where(outbox_events.c.host == host, outbox_events.c.idempotency_key == idempotency_key)
     ).one_or_none()
     if change is None:
@@ -93,7 +92,7 @@ def find_fate(connection: Connection, host: str, idempotency_key: str) -> FateVi
     _add_requests(connection, host, change, fate)
     if change.outcome in {"DEAD", "DISCARDED"} or any(step.step == "set_aside" for step in fate.steps):
         _add_decisions(connection, host, change.id, fate)
-    fate.steps.sort(key=lambda step: step.at or _EPOCH)
+    fate.steps.sort(key=lambda step: step.at or EPOCH)
     if change.outcome is None:
         fate.waiting_for = _waiting_for(connection, host, change, fate)
     else:

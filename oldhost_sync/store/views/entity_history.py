@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import and_, func, select
+from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.store.tables import entities, outbox_events, pending_fates, scheduled_changes, units
+from oldhost_sync.store.tables import (
+    IS_FATE_OF_CHANGE,
+    entities,
+    outbox_events,
+    pending_fates,
+    scheduled_changes,
+    units,
+)
 from oldhost_sync.store.views.sync_status import sync_status
 
 CHANGES_SHOWN = 20
@@ -29,7 +36,7 @@ def read_entity(connection: Connection, host: str, entity_type: str, entity_id: 
             func.coalesce(columns.nonce, later_written.nonce).label("nonce"),
             func.coalesce(columns.error, later_written.error).label("error"),
         )
-        .outerjoin(pending_fates, and_(later_written.host == columns.host, later_written.change_id == columns.id))
+        .outerjoin(pending_fates, IS_FATE_OF_CHANGE)
         .where(columns.host == host, columns.entity_type == entity_type, columns.entity_id == entity_id)
         .order_by(columns.id.desc())
         .limit(CHANGES_SHOWN)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import and_, exists, func, select
+from sqlalchemy import exists, func, select
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.store.tables import alerts, nonce_ledger, outbox_events, pending_fates
+from oldhost_sync.store.tables import IS_FATE_OF_CHANGE, alerts, nonce_ledger, outbox_events, pending_fates
 
 
 def read_ledger(connection: Connection, host: str) -> dict[str, Any] | None:
@@ -24,7 +24,7 @@ def oldest_waiting_at(connection: Connection, host: str) -> datetime | None:
     """When the oldest change without a fate was accepted (the 4 h promise is measured from it)."""
     return connection.execute(
         select(outbox_events.c.created_at)
-        .where(outbox_events.c.host == host, outbox_events.c.processed_at.is_(None), ~exists().where(_FATE_OF_CHANGE))
+        .where(outbox_events.c.host == host, outbox_events.c.processed_at.is_(None), ~exists().where(IS_FATE_OF_CHANGE))
         .order_by(outbox_events.c.id)
         .limit(1)
     ).scalar()
@@ -56,7 +56,6 @@ _PENDING_LETTER = (
     pending_fates.c.nonce,
     pending_fates.c.error,
 )
-_FATE_OF_CHANGE = and_(pending_fates.c.host == outbox_events.c.host, pending_fates.c.change_id == outbox_events.c.id)
 
 
 def list_dead_letters(connection: Connection, host: str, *, after_id: int, limit: int) -> list[dict[str, Any]]:
@@ -69,7 +68,7 @@ def list_dead_letters(connection: Connection, host: str, *, after_id: int, limit
     )
     pending = (
         select(*_PENDING_LETTER)
-        .join(pending_fates, _FATE_OF_CHANGE)
+        .join(pending_fates, IS_FATE_OF_CHANGE)
         .where(pending_fates.c.host == host, pending_fates.c.outcome == "DEAD", pending_fates.c.change_id > after_id)
         .order_by(pending_fates.c.change_id)
         .limit(limit)
@@ -86,7 +85,7 @@ def find_outcome(connection: Connection, host: str, change_id: int) -> tuple[boo
     """Whether there is such a change, and its fate so far."""
     row = connection.execute(
         select(func.coalesce(outbox_events.c.outcome, pending_fates.c.outcome).label("outcome"))
-        .outerjoin(pending_fates, _FATE_OF_CHANGE)
+        .outerjoin(pending_fates, IS_FATE_OF_CHANGE)
         .where(outbox_events.c.host == host, outbox_events.c.id == change_id)
     ).one_or_none()
     return (False, None) if row is None else (True, row.outcome)

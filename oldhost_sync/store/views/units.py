@@ -13,10 +13,11 @@ from typing import Any
 from sqlalchemy import bindparam, select, text
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.errors import IdempotencyConflict
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_accepted
 from oldhost_sync.store.intake.validation import Acceptable, accept
-from oldhost_sync.store.tables import UtcDateTime, outbox_events
+from oldhost_sync.store.tables import outbox_events
 from oldhost_sync.store.views.sync_status import PENDING_SYNC, SYNC_FAILED, status_expression
 
 UNIT = "unit"

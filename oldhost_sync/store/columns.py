@@ -1,0 +1,62 @@
+"""What the tables are made of: identifiers, instants, and the options that all of them share."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import CheckConstraint, Column, MetaData, Table, text
+from sqlalchemy.dialects import mysql
+from sqlalchemy.engine import Dialect
+from sqlalchemy.schema import SchemaItem
+from sqlalchemy.types import TypeDecorator
+
+from oldhost_sync.policy.limits import HOST_LENGTH_MAX
+
+NOW = text("CURRENT_TIMESTAMP(6)")
+metadata = MetaData(
+    naming_convention={"ix": "ix_%(table_name)s_%(column_0_N_name)s", "uq": "uq_%(table_name)s_%(column_0_N_name)s"}
+)
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """DATETIME(6) that takes aware times only, stores UTC and gives aware UTC back."""
+
+    impl = mysql.DATETIME(fsp=6)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("a time without a zone can't be stored: give an aware datetime")
+        return value.astimezone(UTC).replace(tzinfo=None)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        return None if value is None else value.replace(tzinfo=UTC)
+
+
+def text_id(length: int) -> mysql.VARCHAR:
+    return mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_nopad_bin")
+
+
+def by_host() -> Column[str]:
+    """The first part of a primary key."""
+    return Column("host", text_id(HOST_LENGTH_MAX), primary_key=True)
+
+
+def of_host() -> Column[str]:
+    return Column("host", text_id(HOST_LENGTH_MAX), nullable=False)
+
+
+def stamp(name: str) -> Column[datetime]:
+    """An instant that the database sets when it makes the row."""
+    return Column(name, UtcDateTime, nullable=False, server_default=NOW)
+
+
+def one_of(name: str, column: str, *values: str) -> CheckConstraint:
+    listed = ", ".join(f"'{value}'" for value in values)
+    return CheckConstraint(f"{column} IN ({listed})", name=name)
+
+
+def table(name: str, *parts: SchemaItem) -> Table:
+    return Table(name, metadata, *parts, mysql_engine="InnoDB", mysql_charset="utf8mb4")

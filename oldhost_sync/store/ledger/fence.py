@@ -1,0 +1,31 @@
+"""The first step of each transaction: lock the host's ledger row, and refuse whoever does not own the host any more."""
+
+from __future__ import annotations
+
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.oldhost.errors import Fenced, InvariantViolated, LedgerHalted
+from oldhost_sync.store.ledger import statements as sql
+from oldhost_sync.store.ledger.statements import LedgerRow
+
+
+def lock(connection: Connection, host: str, epoch: int) -> LedgerRow:
+    row = connection.exec_driver_sql(sql.LOCK_LEDGER, (host,)).one_or_none()
+    if row is None or row.epoch != epoch:
+        raise Fenced(f"epoch {epoch} is over; {'nobody' if row is None else row.epoch} has the host")
+    return row
+
+
+def lock_sending(connection: Connection, host: str, epoch: int) -> LedgerRow:
+    """Also raises LedgerHalted while the ledger is halted."""
+    row = lock(connection, host, epoch)
+    if row.halted is not None:
+        raise LedgerHalted(row.halted)
+    check(row.next_nonce is not None, "the ledger never learnt what OldHost expects")
+    return row
+
+
+def check(holds: bool, otherwise: str) -> None:
+    """An invariant of the ledger: it stays on in production."""
+    if not holds:
+        raise InvariantViolated(otherwise)

@@ -1,0 +1,115 @@
+"""How a session begins: its owner takes the host over, and what is in doubt is compared with what OldHost expects.
+
+The takeover raises the epoch, releases what was only reserved, and names what is in doubt. The comparison finds each
+operation in doubt applied or still bound, or halts where OldHost and the ledger can't both be right.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.oldhost.ledger import BOUND_MAX, InDoubt, Reconciled, TakenOver
+from oldhost_sync.policy.changes import Fate, Outcome
+from oldhost_sync.store.ledger import statements as sql
+from oldhost_sync.store.ledger.completion import Ending, settle, shortened
+from oldhost_sync.store.ledger.fence import check, lock
+from oldhost_sync.store.ledger.halt_resolution import carry_out, objection, show
+from oldhost_sync.store.ledger.machine_clock import MachineClock
+from oldhost_sync.store.ledger.mismatch import mismatch_of
+from oldhost_sync.store.outbox.relay_queue import as_ref
+
+
+def take_over(connection: Connection, host: str, owner: str, *, settle_ms: int, clock: MachineClock) -> TakenOver:
+    connection.exec_driver_sql(sql.CREATE_LEDGER, (host,))
+    row = connection.exec_driver_sql(sql.LOCK_LEDGER, (host,)).one()
+    epoch = row.epoch + 1
+    changed = connection.exec_driver_sql(sql.NEXT_EPOCH, (epoch, shortened(owner), host, row.epoch))
+    check(changed.rowcount == 1, "the epoch moved under the ledger row's lock")
+    released = connection.exec_driver_sql(sql.RESERVED_CHANGES, (host,)).scalars().all()
+    connection.exec_driver_sql(sql.RELEASE_RESERVED, (host,))
+    next_nonce = _lower_next_nonce(connection, host, row.next_nonce, row.last_applied_nonce)
+    in_doubt = connection.exec_driver_sql(sql.IN_DOUBT, (host, BOUND_MAX)).all()
+    age_ms = _doubt_age_ms(connection, host, clock)
+    return TakenOver(
+        epoch=epoch,
+        next_nonce=next_nonce,
+        last_applied_nonce=row.last_applied_nonce,
+        in_doubt=[InDoubt(*row) for row in in_doubt],
+        released=list(released),
+        banned_ms=max(0, row.banned_ms or 0),
+        settle_wait_ms=0 if age_ms is None else max(0, settle_ms - age_ms),
+        doubt_age_ms=age_ms or 0,
+        halted=None if row.resolve_mode else row.halted,
+        halt_knows_expected=row.halted_expected_nonce is not None,
+    )
+
+
+def _doubt_age_ms(connection: Connection, host: str, clock: MachineClock) -> int | None:
+    """How long ago the youngest that may have been written was sent, at least: the database's clock may have been set."""
+    youngest = connection.exec_driver_sql(sql.YOUNGEST_SENT_MS, (host,)).scalar()
+    ahead_us = clock.ahead_us(connection, host)  # after the look: whatever it went by is seen
+    connection.exec_driver_sql(sql.BRING_SENT_AT_FORWARD, (ahead_us, host))
+    return None if youngest is None else max(0, youngest - ahead_us // 1000)
+
+
+def _lower_next_nonce(
+    connection: Connection, host: str, next_nonce: int | None, last_applied: int | None
+) -> int | None:
+    """Nonces whose reservation was released, or that OldHost did not consume, are free again: never leave a hole."""
+    if next_nonce is None or last_applied is None:
+        return None
+    highest = connection.exec_driver_sql(sql.HIGHEST_NONCE, (host,)).scalar()
+    lowered = max(last_applied, last_applied if highest is None else highest) + 1
+    check(lowered <= next_nonce, f"nonce {lowered - 1} was bound beyond the ledger's next, {next_nonce}")
+    connection.exec_driver_sql(sql.SET_NEXT_NONCE, (lowered, host))
+    return lowered
+
+
+def reconcile(connection: Connection, host: str, epoch: int, expected: int, *, final: bool) -> Reconciled:
+    ledger = lock(connection, host, epoch)
+    if ledger.halted is not None and ledger.resolve_mode is not None:
+        why = objection(ledger, expected)
+        if why and not final:
+            return Reconciled(mismatch=why)
+        if why:
+            return Reconciled(halted=show(connection, host, ledger, expected))
+        carry_out(connection, host, ledger, expected)
+        ledger = lock(connection, host, epoch)
+    if ledger.halted is not None:
+        return Reconciled(halted=ledger.halted)
+    sent = connection.exec_driver_sql(sql.SENT_ROWS, (host,)).all()
+    nonces = [row.nonce for row in sent]
+    due = list(range(ledger.last_applied_nonce + 1, ledger.next_nonce))
+    check(nonces == due, f"in doubt are {nonces[:5]}, by the ledger {due[:5]} (of {len(due)})")
+    mismatch = mismatch_of(expected, ledger.last_applied_nonce, ledger.next_nonce, [row.sends for row in sent])
+    if mismatch is not None and not final:
+        return Reconciled(mismatch=mismatch)
+    if mismatch is not None:
+        connection.exec_driver_sql(sql.HALT, (expected, shortened(mismatch), host))
+        return Reconciled(halted=mismatch)
+    fates = [_found_applied(connection, host, epoch, row) for row in sent if row.nonce < expected]
+    rows = connection.exec_driver_sql(sql.BOUND_REFS, (host, expected, BOUND_MAX + 1)).all()
+    return Reconciled(fates, [as_ref(row) for row in rows[:BOUND_MAX]], more_bound=len(rows) > BOUND_MAX)
+
+
+def _found_applied(connection: Connection, host: str, epoch: int, row: sql.SentRow) -> Fate:
+    """OldHost expects a later nonce: the operation in doubt was applied, its answer was lost."""
+    advanced = connection.exec_driver_sql(sql.LAST_APPLIED, (row.nonce, host, epoch, row.nonce - 1))
+    check(advanced.rowcount == 1, f"nonce {row.nonce} was settled out of order")
+    values = ("APPLIED", "found applied: OldHost expected a later nonce", host, row.nonce)
+    check(connection.exec_driver_sql(sql.COMPLETE_FOUND, values).rowcount == 1, f"nonce {row.nonce} was not SENT")
+    settle(connection, host, Ending.found_applied(row), numbered=True)
+    return Fate(row.change_id, Outcome.APPLIED.value, row.nonce)
+
+
+def complete_halt(connection: Connection, host: str, epoch: int, expected: int) -> str:
+    row = lock(connection, host, epoch)
+    if row.halted is None or row.halted_expected_nonce is not None or row.next_nonce is None:
+        return row.halted or ""
+    sends = [sent.sends for sent in connection.exec_driver_sql(sql.SENT_ROWS, (host,)).all()]
+    mismatch = mismatch_of(expected, row.last_applied_nonce, row.next_nonce, sends)
+    if mismatch is None:
+        return str(row.halted)
+    why = shortened(f"{row.halted} And: {mismatch}") or ""
+    connection.exec_driver_sql(sql.COMPLETE_HALT, (why, expected, host))
+    return why
