@@ -9,36 +9,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
-from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
-from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy import decision, snapshot
-    from oldhost_sync.policy.breaker import BreakerState
-    from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
-    from oldhost_sync.policy.machine import RELEASE, RELEASE_MIN, OutcomeWaiter
+    from oldhost_sync.policy.changes import EntityKey
+    from oldhost_sync.policy.machine import RELEASE, RELEASE_MIN
     from oldhost_sync.policy.writer_policy import WriterPolicy
     from workflows import calls, intake, messages, status_report, validators
+    from workflows.apply_now import DirectChanges
     from workflows.clock import Clock, now_ms
     from workflows.continue_as_new import EVENTS_OF_REBUILD_MAX, Renewal
     from workflows.dispatcher import Acting
-    from workflows.messages import OperatorRequest, Submission, WriterInput, from_wire
+    from workflows.messages import OperatorRequest, WriterInput, from_wire
     from workflows.operator_acts import OperatorActs
     from workflows.reception import Reception
     from workflows.relayed_batches import Relayed
-    from workflows.submission_keys import update_key
-    from workflows.waiting_updates import WaitingUpdates
 
-# An open handler must not hold up a new run, nor the ten that may be open at a time the operators' updates; the promise gives
-# applications this long, recording included.
-APPLY_NOW_MS = 25_000
-APPLY_NOW_RECORDING = timedelta(seconds=10)
 UNREADABLE_ALERT_MS = 60_000
 
 # What a signal without an argument carries.
@@ -63,7 +54,7 @@ class SyncWriterWorkflow:
         self.reception = Reception(self.host, self.machine, self._stir, given)
         self.relayed = Relayed(self.machine)
         self.acts = OperatorActs(self.machine, self._stir, lambda: self.renewal.leaving, given.decisions)
-        self.waiting_updates = WaitingUpdates()
+        self.direct = DirectChanges(self.host, self.machine, self.reception, self._stir, lambda: self.renewal.leaving)
         self.alarms: dict[int, asyncio.Task[None]] = {}  # timers under way, by when they ring
         self.unreadable = 0
         self.tell_unreadable_at_ms = 0
@@ -139,45 +130,22 @@ class SyncWriterWorkflow:
     @workflow.update
     async def submit(self, change: dict[str, Any]) -> messages.SubmitAnswer:
         """Record a change of any class, and only then say so; a refused one fails the update with the reason."""
-        with self.waiting_updates.for_the_books():
-            recorded = await self._record_now(change, "submit")
-        self.reception.hand_over(recorded)
-        self._stir()
-        return messages.SubmitAnswer(recorded.idempotency_key, recorded.change_id, recorded.outcome)
+        return await self.direct.submit(change)
 
     @submit.validator
     def _check_submit(self, change: dict[str, Any]) -> None:
         validators.check_change(change)
-        self.waiting_updates.check_room()
+        self.direct.check_room()
 
     @workflow.update
     async def apply_now(self, change: dict[str, Any]) -> messages.ApplyNowAnswer:
         """Record an EMERGENCY change and wait up to 25 s for its nonce; during a ban or halt the answer comes at once."""
-        until_ms = now_ms() + APPLY_NOW_MS
-        with self.waiting_updates.for_the_books():
-            recorded = await self._record_now(change, "apply_now", only_class="EMERGENCY")
-        answer = messages.ApplyNowAnswer(recorded.idempotency_key, recorded.change_id, "ACCEPTED", recorded.nonce)
-        if recorded.ref is None or recorded.processed:
-            # A nonce alone says nothing: a rejection may have used it up. Recorded by a worker before 0.2: no outcome is told.
-            answer.status = recorded.outcome or "SETTLED"
-            return answer
-        if not self.waiting_updates.may_wait_for_fate:
-            self.reception.hand_over(recorded)
-            self._stir()
-            answer.message = "accepted, not yet applied; others wait already: ask for its fate by the idempotency key"
-            return answer
-        with self.waiting_updates.for_a_fate():
-            fate = await self._await_fate(from_wire(recorded.ref), until_ms, by_relay=recorded.by_relay)
-        if fate is None:
-            answer.message = f"accepted, not yet applied{self._why_not_now()}: ask for its fate by the idempotency key"
-            return answer
-        answer.status, answer.nonce, answer.message = fate.outcome, fate.nonce, fate.error or ""
-        return answer
+        return await self.direct.apply_now(change)
 
     @apply_now.validator
     def _check_apply_now(self, change: dict[str, Any]) -> None:
         validators.check_urgent_change(change)
-        self.waiting_updates.check_room()
+        self.direct.check_room()
 
     @workflow.update
     async def pause(self, request: OperatorRequest) -> str:
@@ -326,56 +294,7 @@ class SyncWriterWorkflow:
         if self.acts.pending and not self.acts.at_work and not self.machine.draining:
             self.acting.start(self.acts.work_off())
 
-    async def _record_now(self, change: dict[str, Any], source: str, only_class: str = "") -> messages.Recorded:
-        """Recorded by an activity of its own, at once; an ApplicationError says why not."""
-        update = workflow.current_update_info()
-        key = update_key(update.id, change) if update else str(workflow.uuid4())
-        submission = Submission(change, key, source=source, only_class=only_class)
-        recording = asyncio.create_task(self._try_to_record(submission))
-        await workflow.wait_condition(lambda: recording.done() or self.renewal.leaving)
-        self._stir()
-        recorded = recording.result() if recording.done() else None
-        if recorded is None:
-            raise _refused(
-                f"not recorded within {APPLY_NOW_RECORDING.seconds} s: the database does not answer. "
-                f"It may still be recorded: repeat it with idempotency_key {change.get('idempotency_key') or key!r}"
-            )
-        if recorded.refused:
-            raise _refused(recorded.refused)
-        return recorded
-
-    async def _try_to_record(self, submission: Submission) -> messages.Recorded | None:
-        try:
-            request = messages.Submissions(self.host, [submission])
-            return (await calls.record_submissions(request, within=APPLY_NOW_RECORDING))[0]
-        except ActivityError:
-            return None
-
     # --------------------------------------------------------------------------------------------------------- waiting
-
-    async def _await_fate(self, ref: ChangeRef, until_ms: int, *, by_relay: bool) -> Fate | None:
-        machine = self.machine
-        watch = machine.watched.setdefault(ref.change_id, OutcomeWaiter())
-        watch.watchers += 1
-        if not by_relay:
-            machine.enqueue([ref], now_ms())
-        self.wakeup_requested = True
-        with suppress(TimeoutError):
-            await workflow.wait_condition(
-                lambda: watch.fate is not None or machine.draining or bool(self._why_not_now()),
-                timeout=timedelta(milliseconds=max(until_ms - now_ms(), 1)),
-            )
-        watch.watchers -= 1
-        if not watch.watchers:
-            del machine.watched[ref.change_id]
-        return watch.fate
-
-    def _why_not_now(self) -> str:
-        if self.machine.paused:
-            return " (the writer is paused)"
-        if self.machine.breaker.state in (BreakerState.OPEN, BreakerState.HALTED):
-            return f" ({self.machine.breaker.reason})"
-        return ""
 
     async def _wait(self) -> None:
         """Until something happens. A timer only when none that is set rings soon enough: each costs history (trap 18),
@@ -459,7 +378,3 @@ def _readable(carried: snapshot.Snapshot | None) -> snapshot.Snapshot | None:
     if version > snapshot.VERSION_UNMARKED and not workflow.patched(f"snapshot-{version}"):
         return None
     return carried
-
-
-def _refused(why: str) -> ApplicationError:
-    return ApplicationError(why, type="Refused", non_retryable=True)

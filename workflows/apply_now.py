@@ -1,0 +1,137 @@
+"""What applications ask of the writer itself: to record a change now, and to wait for what becomes of it.
+
+Both are promises: `submit` answers when the change is recorded, `apply_now` when it has its fate, or when that can't be soon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from oldhost_sync.policy.breaker import BreakerState
+    from oldhost_sync.policy.changes import ChangeRef, Fate
+    from oldhost_sync.policy.machine import Machine, OutcomeWaiter
+    from workflows import calls, messages
+    from workflows.clock import now_ms
+    from workflows.messages import Submission, from_wire
+    from workflows.reception import Reception
+    from workflows.submission_keys import update_key
+    from workflows.waiting_updates import WaitingUpdates
+
+# An open handler must not hold up a new run, nor the ten that may be open at a time the operators' updates; the promise gives
+# applications this long, recording included.
+APPLY_NOW_MS = 25_000
+RECORDING_LIMIT = timedelta(seconds=10)
+
+
+class DirectChanges:
+    """`stir` wakes the writer's loop; `leaving` tells that a new run is about to begin."""
+
+    def __init__(
+        self, host: str, machine: Machine, reception: Reception, stir: Callable[[], None], leaving: Callable[[], bool]
+    ) -> None:
+        self._host = host
+        self._machine = machine
+        self._reception = reception
+        self._stir = stir
+        self._leaving = leaving
+        self._waiting = WaitingUpdates()
+
+    def check_room(self) -> None:
+        """Raises ValueError when too many wait already."""
+        self._waiting.check_room()
+
+    async def submit(self, change: dict[str, Any]) -> messages.SubmitAnswer:
+        """Record a change of any class; an ApplicationError says why not."""
+        with self._waiting.for_the_books():
+            recorded = await self._record(change, "submit")
+        self._reception.hand_over(recorded)
+        self._stir()
+        return messages.SubmitAnswer(recorded.idempotency_key, recorded.change_id, recorded.outcome)
+
+    async def apply_now(self, change: dict[str, Any]) -> messages.ApplyNowAnswer:
+        """Record an EMERGENCY change and wait for its fate, if there is room to wait and nothing is known to be in its way."""
+        until_ms = now_ms() + APPLY_NOW_MS
+        with self._waiting.for_the_books():
+            recorded = await self._record(change, "apply_now", only_class="EMERGENCY")
+        answer = messages.ApplyNowAnswer(recorded.idempotency_key, recorded.change_id, "ACCEPTED", recorded.nonce)
+        if recorded.ref is None or recorded.processed:
+            # A nonce alone says nothing: a rejection may have used it up. Recorded by a worker before 0.2: no outcome is told.
+            answer.status = recorded.outcome or "SETTLED"
+            return answer
+        if not self._waiting.may_wait_for_fate:
+            self._reception.hand_over(recorded)
+            self._stir()
+            answer.message = "accepted, not yet applied; others wait already: ask for its fate by the idempotency key"
+            return answer
+        with self._waiting.for_a_fate():
+            fate = await self._await_fate(from_wire(recorded.ref), until_ms, by_relay=recorded.by_relay)
+        if fate is None:
+            answer.message = f"accepted, not yet applied{self._why_not_now()}: ask for its fate by the idempotency key"
+            return answer
+        answer.status, answer.nonce, answer.message = fate.outcome, fate.nonce, fate.error or ""
+        return answer
+
+    # ------------------------------------------------------------------------------------------------------- recording
+
+    async def _record(self, change: dict[str, Any], source: str, only_class: str = "") -> messages.Recorded:
+        """By an activity of its own, at once."""
+        update = workflow.current_update_info()
+        key = update_key(update.id, change) if update else str(workflow.uuid4())
+        submission = Submission(change, key, source=source, only_class=only_class)
+        recording = asyncio.create_task(self._try_to_record(submission))
+        await workflow.wait_condition(lambda: recording.done() or self._leaving())
+        self._stir()
+        recorded = recording.result() if recording.done() else None
+        if recorded is None:
+            raise _refused(
+                f"not recorded within {RECORDING_LIMIT.seconds} s: the database does not answer. "
+                f"It may still be recorded: repeat it with idempotency_key {change.get('idempotency_key') or key!r}"
+            )
+        if recorded.refused:
+            raise _refused(recorded.refused)
+        return recorded
+
+    async def _try_to_record(self, submission: Submission) -> messages.Recorded | None:
+        try:
+            request = messages.Submissions(self._host, [submission])
+            return (await calls.record_submissions(request, within=RECORDING_LIMIT))[0]
+        except ActivityError:
+            return None
+
+    # --------------------------------------------------------------------------------------------------------- waiting
+
+    async def _await_fate(self, ref: ChangeRef, until_ms: int, *, by_relay: bool) -> Fate | None:
+        machine = self._machine
+        waiter = machine.watched.setdefault(ref.change_id, OutcomeWaiter())
+        waiter.watchers += 1
+        if not by_relay:
+            machine.enqueue([ref], now_ms())
+        self._stir()
+        with suppress(TimeoutError):
+            await workflow.wait_condition(
+                lambda: waiter.fate is not None or machine.draining or bool(self._why_not_now()),
+                timeout=timedelta(milliseconds=max(until_ms - now_ms(), 1)),
+            )
+        waiter.watchers -= 1
+        if not waiter.watchers:
+            del machine.watched[ref.change_id]
+        return waiter.fate
+
+    def _why_not_now(self) -> str:
+        if self._machine.paused:
+            return " (the writer is paused)"
+        if self._machine.breaker.state in (BreakerState.OPEN, BreakerState.HALTED):
+            return f" ({self._machine.breaker.reason})"
+        return ""
+
+
+def _refused(why: str) -> ApplicationError:
+    return ApplicationError(why, type="Refused", non_retryable=True)
