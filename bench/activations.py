@@ -17,7 +17,7 @@ from itertools import islice
 from bench.machine_cost import worker_collector
 from bench.result import Result, median
 from bench.stage import Stage
-from oldhost_sync.policy import decision, snapshot
+from oldhost_sync.policy import snapshot
 from oldhost_sync.policy.actions import Action, OpenSession, Send
 from oldhost_sync.policy.changes import HELD, WAITING, ChangeRef, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, Probed, SendEnded, SessionOpened
@@ -90,8 +90,8 @@ class Writer:
         self.now_ms += STEP_MS
         began = time.process_time()
         event(self.machine)
-        actions = decision.decide(self.machine, self.now_ms)
-        decision.wake_at_ms(self.machine)
+        actions = self.machine.decide(self.now_ms)
+        self.machine.wake_at_ms()
         status_report.details(self.machine, self.now_ms)
         self._took(what, began)
         self.sends += [action for action in actions if isinstance(action, Send)]
@@ -167,18 +167,18 @@ def play(refs: Iterator[ChangeRef]) -> dict[str, float]:
     writer.now_ms += 2 * 60_000
     for _ in range(5):
         writer.happen("keys fall due, a forecast")
-    writer.happen("all is flushed", lambda machine: machine.flush(None, writer.now_ms))
+    writer.happen("all is flushed", lambda machine: machine.operators.flush(None, writer.now_ms))
     for _ in range(5):
         writer.happen("what was flushed moves")
-    writer.happen("a pause", lambda machine: machine.pause("ops", "why"))
-    writer.happen("it goes on", lambda machine: machine.resume())
+    writer.happen("a pause", lambda machine: machine.operators.pause("ops", "why"))
+    writer.happen("it goes on", lambda machine: machine.operators.resume())
     writer.happen("the connection is lost", lambda machine: machine.probed(Probed(session_open=False), writer.now_ms))
     writer.happen("a ban begins", lambda machine: machine.opening_ended(OpeningPostponed(BAN_MS, "ban"), writer.now_ms))
     writer.happen("one more comes", lambda machine: machine.enqueue([_one_more(writer)], writer.now_ms))
     writer.now_ms += BAN_MS + 60_000
     writer.happen("the ban is over")
     writer.happen("a halt", lambda machine: machine.opening_ended(OpeningHalted("somebody else wrote"), writer.now_ms))
-    writer.happen("it is resolved", lambda machine: machine.resolve(writer.now_ms))
+    writer.happen("it is resolved", lambda machine: machine.operators.resolve(writer.now_ms))
     writer.renew()
     writer.happen("and then")
     _look(writer)

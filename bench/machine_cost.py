@@ -20,7 +20,7 @@ from uuid import UUID
 from bench.result import Picture, Result, Series, median
 from bench.stage import Stage
 from bench.workload import EVENTS
-from oldhost_sync.policy import decision, snapshot
+from oldhost_sync.policy import snapshot
 from oldhost_sync.policy.actions import OpenSession, Send
 from oldhost_sync.policy.changes import ChangeRef, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.events import SendEnded, SessionOpened
@@ -91,7 +91,7 @@ def machine_with(backlog: int, seed: int = 1, id_of: IdOf = short_id) -> tuple[M
     chance = random.Random(seed)
     ages = sorted((chance.randrange(backlog * STEP_MS) for _ in range(backlog)), reverse=True)
     machine.enqueue((_ref(number, chance, START_MS - age, id_of) for number, age in enumerate(ages, start=1)), START_MS)
-    assert any(isinstance(action, OpenSession) for action in decision.decide(machine, START_MS))
+    assert any(isinstance(action, OpenSession) for action in machine.decide(START_MS))
     machine.opening_ended(SessionOpened(1, "queue", 1), START_MS)
     machine.sweeping.at_ms = machine.probe_at_ms = START_MS * 2
     return machine, chance
@@ -113,7 +113,7 @@ def _cost_us(backlog: int, operations: int, seed: int) -> float:
     machine, chance = machine_with(backlog, seed)
     gc.collect()
     now_ms, nonce, change_id = START_MS, 1, backlog
-    sends: list[Send] = [action for action in decision.decide(machine, now_ms) if isinstance(action, Send)]
+    sends: list[Send] = [action for action in machine.decide(now_ms) if isinstance(action, Send)]
     began = time.process_time()
     for _ in range(operations):
         now_ms += STEP_MS
@@ -123,8 +123,8 @@ def _cost_us(backlog: int, operations: int, seed: int) -> float:
         fates = [Fate(one, Outcome.APPLIED.value, nonce + index) for index, one in enumerate(send.change_ids)]
         nonce += len(fates)
         machine.send_ended(send.batch, SendEnded(fates, service_ms=400.0), now_ms)
-        sends += [action for action in decision.decide(machine, now_ms) if isinstance(action, Send)]
-        decision.wake_at_ms(machine)
+        sends += [action for action in machine.decide(now_ms) if isinstance(action, Send)]
+        machine.wake_at_ms()
     return (time.process_time() - began) / operations * 1e6
 
 

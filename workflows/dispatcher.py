@@ -12,8 +12,9 @@ from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy import actions, events
-    from oldhost_sync.policy.machine import RELEASE, RELEASE_MIN, Machine
+    from oldhost_sync.policy.machine import Machine
     from oldhost_sync.policy.rebuild import Part
+    from oldhost_sync.policy.release import RELEASE, RELEASE_MIN
     from workflows import calls, messages
     from workflows.clock import now_ms
     from workflows.messages import from_wire
@@ -135,16 +136,16 @@ class Acting:
         request = messages.OutstandingPage(self._host, action.after_id, limit=SWEEP_REFS, quiet_ms=SWEEP_QUIET_MS)
         if self._machine.release >= RELEASE:
             request.part = "sweep"
-        stops = self._machine.stops
+        stops = self._machine.operators.stops
         try:
             page = await calls.load_outstanding(request, calls.ONCE)
         except ActivityError:
             self._machine.sweep_failed(now_ms())
             return
         self._machine.swept([from_wire(item) for item in page.refs], page.last_id, page.more, now_ms())
-        settled = not self._acts.pending and not self._machine.draining and self._machine.stops == stops
+        settled = not self._acts.pending and not self._machine.draining and self._machine.operators.stops == stops
         if settled and page.halted is not None:
-            self._machine.follow_books(page.paused, now_ms(), halted=page.halted)
+            self._machine.operators.follow_books(page.paused, now_ms(), halted=page.halted)
 
     async def _load(self, action: actions.Load) -> None:
         entity = None if action.entity is None else list(action.entity)

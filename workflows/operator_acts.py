@@ -16,7 +16,9 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.actions import RecordHalt
     from oldhost_sync.policy.breaker import BreakerState
     from oldhost_sync.policy.changes import EntityKey
-    from oldhost_sync.policy.machine import RELEASE_MIN, Machine, Refused
+    from oldhost_sync.policy.machine import Machine
+    from oldhost_sync.policy.operators import Refused
+    from oldhost_sync.policy.release import RELEASE_MIN
     from workflows import calls, messages
     from workflows.clock import now_ms
     from workflows.messages import OperatorRequest, from_wire
@@ -144,27 +146,27 @@ class OperatorActs:
         if decided.halted:
             self._machine.halt(decided.halted)
         elif decision.action == "halt":
-            self._machine.resolve(now_ms())
+            self._machine.operators.resolve(now_ms())
 
     def _follow(self, decision: messages.Decision, decided: messages.Decided) -> str | int:
-        machine = self._machine
+        operators, halted = self._machine.operators, self._machine.breaker.state is BreakerState.HALTED
         match decision.action:
             case "pause":
-                machine.pause(decision.operator, decision.reason)
+                operators.pause(decision.operator, decision.reason)
                 return "paused"
             case "resume":
-                machine.resume()
+                operators.resume()
                 return "resumed"
             case "flush":
-                return machine.flush(EntityKey(*decision.entity) if decision.entity else None, now_ms())
+                return operators.flush(EntityKey(*decision.entity) if decision.entity else None, now_ms())
             case "retry" if decided.ref is not None:
-                machine.retry(from_wire(decided.ref), now_ms())
+                operators.retry(from_wire(decided.ref), now_ms())
             case "retry" | "discard" if decided.entity is not None and decision.change_id is not None:
-                machine.is_decided(EntityKey(*decided.entity), decision.change_id)
-            case "resolve" if machine.breaker.state is BreakerState.HALTED:
-                machine.resolve(now_ms(), decided.fates, decided.epoch)
+                operators.is_decided(EntityKey(*decided.entity), decision.change_id)
+            case "resolve" if halted:
+                operators.resolve(now_ms(), decided.fates, decided.epoch)
             case "resolve":
-                machine.resolved_before_told(decided.epoch)
+                operators.resolved_before_told(decided.epoch)
         return decided.message
 
 

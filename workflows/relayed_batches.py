@@ -12,7 +12,8 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
-    from oldhost_sync.policy.machine import RELEASE_MIN, Machine
+    from oldhost_sync.policy.machine import Machine
+    from oldhost_sync.policy.release import RELEASE_MIN
     from workflows import intake
 
 # Of 500 refs each, some 6 ms.

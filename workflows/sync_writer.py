@@ -16,9 +16,9 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
-    from oldhost_sync.policy import decision, snapshot
+    from oldhost_sync.policy import snapshot
     from oldhost_sync.policy.changes import EntityKey
-    from oldhost_sync.policy.machine import RELEASE, RELEASE_MIN
+    from oldhost_sync.policy.release import RELEASE, RELEASE_MIN
     from oldhost_sync.policy.writer_policy import WriterPolicy
     from workflows import calls, intake, messages, status_report, validators
     from workflows.apply_now import DirectChanges
@@ -74,7 +74,7 @@ class SyncWriterWorkflow:
             self._take_relayed()
             self.reception.read()
             self.machine.draining = self._must_renew()
-            for action in decision.decide(self.machine, now_ms()):
+            for action in self.machine.decide(now_ms()):
                 self.acting.act(action)
             self._record_submissions()
             self._work_off_acts()
@@ -216,7 +216,7 @@ class SyncWriterWorkflow:
     def _check_resolve(self, request: OperatorRequest) -> None:
         self._check_loaded()
         validators.check_resolve(request)
-        self.machine.can_resolve()
+        self.machine.operators.can_resolve()
 
     def _check_loaded(self) -> None:
         """What is being read from MariaDB would undo the operator's act. What makes no sense is refused before it costs history."""
@@ -300,7 +300,7 @@ class SyncWriterWorkflow:
         """Until something happens. A timer only when none that is set rings soon enough: each costs history (trap 18),
         and one that rings for nothing costs less than taking it back.
         """
-        wake_at_ms = decision.watch_at_ms(self.machine) if self.acting.at_the_host else self._wake_at_ms()
+        wake_at_ms = self.machine.watch_at_ms() if self.acting.at_the_host else self._wake_at_ms()
         if self.relayed.waiting or (self.reception.has_unread and not self.machine.draining):
             wake_at_ms = now_ms()
         if wake_at_ms is not None and all(at_ms > wake_at_ms for at_ms in self.alarms):
@@ -308,7 +308,7 @@ class SyncWriterWorkflow:
         await workflow.wait_condition(lambda: self.wakeup_requested or self._may_leave())
 
     def _wake_at_ms(self) -> int | None:
-        times = [decision.wake_at_ms(self.machine)]
+        times = [self.machine.wake_at_ms()]
         if self.machine.release > RELEASE_MIN:
             leaves_at_ms = None if self.renewal.leaving else self.renewal.leave_at_ms
             times.append(leaves_at_ms if self.machine.draining else self.reception.wake_at_ms())

@@ -16,7 +16,6 @@ from oldhost_sync.planner.plan import Plan, Sample
 from oldhost_sync.planner.scenario import Arrival, Scenario, arrivals
 from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, Probe, Send, Sweep, TellPeople
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, Fate, Outcome, PriorityClass
-from oldhost_sync.policy.decision import decide, wake_at_ms
 from oldhost_sync.policy.events import OpeningPostponed, Probed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.pending_operation import PendingOperation
@@ -131,9 +130,9 @@ class _Rehearsal:
         self._decide()
 
     def _decide(self) -> None:
-        for action in decide(self._machine, self._now_ms):
+        for action in self._machine.decide(self._now_ms):
             self._act(action)
-        at_ms = wake_at_ms(self._machine)
+        at_ms = self._machine.wake_at_ms()
         if at_ms is not None and (self._woken_at_ms is None or at_ms < self._woken_at_ms):
             self._woken_at_ms = max(at_ms, self._now_ms + 1)
             self._push(self._woken_at_ms, _Wake())

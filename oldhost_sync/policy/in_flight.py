@@ -63,6 +63,12 @@ class InFlight:
                 self.enter(entry)
         self.batches[batch] = [entry.ref.change_id for entry in entries]
 
+    def bound_to_send(self, count: int) -> list[PendingOperation]:
+        """The first of those bound to a nonce that no batch has yet."""
+        sending = [change_id for ids in self.batches.values() for change_id in ids]
+        bound = [change_id for change_id in self.bound if change_id not in sending][:count]
+        return [self._entries[change_id] for change_id in bound]
+
     def newest(self, key: CoalescingKey) -> int:
         """The largest change id of this key in flight, or 0."""
         if not self._coalescer.is_blocked(EntityKey(key.entity_type, key.entity_id)):

@@ -8,10 +8,12 @@ from oldhost_sync.policy.alarms import clock
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.rebuild import Part
+from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.policy.session import Phase
 from oldhost_sync.policy.writer_policy import ALERT_GROWS_MS
 
 if TYPE_CHECKING:
+    from oldhost_sync.policy.changes import ChangeRef
     from oldhost_sync.policy.machine import Machine
 
 
@@ -31,6 +33,21 @@ def of_emergencies(machine: Machine, now_ms: int) -> None:
         # The one walk over all of them, as often as the alert may be told again.
         ids = [*lane.change_ids(), *(ref.change_id for ref in sent)]
         machine.announcements.emergencies_wait(cause, why, count, (min(ids), max(ids)), now_ms)
+
+
+def of_each_blocked_emergency(machine: Machine) -> None:
+    """In runs begun before 0.2: one alert for each."""
+    if machine.release >= RELEASE:
+        return
+    for entry in [*machine.coalescer.waiting.values(), *machine.in_flight]:
+        if entry.ref.priority_class is PriorityClass.EMERGENCY:
+            of_a_blocked_emergency(machine, entry.ref)
+
+
+def of_a_blocked_emergency(machine: Machine, ref: ChangeRef) -> None:
+    _, why = _blockade(machine)
+    if why:
+        machine.alarms.emergency_is_blocked(ref, why)
 
 
 def _blockade(machine: Machine) -> tuple[str, str]:

@@ -22,10 +22,12 @@ from oldhost_sync.policy.breaker import Breaker, BreakerState
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.counters import Counters
 from oldhost_sync.policy.lost_answers import LostAnswers
-from oldhost_sync.policy.machine import RELEASE, Machine, Pause
+from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.operators import Pause
 from oldhost_sync.policy.pending_operation import Hold, PendingOperation
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.rebuild import Part
+from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.policy.session import Phase, Session
 from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
 
@@ -67,7 +69,7 @@ def dump(machine: Machine) -> Snapshot:
         "loading": [loading.part, loading.after_id] if fits else [Part.EMERGENCIES, 0],
         "to_load": [[*entity, after_id] for entity, after_id in loading.to_be_read().items()] if fits else [],
         "txn_run": coalescer.turns.txn_run,
-        "session": asdict(machine.session),
+        "session": _session_as_known(machine.session),
         "breaker": asdict(machine.breaker),
         "counters": {**asdict(machine.counters), "received": received},
         "paused": asdict(machine.paused) if machine.paused else None,
@@ -160,8 +162,17 @@ def _load_announcements(machine: Machine, snapshot: Snapshot) -> None:
         machine.progress = Progress(**snapshot["progress"])
 
 
+def _session_as_known(session: Session) -> Snapshot:
+    """By the names that every release reads."""
+    dumped = asdict(session)
+    dumped["fruitless"] = dumped.pop("sessions_without_progress")
+    return dumped
+
+
 def _session(carried: Snapshot) -> Session:
     carried = {**carried, "phase": Phase(carried["phase"])}
+    if "fruitless" in carried:
+        carried["sessions_without_progress"] = carried.pop("fruitless")
     if "next_nonce" in carried:  # by its name in releases before 0.2
         carried["opened_at_nonce"] = carried.pop("next_nonce")
     return Session(**carried)

@@ -277,7 +277,7 @@ MUTANTS = (
     ),
     Mutant(
         "a rebuilt writer knows of no pause",
-        (Patch("oldhost_sync/policy/machine.py", "        self.paused = Pause(operator, reason)\n\n    @property", "        return\n\n    @property"),),
+        (Patch(MACHINE, "        self.paused = Pause(operator, reason)\n", "        return\n"),),
         levels=(UNIT, SIMULATION),
     ),
     # What stopped the writer without a word, or lost what was accepted.
@@ -358,12 +358,12 @@ MUTANTS = (
     ),
     Mutant(
         "a writer that does not follow the books",
-        (Patch(MACHINE, "        if self.breaker.state is BreakerState.HALTED and not halted:\n", "        if False and not halted:\n"),),
+        (Patch("oldhost_sync/policy/operators.py", "        if machine.breaker.state is BreakerState.HALTED and not halted:\n", "        if False and not halted:\n"),),
         levels=(UNIT,),
     ),
     Mutant(
         "a draining writer that is woken by what it does not begin",
-        (Patch("oldhost_sync/policy/decision.py", "    begins = not machine.draining or machine.release < RELEASE\n", "    begins = True\n"),),
+        (Patch(MACHINE, "        begins = not self.draining or self.release < RELEASE\n", "        begins = True\n"),),
         levels=(UNIT,),
     ),
     Mutant(

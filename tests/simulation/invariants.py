@@ -13,7 +13,6 @@ from functools import cache
 from typing import Any
 
 from oldhost_simulator.facts import Entry, Fact, Incident
-from oldhost_sync.policy import decision
 from oldhost_sync.policy.actions import Action, Send
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.coalescer import Coalescer
@@ -50,15 +49,15 @@ class Violation(AssertionError):
 
 def install() -> Callable[[], None]:
     """Let every decision of a watched machine be looked at before anybody acts on it."""
-    decide = decision.decide
+    decide = Machine.decide
 
     def watched(machine: Machine, now_ms: int) -> list[Action]:
         decided = decide(machine, now_ms)
         watcher: Always | None = vars(machine).get("watcher")
         return decided if watcher is None else watcher.decided(machine, decided, now_ms)
 
-    decision.decide = watched
-    return lambda: setattr(decision, "decide", decide)
+    Machine.decide = watched  # type: ignore[assignment,method-assign]
+    return lambda: setattr(Machine, "decide", decide)
 
 
 class Always:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.policy import decision, snapshot
+from oldhost_sync.policy import snapshot
 from oldhost_sync.policy.actions import Action
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, SendEnded, SessionOpened
@@ -64,7 +64,7 @@ class Activations:
 
         def activation() -> list[Action]:
             event(self.machine)
-            return decision.decide(self.machine, self.now_ms)
+            return self.machine.decide(self.now_ms)
 
         calls, self.actions = calls_of(activation)
         self.worst = max(self.worst, (calls, name))
@@ -132,7 +132,7 @@ def renew(activations: Activations) -> None:
 
 MISHAPS: dict[str, Callable[[Activations], object]] = {
     "ban": lambda a: a.happen("ban", lambda machine: ban(machine, a.now_ms)),
-    "pause": lambda a: a.happen("pause", lambda machine: machine.pause("op", "why")),
+    "pause": lambda a: a.happen("pause", lambda machine: machine.operators.pause("op", "why")),
     "halt": lambda a: a.happen("halt", lambda machine: machine.opening_ended(OpeningHalted("why"), a.now_ms)),
     "continue-as-new": renew,
 }

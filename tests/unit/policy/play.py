@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from oldhost_sync.policy import decision, snapshot
+from oldhost_sync.policy import snapshot
 from oldhost_sync.policy.actions import (
     CloseSession,
     Load,
@@ -227,26 +227,26 @@ class Play:
             return decided.refused
         self.hurried[self.books.changes[change_id].ref.key] = None
         if decided.ref is not None:
-            self.machine.retry(from_wire(decided.ref), self.now_ms)
+            self.machine.operators.retry(from_wire(decided.ref), self.now_ms)
         elif decided.entity is not None:
-            self.machine.is_decided(EntityKey(*decided.entity), change_id)
+            self.machine.operators.is_decided(EntityKey(*decided.entity), change_id)
         self.step()
         return ""
 
     def pause_or_resume(self) -> None:
         action = "resume" if self.machine.paused else "pause"
         if action == "resume":
-            self.machine.resume()
+            self.machine.operators.resume()
         else:
-            self.machine.pause("ana", "a look")
+            self.machine.operators.pause("ana", "a look")
         self.books.decide(messages.Decision("oldhost", action, "ana", "a look"))
         self.step()
 
     def resolve(self, mode: str = "resend") -> None:
-        self.machine.can_resolve()
+        self.machine.operators.can_resolve()
         unsettled = list(self.machine.in_flight.unsettled)
         decision = messages.Decision("oldhost", "resolve", "ana", "test", mode=mode, unsettled=unsettled)
-        self.machine.resolve(self.now_ms, self.books.decide(decision).fates)
+        self.machine.operators.resolve(self.now_ms, self.books.decide(decision).fates)
         self.step()
 
     # ----------------------------------------------------------------------------------------------- carrying over
@@ -302,7 +302,7 @@ class Play:
             settled = not self.open_ends() and self.machine.session.phase is Phase.OPEN
             if settled or self.machine.breaker.state is BreakerState.HALTED:
                 return
-            wake_at_ms = decision.wake_at_ms(self.machine)
+            wake_at_ms = self.machine.wake_at_ms()
             assert wake_at_ms is not None, "something waits and nobody will wake the machine"
             self.advance(max(wake_at_ms - self.now_ms, 1))
         raise AssertionError("it does not converge")
@@ -316,7 +316,7 @@ class Play:
 
     def step(self) -> None:
         """Ask the machine what to do, check that it may, and note what is under way from now."""
-        for action in decision.decide(self.machine, self.now_ms):
+        for action in self.machine.decide(self.now_ms):
             match action:
                 case Send():
                     self._check_send(action)
@@ -400,7 +400,7 @@ class Play:
         machine = self.machine
         assert list(machine.in_flight.batches) == list(self.under.sends)
         assert len(machine.in_flight.batches) <= BATCHES_IN_FLIGHT_MAX
-        wake_at_ms = decision.wake_at_ms(machine)
+        wake_at_ms = machine.wake_at_ms()
         assert wake_at_ms is None or wake_at_ms > self.now_ms, "woken again and again for what it can't begin"
         assert self.books.oldhost.gaps == 0 or self.books.oldhost.restored, "a gap (I1)"
         assert self.books.oldhost.replays == 0 or self.books.oldhost.written_by_others, "a replay (I1)"
@@ -419,9 +419,7 @@ class Play:
             assert not idle, f"the scheduler idles while {idle} could go (I8)"
         if self._waits_for_a_fate() and not self.under.anything and not machine.draining:
             stuck = (
-                decision.wake_at_ms(machine) is None
-                and not machine.paused
-                and machine.breaker.state is not BreakerState.HALTED
+                machine.wake_at_ms() is None and not machine.paused and machine.breaker.state is not BreakerState.HALTED
             )
             assert not stuck, "changes wait, nothing is under way, and nothing will wake the machine"
 

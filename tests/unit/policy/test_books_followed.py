@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.events import OpeningHalted
-from oldhost_sync.policy.machine import Pause
+from oldhost_sync.policy.operators import Pause
 from oldhost_sync.policy.session import Phase
 from tests.unit.policy.play import Play
 
@@ -13,7 +13,7 @@ def test_a_halt_that_an_opening_finds_and_an_operator_has_resolved_meanwhile_sto
     play = Play()
     play.take("TXN", "a")
     assert play.machine.session.phase is Phase.OPENING
-    play.machine.resolved_before_told(epoch=7)
+    play.machine.operators.resolved_before_told(epoch=7)
     play.under.opening = None
     play.machine.opening_ended(OpeningHalted("foreign"), play.now_ms)
     assert play.machine.breaker.state is BreakerState.CLOSED
@@ -25,16 +25,16 @@ def test_the_writer_follows_the_books_when_an_earlier_runs_act_ends_late() -> No
     """That run was terminated while its worker was frozen; nobody tells this one what the operator was answered."""
     play = Play()
     play.machine.opening_ended(OpeningHalted("foreign"), play.now_ms)
-    play.machine.follow_books(None, play.now_ms, halted=False)
+    play.machine.operators.follow_books(None, play.now_ms, halted=False)
     assert play.machine.breaker.state is not BreakerState.HALTED
-    play.machine.follow_books(["ana", "lunch"], play.now_ms, halted=False)
+    play.machine.operators.follow_books(["ana", "lunch"], play.now_ms, halted=False)
     assert play.machine.paused == Pause("ana", "lunch")
-    play.machine.follow_books(None, play.now_ms, halted=False)
+    play.machine.operators.follow_books(None, play.now_ms, halted=False)
     assert play.machine.paused is None
 
 
 def test_a_halt_that_the_books_have_stays() -> None:
     play = Play()
     play.machine.opening_ended(OpeningHalted("foreign"), play.now_ms)
-    play.machine.follow_books(None, play.now_ms, halted=True)
+    play.machine.operators.follow_books(None, play.now_ms, halted=True)
     assert play.machine.breaker.state is BreakerState.HALTED

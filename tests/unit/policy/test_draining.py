@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from oldhost_sync.policy import decision
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.session import Phase
 from oldhost_sync.policy.writer_policy import WriterPolicy
@@ -19,12 +18,12 @@ def waiting_machine() -> Machine:
 
 
 def test_a_time_that_has_come_wakes_the_writer() -> None:
-    assert decision.wake_at_ms(waiting_machine()) == START_MS
+    assert waiting_machine().wake_at_ms() == START_MS
 
 
 def test_a_time_that_has_come_does_not_wake_a_draining_writer() -> None:
     """It was woken each millisecond until the drain was over, which filled the history that was to be ended."""
     machine = waiting_machine()
     machine.draining = True
-    wake_at_ms = decision.wake_at_ms(machine)
+    wake_at_ms = machine.wake_at_ms()
     assert wake_at_ms is None or wake_at_ms > START_MS

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.policy import decision, snapshot
+from oldhost_sync.policy import machine as machine_module
+from oldhost_sync.policy import snapshot
 from oldhost_sync.policy.actions import Send
 from oldhost_sync.policy.ages import CELL_MS, CELLS_MAX, Ages
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate, Outcome, PriorityClass
@@ -50,11 +51,11 @@ def full(size: int) -> Machine:
     """`size` of each class waiting, a session open, two in flight."""
     machine = Machine(WriterPolicy(), START_MS)
     machine.finish_loading(START_MS)
-    decision.decide(machine, START_MS)
+    machine.decide(START_MS)
     machine.opening_ended(SessionOpened(1, "queue", 1), START_MS)
     for offset, cls in enumerate(PriorityClass):
         machine.enqueue((ref(1 + 3 * number + offset, cls) for number in range(size)), START_MS)
-    decision.decide(machine, START_MS)
+    machine.decide(START_MS)
     return machine
 
 
@@ -79,20 +80,20 @@ def test_ending_a_send_and_deciding_on_the_next_costs_the_same_however_many_wait
             batch, ids = next(iter(machine.in_flight.batches.items()))
             fates = [Fate(change_id, Outcome.APPLIED.value, change_id) for change_id in ids]
             machine.send_ended(batch, SendEnded(fates, service_ms=400.0), START_MS)
-            decision.decide(machine, START_MS)
+            machine.decide(START_MS)
 
     assert grows(turn) < 1.2
 
 
 def test_asking_when_to_wake_costs_the_same_however_many_wait() -> None:
-    assert grows(decision.wake_at_ms) < 1.2
+    assert grows(Machine.wake_at_ms) < 1.2
 
 
 def test_a_key_falls_due_at_the_same_cost_however_many_wait() -> None:
     def fall_due(machine: Machine) -> None:
         one = ChangeRef(10**6, PriorityClass.LWW, "unit", "early", "e", START_MS - 110_000)
         machine.enqueue([one], START_MS)
-        decision.decide(machine, START_MS + 11_000)
+        machine.decide(START_MS + 11_000)
 
     assert grows(fall_due) < 1.2
 
@@ -109,37 +110,37 @@ def of_one_entity(cls: PriorityClass, size: int) -> Machine:
 
 
 def test_keys_that_fall_due_at_the_same_time_move_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decision, "MOVED_AT_ONCE_MAX", SMALL // 2)
+    monkeypatch.setattr(machine_module, "MOVED_AT_ONCE_MAX", SMALL // 2)
     assert grows(lambda machine: machine.coalescer.fall_due(LATER_MS, SMALL // 2)) < 1.2
     machine = full(LARGE)
     passes = 0
     while machine.coalescer.debounced_count:
-        decision.decide(machine, LATER_MS)
+        machine.decide(LATER_MS)
         passes += 1
     assert passes == 2 * LARGE // SMALL
 
 
 def test_the_writer_wakes_at_once_while_more_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decision, "MOVED_AT_ONCE_MAX", SMALL // 2)
+    monkeypatch.setattr(machine_module, "MOVED_AT_ONCE_MAX", SMALL // 2)
     machine = full(SMALL)
     machine.coalescer.fall_due(LATER_MS, SMALL // 2)
-    wake_at_ms = decision.wake_at_ms(machine)
+    wake_at_ms = machine.wake_at_ms()
     assert wake_at_ms is not None
     assert wake_at_ms <= LATER_MS
 
 
 def test_a_run_begun_before_0_2_moves_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decision, "MOVED_AT_ONCE_MAX", 1)
+    monkeypatch.setattr(machine_module, "MOVED_AT_ONCE_MAX", 1)
     machine = Machine(WriterPolicy(), START_MS, release=1)
     machine.enqueue([ref(1), ref(2), ref(3)], START_MS)
-    decision.decide(machine, LATER_MS)
+    machine.decide(LATER_MS)
     assert machine.coalescer.debounced_count == 0
 
 
 def test_flushing_all_costs_a_line_or_two_a_key_and_moves_few_at_a_time() -> None:
     machine = full(LARGE)
-    assert lines_of(lambda: machine.flush(None, START_MS)) < 3 * LARGE
-    decision.decide(machine, START_MS)
+    assert lines_of(lambda: machine.operators.flush(None, START_MS)) < 3 * LARGE
+    machine.decide(START_MS)
     assert machine.coalescer.debounced_count == LARGE - MOVED_AT_ONCE_MAX
 
 
@@ -172,7 +173,7 @@ def test_more_dead_letters_than_a_run_can_take_over_at_once_stay_behind(monkeypa
 
 def test_what_is_flushed_and_has_not_moved_yet_is_carried_as_ready() -> None:
     machine = full(LARGE // 2)
-    machine.flush(None, START_MS + 5)
+    machine.operators.flush(None, START_MS + 5)
     carried = snapshot.load(snapshot.dump(machine), WriterPolicy(), START_MS + 5)
     assert carried.coalescer.debounced_count == 0
     assert len(carried.coalescer.lanes[PriorityClass.LWW]) == LARGE // 2
@@ -186,7 +187,7 @@ def test_an_emergency_behind_thousands_of_keys_of_its_entity_goes_in_batches_of_
     machine = full(0)
     machine.enqueue(keys_of_one_entity(LARGE), START_MS)
     machine.enqueue([ChangeRef(LARGE + 1, PriorityClass.EMERGENCY, "unit", "u", "e", START_MS)], START_MS)
-    sent = [action.change_ids for action in decision.decide(machine, START_MS) if isinstance(action, Send)]
+    sent = [action.change_ids for action in machine.decide(START_MS) if isinstance(action, Send)]
     assert sent == [tuple(range(1, BATCH_OPERATIONS_MAX + 1))]
 
 

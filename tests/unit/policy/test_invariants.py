@@ -118,7 +118,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule()
     def flush(self) -> None:
         self.play.flushed = True
-        self.play.machine.flush(None, self.play.now_ms)
+        self.play.machine.operators.flush(None, self.play.now_ms)
         self.play.step()
 
     @precondition(lambda self: self.play.books.dead_letters())
@@ -171,7 +171,7 @@ class Interleavings(RuleBasedStateMachine):
             return
         play = self.play
         if play.machine.paused:
-            play.machine.resume()
+            play.machine.operators.resume()
         play.deliver()
         for _ in range(10):
             if play.machine.breaker.state is BreakerState.HALTED:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy import decision
 from oldhost_sync.policy.actions import RecordHalt, TellPeople
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, EntityKey, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, SendEnded, SessionOpened
-from oldhost_sync.policy.machine import Machine, Pause, Refused
+from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.operators import Pause, Refused
 from oldhost_sync.policy.session import Phase
 from oldhost_sync.policy.wire_ref import to_wire
 from oldhost_sync.policy.writer_policy import (
@@ -69,10 +69,10 @@ def test_two_batches_are_in_flight_and_no_third(play: Play) -> None:
 
 
 def test_at_400_ms_a_batch_is_one_operation(play: Play) -> None:
-    play.machine.pause("ana", "to fill up")
+    play.machine.operators.pause("ana", "to fill up")
     for number in range(4):
         play.take("TXN", f"u{number}")
-    play.machine.resume()
+    play.machine.operators.resume()
     play.end_close()
     play.end_open()
     assert sent(play) == [(1,), (2,)]
@@ -80,10 +80,10 @@ def test_at_400_ms_a_batch_is_one_operation(play: Play) -> None:
 
 def test_at_a_fast_host_a_batch_holds_what_fills_its_time(play: Play) -> None:
     play.machine.load.service_ms = BATCH_FILL_MS / 5
-    play.machine.pause("ana", "to fill up")
+    play.machine.operators.pause("ana", "to fill up")
     for number in range(12):
         play.take("TXN", f"u{number}")
-    play.machine.resume()
+    play.machine.operators.resume()
     play.end_close()
     play.end_open()
     assert sent(play) == [(1, 2, 3, 4, 5), (6, 7, 8, 9, 10)]
@@ -200,14 +200,14 @@ def test_a_broken_invariant_halts_and_is_made_durable(play: Play) -> None:
 
 
 def test_a_paused_machine_lets_the_connection_go(play: Play) -> None:
-    play.machine.pause("ana", "maintenance")
+    play.machine.operators.pause("ana", "maintenance")
     play.step()
     assert play.under.closing is not None
 
 
 def test_nothing_is_opened_while_paused() -> None:
     play = Play()
-    play.machine.pause("ana", "maintenance")
+    play.machine.operators.pause("ana", "maintenance")
     play.fail_open()
     play.advance(60_000)
     assert play.under.opening is None
@@ -252,7 +252,7 @@ def test_the_alert_over_emergencies_ends_with_its_cause(play: Play) -> None:
 def test_what_blocks_emergencies_next_is_told_under_its_own_name(play: Play) -> None:
     play.take("EMERGENCY", "a")
     play.end_send(1, lambda _: Reply.BAN)
-    play.machine.pause("ana", "a look")
+    play.machine.operators.pause("ana", "a look")
     play.step()
     assert "emergencies:ban" in closed(play)
     assert [alert.dedupe_key for alert in play.alerts if alert.kind == "emergency-blocked"][-1] == "emergencies:pause"
@@ -284,7 +284,7 @@ def test_ten_thousand_dead_letters_are_told_in_a_few_alerts(play: Play) -> None:
     assert len(told(play, "dead-letter")) == DEAD_LETTERS_TOLD_MAX
     assert len(told(play, "dead-letters")) == 1
     for number in range(100):
-        play.machine.is_decided(EntityKey("unit", f"u{number}"), number + 1)
+        play.machine.operators.is_decided(EntityKey("unit", f"u{number}"), number + 1)
     play.step()
     play.step()
     assert {"dead:1", "dead-letters"} <= {*closed(play)}
@@ -300,7 +300,7 @@ def test_a_standstill_is_told_within_twenty_seconds_with_the_last_word_on_it(pla
         play.under.opening = None
         play.machine.opening_ended(OpeningPostponed(2_000, "busy", "OldHost says that it is busy"), play.now_ms)
         play.advance(2_000)
-    assert decision.watch_at_ms(play.machine) is None
+    assert play.machine.watch_at_ms() is None
     (text,) = told(play, "no-progress")
     assert "busy: OldHost says that it is busy" in text
     assert status_report.state(play.machine) == "BUSY"
@@ -317,7 +317,7 @@ def test_a_standstill_is_over_with_the_next_fate(play: Play) -> None:
 @pytest.mark.parametrize("nothing", ["waits", "is sent while paused"])
 def test_no_standstill_is_told_where_nothing_could_go(play: Play, nothing: str) -> None:
     if nothing != "waits":
-        play.machine.pause("ana", "a look")
+        play.machine.operators.pause("ana", "a look")
         play.step()
         play.take("TXN", "a")
     play.advance(10 * NO_PROGRESS_MS)
@@ -352,7 +352,7 @@ def test_a_halt_that_a_send_found_is_resolved_before_its_ban_is_over(play: Play)
     assert (
         RecordHalt("foreign", 1) in told_or_kept
     )  # the session may have failed to keep it: else nobody could resolve it
-    machine.resolve(play.now_ms)
+    machine.operators.resolve(play.now_ms)
     assert (machine.breaker.state, machine.breaker.reason) == (BreakerState.OPEN, "banned by OldHost")
 
 
@@ -361,7 +361,7 @@ def test_a_halt_that_a_send_found_before_the_resolve_is_for_the_books_to_judge(p
     play.take("TXN", "a")
     machine = play.machine
     machine.opening_ended(OpeningHalted("foreign"), play.now_ms)
-    machine.resolve(play.now_ms, epoch=machine.session.epoch + 1)
+    machine.operators.resolve(play.now_ms, epoch=machine.session.epoch + 1)
     found = SendEnded([Fate(1, BOUND)], session_open=False, halted="foreign")
     machine.send_ended(1, found, play.now_ms, epoch=machine.session.epoch)
     assert machine.breaker.state is BreakerState.HALF_OPEN
@@ -373,12 +373,12 @@ def test_a_halt_that_a_send_found_before_the_resolve_is_for_the_books_to_judge(p
 
 def test_operators_are_refused_what_makes_no_sense(play: Play) -> None:
     with pytest.raises(Refused, match="not paused"):
-        play.machine.resume()
-    play.machine.pause("ana", "lunch")
+        play.machine.operators.resume()
+    play.machine.operators.pause("ana", "lunch")
     with pytest.raises(Refused, match="already paused by ana: lunch"):
-        play.machine.pause("ben", "too")
+        play.machine.operators.pause("ben", "too")
     with pytest.raises(Refused, match="not halted"):
-        play.machine.resolve(play.now_ms)
+        play.machine.operators.resolve(play.now_ms)
 
 
 def test_a_rejection_is_told_and_its_alert_ends_with_the_decision(play: Play) -> None:
@@ -460,7 +460,7 @@ def test_an_operation_that_no_session_can_end_is_told_once_and_until_it_ends(pla
     assert [alert.change_id for alert in play.alerts if alert.kind == "goes-nowhere"] == [stuck]
     play.end_send(9)
     assert "goes-nowhere" in closed(play)
-    assert play.machine.session.fruitless == 0
+    assert play.machine.session.sessions_without_progress == 0
 
 
 def test_answers_lost_one_after_the_other_are_told_though_each_operation_is_found_applied(play: Play) -> None:
@@ -488,7 +488,7 @@ def test_sessions_without_anything_in_doubt_are_not_fruitless(play: Play) -> Non
     for action in machine.tell(play.now_ms):
         assert isinstance(action, TellPeople)
         play.alerts += action.alerts
-    assert machine.session.fruitless == 0
+    assert machine.session.sessions_without_progress == 0
     assert "goes-nowhere" in closed(play)
 
 
@@ -497,23 +497,23 @@ def test_what_is_read_again_is_no_arrival() -> None:
     refs = [ChangeRef(n, PriorityClass.TXN, "unit", f"u{n}", "booking", START_MS) for n in range(1, 1001)]
     machine.enqueue(refs, START_MS, sweep=True)
     machine.finish_loading(START_MS)
-    decision.decide(machine, START_MS + 60_000)
+    machine.decide(START_MS + 60_000)
     assert machine.load.arrivals_per_s == 0
 
 
 def test_an_idle_machine_wakes_for_its_probe_and_its_sweep_only(play: Play) -> None:
     assert play.machine.session.phase is Phase.OPEN
-    assert decision.wake_at_ms(play.machine) == min(play.machine.probe_at_ms, play.machine.sweeping.at_ms)
+    assert play.machine.wake_at_ms() == min(play.machine.probe_at_ms, play.machine.sweeping.at_ms)
 
 
 def test_a_draining_machine_is_not_woken_for_what_it_no_longer_begins(play: Play) -> None:
     """Its time would have come at once, again and again: for ever where Temporal's clock stands still."""
-    play.machine.lose_session(play.now_ms)
+    play.machine.lifecycle.lose(play.now_ms)
     play.machine.opening_ended(OpeningPostponed(1_000, "unreachable"), play.now_ms)
     play.machine.draining = True
     play.advance(play.machine.sweeping.at_ms - play.now_ms + 1_000)
     assert play.machine.session.phase is Phase.PAUSING
-    assert decision.wake_at_ms(play.machine) is None
+    assert play.machine.wake_at_ms() is None
 
 
 # ------------------------------------------------------------------------------------- what the reservation refused
@@ -558,5 +558,5 @@ def test_a_change_that_the_reservation_holds_is_not_sent_again_before_its_dead_l
     play.take("TXN", "u")
     entity = EntityKey("unit", "u")
     refused(play, 1, held=[[*entity, [0]]])
-    assert decision.decide(play.machine, play.now_ms) == []
+    assert play.machine.decide(play.now_ms) == []
     assert play.machine.coalescer.holds[entity].dead == [0]

@@ -6,7 +6,6 @@ import pytest
 
 from oldhost_sync.planner.rehearsal import rehearse
 from oldhost_sync.planner.scenario import Scenario
-from oldhost_sync.policy import decision
 from oldhost_sync.policy.actions import RaiseAlert, TellPeople
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.events import OpeningPostponed, SessionOpened
@@ -20,7 +19,7 @@ BAN_MS = 900_000
 def machine_with(*refs: ChangeRef) -> Machine:
     machine = Machine(WriterPolicy(), START_MS)
     machine.finish_loading(START_MS)
-    decision.decide(machine, START_MS)
+    machine.decide(START_MS)
     machine.opening_ended(SessionOpened(1, "queue", 1), START_MS)
     machine.enqueue(refs, START_MS)
     return machine
@@ -33,7 +32,7 @@ def change(number: int, cls: PriorityClass, unit: str = "", age_ms: int = 0) -> 
 def told(machine: Machine, now_ms: int) -> list[RaiseAlert]:
     """What a forecast says now, told at once."""
     alerts: list[RaiseAlert] = []
-    for action in decision.decide(machine, now_ms):
+    for action in machine.decide(now_ms):
         if isinstance(action, TellPeople):
             alerts += [alert for alert in action.alerts if alert.dedupe_key.startswith("forecast")]
             machine.announcements.told()

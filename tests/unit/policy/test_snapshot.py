@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from oldhost_sync.policy import decision, snapshot
+from oldhost_sync.policy import snapshot
 from oldhost_sync.policy.actions import Load
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.events import OpeningPostponed
@@ -39,7 +39,7 @@ def busy_play() -> Play:
     play.take("LWW", "debounced")
     play.take("LWW", "banned")
     play.take("EMERGENCY", "waiting")
-    play.machine.pause("ana", "a look")
+    play.machine.operators.pause("ana", "a look")
     return play
 
 
@@ -166,7 +166,7 @@ def test_what_is_too_large_stays_behind_and_is_read_again() -> None:
     machine = Machine(WriterPolicy(), START_MS)
     machine.finish_loading(START_MS)
     machine.enqueue(refs, START_MS)
-    machine.pause("ana", "too much")
+    machine.operators.pause("ana", "too much")
     loaded = carried(machine)
     assert (
         len(zlib.compress(json.dumps(snapshot.dump(machine)).encode(), snapshot.COMPRESSION_LEVEL))
@@ -220,12 +220,12 @@ def test_people_are_not_told_that_emergencies_go_while_a_new_run_reads_them_agai
     old.opening_ended(OpeningPostponed(WriterPolicy().ban_ms, "ban"), START_MS)
     emergency = ChangeRef(1, PriorityClass.EMERGENCY, "unit", "u", "e", START_MS)
     old.enqueue([emergency], START_MS)
-    decision.decide(old, START_MS)
+    old.decide(START_MS)
     old.announcements.told()
     new = carried(old)
-    (load,) = (action for action in decision.decide(new, START_MS) if isinstance(action, Load))
+    (load,) = (action for action in new.decide(START_MS) if isinstance(action, Load))
     new.took_page(load, [emergency], 1, False, START_MS)
-    decision.decide(new, START_MS)
+    new.decide(START_MS)
     assert [alert.dedupe_key for alert in new.announcements.under_way if alert.close] == []
 
 

@@ -28,7 +28,7 @@ def test_a_lanes_age_is_that_of_its_oldest_change_even_if_its_entity_is_busy(pla
 
 def test_an_lww_lanes_age_is_not_that_of_its_first_to_go(play: Play) -> None:
     """A key that went on changing waited longer than one that fell due before it."""
-    play.machine.pause("ana", "to see them wait")
+    play.machine.operators.pause("ana", "to see them wait")
     play.take("LWW", "often")
     play.advance(60_000)
     play.take("LWW", "once")

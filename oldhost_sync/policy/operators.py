@@ -1,0 +1,114 @@
+"""Operators' acts, as the machine follows them; the books, which are changed first, decide whether they are right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oldhost_sync.policy import notices
+from oldhost_sync.policy.breaker import BreakerState
+from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
+from oldhost_sync.policy.pending_operation import Added, PendingOperation
+from oldhost_sync.policy.release import RELEASE
+from oldhost_sync.policy.session import Phase
+
+if TYPE_CHECKING:
+    from oldhost_sync.policy.machine import Machine
+
+
+class Refused(Exception):  # noqa: N818 - reads as what happened
+    """The operator's request makes no sense now; the message says why. Nothing was changed."""
+
+
+@dataclass
+class Pause:
+    """Who paused the writer and why; None while it runs."""
+
+    operator: str
+    reason: str
+
+
+class Operators:
+    """The machine's part that people move."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    @property
+    def stops(self) -> tuple[Pause | None, str]:
+        """What an operator can end: a pause, a halt and its reason."""
+        breaker = self._machine.breaker
+        return self._machine.paused, breaker.reason if breaker.state is BreakerState.HALTED else ""
+
+    def follow_books(self, paused: Sequence[str] | None, now_ms: int, *, halted: bool) -> None:
+        """The books are the truth about operators' acts: one that an earlier run had begun may have ended after this one began."""
+        machine = self._machine
+        if machine.breaker.state is BreakerState.HALTED and not halted:
+            self.resolve(now_ms)
+        if (paused is None) != (machine.paused is None):
+            machine.paused = Pause(*paused) if paused else None
+
+    def pause(self, operator: str, reason: str) -> None:
+        paused = self._machine.paused
+        if paused:
+            raise Refused(f"already paused by {paused.operator}: {paused.reason}")
+        self._machine.paused = Pause(operator, reason)
+        notices.of_each_blocked_emergency(self._machine)
+
+    def resume(self) -> None:
+        if not self._machine.paused:
+            raise Refused("the writer is not paused")
+        self._machine.paused = None
+
+    def flush(self, entity: EntityKey | None, now_ms: int) -> int:
+        """End the debounce of one entity's keys, or of all; returns how many keys."""
+        return self._machine.coalescer.flush(entity, now_ms)
+
+    def retry(self, ref: ChangeRef, now_ms: int) -> None:
+        """A dead letter waits again, before the changes held behind it (the books are changed already)."""
+        machine = self._machine
+        self._dead_letter_is_decided(ref.change_id)
+        if machine.release >= RELEASE:  # the hold may not be known here; it ends with the change's fate
+            machine.load_held(ref.entity, [ref.change_id])
+        if machine.coalescer.knows(ref.change_id) or ref.change_id in machine.in_flight:
+            return
+        machine.counters.dead -= 1
+        entry = PendingOperation(ref, ref.accepted_at_ms, min(ref.accepted_at_ms, now_ms), ready=True)
+        if machine.coalescer.put_back(entry) is Added.SUPERSEDED:
+            machine.settlement.supersede(ref.entity, ref.change_id)
+
+    def is_decided(self, entity: EntityKey, change_id: int) -> None:
+        """A dead letter waits no longer for an operator; what was held behind it may go."""
+        self._dead_letter_is_decided(change_id)
+        self._machine.coalescer.unhold(entity, change_id)
+        if self._machine.release >= RELEASE:  # the hold may not have been known here
+            self._machine.loading.want(entity)
+
+    def _dead_letter_is_decided(self, change_id: int) -> None:
+        machine = self._machine
+        machine.dead_letters = max(0, machine.dead_letters - 1)
+        machine.announcements.decided(change_id, machine.dead_letters)
+        if machine.release < RELEASE:
+            machine.alarms.dead_letter_is_decided(change_id)
+
+    def can_resolve(self) -> None:
+        """Raises Refused unless there is a halt to resolve."""
+        if self._machine.breaker.state is not BreakerState.HALTED:
+            raise Refused("the writer is not halted: there is nothing to resolve")
+
+    def resolve(self, now_ms: int, fates: Iterable[Fate] = (), epoch: int = 0) -> None:
+        """`fates`: what the books say now of what was in doubt. `epoch`: which the decision began; earlier sessions' finds are old."""
+        machine = self._machine
+        self.can_resolve()
+        machine.lifecycle.resolved(epoch)
+        for fate in fates:
+            if machine.release >= RELEASE and fate.change_id in machine.in_flight.unsettled:
+                machine.settlement.settle(fate, now_ms)
+        machine.breaker.resolve(now_ms)
+        machine.session.until_ms = 0
+
+    def resolved_before_told(self, epoch: int) -> None:
+        """An operator has ended a halt that the books had and the machine did not know of yet."""
+        self._machine.lifecycle.resolved(epoch)
+        self._machine.lifecycle.opening_predates_resolve = self._machine.session.phase is Phase.OPENING

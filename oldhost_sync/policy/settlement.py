@@ -1,0 +1,125 @@
+"""Settlement: what becomes of each change, as somebody has reported it, and what that means for those that wait behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, EntityKey, Fate, Outcome
+from oldhost_sync.policy.pending_operation import Added, PendingOperation
+from oldhost_sync.policy.release import RELEASE
+
+if TYPE_CHECKING:
+    from oldhost_sync.policy.machine import Machine
+
+
+@dataclass
+class OutcomeWaiter:
+    """Somebody waits for a change's fate; `watchers` how many (two updates may carry the same idempotency key)."""
+
+    watchers: int = 0
+    fate: Fate | None = None
+
+
+class Settlement:
+    """The machine's part that ends changes or lets them wait again. `watched`: those that somebody waits for."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.watched: dict[int, OutcomeWaiter] = {}
+
+    def settle_send(self, fates: Iterable[Fate], ids: Sequence[int], now_ms: int) -> tuple[bool, bool]:
+        """How the changes of a send ended: whether any did, and whether any is left in doubt."""
+        settled = False
+        try:
+            for fate in fates:
+                settled = settled or fate.outcome not in (BOUND, WAITING, HELD)
+                self.settle(fate, now_ms)
+        finally:
+            in_doubt = self.leave_unsettled(ids)
+        return settled, in_doubt
+
+    def settle(self, fate: Fate, now_ms: int) -> None:
+        coalescer, in_flight, change_id = self._machine.coalescer, self._machine.in_flight, fate.change_id
+        if fate.outcome == BOUND:
+            return
+        if change_id not in in_flight:
+            entry = coalescer.take_change(change_id)
+            if entry is None:
+                return
+            in_flight.enter(entry)
+        if fate.outcome == HELD:
+            coalescer.waits_again(in_flight.entity_of(change_id), change_id)
+        if fate.outcome in (WAITING, HELD):
+            self.put_back(change_id)
+        else:
+            self._end(in_flight.leave(change_id).ref, fate, Outcome(fate.outcome), now_ms)
+
+    def _end(self, ref: ChangeRef, fate: Fate, outcome: Outcome, now_ms: int) -> None:
+        machine = self._machine
+        machine.counters.count(outcome)
+        machine.sweeping.fates.saw(ref)
+        machine.loading.fates.saw(ref)
+        machine.alarms.has_its_fate(ref.change_id)
+        machine.progress.fate(now_ms)
+        self._tell(fate)
+        if outcome in (Outcome.APPLIED, Outcome.DEAD):
+            machine.session.sessions_without_progress = 0
+        if outcome is Outcome.DEAD:
+            self._reject(ref, now_ms)
+        else:
+            machine.coalescer.unhold(ref.entity, ref.change_id)
+        if outcome is Outcome.APPLIED and fate.nonce is not None:
+            machine.load.applied(now_ms)
+
+    def _reject(self, ref: ChangeRef, now_ms: int) -> None:
+        machine = self._machine
+        machine.dead_letters += 1
+        machine.counters.received -= machine.coalescer.hold(ref.entity, ref.change_id)
+        if machine.release >= RELEASE:
+            machine.announcements.rejected(ref, machine.dead_letters, now_ms)
+        else:
+            machine.alarms.dead_letter(ref)
+
+    def put_back(self, change_id: int) -> None:
+        """It is not on its way any more, and waits as before."""
+        machine = self._machine
+        entry = machine.in_flight.leave(change_id)
+        added = machine.coalescer.put_back(entry)
+        if added is Added.SUPERSEDED:
+            self.supersede(entry.ref.entity, change_id)
+        machine.counters.received -= added is Added.HELD
+
+    def supersede(self, entity: EntityKey, change_id: int) -> None:
+        """A newer change took its place. If it was a dead letter that an operator retried, it holds nothing any more."""
+        self.superseded(change_id)
+        self._machine.coalescer.unhold(entity, change_id)
+
+    def superseded(self, change_id: int) -> None:
+        self._machine.counters.superseded += 1
+        self._tell(Fate(change_id, Outcome.SUPERSEDED.value))
+
+    def bind_all(self, refs: Sequence[ChangeRef]) -> None:
+        """What the ledger says is bound, in its order, is all that is: whatever else was in doubt waits again."""
+        coalescer, in_flight = self._machine.coalescer, self._machine.in_flight
+        for ref in refs:
+            if ref.change_id not in in_flight:
+                entry = coalescer.take_change(ref.change_id)
+                in_flight.enter(entry or PendingOperation(ref, ref.accepted_at_ms, ref.accepted_at_ms, ready=True))
+        ids = [ref.change_id for ref in refs]
+        free = [entry.ref.change_id for entry in in_flight if entry.ref.change_id not in ids]
+        in_flight.bound, in_flight.unsettled = ids, []
+        for change_id in free:
+            self.put_back(change_id)
+
+    def leave_unsettled(self, ids: Iterable[int]) -> bool:
+        """Those of them whose end is still not known are the next session's to settle; True when there are any."""
+        in_flight = self._machine.in_flight
+        left = [change_id for change_id in ids if change_id in in_flight]
+        in_flight.unsettled += [change_id for change_id in left if change_id not in in_flight.unsettled]
+        return bool(left)
+
+    def _tell(self, fate: Fate) -> None:
+        if fate.change_id in self.watched:
+            self.watched[fate.change_id].fate = fate
