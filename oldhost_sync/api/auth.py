@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 
 from oldhost_sync.api.problems import Forbidden, Unauthenticated
 from oldhost_sync.settings import ApiToken
@@ -96,6 +97,17 @@ def access(roles: Sequence[Role], *, errors: Sequence[int] = (), **openapi_extra
 def public(*, errors: Sequence[int] = (500,)) -> dict[str, Any]:
     """For the few routes that answer anybody."""
     return {"responses": documented(422, *errors), "openapi_extra": {ROLES_KEY: [], "security": []}}
+
+
+def adder(app: FastAPI, tag: str) -> Callable[..., None]:
+    """Adds a route of `tag`: method, path, handler, model of the answer, summary, and what :func:`access` gives."""
+
+    def add(
+        method: str, path: str, handler: Callable[..., Any], model: type[BaseModel], summary: str, **more: Any
+    ) -> None:
+        app.add_api_route(path, handler, methods=[method], response_model=model, summary=summary, tags=[tag], **more)
+
+    return add
 
 
 _MEANINGS = {

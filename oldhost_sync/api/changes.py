@@ -13,7 +13,7 @@ from fastapi import FastAPI, Path, Query, Request, Response
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.auth import READERS, WRITERS, access
+from oldhost_sync.api.auth import READERS, WRITERS, access, adder
 from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import KEY_PARAMETER, Limit, feed_cursor, read_feed_cursor, request_key
@@ -54,14 +54,14 @@ class ChangeRoutes:
         self._parts = parts
 
     def mount(self, app: FastAPI) -> None:
-        app.add_api_route(
+        add = adder(app, "changes")
+        add(
+            "POST",
             "/api/changes",
             self.create,
-            methods=["POST"],
+            Accepted,
+            "Make a change",
             status_code=HTTPStatus.ACCEPTED,
-            response_model=Accepted,
-            summary="Make a change",
-            tags=["changes"],
             **access(
                 WRITERS,
                 errors=(405, 413, 415, 422),
@@ -74,31 +74,21 @@ class ChangeRoutes:
                 ),
             ),
         )
-        app.add_api_route(
+        add(
+            "GET",
             "/api/changes",
             self.feed,
-            methods=["GET"],
-            response_model=Feed,
-            summary="Follow what becomes of changes",
-            tags=["changes"],
+            Feed,
+            "Follow what becomes of changes",
             **access(READERS, errors=(304, 405, 410, 422)),
         )
-        app.add_api_route(
-            _CHANGE,
-            self.fate,
-            methods=["GET"],
-            response_model=Fate,
-            summary="A change's whole fate",
-            tags=["changes"],
-            **access(READERS, errors=(404, 405, 422)),
-        )
-        app.add_api_route(
+        add("GET", _CHANGE, self.fate, Fate, "A change's whole fate", **access(READERS, errors=(404, 405, 422)))
+        add(
+            "DELETE",
             _CHANGE,
             self.cancel,
-            methods=["DELETE"],
-            response_model=Cancelled,
-            summary="Cancel a scheduled change that is not due yet",
-            tags=["changes"],
+            Cancelled,
+            "Cancel a scheduled change that is not due yet",
             **access(WRITERS, errors=(404, 405, 409, 422)),
         )
 

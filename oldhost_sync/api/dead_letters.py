@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import FastAPI, Path, Request
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.auth import OPERATORS, WATCHERS, access, caller_of
+from oldhost_sync.api.auth import OPERATORS, WATCHERS, access, adder, caller_of
 from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
@@ -24,30 +24,27 @@ class DeadLetterRoutes:
         self._parts = parts
 
     def mount(self, app: FastAPI) -> None:
-        app.add_api_route(
+        add = adder(app, "dead letters")
+        add(
+            "GET",
             "/api/dead-letters",
             self.list,
-            methods=["GET"],
-            response_model=DeadLetterPage,
-            summary="Rejected changes nobody has decided on, oldest first",
-            tags=["dead letters"],
+            DeadLetterPage,
+            "Rejected changes nobody has decided on, oldest first",
             **access(WATCHERS, errors=(405, 422)),
         )
         for action, handler, reason in (
             ("retry", self.retry, "The guest's record was corrected at OldHost"),
             ("discard", self.discard, "The booking no longer exists"),
         ):
-            app.add_api_route(
+            add(
+                "POST",
                 f"/api/dead-letters/{{change_id}}/{action}",
                 handler,
-                methods=["POST"],
-                response_model=Done,
-                summary=f"{action.capitalize()} a rejected change",
-                tags=["dead letters"],
+                Done,
+                f"{action.capitalize()} a rejected change",
                 **access(
-                    OPERATORS,
-                    errors=(404, 405, 409, 413, 415, 422),
-                    **json_body(Because, example={"reason": reason}),
+                    OPERATORS, errors=(404, 405, 409, 413, 415, 422), **json_body(Because, example={"reason": reason})
                 ),
             )
 

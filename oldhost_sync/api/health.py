@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import FastAPI, Response
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.api.auth import READERS, WATCHERS, access, public
+from oldhost_sync.api.auth import READERS, WATCHERS, access, adder, public
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.examples import METRICS
 from oldhost_sync.api.schemas import Health
@@ -29,27 +29,13 @@ class HealthRoutes:
         self._look: asyncio.Task[None] | None = None
 
     def mount(self, app: FastAPI) -> None:
+        add = adder(app, "health")
+
         async def document() -> dict[str, Any]:
             return app.openapi()
 
-        app.add_api_route(
-            "/healthz",
-            self.alive,
-            methods=["GET"],
-            response_model=Health,
-            summary="Is the process alive?",
-            tags=["health"],
-            **public(errors=(405, 500)),
-        )
-        app.add_api_route(
-            "/readyz",
-            self.ready,
-            methods=["GET"],
-            response_model=Health,
-            summary="Can it take changes?",
-            tags=["health"],
-            **public(errors=(405, 500, 503)),
-        )
+        add("GET", "/healthz", self.alive, Health, "Is the process alive?", **public(errors=(405, 500)))
+        add("GET", "/readyz", self.ready, Health, "Can it take changes?", **public(errors=(405, 500, 503)))
         app.add_api_route(
             "/metrics",
             self.metrics,
@@ -63,13 +49,7 @@ class HealthRoutes:
                 responses={"200": {"content": {"text/plain": {"schema": {"type": "string"}, "example": METRICS}}}},
             ),
         )
-        app.add_api_route(
-            "/openapi.json",
-            document,
-            methods=["GET"],
-            include_in_schema=False,
-            **access(READERS),
-        )
+        app.add_api_route("/openapi.json", document, methods=["GET"], include_in_schema=False, **access(READERS))
 
     async def alive(self) -> Health:
         return Health(status="ok")

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from fastapi import FastAPI, Path, Query, Request, Response
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.auth import READERS, WRITERS, access
+from oldhost_sync.api.auth import READERS, WRITERS, access, adder
 from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import KEY_PARAMETER, Cursor, Limit, read_text_cursor, request_key, text_cursor
@@ -35,14 +35,14 @@ class UnitRoutes:
         self._parts = parts
 
     def mount(self, app: FastAPI) -> None:
-        app.add_api_route(
+        add = adder(app, "units")
+        add(
+            "POST",
             _UNIT + _STATUS,
             self.set_status,
-            methods=["POST"],
+            Accepted,
+            "Set a unit's status",
             status_code=HTTPStatus.ACCEPTED,
-            response_model=Accepted,
-            summary="Set a unit's status",
-            tags=["units"],
             **access(
                 WRITERS,
                 errors=_WRITE_ERRORS,
@@ -50,14 +50,13 @@ class UnitRoutes:
                 **json_body(UnitStatus, clean={"status": "Clean"}),
             ),
         )
-        app.add_api_route(
+        add(
+            "PUT",
             _UNIT,
             self.put,
-            methods=["PUT"],
+            UnitAccepted,
+            "Make or change a unit",
             status_code=HTTPStatus.ACCEPTED,
-            response_model=UnitAccepted,
-            summary="Make or change a unit",
-            tags=["units"],
             **access(
                 WRITERS,
                 errors=_WRITE_ERRORS,
@@ -65,24 +64,8 @@ class UnitRoutes:
                 **json_body(UnitDetails, details={"name": "Seaview 12", "property_id": "seaview", "status": "Clean"}),
             ),
         )
-        app.add_api_route(
-            "/api/units",
-            self.list,
-            methods=["GET"],
-            response_model=UnitPage,
-            summary="List units in id order",
-            tags=["units"],
-            **access(READERS, errors=(405, 422)),
-        )
-        app.add_api_route(
-            _UNIT,
-            self.get,
-            methods=["GET"],
-            response_model=Unit,
-            summary="One unit",
-            tags=["units"],
-            **access(READERS, errors=(404, 405, 422)),
-        )
+        add("GET", "/api/units", self.list, UnitPage, "List units in id order", **access(READERS, errors=(405, 422)))
+        add("GET", _UNIT, self.get, Unit, "One unit", **access(READERS, errors=(404, 405, 422)))
 
     async def set_status(self, request: Request, unit_id: UnitId) -> Response:
         """Recorded at once, sent to OldHost when its turn comes; a newer status replaces one that still waits."""

@@ -10,7 +10,7 @@ from fastapi import FastAPI, Query, Request
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.auth import OPERATORS, WATCHERS, access, caller_of
+from oldhost_sync.api.auth import OPERATORS, WATCHERS, access, adder, caller_of
 from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
@@ -44,13 +44,13 @@ class WriterRoutes:
         self._looking = asyncio.Lock()
 
     def mount(self, app: FastAPI) -> None:
-        app.add_api_route(
+        add = adder(app, "writer")
+        add(
+            "GET",
             "/api/writer/status",
             self.status,
-            methods=["GET"],
-            response_model=WriterStatus,
-            summary="The writer's state, from the workflow and from the database",
-            tags=["writer"],
+            WriterStatus,
+            "The writer's state, from the workflow and from the database",
             **access(WATCHERS, errors=(405,)),
         )
         for action, handler, model, example in (
@@ -59,49 +59,44 @@ class WriterRoutes:
             ("flush", self.flush, Flush, {"reason": "The owner waits", "entity_type": "unit", "entity_id": "12B"}),
             ("resolve", self.resolve, Resolve, {"reason": "OldHost was restored from a backup", "mode": "resend"}),
         ):
-            app.add_api_route(
+            add(
+                "POST",
                 f"/api/writer/{action}",
                 handler,
-                methods=["POST"],
-                response_model=Done,
-                summary=f"{action.capitalize()} the writer",
-                tags=["writer"],
+                Done,
+                f"{action.capitalize()} the writer",
                 **access(OPERATORS, errors=_ACT_ERRORS, **json_body(model, example=example)),
             )
-        app.add_api_route(
+        add(
+            "GET",
             "/api/writer/find",
             self.find,
-            methods=["GET"],
-            response_model=Found,
-            summary="Where the writer holds the changes of one entity",
-            tags=["writer"],
+            Found,
+            "Where the writer holds the changes of one entity",
             **access(WATCHERS, errors=(405, 409, 422)),
         )
-        app.add_api_route(
+        add(
+            "GET",
             "/api/writer/upcoming",
             self.upcoming,
-            methods=["GET"],
-            response_model=Upcoming,
-            summary="What the writer sends next",
-            tags=["writer"],
+            Upcoming,
+            "What the writer sends next",
             **access(WATCHERS, errors=(405, 409, 422)),
         )
-        app.add_api_route(
+        add(
+            "GET",
             "/api/alerts",
             self.alerts,
-            methods=["GET"],
-            response_model=AlertPage,
-            summary="What people must be told, newest first",
-            tags=["writer"],
+            AlertPage,
+            "What people must be told, newest first",
             **access(WATCHERS, errors=(405, 422)),
         )
-        app.add_api_route(
+        add(
+            "GET",
             "/api/audit",
             self.audit,
-            methods=["GET"],
-            response_model=AuditPage,
-            summary="Who did what and why, newest first",
-            tags=["writer"],
+            AuditPage,
+            "Who did what and why, newest first",
             **access(OPERATORS, errors=(405, 422)),
         )
 

@@ -103,13 +103,12 @@ def ways(changes: Sequence[Arrival]) -> list[str]:
 class Applications:
     """Makes all changes at their time; `receipts` grows while it runs."""
 
-    def __init__(self, api: str, token: str, client: Client, host: str, *, factor: float = 1.0) -> None:
+    def __init__(self, api: str, token: str, client: Client, host: str) -> None:
         parts = urlsplit(api)
         self._address = (parts.hostname or "127.0.0.1", parts.port or 80)
         self._named = parts.netloc
         self._token = token
         self._writer = writer_handle(client, host)
-        self._factor = factor
         self._due: asyncio.Queue[tuple[float, Arrival]] = asyncio.Queue()
         self.receipts = Receipts()
 

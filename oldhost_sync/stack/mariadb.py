@@ -25,18 +25,13 @@ import pymysql
 from oldhost_sync.stack.folder import write_private
 from oldhost_sync.stack.mariadb_install import LOG_FILE_SIZE, install_data_folder, own_temporary_folder, run_as_root
 from oldhost_sync.stack.ports import claim
-from oldhost_sync.stack.processes import Child, ChildDied
+from oldhost_sync.stack.processes import Child, start_server
 from oldhost_sync.stack.programs import need_program
+from oldhost_sync.store.schema_migration import APP_RIGHTS, MIGRATION_RIGHTS
 
 INSTALL_ADVICE = "install Debian's mariadb-server-core (or any MariaDB from 10.6 on), or set SYNC_DATABASE_URL"
-READY_SECONDS_MAX = 60.0
 # A Unix socket's path may have 107 bytes.
 SOCKET_PATH_BYTES_MAX = 100
-# Three attempts: a free port can be lost between looking and binding, hardly twice.
-PORT_ATTEMPTS = 3
-# What each account may do; docs/operations.md and docker-compose.yml say the same. Only the migration changes tables.
-APP_RIGHTS = "SELECT, INSERT, UPDATE, DELETE"
-MIGRATION_RIGHTS = "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, INDEX, REFERENCES"
 _NAME = re.compile(r"[a-z0-9_]{1,48}")
 
 
@@ -149,24 +144,15 @@ class EmbeddedMariaDB:
 
     def _start_on_a_port(self, program: str) -> None:
         wanted = self.port or self._wanted_port
-        for attempt in range(1, PORT_ATTEMPTS + 1):
+
+        def child() -> Child:
             self.port = claim(wanted, "MariaDB")
-            self._child = Child(
-                "mariadb", self._command(program), self.folder / "logs" / "mariadb.log", ended=self._ended
-            )
             Path(self._socket).unlink(missing_ok=True)  # left by one that was killed
-            self._child.start()
-            try:
-                self._child.wait_until(self._answers, READY_SECONDS_MAX)
-            except ChildDied:
-                lost_the_race = "Can't start server: Bind on TCP/IP port" in self._child.said()
-                if wanted or not lost_the_race or attempt == PORT_ATTEMPTS:
-                    raise
-            except BaseException:
-                self._child.kill()
-                raise
-            else:
-                return
+            log = self.folder / "logs" / "mariadb.log"
+            self._child = Child("mariadb", self._command(program), log, ended=self._ended)
+            return self._child
+
+        start_server(child, self._answers, "Can't start server: Bind on TCP/IP port", pinned=bool(wanted))
 
     def _command(self, program: str) -> list[str]:
         return [

@@ -22,7 +22,10 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 LOOK_AGAIN_SECONDS = 0.02
+READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 20.0
+# Three attempts: a free port can be lost between looking and binding, hardly twice.
+PORT_ATTEMPTS = 3
 LOG_BYTES_MAX = 20 * 1024 * 1024
 
 
@@ -167,6 +170,27 @@ class Child:
             os.killpg(self.process.pid, signum)
         except (ProcessLookupError, PermissionError):
             return  # gone, as it should be
+
+
+def start_server(make: Callable[[], Child], ready: Callable[[], bool], port_is_taken: str, *, pinned: bool) -> None:
+    """Start the child that `make` gives and wait until it is ready.
+
+    `port_is_taken`: what it says when another program took its port first. Then one with another port is made, unless
+    its port is `pinned`.
+    """
+    for attempt in range(1, PORT_ATTEMPTS + 1):
+        child = make()
+        child.start()
+        try:
+            child.wait_until(ready, READY_SECONDS_MAX)
+        except ChildDied:
+            if pinned or port_is_taken not in child.said() or attempt == PORT_ATTEMPTS:
+                raise
+        except BaseException:
+            child.kill()
+            raise
+        else:
+            return
 
 
 def _die_with(parent: int) -> Callable[[], None]:

@@ -19,12 +19,10 @@ from oldhost_sync.settings import Role, Settings, bind_address
 from oldhost_sync.stack.folder import StackFolder, as_api_tokens
 from oldhost_sync.stack.mariadb import EmbeddedMariaDB
 from oldhost_sync.stack.ports import claim
-from oldhost_sync.stack.processes import Child, ChildDied, Supervisor, ToldToEnd
+from oldhost_sync.stack.processes import READY_SECONDS_MAX, Child, ChildDied, Supervisor, ToldToEnd
 from oldhost_sync.stack.programs import module
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.schema_migration import migrate
-
-READY_SECONDS_MAX = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)

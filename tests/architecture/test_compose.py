@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from oldhost_sync.settings import Settings
-from oldhost_sync.stack.mariadb import APP_RIGHTS, MIGRATION_RIGHTS
+from oldhost_sync.store.schema_migration import APP_RIGHTS, MIGRATION_RIGHTS
 from tests.architecture.project_files import ROOT
 
 ROLES = ("simulator", "migrate", "api", "relay", "worker")

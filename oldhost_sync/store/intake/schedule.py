@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import select, text
 from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.store.intake.change_recorder import RecordedChange, lock_free_entity, record_accepted
@@ -29,7 +29,6 @@ _COLUMNS = [
         *("not_before", "created_at", "recorded_at", "cancelled_at", "change_id"),
     )
 ]
-_SELECT = f"SELECT {', '.join(column.name for column in _COLUMNS)} FROM scheduled_changes"
 _DUE = text(
     "SELECT id, entity_type, entity_id, not_before FROM scheduled_changes FORCE INDEX (ix_scheduled_changes_due) "
     f"WHERE {_WAITING} AND not_before <= UTC_TIMESTAMP(6) AND (not_before, id) > (:after, :after_id) "
@@ -45,9 +44,7 @@ _CANCEL = text(
     f"UPDATE scheduled_changes SET cancelled_at = UTC_TIMESTAMP(6) WHERE {_WAITING} AND idempotency_key = :key"
 )
 _WITHDRAW = text("UPDATE scheduled_changes SET cancelled_at = UTC_TIMESTAMP(6) WHERE id = :id AND recorded_at IS NULL")
-_UPCOMING = text(f"{_SELECT} WHERE {_WAITING} ORDER BY not_before, id LIMIT :limit OFFSET :offset").columns(*_COLUMNS)
 _EVER = datetime(1970, 1, 1)  # noqa: DTZ001 - as the column holds it
-_OF_KEY = text(f"{_SELECT} WHERE host = :host AND idempotency_key = :key").columns(*_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +110,11 @@ def withdraw(connection: Connection, scheduled_id: int) -> None:
     connection.execute(_WITHDRAW, {"id": scheduled_id})
 
 
-def upcoming(connection: Connection, host: str, limit: int, offset: int = 0) -> list[ScheduledChange]:
-    """What is still to be recorded, soonest first."""
-    values = {"host": host, "limit": limit, "offset": offset}
-    return [ScheduledChange(*row) for row in connection.execute(_UPCOMING, values)]
-
-
 def scheduled_of_key(connection: Connection, host: str, idempotency_key: str) -> ScheduledChange | None:
     """The scheduled change of this key, whatever became of it."""
-    row = connection.execute(_OF_KEY, {"host": host, "key": idempotency_key}).one_or_none()
+    columns = scheduled_changes.c
+    query = select(*_COLUMNS).where(columns.host == host, columns.idempotency_key == idempotency_key)
+    row = connection.execute(query).one_or_none()
     return None if row is None else ScheduledChange(*row)
 
 

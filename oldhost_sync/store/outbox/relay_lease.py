@@ -24,7 +24,6 @@ _RENEW = text(
 )
 _FIRST = text(f"INSERT INTO relay_lease (host, owner, expires_at) VALUES (:host, :owner, {_UNTIL})")
 _RELEASE = text("DELETE FROM relay_lease WHERE host = :host AND owner = :owner")
-_HOLDER = text("SELECT owner FROM relay_lease WHERE host = :host AND expires_at > UTC_TIMESTAMP(6)")
 
 
 def take_lease(connection: Connection, host: str, owner: str, span: timedelta) -> bool:
@@ -44,9 +43,3 @@ def take_lease(connection: Connection, host: str, owner: str, span: timedelta) -
 def release_lease(connection: Connection, host: str, owner: str) -> None:
     """Give the lease up, so that the next relay need not wait it out."""
     connection.execute(_RELEASE, {"host": host, "owner": owner})
-
-
-def lease_holder(connection: Connection, host: str) -> str | None:
-    """Who relays now, if anybody."""
-    holder: str | None = connection.execute(_HOLDER, {"host": host}).scalar()
-    return holder

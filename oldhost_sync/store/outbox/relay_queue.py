@@ -72,11 +72,6 @@ _OLDER_UNRELAYED = text(
     "AND o.entity_id = :entity_id AND o.processed_at IS NULL AND o.relayed_at IS NULL AND o.id < :id)"
 )
 
-_COUNTS = text(
-    "SELECT relayed_at IS NOT NULL AS relayed, priority_class, COUNT(*) AS changes, MIN(id) AS oldest_id "
-    "FROM outbox_events WHERE host = :host AND processed_at IS NULL GROUP BY relayed, priority_class"
-)
-
 _UNPROCESSED = text(
     "SELECT "
     + " + ".join(
@@ -104,30 +99,6 @@ _IN_FLIGHT = text(
     "SELECT COUNT(*) FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
     "WHERE r.host = :host AND r.status IN ('RESERVED', 'SENT') AND o.processed_at IS NULL"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ClassCount:
-    """How many changes of one class are in one state, and since when the oldest of them waits."""
-
-    changes: int = 0
-    oldest_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OutboxCounts:
-    """Changes without a fate: `unrelayed` have not reached the writer, `unprocessed` have. By class."""
-
-    unrelayed: dict[PriorityClass, ClassCount]
-    unprocessed: dict[PriorityClass, ClassCount]
-
-    @property
-    def unrelayed_total(self) -> int:
-        return sum(count.changes for count in self.unrelayed.values())
-
-    @property
-    def unprocessed_total(self) -> int:
-        return sum(count.changes for count in self.unprocessed.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,20 +201,6 @@ def unprocessed_up_to(connection: Connection, host: str, limit: int) -> int:
 def held_back_up_to(connection: Connection, host: str, limit: int) -> int:
     """How many of these are held behind a dead letter and stay in the database meanwhile; counting stops at `limit`."""
     return int(connection.execute(_HELD_BACK, {"host": host, "limit": limit}).scalar_one())
-
-
-def counts(connection: Connection, host: str) -> OutboxCounts:
-    """All changes without a fate, counted by class, and the age of the oldest of each."""
-    rows = connection.execute(_COUNTS, {"host": host}).all()
-    found: dict[bool, dict[PriorityClass, ClassCount]] = {False: {}, True: {}}
-    for row in rows:
-        oldest_at = connection.exec_driver_sql(
-            "SELECT created_at FROM outbox_events WHERE id = %s", (row.oldest_id,)
-        ).scalar()
-        moment = None if oldest_at is None else oldest_at.replace(tzinfo=UTC)
-        found[bool(row.relayed)][PriorityClass(row.priority_class)] = ClassCount(row.changes, moment)
-    none = {each: ClassCount() for each in PriorityClass}
-    return OutboxCounts(unrelayed=none | found[False], unprocessed=none | found[True])
 
 
 def books(connection: Connection, host: str) -> Books:

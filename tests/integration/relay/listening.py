@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from sqlalchemy.engine import Connection
+
 from oldhost_sync.policy.changes import ChangeRef
 
 WAIT_SECONDS_MAX = 60.0
@@ -29,6 +31,14 @@ class Listener:
     @property
     def ids(self) -> list[int]:
         return [change_id for batch in self.batches for change_id in batch]
+
+
+def lease_holder(connection: Connection) -> str | None:
+    """Who relays now, if anybody."""
+    holder: str | None = connection.exec_driver_sql(
+        "SELECT owner FROM relay_lease WHERE expires_at > UTC_TIMESTAMP(6)"
+    ).scalar()
+    return holder
 
 
 async def until(true: Callable[[], bool], what: str) -> None:

@@ -15,9 +15,8 @@ from oldhost_sync.relay import Condition, HostRelay, Relay, RelayPace
 from oldhost_sync.relay.duty import FAILED_ROUNDS_TOLD
 from oldhost_sync.relay.host_relay import RelayTransactions
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store.outbox.relay_lease import lease_holder
 from tests.conformance.private_mariadb import PrivateMariaDB, private_mariadb
-from tests.integration.relay.listening import Listener, until
+from tests.integration.relay.listening import Listener, lease_holder, until
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
 pytestmark = pytest.mark.mariadb
@@ -151,9 +150,9 @@ def test_a_relay_that_stops_gives_its_place_up_at_once(engine: Engine) -> None:
                 await until(lambda: Condition.ACTIVE in {one.condition, two.condition}, "one of them")
                 await until(lambda: Condition.STANDBY in {one.condition, two.condition}, "the other one")
                 with engine.connect() as connection:
-                    assert lease_holder(connection, HOST) in {"one", "two"}
+                    assert lease_holder(connection) in {"one", "two"}
             await until(lambda: two.condition is Condition.ACTIVE, "the second took over")
 
     asyncio.run(scenario())
     with engine.connect() as connection:
-        assert lease_holder(connection, HOST) is None
+        assert lease_holder(connection) is None

@@ -21,9 +21,8 @@ from oldhost_sync.relay.pruner import Pruner
 from oldhost_sync.relay.scheduler import Scheduler
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.outbox import relay_queue
-from oldhost_sync.store.outbox.relay_lease import lease_holder
 from oldhost_sync.telemetry import RelayMetrics
-from tests.integration.relay.listening import Listener
+from tests.integration.relay.listening import Listener, lease_holder
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 from workflows.messages import EnqueueBatch, to_wire
 
@@ -352,7 +351,7 @@ def test_one_relay_is_active_and_the_other_takes_over_when_the_lease_runs_out(en
 
     run(rounds())
     with engine.connect() as connection:
-        assert lease_holder(connection, HOST) == "two"
+        assert lease_holder(connection) == "two"
 
 
 @pytest.mark.parametrize("stepped", ["- INTERVAL 2 HOUR", "+ INTERVAL 2 HOUR"])

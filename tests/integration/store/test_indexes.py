@@ -74,7 +74,6 @@ QUESTIONS: dict[str, Callable[[Connection], Any]] = {
     "the end of an alert": lambda connection: alerts.close_alert(connection, HOST, "d5"),
     "operators' acts": lambda connection: audit.list_acts(connection, HOST),
     "what is due": lambda connection: schedule.due(connection, HOST, 100),
-    "what is planned": lambda connection: schedule.upcoming(connection, HOST, 100),
     "a cancellation": lambda connection: schedule.cancel(connection, HOST, "k5"),
     "units": lambda connection: units.list_units(connection, HOST, after_id="5", limit=25),
     "one unit": lambda connection: units.find_unit(connection, HOST, "5"),
@@ -94,7 +93,6 @@ QUESTIONS: dict[str, Callable[[Connection], Any]] = {
     "the oldest waiting change": lambda connection: overview.oldest_waiting_at(connection, HOST),
     "dead letters": lambda connection: overview.list_dead_letters(connection, HOST, after_id=0, limit=50),
     "held entities": lambda connection: outstanding_changes.held_entities(connection, HOST),
-    "counts by class": lambda connection: relay_queue.counts(connection, HOST),
     "forgetting": lambda connection: retention.prune(connection, HOST, days=90, rows=100),
 }
 

@@ -157,12 +157,10 @@ def test_one_key_is_one_change_across_now_and_later(engine: Engine) -> None:
     )
 
 
-def test_what_is_planned_can_be_listed_and_found(engine: Engine) -> None:
+def test_what_is_planned_can_be_found(engine: Engine) -> None:
     planned(engine, "b", not_before=TOMORROW + timedelta(hours=1))
     planned(engine, "a")
     with engine.connect() as connection:
-        assert [each.idempotency_key for each in schedule.upcoming(connection, HOST, 10)] == ["a", "b"]
-        assert [each.idempotency_key for each in schedule.upcoming(connection, HOST, 10, offset=1)] == ["b"]
         found = schedule.scheduled_of_key(connection, HOST, "a")
         assert schedule.scheduled_of_key(connection, HOST, "c") is None
     assert found is not None
