@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """`expected_nonce` is the one after it. Of `rejected`, `applied_at` is None; of `restored`, all but the nonce is."""
+    """`expected_nonce` follows it. `applied_at` is None for `rejected`, and all but the nonce for `restored`."""
 
     outcome: Literal["applied", "rejected", "foreign", "restored"]
     nonce: int

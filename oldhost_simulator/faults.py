@@ -2,8 +2,8 @@
 
 A fault fires with a `probability` (drawn from a seeded generator), or the `next` N times and then never again, or,
 with neither, always. It fires for calls of the kind `on` (sync, ask or any) that its `rule` fits; the first `skip` of
-these are let pass, and of the others each Nth is hit where it has an `every`. Faults are looked at in the order in which they were switched on. Several of one name can be on at
-once under different labels.
+these are let pass, and of the others each Nth is hit where it has an `every`. Faults are looked at in the order in
+which they were switched on. Several of one name can be on at once under different labels.
 """
 
 import random
@@ -55,10 +55,10 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 """Each fault's own parameters with their defaults. A ban's None is the host's usual length.
 
-The last three of the endings, and `say`, are hosts and proxies that behave oddly: the connection is closed quietly after a
-whole reply (`close_after`); HTTP/1.0, one request a connection (`http10`, with a Content-Length or without); a proxy
-delivers a request twice and the client hears the first or the second answer (`duplicate`); an answer of this `status`
-(0: any) says other `fields`, or an expected nonce moved by `shift` (`say`).
+The last three of the endings, and `say`, are hosts and proxies that behave oddly: the connection is closed quietly
+after a whole reply (`close_after`); HTTP/1.0, one request a connection (`http10`, with a Content-Length or without); a
+proxy delivers a request twice and the client hears the first or the second answer (`duplicate`); an answer of this
+`status` (0: any) says other `fields`, or an expected nonce moved by `shift` (`say`).
 """
 
 _COMMON: Final = ("name", "label", "on", "probability", "next", "skip", "every", "rule")
@@ -122,7 +122,7 @@ class Switchboard:
         return [fault.to_json() for fault in self._faults.values()]
 
     def switch_on(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """Switches a fault on, in the place of the one with the same label. Raises InvalidParameterError saying what is wrong."""
+        """Switches a fault on; it replaces the one with the same label. InvalidParameterError says what is wrong."""
         fault = read_fault(wanted)
         self._faults.pop(fault.label, None)
         self._faults[fault.label] = fault

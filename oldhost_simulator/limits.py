@@ -6,7 +6,7 @@ BODY_BYTES_MAX: Final = 64 * 1024
 """The contract: a body over 64 KiB is malformed."""
 
 DISCARDED_BODY_BYTES_MAX: Final = 8 * 1024 * 1024
-"""A body that is too big but not absurd is read and thrown away, so that the connection lives on; a bigger one costs it."""
+"""A body above the limit is read and thrown away, so that the connection stays open; above this it is closed."""
 
 HEAD_BYTES_MAX: Final = 16 * 1024
 """Request line and headers; the contract needs one header, so this is generous."""
@@ -18,10 +18,10 @@ NONCE_DIGITS_MAX: Final = 18
 """Any nonce fits a signed 64-bit column of whoever keeps a ledger of them."""
 
 NESTING_MAX: Final = 200
-"""Levels of a JSON body (RFC 8259, 9 allows a limit): far below the interpreter's recursion limit, which writes it again."""
+"""Levels of a JSON body (RFC 8259, 9 allows a limit): far below the interpreter's recursion limit."""
 
 LINGER_SECONDS: Final = 2.0
-"""How long a connection that was answered and closed may still send: closing at once would reset it and take the answer along."""
+"""How long a closed connection may still send: closing at once would reset it, and the answer would be lost."""
 
 LINGERING_MAX: Final = 64
 """More refused connections than this at a time are closed at once."""

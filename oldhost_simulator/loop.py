@@ -102,7 +102,7 @@ class Loop:
     # ------------------------------------------------------------------------------------------ from other threads
 
     def call(self, function: Callable[[], T]) -> "Future[T]":
-        """Runs it in the loop's thread; what it raises is the future's. Raises LoopEndedError there when it is too late."""
+        """Runs it in the loop's thread; the future gets what it raises, or LoopEndedError when the loop has ended."""
         future: Future[T] = Future()
 
         def answer() -> None:

@@ -55,7 +55,7 @@ class Simulator:
         return self._loop.crash if self._loop is not None else None
 
     def control(self, act: Callable[[Controls], T]) -> T:
-        """Does what the admin port would, without HTTP: `simulator.control(Controls.stats)`. Raises what that raises."""
+        """Does what the admin port does, without HTTP: `simulator.control(Controls.stats)`."""
         assert self._loop is not None, "the simulator has not been started"
         assert self._controls is not None, "the simulator has not been started"
         controls = self._controls

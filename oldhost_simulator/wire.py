@@ -1,7 +1,8 @@
 """HTTP/1.1 as bytes: requests out of a stream, answers into one. No socket here.
 
 Only what the contract needs: a request line, headers, a body of known length. A request that can't be framed
-(no length, an endless head) is answered as malformed and ends its connection, since nobody knows where the next one begins.
+(no length, an endless head) is answered as malformed and ends its connection, since nobody knows where the next one
+begins.
 """
 
 import json
@@ -45,7 +46,8 @@ class Answer:
 def encode(answer: Answer, *, last: bool = False, version: str = "1.1", length: bool = True) -> bytes:
     """The answer on the wire; `last` announces that the connection ends with it.
 
-    Another `version`, and no `length` (the end of the connection is the end of the body): for a host that behaves oddly.
+    Another `version`, and no `length` (the end of the connection is the end of the body): for a host that behaves
+    oddly.
     """
     body = json.dumps(answer.body).encode()
     head = [f"HTTP/{version} {answer.status} {_REASONS[answer.status]}", "Content-Type: application/json"]

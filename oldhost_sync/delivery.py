@@ -1,8 +1,9 @@
 """Delivery: a loop beside the writers' work that tells the webhook of alerts. What is authoritative is the row.
 
-Nobody waits for it: an alert is raised when its row is there, and a webhook that is away holds up nothing but itself. It is told
-at least once, oldest first, about a second after the row; one worker tells of a host at a time. While the webhook or the database
-is away the loop waits, with growing pauses and one line in the log (of what it says nothing: neither the alert nor the address).
+Nobody waits for it: an alert is raised when its row is there, and a webhook that is away holds up nothing but itself.
+It is told at least once, oldest first, about a second after the row; one worker tells of a host at a time. While the
+webhook or the database is away the loop waits, with growing pauses and one line in the log (of what it says nothing:
+neither the alert nor the address).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ assert (REFUSALS_MAX + 1) * POST_SECONDS_MAX < SILENT_SECONDS_MAX
 
 
 class NotTaken(Exception):  # noqa: N818 - says what happened
-    """The webhook did not take an alert; again, later. `this_one`: it said no to this alert and may take another one."""
+    """The webhook did not take an alert; again, later. `this_one`: it refused this alert and may take another one."""
 
     def __init__(self, why: str, *, this_one: bool = False) -> None:
         super().__init__(why)
@@ -155,7 +156,7 @@ class Delivery:
                 done.delivered += 1
 
     def _page(self, connection: Connection, host: str) -> list[RaisedAlert]:
-        """What waits behind the last refusal, or all from the oldest on; read under the claim, so nobody has told of it."""
+        """What waits behind the last refusal, or all from the oldest on; read under the lock, so none was sent yet."""
         page = undelivered(connection, host, PAGE, after_id=self._behind.pop(host, 0)) or undelivered(
             connection, host, PAGE
         )

@@ -1,7 +1,8 @@
-"""What a role shows of itself over HTTP: figures, whether it lives, whether it can do its work. No token, so no secrets.
+"""What a role shows of itself over HTTP: figures, whether it lives, whether it can do its work. No token, so no
+secrets.
 
-`/metrics` for Prometheus, `/healthz` while the process serves at all, `/readyz` from what the role last found out by itself:
-asking costs nothing, however many ask. What was found out too long ago counts as unready: the role is stuck.
+`/metrics` for Prometheus, `/healthz` while the process serves at all, `/readyz` from what the role last found out by
+itself: asking costs nothing, however many ask. What was found out too long ago counts as unready: the role is stuck.
 """
 
 from __future__ import annotations

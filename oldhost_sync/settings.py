@@ -137,7 +137,8 @@ class Settings(BaseSettings):
         need = SEND_WITHIN_SECONDS + self.request_timeout_seconds + SETTLE_MARGIN_SECONDS
         if self.settle_seconds < need:
             raise ValueError(
-                f"SYNC_SETTLE_SECONDS is {self.settle_seconds:g}, and must be {need:g} or more: {SEND_WITHIN_SECONDS:g} s "
+                f"SYNC_SETTLE_SECONDS is {self.settle_seconds:g}, and must be {need:g} or more: "
+                f"{SEND_WITHIN_SECONDS:g} s "
                 f"to start writing + SYNC_REQUEST_TIMEOUT_SECONDS {self.request_timeout_seconds:g} s "
                 f"+ {SETTLE_MARGIN_SECONDS:g} s in which OldHost may apply it late"
             )

@@ -1,8 +1,8 @@
 """How every role reaches Temporal: one way to connect, one data converter, one way to signal the writer.
 
 The address, namespace, key and TLS come from the SDK's own environment configuration (`TEMPORAL_ADDRESS`, …).
-Large values (a snapshot of 50,000 waiting keys, a page of refs) are compressed; small ones stay readable in Temporal's UI.
-A payload that another SDK sent without our codec is read as it is.
+Large values (a snapshot of 50,000 waiting keys, a page of refs) are compressed; small ones stay readable in Temporal's
+UI. A payload that another SDK sent without our codec is read as it is.
 """
 
 from __future__ import annotations
@@ -161,8 +161,9 @@ async def signal_enqueue(client: Client, host: str, policy: WriterPolicy, refs: 
 def leave(code: int) -> NoReturn:
     """End the process with all said and written, but without the interpreter's teardown.
 
-    A thread of the SDK's core may still be giving back a finished call when a short-lived client ends; the interpreter then
-    aborts in its teardown (temporalio/sdk-python issue 300), and a command that succeeded would seem to have crashed.
+    A thread of the SDK's core may still be giving back a finished call when a short-lived client ends; the interpreter
+    then aborts in its teardown (temporalio/sdk-python issue 300), and a command that succeeded would seem to have
+    crashed.
     """
     logging.shutdown()
     sys.stdout.flush()

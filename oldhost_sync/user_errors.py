@@ -127,7 +127,8 @@ def _told_of_the_database(error: StoreError | DBAPIError) -> str:
     if code in NO_ACCESS_ERRORS:
         return f"the database refuses us ({NO_ACCESS_ERRORS[code]}): check SYNC_DATABASE_URL."
     if isinstance(error, DatabaseUnavailable):
-        return f"the database can't be reached: {error}. Start it, or check SYNC_DATABASE_URL; is `oldhost-sync up` running?"
+        advice = "Start it, or check SYNC_DATABASE_URL; is `oldhost-sync up` running?"
+        return f"the database can't be reached: {error}. {advice}"
     if isinstance(error, CommitUncertain):
         return f"{error}. Repeat the command: what was done already is not done twice."
     if isinstance(error, StoreError):

@@ -73,7 +73,7 @@ class WriterHealth:
 
 
 def trouble(health: WriterHealth) -> str:
-    """For those who may not see more: what is wrong, without the error's own words, which may hold anything. Empty: nothing."""
+    """What is wrong, for readers who may not see the error's own text (it may hold anything); empty: nothing."""
     if health.state in {WriterState.RUNNING, WriterState.MISSING}:
         return ""
     since = f" since {health.since:%Y-%m-%dT%H:%M:%SZ}" if health.since else ""
@@ -85,7 +85,8 @@ async def writer_health(
 ) -> WriterHealth:
     """How the writer of `host` is. Raises RPCError when Temporal does not say.
 
-    `is_polled`: whether any worker polls the writers' task queue, for callers that ask for many hosts; by default asked.
+    `is_polled`: whether any worker polls the writers' task queue, for callers that ask for many hosts; by default
+    asked.
     """
     try:
         described = await client.workflow_service.describe_workflow_execution(
@@ -137,7 +138,7 @@ def judge(
     return WriterHealth(WriterState.RUNNING, run_id=run_id)
 
 
-# ------------------------------------------------------------------------------------------------------ what it is made of
+# --------------------------------------------------------------------------------------------------- what it is made of
 
 
 def _asks_for_events(described: DescribeWorkflowExecutionResponse) -> bool:

@@ -1,4 +1,4 @@
-"""Fates that wait for a locked row, a feed by sequence, alerts with counts. Only adds: the release before works with it."""
+"""Fates that wait for a locked row, a feed by sequence, alerts with counts. The release before can work with it."""
 
 from __future__ import annotations
 

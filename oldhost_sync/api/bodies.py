@@ -1,7 +1,7 @@
 """Reading a request's body: bounded, JSON in the strict sense, and of the shape that the route asks for.
 
-Strict: UTF-8, no NaN or Infinity, no lone surrogates, no number beyond 64 bit, no nesting deeper than any payload may be.
-Whatever is refused here would be read differently by the database, by OldHost or by a browser.
+Strict: UTF-8, no NaN or Infinity, no lone surrogates, no number beyond 64 bit, no nesting deeper than any payload may
+be. Whatever is refused here would be read differently by the database, by OldHost or by a browser.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ Since = Annotated[
     str | None,
     Query(
         max_length=64,
-        description="`next_cursor` of the last answer; 'latest' begins with what is decided from now on; none: with the oldest",
+        description="`next_cursor` of the last answer; 'latest' begins with what is decided from now on; "
+        "none: with the oldest",
     ),
 ]
 LATEST = "latest"
@@ -93,7 +94,7 @@ class ChangeRoutes:
         )
 
     async def create(self, request: Request) -> Response:
-        """Recorded at once, or kept until `not_before`. The server's rules decide its class, and the database its order."""
+        """Recorded at once, or kept until `not_before`. The server's rules decide its class, the database its order."""
         body = await read_body(request, NewChange)
         key = request_key(request)
         host, source = self._parts.host, source_of(request)
@@ -137,8 +138,8 @@ class ChangeRoutes:
     async def feed(self, request: Request, since: Since = None, limit: Limit = limits.PAGE_DEFAULT) -> Response:
         """Every fate once, in the order in which they were decided; no fate is skipped, however transactions overlap.
 
-        410: fates after this cursor were forgotten (they are kept for 90 days), or it is from an older release. Read the
-        present state of what you follow (`GET /api/units`), and go on from `oldest_cursor`.
+        410: fates after this cursor were forgotten (they are kept for 90 days), or it is from an older release. Read
+        the present state of what you follow (`GET /api/units`), and go on from `oldest_cursor`.
         """
         host = self._parts.host
         if since == LATEST:

@@ -1,9 +1,10 @@
 """The way from the event loop to MariaDB: a few threads, a bounded waiting room, and a circuit that fails fast.
 
-Once a connection was refused or lost the database is *known away*: requests are answered 503 in no time, and one request
-per probe interval is let through to find out. When a server hangs instead of refusing, the waiting room notices: nobody
-got through for as long as one may wait there, so it is known away too, and who has a thread waits for a bounded time:
-the thread goes on, and what it was about is uncertain. State of this process alone, no truth about anything.
+Once a connection was refused or lost the database is *known away*: requests are answered 503 in no time, and one
+request per probe interval is let through to find out. When a server hangs instead of refusing, the waiting room
+notices: nobody got through for as long as one may wait there, so it is known away too, and who has a thread waits for a
+bounded time: the thread goes on, and what it was about is uncertain. State of this process alone, no truth about
+anything.
 """
 
 from __future__ import annotations

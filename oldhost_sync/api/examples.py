@@ -1,6 +1,7 @@
 """An answer of every kind for the OpenAPI document, all from one small story.
 
-Unit 12B is cleaned (change 4711, applied); a booking change of it is rejected (4712), another is held behind that (4713).
+Unit 12B is cleaned (change 4711, applied); a booking change of it is rejected (4712), another is held behind that
+(4713).
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ KEY_PARAMETER = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "Your name for this request: repeating it with the same body gives the first answer and records nothing.",
+    "description": "Your name for this request: "
+    "repeating it with the same body gives the first answer and records nothing.",
     "schema": {"type": "string", "minLength": 1, "maxLength": limits.REQUEST_KEY_LENGTH_MAX, "pattern": "^[!-~]+$"},
     "example": "3f6c2b1e-0a57-4f0e-9a5e-0d1f6f2f7a11",
 }

@@ -195,8 +195,8 @@ def cursor_gone(detail: str, *, oldest: str) -> Gone:
         "cursor-gone",
         "The feed no longer reaches back to this cursor",
         detail,
-        "Read the present state of what you follow (GET /api/units, GET /api/changes/{idempotency_key}), then go on from "
-        "`oldest_cursor`.",
+        "Read the present state of what you follow (GET /api/units, GET /api/changes/{idempotency_key}), "
+        "then go on from `oldest_cursor`.",
         more={"oldest_cursor": oldest},
     )
 

@@ -137,7 +137,8 @@ class Step(BaseModel):
 
     step: str = Field(
         examples=["accepted"],
-        description="scheduled, cancelled, accepted, relayed, reserved, sent, answered, set_aside, or the fate's name in lower case",
+        description="scheduled, cancelled, accepted, relayed, reserved, sent, answered, set_aside, "
+        "or the fate's name in lower case",
     )
     at: datetime | None
     detail: str | None = None

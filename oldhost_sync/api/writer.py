@@ -177,7 +177,7 @@ class WriterRoutes:
         return answer if isinstance(answer, dict) else {"status": answer}, None
 
     async def _read_books(self) -> dict[str, Any]:
-        """Counting costs what is kept, so all who ask within a few seconds share one count, or longer when it is slow."""
+        """Counting is slow where much is kept, so requests within a few seconds share one count."""
         async with self._looking:
             now = self._parts.clock()
             if self._seen is None or now >= self._seen[0]:

@@ -70,7 +70,8 @@ def _told(error: Exception) -> int:
             tell(f"{message} Try `{_command_of(error)} --help`.")
         return WRONG
     tell(
-        f"{type(error).__name__}: {error}. This is a fault of ours: repeat with `oldhost-sync --traceback …`, and report it."
+        f"{type(error).__name__}: {error}. "
+        "This is a fault of ours: repeat with `oldhost-sync --traceback …`, and report it."
     )
     return FAILED
 

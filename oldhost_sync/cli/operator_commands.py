@@ -1,4 +1,4 @@
-"""What operators do to the writer: pause, resume, flush, resolve, and decide on dead letters. Who and why are recorded."""
+"""Operators' commands: pause, resume, flush, resolve, and the decision on dead letters. Who and why are recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is printed: tables for people, JSON for programs. Data goes to standard output, everything else to standard error."""
+"""What is printed: tables for people, JSON for programs. Data goes to standard output, all else to standard error."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def demo(
     ] = False,
     folder: Annotated[Path | None, typer.Option(help="Keep data and logs there; a temporary folder otherwise.")] = None,
 ) -> None:
-    """The half-hour peak with a ban in the middle, on real servers in compressed time; exit code 1 when a promise breaks."""
+    """The half-hour peak with a ban in it, on real servers in compressed time; exit code 1 when a promise breaks."""
     from oldhost_sync.demo.compression import peak
     from oldhost_sync.demo.run import DemoOptions, run_demo
 

@@ -1,4 +1,4 @@
-"""The roles as commands: each runs one process until it is told to end; `up` runs them all, `demo` shows them at work."""
+"""The roles as commands: each runs one process until it is told to end; `up` runs them all."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def up(
     oldhost_port: Annotated[int, typer.Option(min=0, max=65535)] = 9400,
     oldhost_admin_port: Annotated[int, typer.Option(min=0, max=65535)] = 9401,
 ) -> None:
-    """Run everything on this machine until Ctrl-C; MariaDB, Temporal and OldHost are embedded where no address is set."""
+    """Run everything on this machine until Ctrl-C, with a MariaDB, Temporal and OldHost where no address is set."""
     from oldhost_sync.stack.servers import StackPlan
     from oldhost_sync.stack.up import run_up
 

@@ -1,4 +1,4 @@
-"""`status`: the writer as its workflow sees it, and the books as the database has them. Either half is shown without the other."""
+"""`status`: the writer as its workflow sees it, and the books. Each is shown without the other, too."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def _writer_lines(writer: dict[str, Any]) -> Sequence[tuple[str, object]]:
         ("dead letters", writer["dead_letters"]),
         (
             "rates",
-            f"{rates['arrivals_per_s']:.2f}/s come, {rates['applied_per_s']:.2f}/s go, {rates['service_ms']:.0f} ms each",
+            "{arrivals_per_s:.2f}/s come, {applied_per_s:.2f}/s go, {service_ms:.0f} ms each".format(**rates),
         ),
         ("forecast", _forecast(writer)),
         ("promises", f"will break: {', '.join(promises)}" if promises else "kept, as far as one can see"),

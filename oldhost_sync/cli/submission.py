@@ -1,8 +1,9 @@
 """`submit`: one change by options, or a file of them, one JSON object a line.
 
-A file is checked as a whole before anything is recorded: shapes, limits, and keys that belong to another change. With anything
-to refuse nothing is recorded, unless `--valid-only` says otherwise. Then each line is recorded in a transaction of its own,
-under a key made of the file's content and the line's number, so that a run that was cut off is simply repeated.
+A file is checked as a whole before anything is recorded: shapes, limits, and keys that belong to another change. With
+anything to refuse nothing is recorded, unless `--valid-only` says otherwise. Then each line is recorded in a
+transaction of its own, under a key made of the file's content and the line's number, so that a run that was cut off is
+simply repeated.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Wanted:
         self.as_json = as_json
 
 
-# ------------------------------------------------------------------------------------------------------------ one change
+# ----------------------------------------------------------------------------------------------------------- one change
 
 
 def _submit_one(
@@ -113,7 +114,7 @@ def _submit_one(
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------- a file
+# --------------------------------------------------------------------------------------------------------------- a file
 
 
 def _read(file: Path) -> bytes:
@@ -163,7 +164,8 @@ def _record_all(config: Settings, engine: Engine, checked: Checked, progress: Pr
             checked.refuse(line, str(error))
         except Exception:
             tell(
-                f"stopped at line {line.number}; {len(done)} lines are recorded. Repeat the command: none of them is recorded twice."
+                f"stopped at line {line.number}; {len(done)} lines are recorded. "
+                "Repeat the command: none of them is recorded twice."
             )
             raise
     return done
@@ -196,7 +198,8 @@ def _report(checked: Checked, recorded: list[RecordedChange] | None, wanted: Wan
             out.print(f"… and {len(checked.refusals) - len(shown)} more; --json shows them all.")
     what = "Checked" if wanted.check_only else "Submitted"
     out.print(
-        f"{what}: {checked.total} lines, {new} recorded, {len(done) - new} recorded before, {len(checked.refusals)} refused."
+        f"{what}: {checked.total} lines, {new} recorded, {len(done) - new} recorded before, "
+        f"{len(checked.refusals)} refused."
     )
     if checked.refusals and recorded is None and not wanted.check_only:
         out.print("Nothing was recorded: mend these lines, or record the others with --valid-only.")

@@ -1,4 +1,4 @@
-"""A file of changes, checked line by line before any of it is recorded. Says of each refused line which it is and why."""
+"""A file of changes, checked line by line before any of it is recorded; of each refused line it says why."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The applications: they make each change when it is due, whatever became of the ones before (open loop).
 
-Nearly all come through the HTTP API, over a few kept-alive connections of plain asyncio, because the generator runs on the same
-cores as what it drives. Some signal the workflow, and some emergencies wait for their nonce with `apply_now`.
+Nearly all come through the HTTP API, over a few kept-alive connections of plain asyncio, because the generator runs on
+the same cores as what it drives. Some signal the workflow, and some emergencies wait for their nonce with `apply_now`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STATUSES = ("Dirty", "Being cleaned", "Clean", "Inspected", "Occupied")
 
 @dataclass
 class Receipts:
-    """What the applications were told. `accepted`: keys by way (http, signal, apply_now); `failed`: what was not accepted."""
+    """The answers that applications got. `accepted`: keys by way (http, signal, apply_now); `failed`: not accepted."""
 
     accepted: dict[str, list[str]] = field(default_factory=lambda: {"http": [], "signal": [], "apply_now": []})
     failed: list[str] = field(default_factory=list)
@@ -69,7 +69,8 @@ def request_of(change: Arrival, token: str, host: str) -> bytes:
         path, body = "/api/changes", _whole(change)
     content = json.dumps(body).encode()
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nIdempotency-Key: {key_of(change)}\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
+        f"Idempotency-Key: {key_of(change)}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
     )
     return head.encode() + content
@@ -134,7 +135,7 @@ class Applications:
         await asyncio.gather(*connections, return_exceptions=True)
         return self.receipts
 
-    # ---------------------------------------------------------------------------------------------------------------- HTTP
+    # ------------------------------------------------------------------------------------------------------------- HTTP
 
     async def _connection(self) -> None:
         """One kept-alive connection; opened again when the server closes it."""
@@ -165,7 +166,7 @@ class Applications:
         else:
             self.receipts.failed.append(f"{key_of(change)}: {status} {answer[:200]}")
 
-    # ------------------------------------------------------------------------------------------------------------- Temporal
+    # --------------------------------------------------------------------------------------------------------- Temporal
 
     async def _signal(self, change: Arrival) -> None:
         try:

@@ -1,8 +1,9 @@
 """Compressed time: one factor for all that OldHost and the policy count in seconds; what can't be compressed is said.
 
-Arrivals, OldHost's latency, the debounce, its cap and the ban are divided by the factor. Bursts keep their 300 changes a second, for
-that is what the API is promised to take. Not compressed are the product's own delays (relay, Temporal, database) and the second
-within which a request must be written: in the demonstration they weigh `factor` times what they weigh in reality.
+Arrivals, OldHost's latency, the debounce, its cap and the ban are divided by the factor. Bursts keep their 300 changes
+a second, for that is what the API is promised to take. Not compressed are the product's own delays (relay, Temporal,
+database) and the second within which a request must be written: in the demonstration they weigh `factor` times what
+they weigh in reality.
 """
 
 from __future__ import annotations

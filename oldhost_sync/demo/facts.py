@@ -1,4 +1,4 @@
-"""The facts a verdict rests on, gathered from those who know: the database, OldHost's admin port, the applications' receipts."""
+"""The facts that the verdict rests on: from the database, OldHost's admin port, and the applications' receipts."""
 
 from __future__ import annotations
 

@@ -38,12 +38,14 @@ def headline(compressed: Compressed, ui: str | None) -> Panel:
     """What is going to happen."""
     real, played, factor = compressed.real, compressed.played, compressed.factor
     assert real.ban_at_s is not None
-    mix = f"{1 - real.txn_share - real.emergency_share:.0%} LWW, {real.txn_share:.0%} TXN, {real.emergency_share:.0%} EMERGENCY"
+    lww_share = 1 - real.txn_share - real.emergency_share
+    mix = f"{lww_share:.0%} LWW, {real.txn_share:.0%} TXN, {real.emergency_share:.0%} EMERGENCY"
     lines = (
         f"{real.changes:,} changes in {real.duration_s / 60:g} minutes on {real.units:,} units: {mix};",
-        f"{real.bursts} bursts of {real.burst_changes} at {real.burst_per_s:g}/s; OldHost bans us once, for {real.ban_s / 60:g} minutes.",
+        f"{real.bursts} bursts of {real.burst_changes} at {real.burst_per_s:g}/s; one ban of {real.ban_s / 60:g} min.",
         f"Time is compressed {factor:g} times: OldHost takes {real.latency_ms:g} → {played.latency_ms:.1f} ms,",
-        f"debounce {real.debounce_s:g} → {played.debounce_s:g} s, at most {real.max_wait_s:g} → {played.max_wait_s:g} s,",
+        f"debounce {real.debounce_s:g} → {played.debounce_s:g} s,",
+        f"at most {real.max_wait_s:g} → {played.max_wait_s:g} s,",
         f"ban {real.ban_s:g} → {played.ban_s:g} s. All else is as it is: real servers, real sockets, real processes.",
         f"Temporal's UI, while it runs: {ui}" if ui else "",
     )

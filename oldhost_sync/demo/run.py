@@ -44,7 +44,7 @@ class DemoOptions:
 
 
 def run_demo(wishes: DemoOptions, console: Console) -> int:
-    """The whole demonstration; exit code 0 when every promise was kept. Call it in the main thread: it starts processes."""
+    """The whole demonstration; exit code 0 when every promise was kept. Call it in the main thread."""
     begun = time.monotonic()
     folder = wishes.folder or Path(tempfile.mkdtemp(prefix="oldhost-sync-demo-"))
     worth_keeping = True

@@ -1,4 +1,4 @@
-"""The verdict: facts in, a table of findings out. Pure; each finding says what was measured, what was promised, and whether it holds."""
+"""The verdict: facts in, a table of findings out (measured, promised, whether it holds). Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What happened when, in seconds since the epoch, and what the planner had said. `ban`: its start and end at OldHost.
+    """What happened when, in seconds since the epoch, and what the planner had said. `ban`: its start and end at
+    OldHost.
 
     `load`: the machine's load average, and its cores.
     """
@@ -54,7 +55,7 @@ def failed(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.holds is False]
 
 
-# ---------------------------------------------------------------------------------------------------------------- changes
+# -------------------------------------------------------------------------------------------------------------- changes
 
 
 def _changes(run: Run) -> Iterator[Finding]:
@@ -88,14 +89,15 @@ def _lost(run: Run) -> Finding:
     return Finding("accepted and lost", f"{len(lost)}{_some(lost)}", "none", not lost)
 
 
-# ---------------------------------------------------------------------------------------------------------------- oldhost
+# -------------------------------------------------------------------------------------------------------------- oldhost
 
 
 def _oldhost(run: Run) -> Iterator[Finding]:
     stats, predicted = run.facts.stats, run.predicted
     operations, fewest = len(run.facts.journal), predicted.bounds.operations
     most = max(int(fewest * OPERATIONS_RATIO_MAX), fewest + OPERATIONS_SPARE)
-    told = f"{operations / fewest:.3f} × the oracle's {fewest:,}, at most {most:,}; the planner says {predicted.operations:,}"
+    planned = f"the planner says {predicted.operations:,}"
+    told = f"{operations / fewest:.3f} × the oracle's {fewest:,}, at most {most:,}; {planned}"
     yield Finding("operations sent", f"{operations:,}", told, operations <= most)
     for name in ("gaps", "replays"):
         yield Finding(name, str(stats[name]), "0", stats[name] == 0)
@@ -126,7 +128,7 @@ def _order(run: Run) -> tuple[str, str, bool]:
     return shown, "0, 0, 0 in OldHost's journal", not (missing or doubled or swapped)
 
 
-# ------------------------------------------------------------------------------------------------------------ emergencies
+# ---------------------------------------------------------------------------------------------------------- emergencies
 
 
 def _emergencies(run: Run) -> Iterator[Finding]:
@@ -155,7 +157,7 @@ def _emergency(what: str, run: Run, changes: Sequence[Change], *, judged: bool) 
 
 
 def _expected(run: Run, changes: Sequence[Change]) -> Finding:
-    """In reality only OldHost is slower: its share of the wait counts `factor` times, ours (relay, Temporal, database) once."""
+    """In reality only OldHost is slower: its share of the wait counts `factor` times, all other waiting once."""
     applied_at = sorted(entry["applied_at"] for entry in run.facts.journal if entry.get("applied_at") is not None)
     latency_s = run.compressed.played.latency_ms / 1000
     seconds = []
@@ -175,7 +177,7 @@ def _touched(change: Change, ban: tuple[float, float]) -> bool:
     return change.accepted_at < ban[1] and (change.processed_at is None or change.processed_at > ban[0])
 
 
-# ----------------------------------------------------------------------------------------------------------------- the end
+# -------------------------------------------------------------------------------------------------------------- the end
 
 
 def _ends(run: Run) -> Iterator[Finding]:

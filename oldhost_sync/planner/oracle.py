@@ -1,8 +1,9 @@
 """The oracle: what somebody who knows the whole future could reach at best. Lower bounds, not a policy.
 
-Operations: every EMERGENCY and TXN change needs one of its own, and every LWW key at least one, for its last state (I2, I3);
-nothing less is correct. Drain: those operations can't be sent before the change they carry has arrived (for a key: its last
-one), they go one after the other, and none goes during a ban. Sending whatever has arrived at once is then the quickest.
+Operations: every EMERGENCY and TXN change needs one of its own, and every LWW key at least one, for its last state (I2,
+I3); nothing less is correct. Drain: those operations can't be sent before the change they carry has arrived (for a key:
+its last one), they go one after the other, and none goes during a ban. Sending whatever has arrived at once is then the
+quickest.
 """
 
 from __future__ import annotations

@@ -26,9 +26,9 @@ class Sample:
 class Plan:
     """What would happen. Ages and latencies are ms from acceptance to OldHost's answer, `drained_ms` is from the start.
 
-    `drained` False: given up long after the scenario's end, it drains too slowly or never · `oldest_ms`: age of the oldest
-    change when it reached OldHost (for a key: of the first one it stands for) · `lost_ms`: time OldHost waited for us while
-    something could have gone · `alerts`: how often each kind was raised.
+    `drained` False: given up long after the scenario's end, it drains too slowly or never · `oldest_ms`: age of the
+    oldest change when it reached OldHost (for a key: of the first one it stands for) · `lost_ms`: time OldHost waited
+    for us while something could have gone · `alerts`: how often each kind was raised.
     `emergencies_outside_ban_ms`: those that the ban did not touch.
     """
 

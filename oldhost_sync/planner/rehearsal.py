@@ -1,7 +1,8 @@
-"""The rehearsal: a scenario played to its end, machine against model, in virtual time. Nothing here waits or sends anything.
+"""The rehearsal: a scenario played to its end, machine against model, in virtual time. Nothing here waits or sends
+anything.
 
-Around the model of OldHost stand the product's own delays (:class:`Pace`), as measured on one machine; they matter only where
-OldHost is as fast as they are.
+Around the model of OldHost stand the product's own delays (:class:`Pace`), as measured on one machine; they matter only
+where OldHost is as fast as they are.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _Event = Arrival | _Sent | _Wake | OpenSession | CloseSession | Probe | Sweep
 
 
 def rehearse(scenario: Scenario, pace: Pace | None = None, changes: Sequence[Arrival] | None = None) -> Plan:
-    """Play the scenario until everything accepted has reached OldHost. `changes`: these instead of the scenario's own."""
+    """Play the scenario until OldHost has everything that was accepted. `changes`: instead of the scenario's own."""
     return _Rehearsal(scenario, pace or Pace(), arrivals(scenario) if changes is None else changes).run()
 
 
@@ -197,7 +198,7 @@ class _Rehearsal:
         opened = SessionOpened(epoch, "", self._nonce + 1, fates, [to_wire(ref) for ref in self._bound])
         self._machine.opening_ended(opened, self._now_ms)
 
-    # --------------------------------------------------------------------------------------------------------- measuring
+    # -------------------------------------------------------------------------------------------------------- measuring
 
     def _applied(self, entry: PendingOperation, start_ms: float, end_ms: float) -> None:
         plan, ref = self._plan, entry.ref

@@ -1,8 +1,10 @@
-"""A scenario: how many changes of what kind arrive when. The same seed gives the same arrivals, to the planner and to the demo.
+"""A scenario: how many changes of what kind arrive when. The same seed gives the same arrivals, to the planner and to
+the demo.
 
-LWW changes come in episodes, as a house's work does: a unit gets a few in a row (dirty, being cleaned, clean, inspected) and
-then none, so that 8,000 of them on 2,500 units can become 2,500 operations. Two thirds of
-the TXN changes are about bookings, which are entities of their own; the rest and the emergencies are about units in service.
+LWW changes come in episodes, as a house's work does: a unit gets a few in a row (dirty, being cleaned, clean,
+inspected) and then none, so that 8,000 of them on 2,500 units can become 2,500 operations. Two thirds of
+the TXN changes are about bookings, which are entities of their own; the rest and the emergencies are about units in
+service.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class ScenarioError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """The peak half hour by default: 10,000 changes, 80 % LWW, 18 % TXN, 2 % EMERGENCY. `bursts` bursts of `burst_changes` at `burst_per_s` each are part of `changes`.
+    """The peak half hour by default: 10,000 changes, 80 % LWW, 18 % TXN, 2 % EMERGENCY. `bursts` bursts of
+    `burst_changes` at `burst_per_s` each are part of `changes`.
 
     `ban_at_s` None: no ban. `latency_ms`: OldHost's time per request.
     """
@@ -80,7 +83,8 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One change, accepted `at_ms` after the scenario's start. `number` counts from 1 and is its change id in the planner;
+    """One change, accepted `at_ms` after the scenario's start. `number` counts from 1 and is its change id in the
+    planner;
     `step` counts the changes of its coalescing key from 0.
     """
 

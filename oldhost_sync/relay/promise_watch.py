@@ -1,8 +1,8 @@
 """Watches the promise to emergencies, from MariaDB alone: whatever hinders one, people are told at half of the promise.
 
-OldHost away, a ban, a pause, a halt, no writer, a long queue: the age of an emergency without a fate says it all. One alert
-an incident, which gets critical when the promise is broken; each incident is kept as a row. Breaches that came and went
-between two looks are found in the fates, which also give the histogram of how long changes took, by class.
+OldHost away, a ban, a pause, a halt, no writer, a long queue: the age of an emergency without a fate says it all. One
+alert an incident, which gets critical when the promise is broken; each incident is kept as a row. Breaches that came
+and went between two looks are found in the fates, which also give the histogram of how long changes took, by class.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the relay tells of itself: whether it reaches the database and the writers, and how the watchdog last found these."""
+"""The relay's readiness: whether it reaches the database and the writers, and their health as last seen."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class Relay:
                 self._signal_at = now  # there is more
         return done
 
-    # ------------------------------------------------------------------------------------------------- one round's parts
+    # ------------------------------------------------------------------------------------------------ one round's parts
 
     async def _look(self, now: float) -> Unrelayed:
         ask = partial(self._transactions.run, lambda connection: relay_queue.unrelayed(connection, self._owner))
@@ -202,8 +202,8 @@ class Relay:
     async def _room_at_writer(self, now: float) -> int:
         """How many more changes the writer may be given; counted anew now and then, and whenever it seems full.
 
-        What is held behind a dead letter stays in the database and takes no room. Counting that costs more, so it is done
-        only when the room seems taken, and however long a count takes it is a small share of the time.
+        What is held behind a dead letter stays in the database and takes no room. Counting that costs more, so it is
+        done only when the room seems taken, and however long a count takes it is a small share of the time.
         """
         if now >= self._count_at or (self._room <= 0 and now >= self._recount_at):
             began = self._monotonic()
@@ -224,7 +224,7 @@ class Relay:
         back = relay_queue.held_back_up_to(connection, self._host, HELD_BACK_COUNTED_MAX)
         return relay_queue.unprocessed_up_to(connection, self._host, most + 1 + back) - back if back else held
 
-    # --------------------------------------------------------------------------------------------------- through outages
+    # -------------------------------------------------------------------------------------------------- through outages
 
     async def _guarded_round(self) -> float:
         """One round, and the pause after it."""

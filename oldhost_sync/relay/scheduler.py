@@ -1,8 +1,8 @@
 """Records scheduled changes when they are due, in due order, each in its own transaction.
 
 What is due is due whether or not the writer can be reached. The database's clock says what is due. A change whose own
-fault keeps it from being recorded is set aside and told of; one that the database can't take now keeps its place. While an
-application holds an entity, its changes wait for the next round, and all others are recorded.
+fault keeps it from being recorded is set aside and told of; one that the database can't take now keeps its place. While
+an application holds an entity, its changes wait for the next round, and all others are recorded.
 """
 
 from __future__ import annotations

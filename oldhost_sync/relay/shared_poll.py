@@ -1,6 +1,7 @@
 """One look at the outbox for all hosts that a process relays, shared by their relays while it is young.
 
-A deployment's hosts are idle most of the time; each asking for itself ten times a second would cost more than all they send.
+A deployment's hosts are idle most of the time; each asking for itself ten times a second would cost more than all they
+send.
 """
 
 from __future__ import annotations

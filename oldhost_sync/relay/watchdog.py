@@ -1,9 +1,9 @@
 """Watches the writers of all hosts that this process relays for: while something is outstanding, one must run.
 
-MariaDB says whether something is outstanding and whether fates come; where they come the writer runs, and Temporal is not
-asked. Where they don't, Temporal is asked every few seconds: a run that ended is started, one that is stuck is told of
-(`writer_watch` decides). A host with nothing outstanding is looked at now and then, since a run that ended may have left
-signals unread.
+MariaDB says whether something is outstanding and whether fates come; where they come the writer runs, and Temporal is
+not asked. Where they don't, Temporal is asked every few seconds: a run that ended is started, one that is stuck is told
+of (`writer_watch` decides). A host with nothing outstanding is looked at now and then, since a run that ended may have
+left signals unread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What to do about one host's writer, from what is seen of it: start it, tell of it, say that it is over. Pure.
 
-A run that ended is started again at once; one that ends again and again, after growing pauses. Trouble is told of when it
-has lasted for a few looks, since a restart of a worker or of Temporal looks the same for a moment.
+A run that ended is started again at once; one that ends again and again, after growing pauses. Trouble is told of when
+it has lasted for a few looks, since a restart of a worker or of Temporal looks the same for a moment.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from oldhost_sync.writer_health import WriterHealth, WriterState
 
 CLOSED, FAILING, NO_WORKER, AWAY = KINDS = ("writer-closed", "writer-failing", "no-worker", "temporal-away")
 
-# How long trouble lasts before it is told of. With the time until it is seen (a look every few seconds, a task that nobody
-# takes counts after 8 s) people are told well within the 30 s in which emergencies are promised.
+# How long trouble lasts before it is told of. With the time until it is seen (a look every few seconds, a task that
+# nobody takes counts after 8 s) people are told well within the 30 s in which emergencies are promised.
 LASTS_SECONDS = {FAILING: 6.0, NO_WORKER: 6.0, AWAY: 10.0}
 # A run that we started and that ended again is not started at every look.
 START_PAUSE_SECONDS = 5.0

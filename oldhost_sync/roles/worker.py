@@ -66,8 +66,8 @@ CACHED_WORKFLOWS = 100
 
 async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: Client | None = None) -> None:
     """Work until `stop` is set or a signal comes. Raises SettingsError and the store's errors at the start."""
-    # A writer with 50,000 waiting keys is a million small objects that live on: the collector would go through them again
-    # and again, and took two thirds of the time to load a snapshot (0.75 s, 0.2 s with these thresholds).
+    # A writer with 50,000 waiting keys is a million small objects that live on: the collector would go through them
+    # again and again, and took two thirds of the time to load a snapshot (0.75 s, 0.2 s with these thresholds).
     gc.set_threshold(50_000, 20, 100)
     engine = create_engine(settings.need_database_url(), pool_size=database_connections(settings))
     try:
@@ -99,7 +99,8 @@ async def _work(
             logger.info("worker %s is at work", sessions.owner)
             await stopping.wait()
             logger.info("worker %s is leaving", sessions.owner)
-            # Before the Workers stop taking tasks, so that a send that comes now is answered at once: not here any more.
+            # Before the Workers stop taking tasks, so that a send that comes now is answered at once: not here any
+            # more.
             await asyncio.to_thread(sessions.drain)
     await asyncio.to_thread(watch.join)
 

@@ -1,4 +1,4 @@
-"""The folder in which `up` keeps everything: one `up` at a time, development tokens that stay, what other shells need."""
+"""The folder in which `up` keeps everything: its lock, development tokens that stay, what other shells need."""
 
 from __future__ import annotations
 

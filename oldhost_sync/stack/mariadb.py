@@ -1,7 +1,8 @@
 """A private MariaDB in a folder: installed there on first use, bound to loopback, with accounts of least privilege.
 
 `root` exists only behind the Unix socket, for the same user of this machine. The application's account reads and
-writes rows; the migration's account may also change tables. What was committed survives `kill()`: every commit is on disk.
+writes rows; the migration's account may also change tables. What was committed survives `kill()`: every commit is on
+disk.
 """
 
 from __future__ import annotations

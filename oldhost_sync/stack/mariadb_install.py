@@ -1,7 +1,8 @@
 """A new MariaDB data folder, by the server's own `--bootstrap` mode.
 
-MariaDB's `mariadb-install-db` does the same, but needs `my_print_defaults`, which Debian's mariadb-server-core lacks; the
-help texts and the sys schema, which nobody reads here, are most of its time. So the server is given its own SQL files:
+MariaDB's `mariadb-install-db` does the same, but needs `my_print_defaults`, which Debian's mariadb-server-core lacks;
+the help texts and the sys schema, which nobody reads here, are most of its time. So the server is given its own SQL
+files:
 `root` by Unix socket for the present user of this machine, no anonymous account, no test database.
 """
 

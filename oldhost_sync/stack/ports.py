@@ -15,8 +15,8 @@ class PortTaken(Exception):  # noqa: N818 - it says what happened
         self.port = port
 
 
-# Below those that Linux gives to outgoing connections (32768 on, unless it is told otherwise): a port from among them could
-# become the near end of any connection between being chosen here and being listened on, seconds later.
+# Below those that Linux gives to outgoing connections (32768 on, unless it is told otherwise): a port from among them
+# could become the near end of any connection between being chosen here and being listened on, seconds later.
 PORTS = range(10_000, 32_768)
 ATTEMPTS = 100
 

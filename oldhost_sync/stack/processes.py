@@ -102,7 +102,8 @@ class Child:
     def rotate_log(self) -> None:
         """Keep a log that has grown large as the one before; the process goes on writing at the end of the same file.
 
-        A line that is written between copying and emptying is lost; no file that a process holds open can be taken away.
+        A line that is written between copying and emptying is lost; no file that a process holds open can be taken
+        away.
         """
         if not self.running or self.log.stat().st_size <= LOG_BYTES_MAX:
             return
@@ -111,7 +112,7 @@ class Child:
         self._log_start = 0
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Return once `ready()`; ChildDied if it ends before that, ChildSilent after `seconds`, ToldToEnd by `ended`."""
+        """Return once `ready()`. ChildDied: it ended before; ChildSilent: after `seconds`; ToldToEnd: by `ended`."""
         deadline = time.monotonic() + seconds
         while not ready():
             if self.ended.is_set():
@@ -208,9 +209,9 @@ def _die_with(parent: int) -> Callable[[], None]:
 class Supervisor:
     """A group of children that stand and fall together, except those that may be started again.
 
-    A role may be started again because it keeps nothing in memory that matters. One that dies again and again is started
-    after growing pauses, and its last words are told each time: whatever it lacks may come back, and the others are
-    better off without an end.
+    A role may be started again because it keeps nothing in memory that matters. One that dies again and again is
+    started after growing pauses, and its last words are told each time: whatever it lacks may come back, and the others
+    are better off without an end.
     """
 
     RESTARTS_AT_ONCE = 5

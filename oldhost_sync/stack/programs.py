@@ -23,7 +23,7 @@ def find_program(*names: str) -> str | None:
 
 
 def module(name: str, *arguments: str) -> list[str]:
-    """Our module as a program of its own. `-P`: packages of the same name in the user's folder do not take its place."""
+    """Our module as a program. `-P`: packages of the same name in the user's folder do not take its place."""
     return [sys.executable, "-P", "-m", name, *arguments]
 
 

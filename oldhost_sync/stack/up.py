@@ -112,5 +112,6 @@ def _with_advice(error: Exception) -> str:
     if isinstance(error, PortTaken):
         return f"{error}. Stop what listens there, or choose another port (see `oldhost-sync up --help`)."
     if isinstance(error, DatabaseUnavailable):
-        return f"the database can't be reached: {error}. Start it, or check SYNC_DATABASE_URL (unset, a private one is started)."
+        advice = "Start it, or check SYNC_DATABASE_URL (unset, a private one is started)."
+        return f"the database can't be reached: {error}. {advice}"
     return str(error)

@@ -1,7 +1,7 @@
 """Who tells of a host's alerts now: a lock of the server's that its connection holds, with no transaction open.
 
-For efficiency only: who loses the connection loses the lock, another worker begins, and an alert may be told twice. A holder
-that is frozen is hung up on after a time, or nobody would be told for as long as it stays so.
+For efficiency only: who loses the connection loses the lock, another worker begins, and an alert may be told twice. A
+holder that is frozen is hung up on after a time, or nobody would be told for as long as it stays so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from sqlalchemy.engine import Connection, Engine
 _NAME = "CONCAT('oldhost-sync-alerts:', MD5(CONCAT(DATABASE(), '/', %s)))"
 _CLAIM = f"SELECT GET_LOCK({_NAME}, 0)"
 _RELEASE = f"SELECT RELEASE_LOCK({_NAME})"
-# Longer than a holder has nothing to say for, which is as long as a webhook may be slow to say no (oldhost_sync/delivery.py).
+# Longer than a holder has nothing to say for, which is as long as a webhook may be slow to say no
+# (oldhost_sync/delivery.py).
 SILENT_SECONDS_MAX = 40
 
 

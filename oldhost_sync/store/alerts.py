@@ -61,8 +61,9 @@ def raise_alert(
     count: int = 1,
     sequence: int = 0,
 ) -> bool:
-    """Open an alert; False when one with this key is open already, whose text and count are renewed then if this one counts or is
-    numbered. `severity`: info, warning or critical. `sequence`: ignored when its cause was closed by a later one (0: not numbered).
+    """Open an alert; False when one with this key is open already, whose text and count are renewed then if this one
+    counts or is numbered. `severity`: info, warning or critical. `sequence`: ignored when its cause was closed by a
+    later one (0: not numbered).
     """
     if sequence and _was_closed_later(connection, host, dedupe_key, sequence):
         return False
@@ -115,7 +116,7 @@ def _remember_closing(connection: Connection, host: str, dedupe_key: str, sequen
 
 
 def close_alert(connection: Connection, host: str, dedupe_key: str, *, sequence: int = 0) -> bool:
-    """Close the open alert of this cause; False when none is open. What was raised before `sequence` never opens it again."""
+    """Close the open alert of this cause; False when none is open. One raised before `sequence` can't open it again."""
     if sequence:
         _remember_closing(connection, host, dedupe_key, sequence)
     statement = (

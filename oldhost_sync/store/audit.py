@@ -45,7 +45,7 @@ def record_act(
     change_id: int | None = None,
     detail: Mapping[str, Any] | None = None,
 ) -> None:
-    """Keep one act, whatever it carries: long names and reasons are cut, and a number that no change has is left out."""
+    """Keep one act. Long names and reasons are cut; a number that no change can have is left out."""
     values: dict[str, Any] = {
         "host": host,
         "action": action,

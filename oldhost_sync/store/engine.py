@@ -83,7 +83,8 @@ def create_engine(
         pool_timeout=POOL_WAIT_SECONDS_MAX,
         pool_pre_ping=True,
         pool_recycle=CONNECTION_AGE_SECONDS_MAX,
-        # A closed Connection rolls its transaction back itself; a second ROLLBACK on return is a round trip for nothing.
+        # A closed Connection rolls its transaction back itself; a second ROLLBACK on return is a round trip for
+        # nothing.
         pool_reset_on_return=None,
         connect_args={
             "connect_timeout": CONNECT_SECONDS_MAX,

@@ -80,7 +80,7 @@ def _migrate_locked(connection: Connection, hosts: Sequence[str]) -> str:
 
 
 def _config() -> Config:
-    """Alembic's configuration without a file: the scripts lie beside the package, in a checkout as in an installation."""
+    """Alembic's configuration without a file: the scripts lie beside the package."""
     config = Config()
     scripts = Path(oldhost_sync.__file__).parent.parent / "migrations"
     config.set_main_option("script_location", str(scripts).replace("%", "%%"))

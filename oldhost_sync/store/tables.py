@@ -43,9 +43,9 @@ def _shadow_columns() -> list[Any]:
     """What every shadow row has. `state` is {event_type: last accepted payload}.
 
     `sync_status`, `synced_at` and `synced_change_id` are for processes of the release before this one alone: whether
-    OldHost has a state is derived when it is read (store/views/sync_status.py). To keep it here, each fate would have to lock a
-    row that applications hold for as long as they like. The columns, their index and their CHECK go with the next
-    release, when no process of the one before can be running.
+    OldHost has a state is derived when it is read (store/views/sync_status.py). To keep it here, each fate would have
+    to lock a row that applications hold for as long as they like. The columns, their index and their CHECK go with the
+    next release, when no process of the one before can be running.
     """
     return [
         Column("state", JSON, nullable=False),
@@ -116,7 +116,8 @@ outbox_events = table(
     one_of("ck_outbox_events_priority_class", "priority_class", *CLASSES),
     one_of("ck_outbox_events_outcome", "outcome", *OUTCOMES),
     CheckConstraint("(outcome IS NULL) = (processed_at IS NULL)", name="ck_outbox_events_fate"),
-    # The relay's claim (not yet relayed, by class, in id order), its counts of what has no fate yet, waiting emergencies.
+    # The relay's claim (not yet relayed, by class, in id order), its counts of what has no fate yet, waiting
+    # emergencies.
     Index("ix_outbox_events_unrelayed", "host", "processed_at", "priority_class", "relayed_at", "id"),
     # What is outstanding, in id order (rebuild, sweep); what ended before a day (retention).
     Index("ix_outbox_events_outstanding", "host", "processed_at", "id"),
@@ -124,8 +125,8 @@ outbox_events = table(
     Index("ix_outbox_events_key", "host", "entity_type", "entity_id", "processed_at", "event_type"),
     # Dead letters and the books.
     Index("ix_outbox_events_outcome", "host", "outcome", "id"),
-    # What is outstanding, dead or given up, of one entity or entity by entity (sync status, holds); and, class by class,
-    # the oldest of one entity, however many it has (what goes before a change).
+    # What is outstanding, dead or given up, of one entity or entity by entity (sync status, holds); and, class by
+    # class, the oldest of one entity, however many it has (what goes before a change).
     Index("ix_outbox_events_status", "host", "outcome", "entity_type", "entity_id", "priority_class"),
     # The feed of fates; fates without a number.
     Index("ix_outbox_events_feed", "host", "fate_sequence", "processed_at", "id"),
@@ -159,7 +160,8 @@ feed_horizon = table(
 nonce_ledger = table(
     "nonce_ledger",
     by_host(),
-    # next_nonce: the next to be bound. last_applied_nonce: all up to it are settled. NULL next_nonce: OldHost never asked.
+    # next_nonce: the next to be bound. last_applied_nonce: all up to it are settled. NULL next_nonce: OldHost never
+    # asked.
     Column("next_nonce", BigInteger),
     Column("last_applied_nonce", BigInteger),
     Column("epoch", BigInteger, nullable=False, server_default=text("0")),
@@ -170,7 +172,8 @@ nonce_ledger = table(
     Column("halted", String(TEXT_LENGTH_MAX)),
     # What OldHost expected when it was halted, as operators are shown it: a `resolve` is about this count and no other.
     Column("halted_expected_nonce", BigInteger),
-    # An operator's `resolve` that waits until OldHost can be asked what it expects; and the epoch that the last one began.
+    # An operator's `resolve` that waits until OldHost can be asked what it expects; and the epoch that the last one
+    # began.
     Column("resolve_mode", String(8)),
     Column("resolved_epoch", BigInteger),
     # When an operator last ended a halt: changes accepted before, that are not in the database, are given up.
@@ -182,7 +185,8 @@ nonce_ledger = table(
 )
 
 
-# When each machine's steady clock began, by this database's clock as that machine last saw it (store/ledger/machine_clock.py).
+# When each machine's steady clock began, by this database's clock as that machine last saw it
+# (store/ledger/machine_clock.py).
 machine_clocks = table(
     "machine_clocks",
     by_host(),
@@ -218,7 +222,8 @@ nonce_requests = table(
     Index("ix_nonce_requests_change", "host", "change_id"),
 )
 
-# Rows that no longer bind their nonce: rejected without consuming it, or undone by an operator's decision. Kept as evidence.
+# Rows that no longer bind their nonce: rejected without consuming it, or undone by an operator's decision. Kept as
+# evidence.
 nonce_requests_archive = table(
     "nonce_requests_archive",
     Column("id", BigInteger, primary_key=True, autoincrement=True),
@@ -287,7 +292,8 @@ alerts = table(
     Column("delivered_at", UtcDateTime),
     Column("closed_at", UtcDateTime),
     Column("is_open", Boolean, server_default=text("1")),
-    # Of how many the message tells, and which event of its cause it is: a later one has a larger number (0: not numbered).
+    # Of how many the message tells, and which event of its cause it is: a later one has a larger number (0: not
+    # numbered).
     Column("occurrences", Integer, nullable=False, server_default=text("1")),
     Column("sequence", BigInteger, nullable=False, server_default=text("0")),
     UniqueConstraint("host", "dedupe_key", "is_open", name="uq_alerts_dedupe_key"),
@@ -321,7 +327,8 @@ operator_audit = table(
     Index("ix_operator_audit_change", "host", "change_id"),
 )
 
-# Which relay is the active one (one row per host): a lease for efficiency only; two relays are safe (signals are idempotent).
+# Which relay is the active one (one row per host): a lease for efficiency only; two relays are safe (signals are
+# idempotent).
 relay_lease = table(
     "relay_lease",
     by_host(),

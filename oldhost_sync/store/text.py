@@ -1,7 +1,7 @@
 r"""Text that comes from anywhere, made fit to be kept: whatever is written for people to read goes through here.
 
-JSON can carry what UTF-8 can't (`"\ud800"`, half a character), and the driver fails on it each time it is tried; what has no
-glyph (NUL, escape) would lie to whoever reads it. Both are shown as what they are: `\ud800`, `\x1b`.
+JSON can carry what UTF-8 can't (`"\ud800"`, half a character), and the driver fails on it each time it is tried; what
+has no glyph (NUL, escape) would lie to whoever reads it. Both are shown as what they are: `\ud800`, `\x1b`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A submission that makes no sense, kept where people see it: an outbox row that is refused from the start, and an alert.
+"""A submission that makes no sense, kept where people see it: an outbox row that is refused from the start, and an
+alert.
 
 A signal has no answer, so a bad one would otherwise vanish. The row is never relayed and stands outside the books; what
 was submitted is kept only as far as it helps to find the sender's mistake.

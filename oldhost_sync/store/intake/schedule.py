@@ -1,9 +1,9 @@
 """Changes for later: kept aside, recorded when due as if they came then, and to be cancelled until then.
 
 The database's clock says what is due. What fell due while nobody looked is recorded in due order, not in the order of
-arrival. One transaction per change, so that one bad row holds up no other. Each takes the lock of its entity's oldest due
-change, so that two relays that are active for a moment keep each entity's order; and none waits for an entity that an
-application holds.
+arrival. One transaction per change, so that one bad row holds up no other. Each takes the lock of its entity's oldest
+due change, so that two relays that are active for a moment keep each entity's order; and none waits for an entity that
+an application holds.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def due(connection: Connection, host: str, limit: int, after: Due | None = None)
 def record_due(connection: Connection, due: Due) -> RecordedChange | None:
     """Record one scheduled change in the caller's transaction.
 
-    None when it is not its entity's oldest any more: it was recorded or cancelled meanwhile, or an older one goes first.
-    Raises the database's "lock wait" at once while somebody holds the entity.
+    None when it is not its entity's oldest any more: it was recorded or cancelled meanwhile, or an older one goes
+    first. Raises the database's "lock wait" at once while somebody holds the entity.
     """
     values = {"host": due.host, "entity_type": due.entity[0], "entity_id": due.entity[1]}
     row = connection.execute(_OLDEST, values).one_or_none()

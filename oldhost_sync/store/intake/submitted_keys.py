@@ -1,4 +1,4 @@
-"""Which keys are known to the database already; and, for a recovery of signals, whether this host's writer has worked before."""
+"""Which keys the database knows already; and, to recover signals, whether this host's writer has worked before."""
 
 from __future__ import annotations
 

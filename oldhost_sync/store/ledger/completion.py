@@ -1,9 +1,9 @@
 """All that follows from the end of a change, in the transaction that ends it: outbox, superseding, applied state.
 
 Every caller holds the lock of the host's ledger row, so that the ends of one host's changes are decided one after the
-other, each on a snapshot that has all earlier ones. All operations of the host need that row, so nothing here waits for a
-row that others may hold: it touches neither units nor entities, whose sync status is derived when it is read, and a fate
-whose outbox row is held is kept in `pending_fates` for a while.
+other, each on a snapshot that has all earlier ones. All operations of the host need that row, so nothing here waits for
+a row that others may hold: it touches neither units nor entities, whose sync status is derived when it is read, and a
+fate whose outbox row is held is kept in `pending_fates` for a while.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class Ending:
 
     @staticmethod
     def found_applied(change: Any) -> Ending:
-        """OldHost has used the nonce, but its answer was lost: it may have been a rejection. So nobody knows which state
-        it keeps, and the next change of the key is sent whatever it says.
+        """OldHost has used the nonce, but its answer was lost: it may have been a rejection. So nobody knows which
+        state it keeps, and the next change of the key is sent whatever it says.
         """
         return replace(Ending.of(change, Outcome.APPLIED, nonce=change.nonce), payload_hash=UNKNOWN)
 
@@ -110,8 +110,8 @@ class Ending:
 def settle(connection: Connection, host: str, ending: Ending, *, numbered: bool = False) -> bool:
     """Record `ending` with all that follows; False when the change has a fate already (nothing of it is changed then).
 
-    The caller holds the ledger row's lock, and nothing here waits for another one. `numbered`: the caller has raised the
-    ledger's `fate_sequence` in this transaction (:data:`RAISE_SEQUENCE`).
+    The caller holds the ledger row's lock, and nothing here waits for another one. `numbered`: the caller has raised
+    the ledger's `fate_sequence` in this transaction (:data:`RAISE_SEQUENCE`).
     """
     if not numbered:
         connection.exec_driver_sql(RAISE_SEQUENCE, (host,))

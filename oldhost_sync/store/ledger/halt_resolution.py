@@ -3,18 +3,17 @@
 resend: OldHost must get what the ledger has. adopt: OldHost's count is the truth. What is done depends on which way
 they disagree; afterwards the ledger expects what OldHost expects.
 
-OldHost is asked first, for it may have moved since the halt was told. Where its count is another one than the operator was
-shown, nothing is decided: he is told of both and looks again. Where it can't be asked (a ban, no connection) the decision is
-kept, and the next session that can ask carries it out under the same condition: so one `resolve` ends a halt, whenever it comes.
+OldHost is asked first, for it may have moved since the halt was told. Where its count is another one than the operator
+was shown, nothing is decided: he is told of both and looks again. Where it can't be asked (a ban, no connection) the
+decision is kept, and the next session that can ask carries it out under the same condition: so one `resolve` ends a
+halt, whenever it comes.
 
-| OldHost        | resend                                                       | adopt                                      |
-|----------------|--------------------------------------------------------------|--------------------------------------------|
-| went back      | its lost operations are bound again, byte-identical, or wait | they stay applied in the books, and lost   |
-|                | again when the ledger has no unbroken row of them            | at OldHost; the numbers are used again     |
-| went forward   | what is in doubt waits again                                 | what is in doubt counts as applied, unless |
-|                |                                                              | each of its sends was refused; one that    |
-|                |                                                              | was called a replay at its first send      |
-|                |                                                              | counts, where nothing is used beyond it    |
+- OldHost went back, resend: its lost operations are bound again, byte-identical; or wait again, when the ledger has no
+  unbroken row of them.
+- OldHost went back, adopt: they stay applied in the books, and lost at OldHost; the numbers are used again.
+- OldHost went forward, resend: what is in doubt waits again.
+- OldHost went forward, adopt: what is in doubt counts as applied, unless each of its sends was refused; one that was
+  called a replay at its first send counts, where nothing is used beyond it.
 """
 
 from __future__ import annotations
@@ -62,7 +61,10 @@ def objection(ledger: LedgerRow, expected: int) -> str:
     if shown is not None and shown != expected:
         return f"OldHost expects nonce {expected} now; it was {shown} when the halt was told, so nothing was decided."
     if shown is None and last is not None and expected <= last:
-        return f"OldHost expects nonce {expected}, though it answered {last} before; nobody was shown that, so nothing was decided."
+        return (
+            f"OldHost expects nonce {expected}, though it answered {last} before; "
+            "nobody was shown that, so nothing was decided."
+        )
     return ""
 
 
@@ -80,8 +82,8 @@ def _kept(ledger: LedgerRow, mode: str, count: Count) -> str:
     shown = ledger.halted_expected_nonce
     condition = "" if shown is None else f", if that is nonce {shown} as you were shown"
     return (
-        f"OldHost can't be asked what it expects now ({count.why}). The decision is kept: `{mode}` is carried out as soon as "
-        f"OldHost says what it expects{condition}"
+        f"OldHost can't be asked what it expects now ({count.why}). The decision is kept: `{mode}` is carried out "
+        f"as soon as OldHost says what it expects{condition}"
     )
 
 

@@ -1,9 +1,10 @@
 """A clock that the database's is compared with: this machine's, which goes on steadily whatever is set.
 
-What is in doubt is waited for by the database's clock, which all workers share. But that can be set forward (a step of NTP, a
-fail-over to a server that is ahead), and then what was sent a second ago would look an hour old. So each takeover compares how far
-the database's clock has gone since this machine's last one with how far its own has, and counts off what is too much. A machine
-that has never compared knows nothing, and takes what is in doubt for sent just now.
+What is in doubt is waited for by the database's clock, which all workers share. But that can be set forward (a step of
+NTP, a fail-over to a server that is ahead), and then what was sent a second ago would look an hour old. So each
+takeover compares how far the database's clock has gone since this machine's last one with how far its own has, and
+counts off what is too much. A machine that has never compared knows nothing, and takes what is in doubt for sent just
+now.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _SET = (
 
 
 def steady_clock() -> float:
-    """Seconds that go on while the machine sleeps, where the system can tell: a span measured across a sleep is true."""
+    """Seconds of a clock that also counts while the machine sleeps, where the system has one."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -60,7 +61,7 @@ class MachineClock:
     machine: str = MACHINE
 
     def ahead_us(self, connection: Connection, host: str) -> int:
-        """By how much the database's clock has gone too far since this machine last asked, in microseconds; at least that."""
+        """By how many microseconds, at least, the database's clock was set forward since this machine last asked."""
         is_new = self._gone_us(connection, host) is None
         if is_new:
             connection.exec_driver_sql(_KNOW, (host, self.machine, self._us()))

@@ -2,7 +2,8 @@
 
 Every transaction first locks the host's ledger row and compares the epoch: takeovers, reservations, SENT marks and
 answers of one host happen one after the other, and nothing of an old epoch gets in between (trap 2). Times are the
-database's. A lost COMMIT is :class:`LedgerUnavailable` to the session, which closes and lets recovery read what is there.
+database's. A lost COMMIT is :class:`LedgerUnavailable` to the session, which closes and lets recovery read what is
+there.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a decision did. `refused`: it did nothing, and why; `halted`: what a halt tells since. `epoch`: that a resolve began."""
+    """What a decision did. `refused`: why it did nothing; `halted`: the halt's text now; `epoch`: begun by it."""
 
     message: str = ""
     refused: str = ""

@@ -14,7 +14,8 @@ CHANGE = (
     "WHERE id = %s AND host = %s FOR UPDATE NOWAIT"
 )
 REOPEN_CHANGE = (
-    f"{AT_ONCE}UPDATE outbox_events SET outcome = NULL, processed_at = NULL, nonce = NULL, error = NULL, fate_sequence = NULL "
+    f"{AT_ONCE}UPDATE outbox_events "
+    "SET outcome = NULL, processed_at = NULL, nonce = NULL, error = NULL, fate_sequence = NULL "
     "WHERE id = %s AND outcome = 'DEAD'"
 )
 DISCARD_CHANGE = (
@@ -26,7 +27,8 @@ DELETE_OF_CHANGE = "DELETE FROM nonce_requests WHERE host = %s AND change_id = %
 # A decision is repeated within minutes, so only the latest are looked through.
 DECISION = (
     "SELECT JSON_VALUE(detail, '$.message') AS message FROM operator_audit WHERE host = %s "
-    "AND created_at > UTC_TIMESTAMP(6) - INTERVAL 1 DAY AND action = %s AND JSON_VALUE(detail, '$.decision') = %s LIMIT 1"
+    "AND created_at > UTC_TIMESTAMP(6) - INTERVAL 1 DAY AND action = %s "
+    "AND JSON_VALUE(detail, '$.decision') = %s LIMIT 1"
 )
 
 # OldHost called it a replay, so somebody else has used the nonce, and a later count must not prove it applied (I2).
@@ -52,7 +54,8 @@ COUNT_FROM = (
 # From `expected` on: how many rows there are.
 COUNT_ROWS_FROM = "SELECT COUNT(*) FROM nonce_requests WHERE host = %s AND nonce >= %s"
 REOPEN_FROM = (
-    f"{AT_ONCE}UPDATE outbox_events o JOIN nonce_requests r ON r.change_id = o.id AND r.host = o.host AND o.nonce = r.nonce "
+    f"{AT_ONCE}UPDATE outbox_events o "
+    "JOIN nonce_requests r ON r.change_id = o.id AND r.host = o.host AND o.nonce = r.nonce "
     "SET o.outcome = NULL, o.processed_at = NULL, o.nonce = NULL, o.error = NULL, o.fate_sequence = NULL "
     "WHERE r.host = %s AND r.nonce >= %s AND o.outcome IN ('APPLIED', 'DEAD')"
 )

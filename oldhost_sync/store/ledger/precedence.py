@@ -1,13 +1,15 @@
 """What must reach OldHost before a change: the reservation's own rule, so that nothing overtakes (I4).
 
-The writer sends each entity's changes in order, as far as it knows them. What it does not know (lost between the relay's
-signal and its mark, or not read again yet after a loss) only the database can tell. So a change gets no nonce while an
-older one of its entity is outstanding that will be sent. These are no reason to wait: one that holds a nonce (it goes
-before, by its number) or has its fate; an LWW change whose key has a newer one, applied or outstanding (it will not be
-sent); a TXN change held behind a dead letter older than itself. And a TXN change behind an older dead letter is held.
+The writer sends each entity's changes in order, as far as it knows them. What it does not know (lost between the
+relay's signal and its mark, or not read again yet after a loss) only the database can tell. So a change gets no nonce
+while an older one of its entity is outstanding that will be sent. These are no reason to wait: one that holds a nonce
+(it goes before, by its number) or has its fate; an LWW change whose key has a newer one, applied or outstanding (it
+will not be sent); a TXN change held behind a dead letter older than itself. And a TXN change behind an older dead
+letter is held.
 
-Nor does a change come late: an LWW change that a newer one of its key replaces, and that operations of its entity have gone
-past since, gets no nonce either (a writer that reads its books page by page after a loss may not know the newer one yet).
+Nor does a change come late: an LWW change that a newer one of its key replaces, and that operations of its entity have
+gone past since, gets no nonce either (a writer that reads its books page by page after a loss may not know the newer
+one yet).
 
 Each question reads an index from one end and stops, however many changes or dead letters an entity has.
 """
@@ -28,7 +30,8 @@ OLDER_MAX = 100
 DEAD_MAX = 20
 
 _OF_CLASS = (
-    "(SELECT x.id FROM outbox_events x FORCE INDEX (ix_outbox_events_status) WHERE x.host = o.host AND x.outcome {is_it} "
+    "(SELECT x.id FROM outbox_events x FORCE INDEX (ix_outbox_events_status) "
+    "WHERE x.host = o.host AND x.outcome {is_it} "
     "AND x.entity_type = o.entity_type AND x.entity_id = o.entity_id AND x.priority_class = '{each}' AND x.id < o.id "
     "ORDER BY x.id LIMIT 1) AS {name}_{lower}"
 )
@@ -73,7 +76,8 @@ RETRIED = "retried by an operator"
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What goes before a change. `older`: the first of these, oldest first; `dead`: dead letters that it is held behind.
+    """What goes before a change. `older`: the first of these, oldest first; `dead`: dead letters that it is held
+    behind.
 
     In `older` there may be the one that goes in its stead, too: the newest of its key.
     """
@@ -83,7 +87,7 @@ class Before:
 
 
 class Precedence:
-    """What goes before each of `candidates`, rows with OLDEST. Under the ledger row's lock: nobody else reserves meanwhile."""
+    """What goes before each of `candidates` (rows with OLDEST). Call it under the ledger row's lock."""
 
     def __init__(self, connection: Connection, host: str, candidates: Sequence[Row[Any]]) -> None:
         self._connection = connection

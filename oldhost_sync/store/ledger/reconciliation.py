@@ -45,7 +45,7 @@ def take_over(connection: Connection, host: str, owner: str, *, settle_ms: int, 
 
 
 def _doubt_age_ms(connection: Connection, host: str, clock: MachineClock) -> int | None:
-    """How long ago the youngest that may have been written was sent, at least: the database's clock may have been set."""
+    """How long ago, at least, the youngest operation in doubt was sent. The database's clock may have been set."""
     youngest = connection.exec_driver_sql(sql.YOUNGEST_SENT_MS, (host,)).scalar()
     ahead_us = clock.ahead_us(connection, host)  # after the look: whatever it went by is seen
     connection.exec_driver_sql(sql.BRING_SENT_AT_FORWARD, (ahead_us, host))

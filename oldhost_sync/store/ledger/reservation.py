@@ -1,7 +1,8 @@
 """What a change becomes when it is its turn to get a nonce: bound bytes, or a fate that needs none. Pure.
 
 In this order: it holds a nonce in doubt → the same bytes again (trap 15) · it has a fate → that · older than what
-OldHost has for its key → STALE (trap 8) · equal to it, and nothing else of its entity came since → NO_OP · too large for OldHost → DEAD · else a fresh nonce.
+OldHost has for its key → STALE (trap 8) · equal to it, and nothing else of its entity came since → NO_OP · too large
+for OldHost → DEAD · else a fresh nonce.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def why_lost(change_id: int, created_at_ms: int | None) -> str:
     gone = "is not in the database"
     what = gone if created_at_ms is None else "is another one in the database: its id was given out again"
     return (
-        f"Change {change_id}, which the writer was told of, {what}. Committed changes were lost, as by a fail-over to a "
+        f"Change {change_id}, which the writer knows, {what}. Committed changes were lost, as by a fail-over to a "
         "replica that lacked the last ones, or a restore. Compare with what the applications know and have them submit "
         "again what is missing; then `resolve`: what was lost is given up."
     )
@@ -118,8 +119,8 @@ def _needless(candidate: Candidate, in_flight: Callable[[Candidate], bool]) -> E
     if candidate.applied_change_id > candidate.change_id:
         why = f"change {candidate.applied_change_id} was applied before"
         return Ending.of(candidate, Outcome.STALE, error=why)
-    # Another key's operation may have written the same fields since (a status by `checked_out`): OldHost's state is what
-    # it took last for the entity, whatever the event type.
+    # Another key's operation may have written the same fields since (a status by `checked_out`): OldHost's state is
+    # what it took last for the entity, whatever the event type.
     is_equal = candidate.applied_hash == payload_hash(candidate.payload) and not candidate.other_applied_since
     if is_equal and not in_flight(candidate):
         return Ending.of(candidate, Outcome.NO_OP)

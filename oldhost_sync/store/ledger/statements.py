@@ -14,8 +14,8 @@ FateRow: TypeAlias = Row[Any]
 
 # ------------------------------------------------------------------------------------------------------ ledger row
 
-# A clock that was set back behind the ban's beginning tells nothing of it: OldHost is asked, which prolongs no ban. So the
-# rest is never longer than the ban.
+# A clock that was set back behind the ban's beginning tells nothing of it: OldHost is asked, which prolongs no ban. So
+# the rest is never longer than the ban.
 BAN_LEFT_MS = "IF(UTC_TIMESTAMP(6) < banned_at, 0, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), banned_until) DIV 1000)"
 CREATE_LEDGER = (
     "INSERT INTO nonce_ledger (host, epoch, updated_at) VALUES (%s, 0, UTC_TIMESTAMP(6)) "
@@ -45,8 +45,8 @@ BAN = (
     "UPDATE nonce_ledger SET banned_at = UTC_TIMESTAMP(6), banned_until = UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND, "
     "updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
-# The first reason stays: what follows it is mostly its consequence. But one found while an operator's decision waits is news
-# to him, and ends that wait.
+# The first reason stays: what follows it is mostly its consequence. But one found while an operator's decision waits is
+# news to him, and ends that wait.
 _IS_NEWS = "halted IS NULL OR resolve_mode IS NOT NULL"
 HALT = (
     f"UPDATE nonce_ledger SET halted_expected_nonce = IF({_IS_NEWS}, %s, halted_expected_nonce), "
@@ -60,7 +60,8 @@ EPOCH = "SELECT epoch FROM nonce_ledger WHERE host = %s"
 RESERVED_CHANGES = "SELECT change_id FROM nonce_requests WHERE host = %s AND status = 'RESERVED' ORDER BY nonce"
 RELEASE_RESERVED = "DELETE FROM nonce_requests WHERE host = %s AND status = 'RESERVED'"
 HIGHEST_NONCE = "SELECT MAX(nonce) FROM nonce_requests WHERE host = %s"
-# A clock that was set forward must not make a send look older than it is, nor one that was set back as if it were still to come.
+# A clock that was set forward must not make a send look older than it is, nor one that was set back as if it were still
+# to come.
 BRING_SENT_AT_FORWARD = (
     "UPDATE nonce_requests SET sent_at = LEAST(UTC_TIMESTAMP(6), sent_at + INTERVAL %s MICROSECOND) "
     "WHERE host = %s AND status = 'SENT'"
@@ -123,10 +124,11 @@ DELETE_ONE = "DELETE FROM nonce_requests WHERE host = %s AND nonce = %s"
 # ------------------------------------------------------------------------------------------------------- changes
 
 # A change's fate is in the outbox, or pending while somebody holds its row there.
-_FATE = "COALESCE(o.outcome, p.outcome) AS outcome, COALESCE(o.nonce, p.nonce) AS nonce, COALESCE(o.error, p.error) AS error"
+_FATE = ", ".join(f"COALESCE(o.{name}, p.{name}) AS {name}" for name in ("outcome", "nonce", "error"))
 _PENDING = "LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o.id "
 CANDIDATES = (
-    "SELECT o.id, o.idempotency_key, o.entity_type, o.entity_id, o.event_type, o.payload, o.priority_class, o.created_at, "
+    "SELECT o.id, o.idempotency_key, o.entity_type, o.entity_id, o.event_type, o.payload, o.priority_class, "
+    "o.created_at, "
     f"{_FATE}, a.change_id AS applied_change_id, a.payload_hash AS applied_hash, "
     "EXISTS (SELECT 1 FROM applied_states n WHERE n.host = a.host AND n.entity_type = a.entity_type "
     "AND n.entity_id = a.entity_id AND n.nonce > a.nonce) AS other_applied_since, "

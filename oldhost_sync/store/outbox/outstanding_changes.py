@@ -1,8 +1,9 @@
-"""What is outstanding, page by page, as the writer reads it: emergencies first, the rest, one entity's, or what a sweep looks for.
+"""What is outstanding, page by page, as the writer reads it: emergencies first, the rest, one entity's, or what a sweep
+looks for.
 
-A TXN change behind a dead letter of its entity is in none of these pages: it can't go before an operator has decided, and tens
-of thousands of them must cost the writer nothing. So a page looks at a bounded number of rows and may give back fewer than asked
-for; `last_id` is the last one it looked at.
+A TXN change behind a dead letter of its entity is in none of these pages: it can't go before an operator has decided,
+and tens of thousands of them must cost the writer nothing. So a page looks at a bounded number of rows and may give
+back fewer than asked for; `last_id` is the last one it looked at.
 """
 
 from __future__ import annotations
@@ -29,13 +30,17 @@ _BY_ENTITY = "FORCE INDEX (ix_outbox_events_key)"
 _DEAD = (
     "LEFT JOIN (SELECT entity_type, entity_id, MIN(id) AS id FROM ("
     "SELECT entity_type, entity_id, id FROM outbox_events FORCE INDEX (ix_outbox_events_outcome) "
-    "WHERE host = :host AND outcome = 'DEAD' UNION ALL SELECT entity_type, entity_id, change_id AS id FROM pending_fates "
+    "WHERE host = :host AND outcome = 'DEAD' "
+    "UNION ALL SELECT entity_type, entity_id, change_id AS id FROM pending_fates "
     "WHERE host = :host AND outcome = 'DEAD') rejected GROUP BY entity_type, entity_id) dead "
     "ON dead.entity_type = o.entity_type AND dead.entity_id = o.entity_id"
 )
 _IS_FREE = "(o.priority_class <> 'TXN' OR dead.id IS NULL OR o.id < dead.id)"
 
-_LOOK = "SELECT COUNT(*) AS changes, MAX(id) AS last_id FROM (SELECT o.id FROM outbox_events o {index} WHERE {which} ORDER BY o.id LIMIT :rows) looked"
+_LOOK = (
+    "SELECT COUNT(*) AS changes, MAX(id) AS last_id "
+    "FROM (SELECT o.id FROM outbox_events o {index} WHERE {which} ORDER BY o.id LIMIT :rows) looked"
+)
 _FREE = (
     f"SELECT {REF} FROM outbox_events o {{index}} {_DEAD} "
     f"WHERE {{which}} AND o.id <= :last_id AND {_IS_FREE} ORDER BY o.id LIMIT :limit"
@@ -78,9 +83,11 @@ _EMERGENCIES = text(
 )
 _OLDER = text(
     f"SELECT {REF} FROM (SELECT host, entity_type, entity_id, MAX(id) AS id FROM outbox_events "
-    "FORCE INDEX (ix_outbox_events_unrelayed) WHERE host = :host AND processed_at IS NULL AND priority_class = 'EMERGENCY' "
+    "FORCE INDEX (ix_outbox_events_unrelayed) "
+    "WHERE host = :host AND processed_at IS NULL AND priority_class = 'EMERGENCY' "
     "AND id > :after_id AND id <= :last_id GROUP BY host, entity_type, entity_id) e "
-    f"JOIN outbox_events o {_BY_ENTITY} ON o.host = e.host AND o.entity_type = e.entity_type AND o.entity_id = e.entity_id "
+    f"JOIN outbox_events o {_BY_ENTITY} "
+    "ON o.host = e.host AND o.entity_type = e.entity_type AND o.entity_id = e.entity_id "
     f"AND o.processed_at IS NULL AND o.id < e.id {_DEAD} "
     f"WHERE o.priority_class <> 'EMERGENCY' AND {_IS_FREE} AND {_NO_FATE} ORDER BY o.id LIMIT :limit"
 )
@@ -107,7 +114,7 @@ class Page:
 
 
 def outstanding_page(connection: Connection, host: str, after_id: int, limit: int, *, quiet_ms: int = 0) -> Page:
-    """Changes without a fate after `after_id`, whatever their mark; with `quiet_ms` only those relayed at least so long ago."""
+    """Changes without a fate after `after_id`; with `quiet_ms` only those relayed at least so long ago."""
     values: dict[str, object] = {"host": host}
     if not quiet_ms:
         return _scan(connection, _ALL, values, after_id, limit)

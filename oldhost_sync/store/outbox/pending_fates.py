@@ -1,10 +1,10 @@
 """Fates whose change's row somebody else holds: kept beside the outbox until the row is free.
 
-Applications may hold outbox rows for as long as they like: a duplicate `record_change` in an open transaction shares the
-row's lock, a report may have locked whole ranges. A fate is decided under the lock of the host's ledger row, which every
-operation of that host needs; waiting there for an application would stop them all. So no statement that writes a fate
-waits (:data:`AT_ONCE`): what can't be written now goes here, in the same transaction, and :func:`write_pending_fates`
-moves it to the outbox later. Who asks what became of a change looks at both.
+Applications may hold outbox rows for as long as they like: a duplicate `record_change` in an open transaction shares
+the row's lock, a report may have locked whole ranges. A fate is decided under the lock of the host's ledger row, which
+every operation of that host needs; waiting there for an application would stop them all. So no statement that writes a
+fate waits (:data:`AT_ONCE`): what can't be written now goes here, in the same transaction, and
+:func:`write_pending_fates` moves it to the outbox later. Who asks what became of a change looks at both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ NONE_PENDING = (
     "NOT EXISTS (SELECT 1 FROM pending_fates p WHERE p.host = outbox_events.host AND p.change_id = outbox_events.id)"
 )
 _KEEP = (
-    "INSERT INTO pending_fates (host, change_id, entity_type, entity_id, outcome, nonce, superseded_by, error, decided_at) "
+    "INSERT INTO pending_fates "
+    "(host, change_id, entity_type, entity_id, outcome, nonce, superseded_by, error, decided_at) "
     "SELECT host, id, entity_type, entity_id, %s, %s, %s, %s, UTC_TIMESTAMP(6) FROM outbox_events "
 )
 KEEP_FATE = f"{_KEEP}WHERE id = %s AND host = %s AND processed_at IS NULL AND {NONE_PENDING}"
@@ -74,8 +75,8 @@ def tried_at_once(connection: Connection, statement: str, values: Sequence[objec
 def write_pending_fates(connection: Connection, host: str, limit: int) -> int:
     """Move fates of rows that are free to the outbox, at most `limit`; returns how many were moved.
 
-    Nothing pending costs one look at an index. The rows are taken before the ledger's: whoever decides fates never waits
-    for a row, so this is no deadlock, and it holds the ledger's row for the writing alone.
+    Nothing pending costs one look at an index. The rows are taken before the ledger's: whoever decides fates never
+    waits for a row, so this is no deadlock, and it holds the ledger's row for the writing alone.
     """
     pending = list(connection.exec_driver_sql(_PENDING, (host, LOOKED_AT_MAX)).scalars().all())
     free: list[int] = []

@@ -60,7 +60,8 @@ _CLAIM_EMERGENCIES = text(
     f"SELECT o.id, o.host, o.entity_type, o.entity_id FROM outbox_events o {_BY_STATE} "
     f"WHERE {_UNRELAYED} AND o.priority_class = 'EMERGENCY' ORDER BY o.id LIMIT :limit) first "
     "GROUP BY host, entity_type, entity_id) e "
-    f"JOIN outbox_events o {_BY_ENTITY} ON o.host = e.host AND o.entity_type = e.entity_type AND o.entity_id = e.entity_id "
+    f"JOIN outbox_events o {_BY_ENTITY} "
+    "ON o.host = e.host AND o.entity_type = e.entity_type AND o.entity_id = e.entity_id "
     "AND o.processed_at IS NULL AND o.relayed_at IS NULL AND o.id <= e.id ORDER BY o.id"
 )
 
@@ -85,7 +86,8 @@ _UNPROCESSED = text(
 # Entity by entity, so that each is read by its index; a TXN change is held behind an older dead letter of its entity.
 _HELD_BACK = text(
     "SELECT COUNT(*) FROM (SELECT 1 FROM (SELECT entity_type, entity_id, MIN(id) AS id FROM outbox_events "
-    "FORCE INDEX (ix_outbox_events_status) WHERE host = :host AND outcome = 'DEAD' GROUP BY entity_type, entity_id) dead "
+    "FORCE INDEX (ix_outbox_events_status) "
+    "WHERE host = :host AND outcome = 'DEAD' GROUP BY entity_type, entity_id) dead "
     "STRAIGHT_JOIN outbox_events o FORCE INDEX (ix_outbox_events_status) ON o.host = :host AND o.outcome IS NULL "
     "AND o.entity_type = dead.entity_type AND o.entity_id = dead.entity_id AND o.id > dead.id "
     "WHERE o.relayed_at IS NOT NULL AND o.priority_class = 'TXN' LIMIT :limit) counted"
@@ -188,7 +190,7 @@ def unmarked(connection: Connection, change_ids: Sequence[int]) -> list[int]:
 
 
 def older_are_unrelayed(connection: Connection, host: str, ref: ChangeRef) -> bool:
-    """Whether older changes of the same entity are still on their way to the writer. Call it under the entity's lock."""
+    """Whether older changes of the same entity have not reached the writer yet. Call it under the entity's lock."""
     values = {"host": host, "entity_type": ref.entity_type, "entity_id": ref.entity_id, "id": ref.change_id}
     return bool(connection.execute(_OLDER_UNRELAYED, values).scalar_one())
 

@@ -51,7 +51,7 @@ BEGINNING = FeedCursor(0, 0)
 
 
 class CursorForgotten(StoreError):  # noqa: N818 - a name says what happened
-    """Fates behind the reader's cursor were forgotten; `oldest` is where the feed begins now. The reader's fault: no."""
+    """Fates behind the reader's cursor were forgotten; `oldest` is where the feed begins now. Not again."""
 
     def __init__(self, oldest: FeedCursor) -> None:
         super().__init__("fates after this cursor were forgotten")
@@ -105,7 +105,7 @@ _FEED = text(
 
 
 def read_feed(connection: Connection, host: str, since: FeedCursor, *, limit: int) -> FeedPage:
-    """The fates after `since`, at most `limit`. Raises CursorForgotten, but for BEGINNING: that begins with what there is."""
+    """The fates after `since`, at most `limit`; after BEGINNING, the oldest that are kept. Raises CursorForgotten."""
     values = {
         "host": host,
         "sequence": since.sequence,

@@ -31,7 +31,8 @@ def read_entity(connection: Connection, host: str, entity_type: str, entity_id: 
     latest = (
         select(
             columns.id.label("change_id"), columns.idempotency_key, columns.event_type, columns.priority_class,
-            columns.created_at.label("accepted_at"), func.coalesce(columns.outcome, later_written.outcome).label("outcome"),
+            columns.created_at.label("accepted_at"),
+            func.coalesce(columns.outcome, later_written.outcome).label("outcome"),
             func.coalesce(columns.processed_at, later_written.decided_at).label("processed_at"),
             func.coalesce(columns.nonce, later_written.nonce).label("nonce"),
             func.coalesce(columns.error, later_written.error).label("error"),

@@ -62,7 +62,8 @@ _COUNT = text(
 _WAITS = text("SELECT priority_class, upto_ms, changes, total_ms FROM applied_waits WHERE host = :host")
 _INCIDENT = text("SELECT * FROM late_emergencies WHERE host = :host AND is_open = 1")
 _OPEN = text(
-    "INSERT INTO late_emergencies (host, warned_ended, breached_ended, warned_waiting, breached_waiting, worst_ms, cause) "
+    "INSERT INTO late_emergencies "
+    "(host, warned_ended, breached_ended, warned_waiting, breached_waiting, worst_ms, cause) "
     "VALUES (:host, :warned_ended, :breached_ended, :warned_waiting, :breached_waiting, :worst_ms, :cause)"
 )
 _UPDATE = text(
@@ -215,7 +216,7 @@ def end_incident(connection: Connection, host: str) -> None:
 
 
 def tell(connection: Connection, host: str, severity: str, message: str) -> None:
-    """One alert for the incident; people are told again when it gets worse, and find the newest figures when they look."""
+    """One alert for the incident. It is sent again when it gets worse, and its text has the newest figures."""
     values = {"host": host, "kind": ALERT_KIND, "message": storable(message, TEXT_LENGTH_MAX), "severity": severity}
     if severity == "critical" and connection.execute(_ESCALATE, values).rowcount:
         return

@@ -59,7 +59,7 @@ _PENDING_LETTER = (
 
 
 def list_dead_letters(connection: Connection, host: str, *, after_id: int, limit: int) -> list[dict[str, Any]]:
-    """Rejected changes that nobody retried or discarded, oldest first, each with the number of changes held behind it."""
+    """Rejected changes that were not retried or discarded, oldest first, each with how many are held behind it."""
     query = (
         select(*_LETTER)
         .where(outbox_events.c.host == host, outbox_events.c.outcome == "DEAD", outbox_events.c.id > after_id)

@@ -49,7 +49,8 @@ _CANDIDATES = {
     SYNC_FAILED: text(
         "SELECT id FROM ("
         + " UNION ".join(f"({_OF_OUTCOME.format(outcome=outcome)})" for outcome in ("= 'DEAD'", "= 'DISCARDED'"))
-        + " UNION (SELECT DISTINCT entity_id AS id FROM pending_fates FORCE INDEX (ix_pending_fates_entity) WHERE host = :host "
+        + " UNION (SELECT DISTINCT entity_id AS id FROM pending_fates FORCE INDEX (ix_pending_fates_entity) "
+        "WHERE host = :host "
         "AND entity_type = 'unit' AND entity_id > :after AND outcome = 'DEAD' ORDER BY entity_id LIMIT :limit)) c "
         "ORDER BY id LIMIT :limit"
     ),
@@ -60,7 +61,8 @@ _CANDIDATES = {
 class UnitView:
     """One unit as it is shown, without its payloads; `sync_status` as store/views/sync_status.py says.
 
-    `synced_at`, `synced_change_id`: when OldHost last took a state of it, and the newest change of which it has the state.
+    `synced_at`, `synced_change_id`: when OldHost last took a state of it, and the newest change of which it has the
+    state.
     """
 
     id: str

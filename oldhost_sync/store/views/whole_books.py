@@ -1,4 +1,4 @@
-"""All states and all changes of a host, for whoever checks the books from outside. It reads everything: for tools only."""
+"""All states and all changes of a host, for tools that check the books from outside. It reads everything."""
 
 from __future__ import annotations
 
