@@ -1,9 +1,9 @@
-"""Delivery: a loop beside the writers' work that tells the webhook of alerts. What is authoritative is the row.
+"""Alert delivery: a loop beside the writers' work that posts alerts to the webhook. The alert's row is authoritative.
 
-Nobody waits for it: an alert is raised when its row is there, and a webhook that is away holds up nothing but itself.
-It is told at least once, oldest first, about a second after the row; one worker tells of a host at a time. While the
-webhook or the database is away the loop waits, with growing pauses and one line in the log (of what it says nothing:
-neither the alert nor the address).
+Nothing waits for it: an alert is raised when its row is committed, and a webhook that is away delays only alerts. Each
+is posted at least once, oldest first, about a second after its row; one worker at a time delivers a host's alerts.
+While the webhook or the database is away the loop waits, with growing pauses and one line in the log, which names
+neither the alert nor the address.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from oldhost_sync.store.transactions import run_in_transaction
 
 logger = logging.getLogger(__name__)
 
-# People are told of a critical alert about a second after it is raised.
+# A critical alert is posted about a second after it is raised.
 POLL_SECONDS = 1.0
-# While the webhook is away: an alert waits so much longer at most when it is back.
+# While the webhook is away; the longest that an alert waits after its return.
 PAUSE_SECONDS_MAX = 15.0
 POST_SECONDS_MAX = 5.0
-# A round's share of what waits for one host; the next round goes on behind it.
+# At most so many of one host in a round; the next round continues behind them.
 PAGE = 100
-# Alerts of one host that the webhook says no to, one by one, before the round goes on to the next host.
+# Alerts of one host that the webhook refuses before the round goes on to the next host.
 REFUSALS_MAX = 5
 
 assert (REFUSALS_MAX + 1) * POST_SECONDS_MAX < SILENT_SECONDS_MAX
@@ -61,7 +61,7 @@ class Round:
 
 
 def post(url: str, content: dict[str, Any]) -> None:
-    """Raises NotTaken, whose words hold nothing of `url`, which may be a secret. Nothing but a 2xx is a yes."""
+    """Raises NotTaken for all but a 2xx; its text does not show `url`, which may be a secret."""
     request = urllib.request.Request(  # noqa: S310 - the setting allows http and https only
         url, json.dumps(content).encode(), {"Content-Type": "application/json"}, method="POST"
     )
@@ -79,7 +79,7 @@ def post(url: str, content: dict[str, Any]) -> None:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A POST that is followed elsewhere becomes a GET, which tells nobody anything and is answered with 200."""
+    """A redirected POST becomes a GET, which delivers nothing and may be answered with 200."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -95,21 +95,21 @@ class Delivery:
     post: Callable[[str, dict[str, Any]], None] = post
     _leaving: threading.Event = field(default_factory=threading.Event)
     _failures: int = 0
-    # By host, the last alert that was refused: the next round begins behind it, so that it stands in nobody's way.
+    # By host, the last alert that was refused: the next round begins behind it, so that it blocks no other.
     _behind: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Tell until `leave`, through every outage."""
+        """Deliver until `leave`, through every outage."""
         pause = POLL_SECONDS
         while not self._leaving.wait(pause):
             pause = self.guarded_round()
 
     def leave(self) -> None:
-        """End with the alert that is being told; the rest is another worker's."""
+        """End after the alert that is being posted; another worker delivers the rest."""
         self._leaving.set()
 
     def guarded_round(self) -> float:
-        """One round, and the pause after it; an outage is told of once, and so is its end."""
+        """One round, and the pause after it. An outage is logged once, and so is its end."""
         try:
             done = self.run_once()
         except (StoreError, SQLAlchemyError) as error:  # a pool without a free connection is neither

@@ -1,7 +1,7 @@
 """Where a command finds its servers: the environment, `.env`, or the stack that `oldhost-sync up` runs in this folder.
 
-`up` writes the addresses of what it runs into `var/up.env`; they are used only when neither database nor Temporal is
-set otherwise, so nobody operates on a stack of one's own by mistake.
+`up` writes the addresses of what it runs into `var/up.env`; they are used only when neither the database nor Temporal
+is set otherwise, so that no command works on the local stack by mistake.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def settings() -> Settings:
 
 
 def settings_of_a_new_stack() -> Settings:
-    """The settings by which `up` decides what to embed: the environment and `.env`, never the stack that ran before."""
+    """The settings by which `up` decides what to embed: the environment and `.env`, never an earlier stack's."""
     adopt(os.environ, dotenv_values(".env"), {})
     return load_settings()
 

@@ -1,8 +1,7 @@
-"""What a role shows of itself over HTTP: figures, whether it lives, whether it can do its work. No token, so no
-secrets.
+"""What a role serves over HTTP: metrics, liveness, readiness. No token is needed, so it shows no secrets.
 
-`/metrics` for Prometheus, `/healthz` while the process serves at all, `/readyz` from what the role last found out by
-itself: asking costs nothing, however many ask. What was found out too long ago counts as unready: the role is stuck.
+`/metrics` is for Prometheus, `/healthz` answers while the process serves at all, `/readyz` tells the role's last check
+of itself, so probes cost nothing. A check that is too old counts as unready: the role is stuck.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ StartResponse = Callable[..., Any]
 
 
 class Readiness:
-    """What a role last found out, by what it needs: an empty text is well, any other says what is wrong."""
+    """The last check of each thing that a role needs: an empty text is well, any other says what is wrong."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -36,7 +35,7 @@ class Readiness:
         self._found = self._monotonic(), dict(troubles)
 
     def look(self) -> tuple[bool, dict[str, str]]:
-        """Ready or not, and the words for each need."""
+        """Whether it is ready, and the text for each need."""
         if self._found is None:
             return False, {"role": "it has just started"}
         at, troubles = self._found

@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 Role = Literal["app", "viewer", "ops"]
 
-# A request is written at most so long after its row was marked SENT, or not at all.
+# The longest time from marking a row SENT to writing its request; later it is not written.
 SEND_WITHIN_SECONDS = 1.0
 # What OldHost may still do with a request that it has read when we have given up: process it, apply it late.
 SETTLE_MARGIN_SECONDS = 2.0
@@ -31,7 +31,7 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ApiToken:
-    """Who may ask the API for what. Only the token's SHA-256 is known here."""
+    """A token's owner and role. Only the token's SHA-256 is known here."""
 
     name: str
     role: Role
@@ -129,7 +129,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def settle_covers_everything(self) -> Self:
-        """After the settle time nothing that was sent may still be applied (trap 1), or OldHost's answer is a guess.
+        """After the settle time nothing that was sent may still be applied (trap 1); before it, OldHost's count proves
+        nothing.
 
         It is counted from the row's SENT, so it covers the second within which writing may start, the request's own
         deadline, and what OldHost does with it after that.

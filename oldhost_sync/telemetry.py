@@ -1,4 +1,4 @@
-"""What the roles count, for Prometheus: numbers by class, outcome and route. Never a payload, never an id.
+"""The roles' metrics for Prometheus: numbers by class, outcome and route. Never a payload, never an id.
 
 Each role makes its own set on a registry at its entry point; nothing is registered by an import.
 """
@@ -94,7 +94,7 @@ def _cumulated(changes: dict[int, int]) -> list[tuple[str, float]]:
 
 
 class WorkerMetrics:
-    """What the worker that holds the connection does; gaps and replays are OldHost's own words and must stay 0."""
+    """What the worker that holds the connection does. Refusals for a gap or a replay must stay 0."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.operations = Counter(

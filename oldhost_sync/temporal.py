@@ -1,4 +1,4 @@
-"""How every role reaches Temporal: one way to connect, one data converter, one way to signal the writer.
+"""How every role reaches Temporal: connecting, the data converter, starting and signalling the writer.
 
 The address, namespace, key and TLS come from the SDK's own environment configuration (`TEMPORAL_ADDRESS`, …).
 Large values (a snapshot of 50,000 waiting keys, a page of refs) are compressed; small ones stay readable in Temporal's
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from oldhost_sync.settings import Settings
 
 COMPRESS_ABOVE_BYTES = 16 * 1024
-# A snapshot of 150,000 waiting changes is some 10 MB; no signal of a few bytes may become gigabytes here.
+# A snapshot of 150,000 waiting changes is some 10 MB; a small signal must not expand to gigabytes.
 EXPANDED_BYTES_MAX = 64 * 1024 * 1024
 _ENCODING = b"binary/zlib"
 
@@ -61,11 +61,11 @@ class CompressLarge(PayloadCodec):
         try:
             return Payload.FromString(_unzip(payload.data))
         except (zlib.error, DecodeError):
-            return payload  # somebody else's bytes under our name: an error here would stop a workflow's task for ever
+            return payload  # not our bytes: an error here would fail a workflow's task for ever
 
 
 def _unzip(data: bytes) -> bytes:
-    """Raises zlib.error for what we can't have made."""
+    """Raises zlib.error for data that our codec can't have made."""
     stream = zlib.decompressobj()
     expanded = stream.decompress(data, EXPANDED_BYTES_MAX)
     if not stream.eof:
@@ -77,7 +77,7 @@ DATA_CONVERTER = dataclasses.replace(DataConverter.default, payload_codec=Compre
 
 
 class TemporalUnavailable(RuntimeError):  # noqa: N818 - it says what happened
-    """No connection to Temporal. The operator's: start it, or mend its address; it may be tried again."""
+    """No connection to Temporal. The operator's: start it, or correct its address; it may be tried again."""
 
 
 async def connect() -> Client:
@@ -94,7 +94,7 @@ async def connect() -> Client:
 
 
 class SharedClient:
-    """One client for all who need it, connected when the first asks. Who asks meanwhile waits for the same attempt.
+    """One client that is connected at its first use. Callers share one attempt to connect.
 
     `seconds_max`: how long connecting may take.
     """
@@ -159,7 +159,7 @@ async def signal_enqueue(client: Client, host: str, policy: WriterPolicy, refs: 
 
 
 def leave(code: int) -> NoReturn:
-    """End the process with all said and written, but without the interpreter's teardown.
+    """Flush all output and end the process without the interpreter's teardown.
 
     A thread of the SDK's core may still be giving back a finished call when a short-lived client ends; the interpreter
     then aborts in its teardown (temporalio/sdk-python issue 300), and a command that succeeded would seem to have

@@ -1,7 +1,7 @@
-"""How errors are told: one line on standard error that says what is wrong and what to do, and an exit code.
+"""Errors as users see them: one line on standard error that says what is wrong and what to do, and an exit code.
 
-0 done · 1 it could not be done, or not all of it · 2 the command or a setting is wrong · 130 interrupted.
-A traceback is for us: `--traceback` shows it.
+0 done · 1 it could not be done, or not all of it · 2 the command or a setting is wrong · 130 interrupted. `--traceback`
+shows the traceback, for developers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def tell(message: str, program: str = "oldhost-sync") -> None:
 
 
 def told(error: Exception, program: str) -> int:
-    """Tell of an error that was foreseen, and return the exit code; any other is raised again."""
+    """Print an expected error and return the exit code; raise any other again."""
     known = explain(error)
     if known is None:
         raise error
@@ -50,7 +50,7 @@ def told(error: Exception, program: str) -> int:
 
 
 def explain(error: BaseException) -> CliError | None:
-    """What to tell of `error`; None when it is not one that was foreseen."""
+    """The text for `error`; None when it is unexpected."""
     if isinstance(error, CliError):
         return error
     if isinstance(error, SettingsError):

@@ -1,4 +1,4 @@
-"""What the worker tells of itself: whether the database and Temporal answer, and how the writers of its hosts are."""
+"""The worker's readiness: whether the database and Temporal answer, and the health of its hosts' writers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from oldhost_sync.store.views.readiness import check_reads
 from oldhost_sync.writer_health import is_task_queue_polled, trouble, writer_health
 
 LOOK_SECONDS = 5.0
-# A description is some milliseconds of Temporal's time; a hundred hosts are asked about in turn.
+# A description takes some milliseconds of Temporal's time; a hundred hosts are checked in turn.
 HOSTS_AT_A_TIME = 20
 
 

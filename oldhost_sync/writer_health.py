@@ -1,8 +1,8 @@
-"""How a host's writer is, by Temporal's own books: does it run, does its code work, does anybody take its tasks.
+"""The health of a host's writer, by Temporal's records: does it run, does its code work, does a worker take its tasks.
 
-A query can't say this: a closed run answers queries as if it lived, and a run whose workflow task fails answers none.
-The judgement (:func:`judge`) is pure. Times are compared with this machine's clock, which may differ from the server's:
-whoever raises an alert first looks whether the same trouble lasts.
+A query can't say this: a closed run answers queries as if it were running, and a run whose workflow task fails answers
+none. :func:`judge` is pure. Times are compared with this machine's clock, which may differ from the server's, so the
+watchdog raises an alert only when the same trouble lasts.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ RPC_TIMEOUT = timedelta(seconds=5)
 UNTAKEN_TASK_SECONDS = 8
 # Activities also wait for a free thread.
 UNTAKEN_ACTIVITY_SECONDS = 20
-# The failure of a workflow task that is tried again stands among the last events.
+# The failure of a workflow task that is tried again is among the last events.
 LAST_EVENTS = 20
-# A worker that is killed leaves one task unfinished; more in a row are the task's own fault.
+# A killed worker leaves one task unfinished; more in a row are caused by the task itself.
 UNFINISHED_ATTEMPTS = 3
 ERROR_LENGTH_MAX = 300
 
@@ -60,7 +60,7 @@ class WriterState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WriterHealth:
-    """`error`: what is wrong, in words, empty when nothing is. `since`: when it began, by Temporal's clock."""
+    """`error`: what is wrong; empty when nothing is. `since`: when it began, by Temporal's clock."""
 
     state: WriterState
     error: str = ""
@@ -83,10 +83,9 @@ def trouble(health: WriterHealth) -> str:
 async def writer_health(
     client: Client, host: str, *, is_polled: Callable[[], Awaitable[bool]] | None = None
 ) -> WriterHealth:
-    """How the writer of `host` is. Raises RPCError when Temporal does not say.
+    """The health of the writer of `host`. Raises RPCError when Temporal does not answer.
 
-    `is_polled`: whether any worker polls the writers' task queue, for callers that ask for many hosts; by default
-    asked.
+    `is_polled`: whether a worker polls the writers' task queue. Callers that ask for many hosts ask once for all.
     """
     try:
         described = await client.workflow_service.describe_workflow_execution(
@@ -120,7 +119,7 @@ async def is_task_queue_polled(client: Client) -> bool:
 def judge(
     described: DescribeWorkflowExecutionResponse, last_events: Sequence[HistoryEvent], *, polled: bool, now: datetime
 ) -> WriterHealth:
-    """What a description says; `last_events` newest first, needed where `described` shows a closed or repeated run."""
+    """The health that a description shows. `last_events`: newest first, needed for a closed run or a repeated task."""
     info = described.workflow_execution_info
     run_id = info.execution.run_id
     if info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
@@ -170,7 +169,7 @@ def _how_it_ended(status: WorkflowExecutionStatus.ValueType, last_events: Sequen
 def _failed_task(
     described: DescribeWorkflowExecutionResponse, last_events: Sequence[HistoryEvent]
 ) -> tuple[datetime | None, str] | None:
-    """Since when its workflow task fails, and with what. Only the first failure in a row is in the history."""
+    """Since when its workflow task fails, and the error. Only the first failure in a row is in the history."""
     attempt = described.pending_workflow_task.attempt
     last = next((event for event in last_events if event.event_type in _TASK_ENDS), None)
     if attempt <= 1 or last is None:
@@ -209,7 +208,7 @@ def _waits(since: datetime | None, now: datetime, seconds: float) -> bool:
 
 
 def _message(failure: Failure) -> str:
-    """Of a failure and its causes: the first lines only, where no stack trace and no value stands."""
+    """The first lines of a failure and its causes: these hold no stack trace and no values."""
     parts = []
     while failure.message:
         parts.append(failure.message.splitlines()[0])

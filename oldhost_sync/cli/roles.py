@@ -102,4 +102,4 @@ def up(
 
 def _log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells of its own parts when it is imported
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs its own parts when it is imported

@@ -1,4 +1,4 @@
-"""The relay process: hands the outbox to the writers, and keeps what has its time for them.
+"""The relay process: hands the outbox to the writers, records scheduled changes, prunes, and watches the writers.
 
 One duty a file, each in a loop of its own, so that none delays another: `relay` hands changes over, `scheduler` records
 what is due, `pruner` forgets what ended long ago. What they share: `leadership` (one relay process is

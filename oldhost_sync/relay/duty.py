@@ -1,7 +1,7 @@
-"""A duty in a loop of its own: one round after the other, through every outage, told of once.
+"""A duty in a loop of its own: round after round, through every outage, which is logged once.
 
-A duty that fails harms no other: a database or a server that is away is waited for, and an unexpected error ends the
-round, is logged with its traceback, and the next round comes after a growing pause.
+A duty that fails stops no other. It waits for a database or server that is away. An unexpected error ends the round and
+is logged with its traceback; the next round comes after a growing pause.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from oldhost_sync.telemetry import RelayMetrics
 
 logger = logging.getLogger(__name__)
 
-# A lock, or an outage that another loop is just about to see, passes within fewer rounds than these.
+# A lock, or an outage that another loop is about to log, passes within fewer rounds.
 FAILED_ROUNDS_TOLD = 3
 PAUSE_SECONDS_MAX = 30.0
 
 
 class Duty(Protocol):
-    """`name` says what is not done while it fails, `host` whose (or "all hosts"), `pause_s` how long to wait then."""
+    """`name`: what is not done while it fails; `host`: whose (or "all hosts"); `pause_s`: how long to wait then."""
 
     name: str
     host: str
@@ -45,7 +45,7 @@ async def repeat(stop: asyncio.Event, step: Callable[[], Awaitable[float]]) -> N
 
 
 class DutyLoop:
-    """Runs one duty. `outage_known` says whether somebody else has told of the database's outage already."""
+    """Runs one duty. `outage_known`: whether the database's outage is logged already."""
 
     def __init__(
         self,

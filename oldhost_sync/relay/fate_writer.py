@@ -1,6 +1,6 @@
-"""Writes the fates that waited because somebody held their change's row, and numbers those that came without a number.
+"""Writes the fates that waited for a locked row, and numbers the fates that have no number.
 
-One look a second for all hosts of the process. It needs no lease: two relays at once pass over each other's rows.
+One poll a second for all hosts of the process. It needs no lease: two relays at once skip each other's rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One host's duties put together: they share the lease, and each has its own loop and its own way to the database."""
+"""One host's duties put together: they share the lease; each has its own loop and database connections."""
 
 from __future__ import annotations
 
@@ -97,5 +97,5 @@ class HostRelay:
         await self.relay.release()
 
     def knows_of_outage(self) -> bool:
-        """Whether the relay has told that the database is away."""
+        """Whether the relay has logged that the database is away."""
         return self.relay.condition is Condition.DATABASE_AWAY

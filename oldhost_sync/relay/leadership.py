@@ -1,7 +1,7 @@
 """Whether this process is the active relay of a host: the lease as its duties see it.
 
-A lease for efficiency only: whatever two active relays do for a moment, nothing is lost and nothing is wrong. Each duty
-asks before a round. The first that finds a third of the span over renews it; the others do not wait for that.
+The lease is for efficiency only: two active relays do no harm. Each duty asks before a round. The first that finds a
+third of the span over renews it; the others do not wait for that.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Leadership:
         self._asking = False
 
     def held(self, now: float) -> bool:
-        """As last heard, without asking."""
+        """As last known, without asking the database."""
         return now < self._leased_until
 
     async def hold(self, now: float) -> bool:
-        """Renew at a third of the span, and ask no oftener when another relay holds it."""
+        """Renew at a third of the span; ask no more often than that when another relay holds it."""
         if self._asking or now < self._tried_at + self._lease_s / 3:
             return self.held(now)
         self._tried_at = now
@@ -46,5 +46,5 @@ class Leadership:
         self._leased_until = now + self._lease_s if held else float("-inf")
 
     async def release(self) -> None:
-        """Give it up, so that the next relay need not wait it out. Raises StoreError or DBAPIError."""
+        """Release it, so that the next relay need not wait until it expires. Raises StoreError or DBAPIError."""
         await self._transactions.run(lambda connection: release_lease(connection, self.host, self.owner))

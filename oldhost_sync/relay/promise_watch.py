@@ -1,8 +1,8 @@
-"""Watches the promise to emergencies, from MariaDB alone: whatever hinders one, people are told at half of the promise.
+"""Watches the promise to emergencies, from MariaDB alone: an alert at half of the promised time, whatever the cause.
 
-OldHost away, a ban, a pause, a halt, no writer, a long queue: the age of an emergency without a fate says it all. One
-alert an incident, which gets critical when the promise is broken; each incident is kept as a row. Breaches that came
-and went between two looks are found in the fates, which also give the histogram of how long changes took, by class.
+OldHost away, a ban, a pause, a halt, no writer, a long queue: each shows in the age of an emergency without a fate. One
+alert per incident; it becomes critical when the promise is broken. Each incident is kept as a row. Breaches between two
+polls are found in the fates, which also give the histogram of how long changes took, by class.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from oldhost_sync.telemetry import AppliedWaits
 LOOK_SECONDS = 1.0
 # For hosts without a waiting emergency the fates are for the figures only.
 FATES_SECONDS = 10.0
-# Less is the clocks' own drift, and what a look takes.
+# Less is clock drift, and the time that the query takes.
 STEP_SECONDS = 2.0
 
 
@@ -42,14 +42,14 @@ class _Host:
 
 @dataclass(slots=True)
 class _Clock:
-    """The database's clock beside ours, which nobody sets. What it showed came between `began` and `ended`."""
+    """The database's clock, compared with our monotonic one. It was read between `began` and `ended`."""
 
     shown_s: float | None = None
     began: float = 0.0
     ended: float = 0.0
 
     def stepped_by(self, shown_s: float, began: float, ended: float) -> float:
-        """By how much it was set since the last time, at least; 0 when that may be the time that the question took."""
+        """By how much, at least, it was set since the last time; 0 when the query's own time may explain it."""
         last, self.shown_s = self.shown_s, shown_s
         shortest, longest = began - self.ended, ended - self.began
         self.began, self.ended = began, ended
@@ -84,7 +84,7 @@ class PromiseWatch:
         self._clock = _Clock()
 
     async def run_once(self, now: float) -> float:
-        """One look at every host that this process is active for."""
+        """Check every host that this process is active for."""
         active = [host for host, leadership in self._leaderships.items() if leadership.held(now)]
         for host in self._hosts.keys() - set(active):
             if self._waits:
@@ -103,7 +103,7 @@ class PromiseWatch:
         return LOOK_SECONDS
 
     def _notice_step(self, step_s: float) -> None:
-        """A clock that was set would make all that waits late, or none for hours."""
+        """After a clock was set, every waiting emergency would seem late, or none for hours."""
         if abs(step_s) >= STEP_SECONDS:
             for host in self._hosts.values():
                 host.step = ClockStep(host.newest_id, host.step.ms + round(step_s * 1000))
@@ -121,7 +121,7 @@ class PromiseWatch:
     def _transact(
         self, connection: Connection, host: str, found: HostLook, state: _Host, now: float
     ) -> tuple[bool, bool]:
-        """Whether there are more fates to be read, and whether an emergency is or was late."""
+        """Whether there are more fates to read, and whether an emergency is or was late."""
         fates, more = late_emergencies.take_fates(connection, host, found.fates)
         late_emergencies.count_applied(connection, host, [each for each in fates if each.outcome == "APPLIED"])
         if self._waits and (fates or not state.shown):
@@ -158,5 +158,5 @@ class PromiseWatch:
 
 
 def _is_urgent(ended: Ended) -> bool:
-    """Whatever became of it, rejected or given up by an operator, it took as long as it took."""
+    """Rejected and discarded ones count, too: their wait was as long."""
     return ended.priority_class is PriorityClass.EMERGENCY and ended.outcome != "REFUSED"

@@ -1,10 +1,10 @@
 """The relay hands the outbox to the writer: claimed by state, signalled in batches, marked when acknowledged.
 
-Who is authoritative: the outbox. A change is marked only after Temporal has acknowledged the signal that carries it,
-so whatever fails in between, it is signalled again, and the writer knows it by its id. One relay is active at a time by
-a lease; two at once would only signal twice. An EMERGENCY goes at once, all else once a second, or as fast as full
-batches can. While the writer holds more than it can use, only emergencies go on; everything else is safe in the outbox.
-When MariaDB or Temporal is away it waits, with growing pauses and one line in the log.
+Who is authoritative: the outbox. A change is marked only after Temporal has acknowledged the signal that carries it, so
+whatever fails in between, it is signalled again, and the writer knows it by its id. One relay is active at a time by a
+lease; two at once would only signal twice. An EMERGENCY goes at once, all else once a second, or as fast as full
+batches can. While the writer holds more than it can use, only emergencies are relayed; everything else is safe in the
+outbox. While MariaDB or Temporal is away it waits, with growing pauses and one line in the log.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from oldhost_sync.telemetry import RelayMetrics
 logger = logging.getLogger(__name__)
 
 NOTHING = Unrelayed()
-# A count is followed by a pause of so many times what it took: 5 % of the time at most.
+# The pause after a count, as a multiple of its duration: counting takes 5 % of the time at most.
 COUNTING_PAUSE = 20
 # Held behind dead letters; counting a million takes some seconds, and a statement ends after eight.
 HELD_BACK_COUNTED_MAX = 1_000_000
 
-# Hands refs to the writer; returning means that they are durable there, raising that nobody knows.
+# Hands refs to the writer. When it returns they are durable there; when it raises, that is unknown.
 Signal = Callable[[list[ChangeRef]], Awaitable[None]]
 
 
@@ -50,7 +50,7 @@ class SignalFailed(Exception):  # noqa: N818 - reads as what happened
 
 
 class Condition(StrEnum):
-    """What the relay is doing; each change of it is one line in the log."""
+    """What the relay is doing; each transition is one line in the log."""
 
     STARTING = "starting"
     ACTIVE = "active"
@@ -105,7 +105,7 @@ class Relay:
         self._count_at = float("-inf")
         self._recount_at = float("-inf")
         self._room = 0
-        # The writer has them, but somebody holds their rows, so that they can't be marked yet.
+        # The writer has them, but their rows are locked, so they can't be marked yet.
         self._unmarked: set[int] = set()
         self._mark_at = float("-inf")
 
@@ -163,7 +163,7 @@ class Relay:
         return refs
 
     async def _claim(self, limit: int, *, emergencies_only: bool = False) -> list[ChangeRef]:
-        """The next changes that the writer does not have; those it has but for the mark stand in front of them."""
+        """The next changes that the writer does not have, behind those that it has and that are not marked yet."""
         most = limit + len(self._unmarked)
         refs = await self._transactions.run(
             lambda connection: relay_queue.claim_batch(connection, self._host, most, emergencies_only=emergencies_only)
@@ -186,11 +186,11 @@ class Relay:
         await self._remember_unmarked(ids)
 
     async def _hand_over(self, refs: list[ChangeRef], kind: str) -> None:
-        """Signal first, mark after the acknowledgement; never the other way round."""
+        """Signal first, mark after the acknowledgement."""
         try:
             await self._signal(refs)
         except Exception as error:
-            # The next round tries again, or it would find nothing to do and pass for a recovery.
+            # The next round tries again; otherwise it would find nothing to do and count as a recovery.
             self._signal_at = float("-inf")
             raise SignalFailed(f"{type(error).__name__}: {error}") from error
         ids = [ref.change_id for ref in refs]
@@ -200,10 +200,10 @@ class Relay:
         self._count_relayed(refs, kind)
 
     async def _room_at_writer(self, now: float) -> int:
-        """How many more changes the writer may be given; counted anew now and then, and whenever it seems full.
+        """How many more changes the writer may get; counted again at intervals, and whenever it seems full.
 
-        What is held behind a dead letter stays in the database and takes no room. Counting that costs more, so it is
-        done only when the room seems taken, and however long a count takes it is a small share of the time.
+        Changes held behind a dead letter stay in the database and do not count. Counting them costs more, so it is done
+        only when the writer seems full, and takes only a small share of the time.
         """
         if now >= self._count_at or (self._room <= 0 and now >= self._recount_at):
             began = self._monotonic()
@@ -262,7 +262,7 @@ class Relay:
         self.condition = condition
 
     async def release(self) -> None:
-        """Give the lease up; when that fails it runs out."""
+        """Release the lease; when that fails it expires."""
         try:
             await self._leadership.release()
         except (StoreError, DBAPIError) as error:

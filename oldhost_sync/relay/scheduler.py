@@ -1,8 +1,8 @@
 """Records scheduled changes when they are due, in due order, each in its own transaction.
 
-What is due is due whether or not the writer can be reached. The database's clock says what is due. A change whose own
-fault keeps it from being recorded is set aside and told of; one that the database can't take now keeps its place. While
-an application holds an entity, its changes wait for the next round, and all others are recorded.
+The database's clock says what is due, whether or not the writer can be reached. A change that can't be recorded because
+of its own values is withdrawn, with an alert; one that the database can't take now keeps its place. While an
+application holds an entity's row, its changes wait for the next round, and all others are recorded.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Scheduler:
         return await self._transactions.run(lambda connection: schedule.due(connection, self.host, batch, last))
 
     async def _record(self, due: schedule.Due) -> bool:
-        """False while somebody holds its entity."""
+        """False while its entity's row is locked."""
         try:
             await self._transactions.run(lambda connection: schedule.record_due(connection, due), attempts=1)
         except TransactionContended:
@@ -85,7 +85,7 @@ class Scheduler:
         except (InvalidChange, DBAPIError) as error:
             if isinstance(error, DBAPIError) and not is_the_values_fault(error):
                 raise  # the database's trouble (a missing right, a missing table): the change keeps its place
-            # The row's own fault would come again for ever.
+            # The same values would fail in every round.
             reason = f"scheduled change {due.scheduled_id} could not be recorded: {error}"
             logger.exception("relay of %s: %s", self.host, reason)
             await self._transactions.run(lambda connection: self._set_aside(connection, due.scheduled_id, reason))

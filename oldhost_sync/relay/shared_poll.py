@@ -1,7 +1,6 @@
-"""One look at the outbox for all hosts that a process relays, shared by their relays while it is young.
+"""One query of the outbox for all hosts of a process, shared by their relays while it is fresh.
 
-A deployment's hosts are idle most of the time; each asking for itself ten times a second would cost more than all they
-send.
+Hosts are idle most of the time; a query for each, ten times a second, would cost more than all that they send.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ Seen = dict[str, Unrelayed]
 
 
 class SharedPoll:
-    """A look is shared while it is younger than `fresh_s`.
+    """A result is shared while it is younger than `fresh_s`.
 
-    Who asks while a look is under way waits for it, and for its failure: a database that is away is waited for once,
-    not by one host after the other.
+    Callers wait for the query under way and share its failure: an absent database costs one timeout, not one for each
+    host.
     """
 
     def __init__(self, fresh_s: float) -> None:
@@ -28,7 +27,7 @@ class SharedPoll:
         self._under_way: asyncio.Task[Seen] | None = None
 
     async def poll(self, now: float, ask: Callable[[], Coroutine[Any, Any, Seen]]) -> Seen:
-        """What the look shows that is under way or fresh, or else a new one by `ask`, with whatever that raises."""
+        """The result of the query that is under way or fresh, or of a new one by `ask`; raises what that raises."""
         if self._under_way is None or (self._under_way.done() and now >= self._polled_at + self._fresh_s):
             self._polled_at = now
             self._under_way = asyncio.create_task(ask())

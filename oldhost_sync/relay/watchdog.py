@@ -1,9 +1,9 @@
 """Watches the writers of all hosts that this process relays for: while something is outstanding, one must run.
 
 MariaDB says whether something is outstanding and whether fates come; where they come the writer runs, and Temporal is
-not asked. Where they don't, Temporal is asked every few seconds: a run that ended is started, one that is stuck is told
-of (`writer_watch` decides). A host with nothing outstanding is looked at now and then, since a run that ended may have
-left signals unread.
+not asked. Where they don't, Temporal is asked every few seconds: a run that ended is started again, and one that is
+stuck raises an alert (`writer_watch` decides). A host with nothing outstanding is checked at intervals, since a run
+that ended may have left signals unread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 3.0
 IDLE_LOOK_SECONDS = 15.0
-# Descriptions asked for at a time: a hundred hosts take a second, and Temporal has others to serve.
+# Hosts described at a time: a hundred hosts take a second, and Temporal has other work.
 ASKED_AT_A_TIME = 5
 
 
@@ -57,9 +57,9 @@ class Watchdog:
         self._asking = asyncio.Semaphore(ASKED_AT_A_TIME)
 
     async def run_once(self, now: float) -> float:
-        """One look at every host that this process is active for."""
+        """Check every host that this process is active for."""
         active = [host for host, leadership in self._leaderships.items() if leadership.held(now)]
-        # Who takes over a host looks at it afresh.
+        # After a takeover nothing is known of a host.
         self._hosts = {host: self._hosts.get(host, _Host()) for host in active}
         if active:
             found = await self._transactions.run(lambda connection: progress(connection, self._owner))
@@ -71,7 +71,7 @@ class Watchdog:
         return LOOK_SECONDS
 
     def _is_due(self, host: _Host, found: Progress, now: float) -> bool:
-        """Nothing is asked where fates come, or where nothing is outstanding and a look was a short time ago."""
+        """Not where fates come, nor where nothing is outstanding and the last check was a short time ago."""
         before, host.progress = host.progress, found
         if not host.watch.is_calm or host.looked_at == float("-inf"):
             return True

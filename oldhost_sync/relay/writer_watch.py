@@ -1,7 +1,7 @@
-"""What to do about one host's writer, from what is seen of it: start it, tell of it, say that it is over. Pure.
+"""What to do about one host's writer, given its health: start it, raise an alert, close it. Pure.
 
-A run that ended is started again at once; one that ends again and again, after growing pauses. Trouble is told of when
-it has lasted for a few looks, since a restart of a worker or of Temporal looks the same for a moment.
+A run that ended is started again at once; one that ends repeatedly, after growing pauses. Trouble raises an alert when
+it has lasted for a few checks: a restart of a worker or of Temporal looks the same for a moment.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from oldhost_sync.writer_health import WriterHealth, WriterState
 
 CLOSED, FAILING, NO_WORKER, AWAY = KINDS = ("writer-closed", "writer-failing", "no-worker", "temporal-away")
 
-# How long trouble lasts before it is told of. With the time until it is seen (a look every few seconds, a task that
-# nobody takes counts after 8 s) people are told well within the 30 s in which emergencies are promised.
+# How long trouble lasts before it raises an alert. With the time to detect it (a check every few seconds, 8 s for an
+# untaken task) the alert comes well within the 30 s that emergencies are promised.
 LASTS_SECONDS = {FAILING: 6.0, NO_WORKER: 6.0, AWAY: 10.0}
-# A run that we started and that ended again is not started at every look.
+# A run that we started and that ended again is not started at every check.
 START_PAUSE_SECONDS = 5.0
 START_PAUSE_SECONDS_MAX = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class StartWriter:
-    """Start the writer, or attach to it when somebody else has."""
+    """Start the writer, or attach to it when it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ Action = StartWriter | Tell | Over
 
 @dataclass(frozen=True, slots=True)
 class TemporalAway:
-    """Temporal does not say how the writer is."""
+    """Temporal does not answer."""
 
     error: str
 
@@ -63,7 +63,7 @@ class WriterWatch:
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing was wrong at the last look."""
+        """Whether nothing was wrong at the last check."""
         return not self._trouble
 
     def look(self, seen: WriterHealth | TemporalAway, now: float, *, waiting: bool) -> list[Action]:
@@ -93,7 +93,7 @@ class WriterWatch:
 
 
 def _is_gone(seen: WriterHealth | TemporalAway, *, waiting: bool) -> bool:
-    """A run that ended may have left messages unread, whether or not the outbox waits; one that never was has not."""
+    """A run that ended may have left messages unread, even when nothing is outstanding; no run leaves none."""
     if isinstance(seen, TemporalAway):
         return False
     return seen.state is WriterState.CLOSED or (seen.state is WriterState.MISSING and waiting)

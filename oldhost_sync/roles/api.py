@@ -1,4 +1,4 @@
-"""The API's process: settings in, a server out. SIGTERM lets what is under way end, then leaves."""
+"""The API's process: settings in, a server out. After SIGTERM it finishes the requests under way."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def build(settings: Settings) -> Parts:
 
 
 def configure(app: FastAPI, settings: Settings) -> uvicorn.Config:
-    """Access log off: it costs a tenth of a write's time, and paths hold ids; metrics say what it said."""
+    """No access log: it costs a tenth of a write's time, its paths hold ids, and metrics say the same."""
     address, port = bind_address(settings.api_bind)
     return uvicorn.Config(
         app,

@@ -2,7 +2,7 @@
 
 One Worker takes the workflow and what any worker may do, on the shared queue; the other takes what only the holder of a
 session may do, on a queue of its own. SIGTERM drains: the operations on the wire end and are recorded, the connections
-are closed, then it leaves.
+are closed, then it ends.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from workflows.sync_writer import SyncWriterWorkflow
 
 logger = logging.getLogger(__name__)
 
-# For the books' work and for opening sessions, whatever the number of hosts; they share it.
+# For recording and for opening sessions; all hosts share them.
 SHARED_THREADS = 8
-# For each host: two sends and a probe. They wait for OldHost nearly all the time.
+# For each host: two sends and a probe. They wait for OldHost most of the time.
 SESSION_THREADS_PER_HOST = 3
 SESSION_THREADS_MIN = 16
 # One for each host up to these: with the SDK's five polls, some of fifty hosts were served half as often as the others.
 POLLS_MIN, POLLS_MAX = 5, 20
 DATABASE_CONNECTIONS_MIN, DATABASE_CONNECTIONS_MAX = 8, 16
-# A worker that is killed is noticed by its heartbeats; the SDK may hold them back no longer than this.
+# A killed worker is detected by missing heartbeats; the SDK may delay them no longer than this.
 HEARTBEAT_INTERVAL = timedelta(seconds=1)
 # A workflow task for a worker that was killed goes to another one after this.
 STICKY = timedelta(seconds=2)
@@ -66,8 +66,8 @@ CACHED_WORKFLOWS = 100
 
 async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: Client | None = None) -> None:
     """Work until `stop` is set or a signal comes. Raises SettingsError and the store's errors at the start."""
-    # A writer with 50,000 waiting keys is a million small objects that live on: the collector would go through them
-    # again and again, and took two thirds of the time to load a snapshot (0.75 s, 0.2 s with these thresholds).
+    # A writer with 50,000 waiting keys has a million small long-lived objects: scanning them took the garbage collector
+    # two thirds of the time to load a snapshot (0.75 s; 0.2 s with these thresholds).
     gc.set_threshold(50_000, 20, 100)
     engine = create_engine(settings.need_database_url(), pool_size=database_connections(settings))
     try:
@@ -99,8 +99,7 @@ async def _work(
             logger.info("worker %s is at work", sessions.owner)
             await stopping.wait()
             logger.info("worker %s is leaving", sessions.owner)
-            # Before the Workers stop taking tasks, so that a send that comes now is answered at once: not here any
-            # more.
+            # Before the Workers stop taking tasks, so that a send that comes now is refused at once.
             await asyncio.to_thread(sessions.drain)
     await asyncio.to_thread(watch.join)
 
@@ -216,7 +215,7 @@ def parse_address(url: str) -> Address:
 
 @asynccontextmanager
 async def _alerts_delivered(settings: Settings, engine: Engine) -> AsyncIterator[None]:
-    """While a webhook is set, it is told of alerts: in a thread of its own, for it may keep one waiting."""
+    """While a webhook is set, deliver alerts to it, in a thread of their own because it may be slow."""
     if settings.alert_webhook_url is None:
         yield
         return
@@ -232,7 +231,7 @@ async def _alerts_delivered(settings: Settings, engine: Engine) -> AsyncIterator
 
 @asynccontextmanager
 async def _looked_at(settings: Settings, engine: Engine, client: Client, readiness: Readiness) -> AsyncIterator[None]:
-    """While figures are served, the worker finds out every few seconds whether it can do its work."""
+    """While metrics are served, the worker checks every few seconds whether it can do its work."""
     if not settings.metrics_bind:
         yield
         return
@@ -260,7 +259,7 @@ def _nothing() -> None:
 
 @asynccontextmanager
 async def _stopped_by_signals(stopping: asyncio.Event) -> AsyncIterator[asyncio.Event]:
-    """SIGTERM and SIGINT set the event; in a thread that is not the main one nobody sends them."""
+    """SIGTERM and SIGINT set the event; only the main thread gets them."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
     for each in signals:
@@ -274,7 +273,7 @@ async def _stopped_by_signals(stopping: asyncio.Event) -> AsyncIterator[asyncio.
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells of its own parts when it is imported
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs its own parts when it is imported
     try:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(run(settings()))

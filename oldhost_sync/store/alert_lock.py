@@ -1,7 +1,7 @@
-"""Who tells of a host's alerts now: a lock of the server's that its connection holds, with no transaction open.
+"""The advisory lock that elects one alert sender per host; a connection holds it, with no transaction open.
 
-For efficiency only: who loses the connection loses the lock, another worker begins, and an alert may be told twice. A
-holder that is frozen is hung up on after a time, or nobody would be told for as long as it stays so.
+For efficiency only: a sender that loses the connection loses the lock, another worker takes over, and an alert may be
+sent twice. The server disconnects a frozen holder after a time; otherwise no alert would be sent while it stays frozen.
 """
 
 from __future__ import annotations
@@ -11,20 +11,19 @@ from contextlib import contextmanager
 
 from sqlalchemy.engine import Connection, Engine
 
-# Locks are the server's, whose databases may each have a host of this name; a lock's name has 64 characters at most.
+# Locks belong to the server, whose databases may each have a host of this name; their names have at most 64 characters.
 _NAME = "CONCAT('oldhost-sync-alerts:', MD5(CONCAT(DATABASE(), '/', %s)))"
 _CLAIM = f"SELECT GET_LOCK({_NAME}, 0)"
 _RELEASE = f"SELECT RELEASE_LOCK({_NAME})"
-# Longer than a holder has nothing to say for, which is as long as a webhook may be slow to say no
-# (oldhost_sync/delivery.py).
+# Longer than a holder may be silent, which is as long as a webhook may take to refuse (oldhost_sync/delivery.py).
 SILENT_SECONDS_MAX = 40
 
 
 @contextmanager
 def claimed(engine: Engine, host: str) -> Iterator[Connection | None]:
-    """The connection that holds the claim, for short transactions of its holder's; None while another one has it."""
+    """The connection that holds the lock, for the holder's short transactions; None while another one holds it."""
     with engine.connect() as connection:
-        connection.detach()  # it leaves the pool and is closed at the end, and the lock with it, however that comes
+        connection.detach()  # it leaves the pool and is closed at the end, which also releases the lock
         connection.exec_driver_sql(f"SET SESSION wait_timeout = {SILENT_SECONDS_MAX}")
         held = connection.exec_driver_sql(_CLAIM, (host,)).scalar_one() == 1
         connection.commit()

@@ -1,4 +1,4 @@
-"""What people must be told: one open alert per cause, until it is closed or its cause is gone."""
+"""Alerts: one open alert per cause, until its cause is gone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN = [
     )
 ]
 NOW = text("UTC_TIMESTAMP(6)")
-# An abandoned attempt to open an alert ends with its statement; a day is far more than that.
+# An abandoned attempt to open an alert ends with its statement; a day is far longer than that.
 _REMEMBER_CLOSING = (
     "INSERT INTO alert_closings (host, dedupe_key, sequence, closed_at) VALUES (%s, %s, %s, UTC_TIMESTAMP(6)) "
     "ON DUPLICATE KEY UPDATE sequence = GREATEST(sequence, VALUES(sequence)), closed_at = VALUES(closed_at)"
@@ -61,9 +61,9 @@ def raise_alert(
     count: int = 1,
     sequence: int = 0,
 ) -> bool:
-    """Open an alert; False when one with this key is open already, whose text and count are renewed then if this one
-    counts or is numbered. `severity`: info, warning or critical. `sequence`: ignored when its cause was closed by a
-    later one (0: not numbered).
+    """Open an alert; False when one with this key is open already. Its text and count are then updated, if this one is
+    numbered. `severity`: info, warning or critical. `sequence`: ignored when its cause was closed by a later one (0:
+    not numbered).
     """
     if sequence and _was_closed_later(connection, host, dedupe_key, sequence):
         return False
@@ -91,7 +91,7 @@ def raise_alert(
 
 
 def _renew(connection: Connection, values: dict[str, Any]) -> None:
-    """Say what is true now of an open alert, unless something later is said already."""
+    """Update an open alert, unless a later update was made already."""
     of_cause = (alerts.c.host == values["host"], alerts.c.dedupe_key == values["dedupe_key"])
     renewed = {name: values[name] for name in ("severity", "message", "change_id", "occurrences", "sequence")}
     connection.execute(
@@ -110,7 +110,7 @@ def _was_closed_later(connection: Connection, host: str, dedupe_key: str, sequen
 
 
 def _remember_closing(connection: Connection, host: str, dedupe_key: str, sequence: int) -> None:
-    """For as long as an opening of this cause may still be on its way; and forget a few that are older."""
+    """For as long as an older opening of this cause may still arrive; also forgets closings older than a day."""
     connection.exec_driver_sql(_REMEMBER_CLOSING, (host, storable(dedupe_key, IDEMPOTENCY_KEY_LENGTH_MAX), sequence))
     connection.exec_driver_sql(_FORGET_CLOSINGS, (host,))
 
@@ -145,13 +145,13 @@ def list_alerts(
 
 
 def hosts_with_undelivered(connection: Connection, hosts: Sequence[str]) -> list[str]:
-    """Which of `hosts` have alerts that nobody was told of yet."""
+    """Which of `hosts` have alerts that were not sent yet."""
     statement = select(alerts.c.host).where(alerts.c.host.in_(list(hosts)), alerts.c.delivered_at.is_(None)).distinct()
     return list(connection.execute(statement.order_by(alerts.c.host)).scalars())
 
 
 def undelivered(connection: Connection, host: str, limit: int = 100, *, after_id: int = 0) -> list[RaisedAlert]:
-    """What nobody was told of yet, oldest first; an alert that was closed meanwhile is still told."""
+    """Alerts that were not sent yet, oldest first, also those that were closed meanwhile."""
     statement = (
         select(*_SHOWN)
         .where(alerts.c.host == host, alerts.c.delivered_at.is_(None), alerts.c.id > after_id)
@@ -162,6 +162,6 @@ def undelivered(connection: Connection, host: str, limit: int = 100, *, after_id
 
 
 def mark_delivered(connection: Connection, alert_id: int, severity: str) -> bool:
-    """Say that the webhook took it; False when it has got worse meanwhile, which people are still to be told."""
+    """Mark it as sent; False when its severity has changed since, so that it must be sent again."""
     statement = update(alerts).where(alerts.c.id == alert_id, alerts.c.severity == severity).values(delivered_at=NOW)
     return connection.execute(statement).rowcount == 1

@@ -1,4 +1,4 @@
-"""Who decided what and why: one row per operator's act, written in the transaction that carries the act out."""
+"""The audit: who decided what and why, one row per operator's act, written in the transaction that carries it out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oldhost_sync.store.tables import operator_audit
 from oldhost_sync.store.text import storable
 
 OPERATOR_LENGTH_MAX = 128
-# A sentence that tells the reason again.
+# A sentence that repeats the reason.
 DETAIL_LENGTH_MAX = 2 * TEXT_LENGTH_MAX
 # What BIGINT holds.
 CHANGE_ID_MAX = 2**63 - 1
@@ -66,7 +66,7 @@ def _kept(value: Any) -> Any:
 def current_pause(connection: Connection, host: str) -> OperatorAct | None:
     """The pause that holds now; None when the last act of this kind ended one, or there was none.
 
-    Which is the last, the ids say: acts are recorded one after the other, and a database's clock may be set back.
+    The ids say which is the last, not the times: the database's clock may be set back.
     """
     statement = (
         select(operator_audit)

@@ -1,11 +1,10 @@
-"""The one way to connect to MariaDB: what every session must have set, and what the server itself must be.
+"""The one way to connect to MariaDB: the settings of every session, and the requirements on the server.
 
-READ COMMITTED, because under REPEATABLE READ a claim whose LIMIT exceeds the rows blocks every producer's INSERT.
-Each new connection looks at the server first, so no role works for a moment on one that would forget what it promised,
-whether it was set so before the start or is a replacement. Every wait is bounded, and the server's bound is below the
-client's, so that a slow statement ends with a clear error and its connection lives on. A process that freezes in the
-middle of a transaction is hung up on, and what it had locked is free again; when it wakes, its next statement or its
-COMMIT finds the connection lost, and nothing of its transaction is kept.
+READ COMMITTED, because under REPEATABLE READ a claim whose LIMIT exceeds the rows blocks every producer's INSERT. Each
+new connection checks the server first, so no role works on one that could lose commits, even after a fail-over. Every
+wait is bounded, and the server's bound is below the client's, so that a slow statement ends with a clear error and its
+connection stays usable. An idle transaction means a frozen process: the server ends it and frees its locks. When the
+process wakes, its next statement or COMMIT finds the connection lost, and nothing of its transaction is kept.
 """
 
 from __future__ import annotations
@@ -63,9 +62,8 @@ def create_engine(
 ) -> Engine:
     """An engine whose sessions keep the store's rules. Opens no connection yet.
 
-    It is the product's own: an application that calls `record_change` does so on an engine and in a transaction of its
-    own, which may think for as long as it likes. Its first connection to a server that can't keep the promises raises
-    UnsuitableServer, and so does every other.
+    It is for the product's own processes: an application calls `record_change` on its own engine, in a transaction that
+    may take as long as it likes. Each connection to an unsuitable server raises UnsuitableServer.
     """
     session = (
         f"SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}', "
@@ -76,15 +74,14 @@ def create_engine(
     engine = _create_engine(
         database_address(database_url),
         isolation_level="READ COMMITTED",
-        # An error's text goes to logs and alerts; what was to be written may be personal.
+        # An error's text goes to logs and alerts; the values may be personal data.
         hide_parameters=True,
         pool_size=pool_size,
         max_overflow=0,
         pool_timeout=POOL_WAIT_SECONDS_MAX,
         pool_pre_ping=True,
         pool_recycle=CONNECTION_AGE_SECONDS_MAX,
-        # A closed Connection rolls its transaction back itself; a second ROLLBACK on return is a round trip for
-        # nothing.
+        # A closed Connection rolls its transaction back itself; a second ROLLBACK on return would waste a round trip.
         pool_reset_on_return=None,
         connect_args={
             "connect_timeout": CONNECT_SECONDS_MAX,

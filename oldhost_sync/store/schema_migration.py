@@ -24,7 +24,7 @@ from oldhost_sync.store.errors import TransactionContended
 from oldhost_sync.store.intake.rules import seed_rules
 from oldhost_sync.store.transactions import translate
 
-# A large table takes its time to get a new index; the lock is waited for as long as one such step.
+# A new index on a large table takes long; another migration's lock is waited for as long as one such step.
 STATEMENT_SECONDS = 3600
 LOCK_WAIT_SECONDS = 600
 DEFAULT_HOST = "oldhost"

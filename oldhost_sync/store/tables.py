@@ -1,4 +1,4 @@
-"""The tables: one place says what is stored; Alembic's migrations must equal it (a test holds them together).
+"""The tables: what is stored. Alembic's migrations must give the same (a test compares them).
 
 Rules that hold for every table: InnoDB, utf8mb4; keys and ids compare byte by byte and without padding, so that 'Abc',
 'abc' and 'abc ' are three ids; instants are UTC with microseconds, and no naive or foreign-zone time gets in
@@ -42,10 +42,10 @@ OUTCOMES = ("APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "REF
 def _shadow_columns() -> list[Any]:
     """What every shadow row has. `state` is {event_type: last accepted payload}.
 
-    `sync_status`, `synced_at` and `synced_change_id` are for processes of the release before this one alone: whether
-    OldHost has a state is derived when it is read (store/views/sync_status.py). To keep it here, each fate would have
-    to lock a row that applications hold for as long as they like. The columns, their index and their CHECK go with the
-    next release, when no process of the one before can be running.
+    `sync_status`, `synced_at` and `synced_change_id` are only for processes of the previous release: whether OldHost
+    has a state is derived when it is read (store/views/sync_status.py). To store it, each fate would have to lock a row
+    that applications may hold for long. The columns, their index and their CHECK go with the next release, when no
+    process of the previous one can be running.
     """
     return [
         Column("state", JSON, nullable=False),
@@ -110,7 +110,7 @@ outbox_events = table(
     Column("superseded_by", BigInteger),
     Column("nonce", BigInteger),
     Column("error", String(TEXT_LENGTH_MAX)),
-    # Which transaction of the host's ledger gave it its fate; NULL until the relay numbers a fate that came without.
+    # Which transaction of the host's ledger decided its fate; NULL until the relay numbers a fate without a number.
     Column("fate_sequence", BigInteger),
     UniqueConstraint("host", "idempotency_key", name="uq_outbox_events_idempotency_key"),
     one_of("ck_outbox_events_priority_class", "priority_class", *CLASSES),
@@ -132,7 +132,7 @@ outbox_events = table(
     Index("ix_outbox_events_feed", "host", "fate_sequence", "processed_at", "id"),
 )
 
-# A fate that could not be written because somebody held the change's row; the relay writes it when the row is free.
+# A fate that could not be written because the change's row was locked; the relay writes it when the row is free.
 pending_fates = table(
     "pending_fates",
     by_host(),
@@ -150,7 +150,7 @@ pending_fates = table(
 
 IS_FATE_OF_CHANGE = and_(pending_fates.c.host == outbox_events.c.host, pending_fates.c.change_id == outbox_events.c.id)
 
-# Up to which number fates were forgotten: a reader of the feed that is behind it has missed some.
+# Up to which number fates were pruned: a reader of the feed that is behind it has missed some.
 feed_horizon = table(
     "feed_horizon",
     by_host(),
@@ -166,27 +166,25 @@ nonce_ledger = table(
     Column("last_applied_nonce", BigInteger),
     Column("epoch", BigInteger, nullable=False, server_default=text("0")),
     Column("owner", String(255)),
-    # When OldHost was last heard to ban us, and until when that holds.
+    # When OldHost's last ban was seen, and until when it holds.
     Column("banned_at", UtcDateTime),
     Column("banned_until", UtcDateTime),
     Column("halted", String(TEXT_LENGTH_MAX)),
-    # What OldHost expected when it was halted, as operators are shown it: a `resolve` is about this count and no other.
+    # What OldHost expected at the halt, as operators are shown it: a `resolve` is valid for this count only.
     Column("halted_expected_nonce", BigInteger),
-    # An operator's `resolve` that waits until OldHost can be asked what it expects; and the epoch that the last one
-    # began.
+    # An operator's `resolve` that waits until OldHost can be probed; and the epoch that the last one began.
     Column("resolve_mode", String(8)),
     Column("resolved_epoch", BigInteger),
-    # When an operator last ended a halt: changes accepted before, that are not in the database, are given up.
+    # When an operator last ended a halt: changes accepted before it that are missing in the database are given up.
     Column("losses_accepted_at", UtcDateTime),
-    # The number of the last transaction that gave fates; raised under this row's lock, so in the order of the commits.
+    # The number of the last transaction that decided fates; raised under this row's lock, so in commit order.
     Column("fate_sequence", BigInteger, nullable=False, server_default=text("0")),
     stamp("updated_at"),
     CheckConstraint("next_nonce > last_applied_nonce", name="ck_nonce_ledger_order"),
 )
 
 
-# When each machine's steady clock began, by this database's clock as that machine last saw it
-# (store/ledger/machine_clock.py).
+# When each machine's monotonic clock began, by this database's clock (store/ledger/machine_clock.py).
 machine_clocks = table(
     "machine_clocks",
     by_host(),
@@ -222,8 +220,7 @@ nonce_requests = table(
     Index("ix_nonce_requests_change", "host", "change_id"),
 )
 
-# Rows that no longer bind their nonce: rejected without consuming it, or undone by an operator's decision. Kept as
-# evidence.
+# Evidence: rows that no longer bind their nonce (rejected without consuming it, or undone by an operator).
 nonce_requests_archive = table(
     "nonce_requests_archive",
     Column("id", BigInteger, primary_key=True, autoincrement=True),
@@ -235,7 +232,7 @@ nonce_requests_archive = table(
     Index("ix_nonce_requests_archive_change", "host", "change_id"),
 )
 
-# What OldHost last got for each coalescing key: decides no-op and stale (trap 8).
+# What OldHost last applied for each coalescing key: decides no-op and stale (trap 8).
 applied_states = table(
     "applied_states",
     by_host(),
@@ -263,7 +260,7 @@ scheduled_changes = table(
     Column("change_id", BigInteger),
     UniqueConstraint("host", "idempotency_key", name="uq_scheduled_changes_idempotency_key"),
     Index("ix_scheduled_changes_due", "host", "recorded_at", "cancelled_at", "not_before", "id"),
-    # One entity's oldest (recorded in due order by whichever relay).
+    # One entity's oldest (recorded in due order by any relay).
     Index(
         "ix_scheduled_changes_entity",
         *("host", "entity_type", "entity_id", "recorded_at", "cancelled_at", "not_before", "id"),
@@ -286,14 +283,13 @@ alerts = table(
     Column("severity", String(16), nullable=False),
     Column("message", String(TEXT_LENGTH_MAX), nullable=False),
     Column("change_id", BigInteger),
-    # One open alert per cause: raising it again while it is open changes nothing.
+    # One open alert per cause.
     Column("dedupe_key", text_id(IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
     stamp("created_at"),
     Column("delivered_at", UtcDateTime),
     Column("closed_at", UtcDateTime),
     Column("is_open", Boolean, server_default=text("1")),
-    # Of how many the message tells, and which event of its cause it is: a later one has a larger number (0: not
-    # numbered).
+    # How many events the message counts, and the number of the latest one (0: not numbered).
     Column("occurrences", Integer, nullable=False, server_default=text("1")),
     Column("sequence", BigInteger, nullable=False, server_default=text("0")),
     UniqueConstraint("host", "dedupe_key", "is_open", name="uq_alerts_dedupe_key"),
@@ -303,7 +299,7 @@ alerts = table(
     Index("ix_alerts_undelivered", "host", "delivered_at", "id"),
 )
 
-# When each cause was closed last: an opening that arrives late must not open it again. Kept for a day.
+# When each cause was last closed: an opening that arrives late must not open it again. Kept for a day.
 alert_closings = table(
     "alert_closings",
     by_host(),
@@ -327,8 +323,7 @@ operator_audit = table(
     Index("ix_operator_audit_change", "host", "change_id"),
 )
 
-# Which relay is the active one (one row per host): a lease for efficiency only; two relays are safe (signals are
-# idempotent).
+# The active relay of each host. The lease is for efficiency only; two relays are safe (signals are idempotent).
 relay_lease = table(
     "relay_lease",
     by_host(),
@@ -336,8 +331,8 @@ relay_lease = table(
     Column("expires_at", UtcDateTime, nullable=False),
 )
 
-# Each time that emergencies were late, from the first until none has been for a while; one is open at a time. `_ended`:
-# those with a fate, `_waiting`: those without, as last seen. Late: half of the promise (warned), all of it (breached).
+# Incidents in which emergencies were late; at most one is open. `_ended`: those with a fate, `_waiting`: those without,
+# as last seen. Late: half of the promise (warned), all of it (breached).
 late_emergencies = table(
     "late_emergencies",
     Column("id", BigInteger, primary_key=True, autoincrement=True),

@@ -1,7 +1,7 @@
-r"""Text that comes from anywhere, made fit to be kept: whatever is written for people to read goes through here.
+r"""Text from outside, made fit to be stored: every text that people will read goes through here.
 
-JSON can carry what UTF-8 can't (`"\ud800"`, half a character), and the driver fails on it each time it is tried; what
-has no glyph (NUL, escape) would lie to whoever reads it. Both are shown as what they are: `\ud800`, `\x1b`.
+JSON can carry what UTF-8 can't (`"\ud800"`, half a character), and the driver fails on it each time it is tried;
+control characters (NUL, escape) would mislead a reader. Both are shown escaped: `\ud800`, `\x1b`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def storable(text: str, length_max: int) -> str:
-    """`text` as a column of `length_max` characters holds it: never refused, cut where it is too long."""
+    """`text` for a column of `length_max` characters: never refused, cut where it is too long."""
     return _UNPRINTABLE.sub(_as_escape, text[:length_max])[:length_max]
 
 

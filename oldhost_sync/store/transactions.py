@@ -1,8 +1,8 @@
-"""One way to run a transaction: the whole function again on a conflict, and a clear word on everything else.
+"""The one way to run a transaction: the whole function again on a conflict, and a clear error otherwise.
 
-After a deadlock the server has rolled the transaction back; a session that only repeats its last statement would
-commit half of it (trap 20). So the unit of repetition is the function, with a new transaction each time, boundedly.
-An error at COMMIT is ambiguous and is never repeated here: :class:`CommitUncertain` makes the caller look.
+After a deadlock the server has rolled the transaction back; a session that only repeats its last statement would commit
+half of it (trap 20). So the whole function is repeated, in a new transaction, a bounded number of times. An error at
+COMMIT is ambiguous and is never repeated here: :class:`CommitUncertain` makes the caller look.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RETRIABLE_ERRORS = {
     1205: "lock wait timeout",
     1213: "deadlock",
     1412: "table definition has changed",
-    # Somebody's long INSERT … SELECT holds the table's AUTO-INC lock; other servers call the same a lock wait.
+    # A long INSERT … SELECT holds the table's AUTO-INC lock; other servers report a lock wait.
     1467: "no auto-increment value could be read",
 }
 
@@ -58,7 +58,7 @@ _CHECK_VIOLATED = 4025
 NO_ACCESS_ERRORS = {1044: "access denied", 1045: "access denied", 1049: "unknown database", 1142: "access denied"}
 NOT_MIGRATED_ERRORS = {1054: "a column is missing", 1146: "a table is missing"}
 
-# The database errors that say: nothing is wrong with the statement, the server can't do it now.
+# Database errors of a server that can't do it now; nothing is wrong with the statement.
 UNAVAILABLE_ERRORS = {
     0: "connection closed",
     1021: "disk full",

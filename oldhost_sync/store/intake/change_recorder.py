@@ -1,12 +1,12 @@
 """Record a change: shadow state and outbox in one transaction, the application's own.
 
-The order of the statements is the point. First the entity's shadow row is locked (created when new). Under that lock
-the outbox gives out the id, so that for one entity a larger id is the newer change and whoever commits later has the
-larger one (invariant I4, trap 19: nobody's clock decides). Last the shadow is written, with the new id in it.
+The order of the statements matters. First the entity's shadow row is locked (created when new). Under that lock the
+outbox gives out the id, so for one entity a larger id is the newer change and was committed later (invariant I4, trap
+19: no clock decides). Last the shadow is written, with the new id in it.
 
-An idempotency key is decided by UNIQUE indexes alone, never by a look beforehand. A change goes to `outbox_events`, one
-with a `not_before` in the future to `scheduled_changes`; each side writes its own row first and then looks for the key
-on the other side with a locking read. Of two that do so at once at least one waits and sees the other.
+Only UNIQUE indexes decide on an idempotency key, never a query beforehand. A change goes to `outbox_events`, one with a
+`not_before` in the future to `scheduled_changes`; each side writes its own row first and then looks for the key on the
+other side with a locking read. Of two at the same time at least one waits and sees the other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PENDING = "PENDING_SYNC"
 SCHEDULED = "SCHEDULED"
 CANCELLED = "CANCELLED"
 
-# Statements are written out and go to the driver as they are: this is the path of every write, 300 a second.
+# Plain SQL for the driver: this is the path of every write, 300 a second.
 _LOCK_UNIT = (
     "INSERT INTO units (host, id, state, created_at, updated_at) "
     "VALUES (%s, %s, '{}', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE id = id"
@@ -46,9 +46,9 @@ _INSERT_CHANGE = (
     "(SELECT priority_class FROM event_rules WHERE host = %s AND event_type = %s), %s), UTC_TIMESTAMP(6)) "
     "RETURNING id, created_at, priority_class"
 )
-# The sync status that is stored is for readers of the release before: it never says SYNCED too soon.
+# The stored sync status is for readers of the previous release: it never says SYNCED too soon.
 _SHADOW = "state = JSON_SET(state, %s, JSON_COMPACT(%s)), sync_status = 'PENDING_SYNC', newest_change_id = %s"
-# For whoever has something else to do meanwhile.
+# For callers that have other work meanwhile.
 _REACH = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR SELECT 1 FROM"
 _REACH_UNIT = f"{_REACH} units WHERE host = %s AND id = %s FOR UPDATE"
 _REACH_ENTITY = f"{_REACH} entities WHERE host = %s AND entity_type = %s AND id = %s FOR UPDATE"
@@ -80,7 +80,7 @@ _SCHEDULED_OF_KEY = (
 
 @dataclass(frozen=True, slots=True)
 class RecordedChange:
-    """What became of a change on being recorded. `ref` and `change_id` are None for one that is scheduled.
+    """The result of recording a change. `ref` and `change_id` are None for one that is scheduled.
 
     `sync_status` is what the application shows: PENDING_SYNC, or SCHEDULED (CANCELLED) while the shadow is untouched.
     `duplicate`: the key was known and this is the first answer again; then `outcome` and `nonce` say how far it got.
@@ -125,7 +125,7 @@ def record_change(
 
 
 def reach_entity(connection: Connection, host: str, entity_type: str, entity_id: str) -> None:
-    """Lock the entity's row if there is one, waiting for a second at most; a conflict comes through as it is."""
+    """Lock the entity's row if there is one, waiting a second at most; raises the database's error on a conflict."""
     if entity_type == "unit":
         connection.exec_driver_sql(_REACH_UNIT, (host, entity_id))
     else:
@@ -133,7 +133,7 @@ def reach_entity(connection: Connection, host: str, entity_type: str, entity_id:
 
 
 def record_accepted(connection: Connection, change: Acceptable, *, look_for_schedule: bool) -> RecordedChange:
-    """Record `change` now. `look_for_schedule` False: its key can't stand in `scheduled_changes` for another one."""
+    """Record `change` now. `look_for_schedule` False: its key can't be in `scheduled_changes`."""
     _lock_shadow(connection, change)
     try:
         row = connection.exec_driver_sql(_INSERT_CHANGE, _change_values(change)).one()
@@ -154,7 +154,7 @@ def record_accepted(connection: Connection, change: Acceptable, *, look_for_sche
 
 
 def lock_free_entity(connection: Connection, host: str, entity_type: str, entity_id: str) -> None:
-    """Lock the entity's row if it has one; the database's "lock wait" error at once while somebody else holds it."""
+    """Lock the entity's row if it has one; raises the database's "lock wait" error at once while it is locked."""
     if entity_type == "unit":
         connection.exec_driver_sql(_LOCK_FREE_UNIT, (host, entity_id)).all()
     else:
@@ -162,7 +162,7 @@ def lock_free_entity(connection: Connection, host: str, entity_type: str, entity
 
 
 def _lock_shadow(connection: Connection, change: Acceptable) -> None:
-    """Hold the entity's row until the end of the transaction; a new entity's row is made, still saying nothing."""
+    """Lock the entity's row until the end of the transaction; a new entity gets an empty row."""
     if change.entity_type == "unit":
         connection.exec_driver_sql(_LOCK_UNIT, (change.host, change.entity_id))
     else:
@@ -192,7 +192,7 @@ def _undo(connection: Connection, change: Acceptable, change_id: int | None) -> 
 
 
 def _record_scheduled(connection: Connection, change: Acceptable) -> RecordedChange | None:
-    """Keep `change` for its time; None when that has come already, by the database's clock."""
+    """Schedule `change`; None when its time has come already, by the database's clock."""
     values = (*_common_values(change), _stored(change.not_before), _stored(change.not_before))
     try:
         row = connection.exec_driver_sql(_INSERT_SCHEDULED, values).one_or_none()

@@ -1,8 +1,7 @@
-"""A submission that makes no sense, kept where people see it: an outbox row that is refused from the start, and an
-alert.
+"""An invalid submission, kept where people see it: an outbox row that is refused from the start, and an alert.
 
-A signal has no answer, so a bad one would otherwise vanish. The row is never relayed and stands outside the books; what
-was submitted is kept only as far as it helps to find the sender's mistake.
+A signal has no answer, so a bad one would otherwise be lost. The row is never relayed and is not counted in the books;
+of the submission only what helps to find the sender's mistake is kept.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _INSERT = (
 def record_refused(
     connection: Connection, *, host: str, idempotency_key: str, change: Any, reason: str, source: str
 ) -> int | None:
-    """Keep a refused submission under `idempotency_key`, a key of our making; None when it is kept already."""
+    """Keep a refused submission under `idempotency_key`, a key that we made; None when it is kept already."""
     shown = _shown(change)
     fields = change if isinstance(change, Mapping) else {}
     values = (

@@ -1,8 +1,8 @@
 """Which class a change has: a rule on the server, never the client's choice.
 
-A row in `event_rules` decides; without one the defaults below do, and an event type nobody knows is TXN, because
-sending every one in order is never wrong. The class is looked up inside the statement that writes the change, so that
-a changed rule holds from the next change on and there is nothing to keep fresh.
+A row in `event_rules` decides; without one the defaults below do, and an unknown event type is TXN, because sending
+every change in order is never wrong. The class is looked up inside the statement that writes the change, so a changed
+rule holds from the next change on, without a cache.
 """
 
 from __future__ import annotations

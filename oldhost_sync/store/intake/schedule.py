@@ -1,9 +1,8 @@
-"""Changes for later: kept aside, recorded when due as if they came then, and to be cancelled until then.
+"""Scheduled changes: kept aside, recorded when due, and cancellable until then.
 
-The database's clock says what is due. What fell due while nobody looked is recorded in due order, not in the order of
-arrival. One transaction per change, so that one bad row holds up no other. Each takes the lock of its entity's oldest
-due change, so that two relays that are active for a moment keep each entity's order; and none waits for an entity that
-an application holds.
+The database's clock says what is due. Several due changes are recorded in due order, not in the order of arrival. One
+transaction per change, so that one bad row delays no other. Each locks its entity's oldest due change, so that two
+relays that are active for a moment keep each entity's order; none waits for an entity that an application holds.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _DUE = text(
     f"WHERE {_WAITING} AND not_before <= UTC_TIMESTAMP(6) AND (not_before, id) > (:after, :after_id) "
     "AND not_before >= :after ORDER BY not_before, id LIMIT :limit"
 )
-# Locked in due order: who waits for the first finds, when it is recorded, the next one.
+# Locked in due order: a relay that waits for the first finds the next one when the first is recorded.
 _OLDEST = text(
     f"SELECT * FROM scheduled_changes FORCE INDEX (ix_scheduled_changes_entity) WHERE {_WAITING} "
     "AND entity_type = :entity_type AND entity_id = :entity_id ORDER BY not_before, id LIMIT 1 FOR UPDATE"
@@ -66,7 +65,7 @@ class ScheduledChange:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A change whose time has come."""
+    """A scheduled change that is due."""
 
     scheduled_id: int
     host: str
@@ -88,7 +87,7 @@ def record_due(connection: Connection, due: Due) -> RecordedChange | None:
     """Record one scheduled change in the caller's transaction.
 
     None when it is not its entity's oldest any more: it was recorded or cancelled meanwhile, or an older one goes
-    first. Raises the database's "lock wait" at once while somebody holds the entity.
+    first. Raises the database's "lock wait" at once while the entity is locked.
     """
     values = {"host": due.host, "entity_type": due.entity[0], "entity_id": due.entity[1]}
     row = connection.execute(_OLDEST, values).one_or_none()
@@ -101,17 +100,17 @@ def record_due(connection: Connection, due: Due) -> RecordedChange | None:
 
 
 def cancel(connection: Connection, host: str, idempotency_key: str) -> bool:
-    """Give up a change that is not due yet; False when there is none, or it is too late."""
+    """Cancel a change that is not due yet; False when there is none, or it is too late."""
     return connection.execute(_CANCEL, {"host": host, "key": idempotency_key}).rowcount == 1
 
 
 def withdraw(connection: Connection, scheduled_id: int) -> None:
-    """Give up a change that can't be recorded (its key stands for another one in the outbox)."""
+    """Cancel a change that can't be recorded (its key belongs to another one in the outbox)."""
     connection.execute(_WITHDRAW, {"id": scheduled_id})
 
 
 def scheduled_of_key(connection: Connection, host: str, idempotency_key: str) -> ScheduledChange | None:
-    """The scheduled change of this key, whatever became of it."""
+    """The scheduled change of this key, also when it is recorded or cancelled."""
     columns = scheduled_changes.c
     query = select(*_COLUMNS).where(columns.host == host, columns.idempotency_key == idempotency_key)
     row = connection.execute(query).one_or_none()
@@ -119,7 +118,7 @@ def scheduled_of_key(connection: Connection, host: str, idempotency_key: str) ->
 
 
 def _as_accepted(row: Row[*tuple[Any, ...]]) -> Acceptable:
-    """The row as it was accepted; the checks were made then, and the hash stays, so that its key answers as before."""
+    """The row as it was accepted: it was checked then, and keeps its hash, so that its key answers as before."""
     columns = unit_columns(row.event_type, json.loads(row.payload)) if row.entity_type == "unit" else ()
     return Acceptable(
         host=row.host,

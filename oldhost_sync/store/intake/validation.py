@@ -1,7 +1,7 @@
-"""What a change must be like to be accepted: names, sizes, shapes (limits and reasons: policy/limits.py).
+"""The checks of a change before it is accepted: names, sizes, shapes (limits and reasons: policy/limits.py).
 
-Whatever passes here can be stored, hashed, sent to OldHost and shown; whatever does not is refused before the database
-hears of it, with a sentence that names the field.
+A change that passes can be stored, hashed, sent to OldHost and shown; any other is refused before the database is
+asked, with a sentence that names the field.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def canonical_json(field: str, value: object) -> str:
 
 
 def check_occurred_at(value: datetime | None) -> datetime | None:
-    """`value` in UTC. A client's time is data only (trap 19), so all it must be is storable."""
+    """`value` in UTC. A client's time is only data (trap 19), so it only has to be storable."""
     if value is None:
         return None
     moment = _aware("occurred_at", value)
@@ -115,7 +115,7 @@ def check_occurred_at(value: datetime | None) -> datetime | None:
 
 
 def check_not_before(value: datetime | None) -> datetime | None:
-    """`value` in UTC; how it lies to now is the database's to say, a mistaken unit of time is found here."""
+    """`value` in UTC. The database says whether it is in the future; a wrong unit of time is found here."""
     if value is None:
         return None
     moment = _aware("not_before", value)
@@ -134,7 +134,7 @@ def _aware(field: str, value: object) -> datetime:
 
 
 def _check_json(field: str, value: object, depth_left: int) -> None:
-    """Names are text, text is Unicode (no lone surrogates), and nothing nests deeper than the database can follow."""
+    """Names are text, text is Unicode (no lone surrogates), and nothing nests deeper than the database supports."""
     if isinstance(value, str):
         if not _is_unicode(value):
             raise InvalidChange(f"{field} has text that is no Unicode (a lone surrogate)")
@@ -176,7 +176,7 @@ def _request_hash(
 
 
 def unit_columns(event_type: str, payload: Mapping[str, Any]) -> tuple[tuple[str, str | None], ...]:
-    """The unit's own columns that the payload sets; a field of another kind than text stays in the state alone."""
+    """The unit's own columns that the payload sets; a field that is not text stays in the state only."""
     columns = []
     for field, length_max in _UNIT_COLUMNS.get(event_type, {}).items():
         value = payload.get(field, ...)

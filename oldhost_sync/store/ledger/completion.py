@@ -1,9 +1,9 @@
-"""All that follows from the end of a change, in the transaction that ends it: outbox, superseding, applied state.
+"""What a change's fate changes, in the transaction that decides it: outbox, superseded changes, applied state.
 
-Every caller holds the lock of the host's ledger row, so that the ends of one host's changes are decided one after the
-other, each on a snapshot that has all earlier ones. All operations of the host need that row, so nothing here waits for
-a row that others may hold: it touches neither units nor entities, whose sync status is derived when it is read, and a
-fate whose outbox row is held is kept in `pending_fates` for a while.
+Every caller holds the lock of the host's ledger row, so one host's fates are decided one after the other, each on a
+snapshot that has all earlier ones. All operations of the host need that row, so nothing here waits for a row that
+others may lock: it does not touch units or entities, whose sync status is derived when it is read, and a fate whose
+outbox row is locked is kept in `pending_fates` for a while.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from oldhost_sync.store.outbox.pending_fates import (
 )
 from oldhost_sync.store.text import storable
 
-# What makes older LWW changes of the same key pointless: this one was sent, or OldHost had it already.
+# Fates that supersede older LWW changes of the same key: this one was sent, or OldHost had it already.
 SUPERSEDING = frozenset({Outcome.APPLIED, Outcome.NO_OP, Outcome.DEAD})
 
 _SETTLE = (
     f"{AT_ONCE}UPDATE outbox_events SET outcome = %s, processed_at = UTC_TIMESTAMP(6), nonce = %s, error = %s, "
     f"fate_sequence = {SEQUENCE} WHERE id = %s AND host = %s AND processed_at IS NULL AND {NONE_PENDING}"
 )
-# Read without a lock, since a locking read would stop at the newer change that somebody is just recording.
+# Read without a lock: a locking read would wait for a newer change that is just being recorded.
 _OLDER = (
     "SELECT id FROM outbox_events FORCE INDEX (ix_outbox_events_key) "
     "WHERE host = %s AND entity_type = %s AND entity_id = %s AND event_type = %s AND processed_at IS NULL "
@@ -67,7 +67,7 @@ UNKNOWN = b""
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A change that ends: which one, of what, and how. `payload_hash` and `nonce` of what OldHost applied."""
+    """A change and its fate. `payload_hash` and `nonce`: of what OldHost applied."""
 
     change_id: int
     entity_type: str
@@ -81,7 +81,7 @@ class Ending:
 
     @staticmethod
     def of(change: Any, outcome: Outcome, *, nonce: int | None = None, error: str | None = None) -> Ending:
-        """`change`: whatever has a change's columns, an operation or a candidate for one."""
+        """`change`: anything with a change's columns, such as an operation or a candidate."""
         return Ending(
             change_id=change.change_id,
             entity_type=change.entity_type,
@@ -101,16 +101,16 @@ class Ending:
 
     @staticmethod
     def found_applied(change: Any) -> Ending:
-        """OldHost has used the nonce, but its answer was lost: it may have been a rejection. So nobody knows which
-        state it keeps, and the next change of the key is sent whatever it says.
+        """OldHost has used the nonce, but its answer was lost, and may have been a rejection. So its state is unknown,
+        and the next change of the key is always sent.
         """
         return replace(Ending.of(change, Outcome.APPLIED, nonce=change.nonce), payload_hash=UNKNOWN)
 
 
 def settle(connection: Connection, host: str, ending: Ending, *, numbered: bool = False) -> bool:
-    """Record `ending` with all that follows; False when the change has a fate already (nothing of it is changed then).
+    """Record `ending` with all that follows; False, and nothing is changed, when the change has a fate already.
 
-    The caller holds the ledger row's lock, and nothing here waits for another one. `numbered`: the caller has raised
+    The caller holds the ledger row's lock; nothing here waits for another lock. `numbered`: the caller has raised
     the ledger's `fate_sequence` in this transaction (:data:`RAISE_SEQUENCE`).
     """
     if not numbered:
@@ -134,7 +134,7 @@ def remember_applied(connection: Connection, host: str, ending: Ending) -> None:
 
 
 def payload_hash(payload: Mapping[str, Any]) -> bytes:
-    """Equal for equal JSON values, however they were written."""
+    """Equal for equal JSON values."""
     canonical = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(canonical.encode("ascii")).digest()
 

@@ -1,4 +1,4 @@
-"""The first step of each transaction: lock the host's ledger row, and refuse whoever does not own the host any more."""
+"""The first step of each transaction: lock the host's ledger row, and refuse a session that is no longer the owner."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""How a halt ends (`resolve`): OldHost and the ledger disagree, and an operator has said who is to be followed.
+"""How a halt ends (`resolve`): OldHost and the ledger disagree, and an operator has decided which one to follow.
 
 resend: OldHost must get what the ledger has. adopt: OldHost's count is the truth. What is done depends on which way
 they disagree; afterwards the ledger expects what OldHost expects.
 
-OldHost is asked first, for it may have moved since the halt was told. Where its count is another one than the operator
-was shown, nothing is decided: he is told of both and looks again. Where it can't be asked (a ban, no connection) the
-decision is kept, and the next session that can ask carries it out under the same condition: so one `resolve` ends a
-halt, whenever it comes.
+OldHost is probed first, since it may have moved since the halt was shown. Where its count differs from the one that the
+operator was shown, nothing is decided: the operator is shown both and decides again. Where it can't be probed (a ban,
+no connection) the decision is kept, and the next session that can probe carries it out under the same condition: so one
+`resolve` is enough to end a halt.
 
 - OldHost went back, resend: its lost operations are bound again, byte-identical; or wait again, when the ledger has no
   unbroken row of them.
@@ -28,16 +28,16 @@ from oldhost_sync.store.ledger.mismatch import mismatch_of
 from oldhost_sync.store.ledger.statements import LedgerRow
 from oldhost_sync.store.outbox.pending_fates import FORGET_FROM
 
-# Between why a halt was raised and what OldHost was found to expect later.
+# Stands between the reason of a halt and what OldHost was found to expect later.
 SINCE_THEN = " Since then: "
 SENDS_ANY = 2**31 - 1
 NO_NONCE = -1
 
 
 def resolve(connection: Connection, host: str, ledger: LedgerRow, mode: str, count: Count) -> str:
-    """Decide the halt of `ledger`, a row that is locked and halted; gives a sentence that says what was done.
+    """Decide the halt of `ledger`, a row that is locked and halted; returns a sentence that says what was done.
 
-    The epoch moves on, so that whoever acted in the old one is fenced, and what was only reserved is released.
+    The epoch is raised, so that the old session is fenced, and what was only reserved is released.
     """
     connection.exec_driver_sql(sql.NEW_EPOCH, (ledger.epoch + 1, ledger.epoch + 1, host))
     connection.exec_driver_sql(statements.RELEASE_RESERVED, (host,))
@@ -51,12 +51,12 @@ def resolve(connection: Connection, host: str, ledger: LedgerRow, mode: str, cou
 
 
 def carry_out(connection: Connection, host: str, ledger: LedgerRow, expected: int) -> None:
-    """The decision that waited until OldHost could be asked. It must be about the count that the operator was shown."""
+    """Carry out a decision that waited for a probe. It must be about the count that the operator was shown."""
     _follow(connection, host, ledger, expected, ledger.resolve_mode)
 
 
 def objection(ledger: LedgerRow, expected: int) -> str:
-    """Why nothing may be decided yet: OldHost's count is not the one that the operator was shown. Or nothing."""
+    """Why nothing may be decided yet: OldHost's count is not the one that the operator was shown. Empty: it is."""
     shown, last = ledger.halted_expected_nonce, ledger.last_applied_nonce
     if shown is not None and shown != expected:
         return f"OldHost expects nonce {expected} now; it was {shown} when the halt was told, so nothing was decided."
@@ -69,7 +69,7 @@ def objection(ledger: LedgerRow, expected: int) -> str:
 
 
 def show(connection: Connection, host: str, ledger: LedgerRow, expected: int) -> str:
-    """Let the halt tell what OldHost expects now; gives the sentence."""
+    """Add to the halt's text what OldHost expects now; returns the text."""
     found = _mismatch(connection, host, ledger, expected)
     fits = "That fits the ledger: either way of `resolve` goes on from there."
     first = str(ledger.halted).partition(SINCE_THEN)[0]

@@ -1,10 +1,9 @@
-"""A clock that the database's is compared with: this machine's, which goes on steadily whatever is set.
+"""The machine's monotonic clock, which the database's clock is compared with.
 
-What is in doubt is waited for by the database's clock, which all workers share. But that can be set forward (a step of
-NTP, a fail-over to a server that is ahead), and then what was sent a second ago would look an hour old. So each
-takeover compares how far the database's clock has gone since this machine's last one with how far its own has, and
-counts off what is too much. A machine that has never compared knows nothing, and takes what is in doubt for sent just
-now.
+The settle time is measured by the database's clock, which all workers share. But that can be set forward (a step of
+NTP, a fail-over to a server that is ahead), and then a request sent a second ago would look an hour old. So each
+takeover compares how far the database's clock and this machine's have gone since this machine's last takeover, and
+subtracts the difference. A machine without an earlier takeover assumes that what is in doubt was sent just now.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import Connection
 
-# Longer than anything is waited for: nothing is known of what the database's clock has done.
+# Longer than any wait: nothing is known about the database's clock.
 UNKNOWN_US = 365 * 24 * 3600 * 1_000_000
 
 # `began_at`: when this machine's clock began, by the database's.
@@ -43,7 +42,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def _machine() -> str:
-    """The same for all processes until the machine starts anew: so long their steady clocks are one."""
+    """The same for all processes until the machine restarts: until then their monotonic clocks are the same."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

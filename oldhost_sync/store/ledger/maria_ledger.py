@@ -40,7 +40,7 @@ from oldhost_sync.store.transactions import is_the_values_fault, run_in_transact
 
 T = TypeVar("T")
 
-# Added to OldHost's `retry_after`, so that who asks at the end of a ban is not early by a rounding.
+# Added to OldHost's `retry_after`, so that a probe at the end of a ban is not early by a rounding.
 BAN_MARGIN = timedelta(seconds=0.5)
 
 
@@ -48,7 +48,7 @@ class MariaLedger:
     """The ledger of `host`; safe to use from several threads.
 
     `settle_time`: how long after a send OldHost may still apply it (timeouts, processing and late applies together).
-    `clock`: by which the database's is checked.
+    `clock`: the database's clock is compared with it.
     """
 
     def __init__(self, engine: Engine, host: str, settle_time: timedelta, clock: MachineClock = THIS_MACHINE) -> None:
@@ -93,7 +93,7 @@ class MariaLedger:
     def _reserve(
         self, connection: Connection, epoch: int, change_ids: Sequence[int], accepted_at_ms: Mapping[int, int]
     ) -> Reservation | str:
-        """Or the sentence of a halt, which is to be committed."""
+        """Returns the text of a halt instead, which must be committed."""
         ledger = lock_sending(connection, self._host, epoch)
         statement = sql.CANDIDATES.format(ids=", ".join(["%s"] * len(change_ids)))
         rows = connection.exec_driver_sql(statement, (self._host, *change_ids)).all()
@@ -230,10 +230,11 @@ class MariaLedger:
         check(connection.exec_driver_sql(sql.COMPLETE, values).rowcount == 1, f"nonce {nonce} was answered, not SENT")
 
     def _archive_unconsumed(self, connection: Connection, epoch: int, operation: Reserved, reason: str) -> None:
-        """OldHost says that it did not use the nonce up: the row gives it back and stays as evidence (trap 16).
+        """OldHost says that it did not use the nonce: the nonce is free again, and the row is archived as evidence
+        (trap 16).
 
-        So it has applied nothing beyond it either: what was marked SENT for the nonces after it was never applied, and
-        would stand behind a hole. It waits again, and so does what was only reserved and is about to be marked.
+        So OldHost has applied nothing beyond it either. Operations marked SENT for later nonces were never applied and
+        would leave a gap before them: their changes wait again, and so do those that were only reserved.
         """
         values = (self._host, operation.nonce, epoch)
         connection.exec_driver_sql(sql.COMPLETE, ("FAILED", shortened(reason), *values))
@@ -259,7 +260,7 @@ class MariaLedger:
         halt: str | None = None,
         expected: int | None = None,
     ) -> int:
-        """A ban is a fact whoever learns of it; what follows from it for rows and halts is the owner's alone."""
+        """Any session may record a ban; only the owner may change rows or halt because of it."""
         microseconds = round((timedelta(seconds=seconds) + BAN_MARGIN).total_seconds() * 1_000_000)
 
         def step(connection: Connection) -> int:
@@ -306,12 +307,12 @@ class MariaLedger:
 
 
 def _is_new_loss(ledger: sql.LedgerRow, accepted_at_ms: int) -> bool:
-    """Nobody has ended a halt since: then what was lost is given up."""
+    """Whether no halt has ended since: an ended halt gives lost changes up."""
     return ledger.losses_accepted_at is None or accepted_at_ms > epoch_ms(ledger.losses_accepted_at)
 
 
 def _refused(entry: Reserved, before: Before, entries: Reservation) -> Fate:
-    """What it waits for is told with the reservation."""
+    """The reservation also names what it waits for."""
     if before.dead:
         held = (EntityKey(entry.entity_type, entry.entity_id), before.dead)
         if held not in entries.held:
@@ -323,7 +324,7 @@ def _refused(entry: Reserved, before: Before, entries: Reservation) -> Fate:
 
 
 def read_fates(engine: Engine, host: str, change_ids: Sequence[int]) -> list[Fate]:
-    """What the books say of these changes."""
+    """The fates of these changes."""
     return run_in_transaction(engine, lambda connection: _fates(connection, host, change_ids)) if change_ids else []
 
 

@@ -1,4 +1,4 @@
-"""Why OldHost and the ledger can't both be right: what a halt tells operators."""
+"""Why OldHost and the ledger can't both be right: the text of a halt."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What operators decide, made durable: the books change and who and why is kept, in one transaction.
+"""Operators' decisions, made durable: the ledger and the outbox change, and the audit gets a row, in one transaction.
 
-Each decision locks the host's ledger row first, as every ending of a change does. A decision that makes no sense (any
-more) changes nothing and says why. `decision_id` names one decision, so that its repetition after a lost answer finds
-it done instead of refusing it.
+Each decision locks the host's ledger row first, as each fate does. A decision that does not make sense (any more)
+changes nothing and says why. `decision_id` names one decision, so that a repetition after a lost answer finds it done
+and is not refused.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _carry_out(connection: Connection, act: Act, ledger: statements.LedgerRow, c
 
 
 def _retry(connection: Connection, act: Act) -> Outcome:
-    """The dead letter waits again and gets a new nonce; the row of the old one is kept as evidence."""
+    """The dead letter waits again and gets a new nonce; its old row is archived as evidence."""
     row = _dead_letter(connection, act)
     if isinstance(row, Outcome):
         return row
@@ -119,9 +119,9 @@ def _discard(connection: Connection, act: Act) -> Outcome:
 
 
 def _halt(connection: Connection, act: Act, ledger: statements.LedgerRow) -> Outcome:
-    """Of an epoch that an operator's resolve has ended since: too late, for he has decided what it found.
+    """A halt found in an epoch that a resolve has ended since: the operator has decided about it already.
 
-    But not where it tells of a send that OldHost never took and that still counts as one: nobody has decided on that.
+    Not so when it reports a send that OldHost never took and that still counts: that was not decided.
     """
     of = act.epoch or ledger.epoch
     news = connection.exec_driver_sql(sql.UNCOUNT_FIRST_SEND, (act.host, act.change_id, of)).rowcount
@@ -161,14 +161,14 @@ def _decided(connection: Connection, act: Act, row: Row[tuple[object, ...]], mes
 
 
 def _done_before(connection: Connection, act: Act) -> Outcome | None:
-    """The answer again, when this very decision was carried out and only its answer was lost."""
+    """The first answer, when this decision was carried out already and its answer was lost."""
     if not act.decision_id:
         return None
     found = connection.exec_driver_sql(sql.DECISION, (act.host, act.action, act.decision_id)).one_or_none()
     if found is None:
         return None
     if act.action in {"pause", "resume"} and (current_pause(connection, act.host) is None) != (act.action == "resume"):
-        # A run that was reset works off again what it was given; the writer must be as the books say.
+        # A run that was reset repeats its messages; the writer must agree with the ledger.
         return Outcome(refused=f"this {act.action} was carried out and a later act has undone it")
     row = connection.exec_driver_sql(sql.CHANGE, (act.change_id, act.host)).one_or_none()
     if row is None:

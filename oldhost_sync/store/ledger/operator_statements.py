@@ -1,7 +1,7 @@
 """The statements of operators' decisions. Each runs under the host's ledger row lock.
 
-So none of them waits for an outbox row that others hold: every operation of the host would wait with it. The decision
-fails with a lock wait timeout, gives the ledger's row back and is tried again as a whole.
+So none of them waits for a locked outbox row: every operation of the host would wait with it. Instead the decision
+fails with a lock wait timeout, releases the ledger's row and is tried again as a whole.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ SENT_AGAIN_FROM = (
 )
 ARCHIVE_FROM = f"{ARCHIVE} nonce >= %s"
 DELETE_FROM = "DELETE FROM nonce_requests WHERE host = %s AND nonce >= %s"
-# Of keys with an operation in doubt below `expected`: nobody knows which state OldHost has, so none is equal to it.
+# Of keys with an operation in doubt below `expected`: OldHost's state is unknown, so no change is equal to it.
 FORGET_STATES_IN_DOUBT = (
     "UPDATE applied_states SET payload_hash = '' WHERE host = %s AND (entity_type, entity_id, event_type) IN "
     "(SELECT o.entity_type, o.entity_id, o.event_type FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "

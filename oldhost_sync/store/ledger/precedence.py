@@ -1,15 +1,13 @@
-"""What must reach OldHost before a change: the reservation's own rule, so that nothing overtakes (I4).
+"""What must reach OldHost before a change: the reservation's rule against overtaking (I4).
 
-The writer sends each entity's changes in order, as far as it knows them. What it does not know (lost between the
-relay's signal and its mark, or not read again yet after a loss) only the database can tell. So a change gets no nonce
-while an older one of its entity is outstanding that will be sent. These are no reason to wait: one that holds a nonce
-(it goes before, by its number) or has its fate; an LWW change whose key has a newer one, applied or outstanding (it
-will not be sent); a TXN change held behind a dead letter older than itself. And a TXN change behind an older dead
-letter is held.
+The writer sends each entity's changes in order, as far as it knows them. Only the database knows those that were lost
+between the relay's signal and its mark, or were not read again yet after a loss. So a change gets no nonce while an
+older one of its entity is outstanding that will be sent. These are no reason to wait: one that holds a nonce (it goes
+before, by its number) or has its fate; an LWW change whose key has a newer one, applied or outstanding (it will not be
+sent); a TXN change held behind a dead letter older than itself. And a TXN change behind an older dead letter is held.
 
-Nor does a change come late: an LWW change that a newer one of its key replaces, and that operations of its entity have
-gone past since, gets no nonce either (a writer that reads its books page by page after a loss may not know the newer
-one yet).
+Nor is an old version sent late: an LWW change gets no nonce either when a newer one of its key replaces it and newer
+operations of its entity were applied (a writer that reads page by page after a loss may not know the newer one yet).
 
 Each question reads an index from one end and stops, however many changes or dead letters an entity has.
 """
@@ -25,7 +23,7 @@ from sqlalchemy.engine import Connection, Row
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.store.outbox.relay_queue import REF, as_ref
 
-# Refs of older changes told at a time, and dead letters named: the first of them are enough to go on with.
+# Refs of older changes, and dead letters, named in one answer: the first ones are enough to continue.
 OLDER_MAX = 100
 DEAD_MAX = 20
 
@@ -70,7 +68,7 @@ _DEAD = (
     "AND o.priority_class = '{each}' ORDER BY o.id LIMIT %s"
 )
 _IS_RETRIED = "SELECT EXISTS (SELECT 1 FROM nonce_requests_archive WHERE host = %s AND change_id = %s AND reason = %s)"
-# What an operator sends again goes, whatever else of its entity is dead (`decisions`).
+# What an operator retries is sent, whatever other dead letters its entity has.
 RETRIED = "retried by an operator"
 
 
@@ -79,7 +77,7 @@ class Before:
     """What goes before a change. `older`: the first of these, oldest first; `dead`: dead letters that it is held
     behind.
 
-    In `older` there may be the one that goes in its stead, too: the newest of its key.
+    `older` may also have the change that is sent in its place: the newest of its key.
     """
 
     older: list[ChangeRef] = field(default_factory=list)
@@ -95,7 +93,7 @@ class Precedence:
         self._rows: dict[int, Row[Any]] = {row.id: row for row in candidates}
 
     def before(self, change_id: int, binding: Container[int]) -> Before | None:
-        """None: it may go. `binding`: what gets its nonce in this very transaction, before it."""
+        """None: nothing does. `binding`: what gets its nonce in the same transaction, before it."""
         row = self._rows[change_id]
         dead = (row.dead_emergency, row.dead_txn, row.dead_lww, row.dead_pending)
         oldest_dead = min((each for each in dead if each is not None), default=None)

@@ -1,4 +1,4 @@
-"""What a change becomes when it is its turn to get a nonce: bound bytes, or a fate that needs none. Pure.
+"""What a change gets when its turn comes: a nonce bound to its bytes, or a fate that needs no nonce. Pure.
 
 In this order: it holds a nonce in doubt → the same bytes again (trap 15) · it has a fate → that · older than what
 OldHost has for its key → STALE (trap 8) · equal to it, and nothing else of its entity came since → NO_OP · too large
@@ -25,7 +25,7 @@ from oldhost_sync.store.outbox.relay_queue import as_ref
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A change about to be sent, with what is known of its key and of a nonce it may hold."""
+    """A change about to be sent, with the applied state of its key and the nonce that it may hold."""
 
     change_id: int
     idempotency_key: str
@@ -77,7 +77,7 @@ def entry_of(
 ) -> tuple[Reserved | Fate, Ending | None]:
     """What `change_id` becomes, and the ending to record for it, if this decides one. `nonce`: the next free one.
 
-    `in_flight`: whether an operation of the candidate's entity is on its way, or gets its nonce just now.
+    `in_flight`: whether an operation of the candidate's entity is in flight, or gets its nonce just now.
     """
     if candidate is None:
         return Fate(change_id, Outcome.DISCARDED.value, error="no such change in the outbox"), None
@@ -98,12 +98,12 @@ def entry_of(
 
 
 def was_lost(created_at_ms: int | None, accepted_at_ms: int | None) -> bool:
-    """Whether the database does not have the change that the writer was told of, or has another one of this id."""
+    """Whether the database lacks the change that the writer knows, or has another one with this id."""
     return accepted_at_ms is not None and created_at_ms != accepted_at_ms
 
 
 def why_lost(change_id: int, created_at_ms: int | None) -> str:
-    """A sentence for operators. `created_at_ms`: of the change that has its id now, if there is one."""
+    """The text of a halt. `created_at_ms`: of the change that has its id now, if there is one."""
     gone = "is not in the database"
     what = gone if created_at_ms is None else "is another one in the database: its id was given out again"
     return (
@@ -120,7 +120,7 @@ def _needless(candidate: Candidate, in_flight: Callable[[Candidate], bool]) -> E
         why = f"change {candidate.applied_change_id} was applied before"
         return Ending.of(candidate, Outcome.STALE, error=why)
     # Another key's operation may have written the same fields since (a status by `checked_out`): OldHost's state is
-    # what it took last for the entity, whatever the event type.
+    # what it last applied for the entity, of any event type.
     is_equal = candidate.applied_hash == payload_hash(candidate.payload) and not candidate.other_applied_since
     if is_equal and not in_flight(candidate):
         return Ending.of(candidate, Outcome.NO_OP)

@@ -14,8 +14,8 @@ FateRow: TypeAlias = Row[Any]
 
 # ------------------------------------------------------------------------------------------------------ ledger row
 
-# A clock that was set back behind the ban's beginning tells nothing of it: OldHost is asked, which prolongs no ban. So
-# the rest is never longer than the ban.
+# With a clock that was set back to before the ban's beginning, OldHost is probed, which prolongs no ban. So the rest is
+# never longer than the ban.
 BAN_LEFT_MS = "IF(UTC_TIMESTAMP(6) < banned_at, 0, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), banned_until) DIV 1000)"
 CREATE_LEDGER = (
     "INSERT INTO nonce_ledger (host, epoch, updated_at) VALUES (%s, 0, UTC_TIMESTAMP(6)) "
@@ -45,8 +45,8 @@ BAN = (
     "UPDATE nonce_ledger SET banned_at = UTC_TIMESTAMP(6), banned_until = UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND, "
     "updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
-# The first reason stays: what follows it is mostly its consequence. But one found while an operator's decision waits is
-# news to him, and ends that wait.
+# The first reason is kept: a later one is mostly its consequence. But a reason found while an operator's decision waits
+# is new to the operator, and ends that wait.
 _IS_NEWS = "halted IS NULL OR resolve_mode IS NOT NULL"
 HALT = (
     f"UPDATE nonce_ledger SET halted_expected_nonce = IF({_IS_NEWS}, %s, halted_expected_nonce), "
@@ -60,8 +60,8 @@ EPOCH = "SELECT epoch FROM nonce_ledger WHERE host = %s"
 RESERVED_CHANGES = "SELECT change_id FROM nonce_requests WHERE host = %s AND status = 'RESERVED' ORDER BY nonce"
 RELEASE_RESERVED = "DELETE FROM nonce_requests WHERE host = %s AND status = 'RESERVED'"
 HIGHEST_NONCE = "SELECT MAX(nonce) FROM nonce_requests WHERE host = %s"
-# A clock that was set forward must not make a send look older than it is, nor one that was set back as if it were still
-# to come.
+# A clock that was set forward must not make a send look older than it is; one that was set back must not put it into
+# the future.
 BRING_SENT_AT_FORWARD = (
     "UPDATE nonce_requests SET sent_at = LEAST(UTC_TIMESTAMP(6), sent_at + INTERVAL %s MICROSECOND) "
     "WHERE host = %s AND status = 'SENT'"
@@ -100,9 +100,10 @@ COMPLETE_FOUND = (
     "UPDATE nonce_requests SET status = %s, completed_at = UTC_TIMESTAMP(6), answer = %s "
     "WHERE host = %s AND nonce = %s AND status = 'SENT'"
 )
-# As it was before this epoch's send: to do it again, after a lost answer, changes nothing.
+# Restores the count from before this epoch's send, so that a repetition after a lost answer changes nothing.
 UNCOUNT_SEND = "UPDATE nonce_requests SET sends = %s WHERE host = %s AND nonce = %s AND epoch = %s AND status = 'SENT'"
-# Nobody else can tell whether another writer has used the nonce, or something on the way delivered the operation twice.
+# Kept, because only this shows whether another writer may have used the nonce, or a proxy delivered the operation
+# twice.
 CALLED_A_REPLAY = "called a replay at its first send"
 UNCOUNT_REPLAYED_SEND = (
     f"UPDATE nonce_requests SET sends = %s, answer = '{CALLED_A_REPLAY}' "
@@ -123,7 +124,7 @@ DELETE_ONE = "DELETE FROM nonce_requests WHERE host = %s AND nonce = %s"
 
 # ------------------------------------------------------------------------------------------------------- changes
 
-# A change's fate is in the outbox, or pending while somebody holds its row there.
+# A change's fate is in the outbox, or pending while its row there is locked.
 _FATE = ", ".join(f"COALESCE(o.{name}, p.{name}) AS {name}" for name in ("outcome", "nonce", "error"))
 _PENDING = "LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o.id "
 CANDIDATES = (
@@ -138,7 +139,7 @@ CANDIDATES = (
     f"LEFT JOIN nonce_requests r ON r.host = o.host AND r.change_id = o.id {_PENDING}"
     "WHERE o.host = %s AND o.id IN ({ids})"
 )
-# Of one entity: operations on their way or in doubt. Few hold a nonce, however many changes there are.
+# Of one entity: operations in flight or in doubt. Few changes hold a nonce.
 ENTITY_IN_FLIGHT = (
     "SELECT EXISTS (SELECT 1 FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
     "WHERE r.host = %s AND r.status IN ('RESERVED', 'SENT') AND o.entity_type = %s AND o.entity_id = %s)"

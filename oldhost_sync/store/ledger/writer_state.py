@@ -1,6 +1,6 @@
-"""What stands until somebody or something ends it: a pause, a ban, entities held behind a dead letter.
+"""The state that outlives a run of the writer: a pause, a ban, entities held behind a dead letter.
 
-A writer that begins with nothing (a first start, or a loss) must know it, or it would send while it is paused.
+A writer that begins without state (a first start, or a loss) must read it, or it would send while paused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Standing:
 
 
 def standing(connection: Connection, host: str, *, held: bool = True) -> Standing:
-    """All of it, as the database has it now; which entities are held only where that is asked for."""
+    """All of it, as the database has it now; the held entities only where they are asked for."""
     left = connection.execute(
         select(_BAN_LEFT_MS).select_from(nonce_ledger).where(nonce_ledger.c.host == host)
     ).scalar()
@@ -44,6 +44,6 @@ def standing(connection: Connection, host: str, *, held: bool = True) -> Standin
 
 
 def stops(connection: Connection, host: str) -> tuple[OperatorAct | None, bool]:
-    """By whom the writer is paused, if it is; and whether it is halted."""
+    """Who paused the writer, if it is paused; and whether it is halted."""
     halted = connection.execute(select(nonce_ledger.c.halted).where(nonce_ledger.c.host == host)).scalar()
     return current_pause(connection, host), halted is not None
