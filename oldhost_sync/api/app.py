@@ -1,4 +1,4 @@
-"""The application, put together: routes, problems, the edge in front of them, and the OpenAPI document."""
+"""The application, put together: routes, problems, middleware, and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Every write is answered with 202 as soon as it is durable. Its `idempotency_key`
 to repeat the request with when an answer was lost. Errors are `application/problem+json`: `detail` says what is wrong,
 `action` what to do."""
 
-# Bodies are read by the routes themselves, so the document must be told of their shapes.
+# The routes read bodies themselves, so their schemas are added to the document here.
 _BODIES = (schemas.UnitStatus, schemas.UnitDetails, schemas.NewChange, schemas.Because, schemas.Flush, schemas.Resolve)
 
 
 def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], None]) -> FastAPI:
-    """The ASGI application. `more` adds routes of others (the console); each must say who may call it."""
+    """The ASGI application. `more` adds further routes (the console); each must state its roles."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

@@ -1,8 +1,8 @@
-"""Who is calling, and what may they do: bearer tokens with one of three roles; what is not allowed is refused.
+"""Authentication and authorization: bearer tokens with one of three roles; what is not allowed is refused.
 
-The server knows only SHA-256 digests. Each known digest is compared, in constant time, whether or not one matched
-already, so that the time taken says nothing about them. Every route states its roles (:func:`access`); a route that
-states none stops the application from being built.
+The server knows only SHA-256 digests. Every known digest is compared, in constant time, so that the time taken reveals
+nothing about them. Every route states its roles (:func:`access`); a route that states none stops the application from
+being built.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ OPERATORS = (Role.OPS,)
 
 
 def caller_of(request: Request) -> Caller:
-    """Who calls; the gate in front has refused everybody it doesn't know."""
+    """The caller; the middleware has refused unknown ones."""
     caller = request.scope.get(CALLER_KEY)
     if not isinstance(caller, Caller):
         raise Unauthenticated
@@ -75,9 +75,9 @@ def caller_of(request: Request) -> Caller:
 
 
 def access(roles: Sequence[Role], *, errors: Sequence[int] = (), **openapi_extra: Any) -> dict[str, Any]:
-    """What a route's decorator needs so that only `roles` get in, and the document says so.
+    """What a route needs so that only `roles` may call it, and the document says so.
 
-    `errors`: the statuses this route answers beside those that every route may.
+    `errors`: the statuses that this route may answer, beside those of every route.
     """
 
     async def guard(request: Request) -> None:
@@ -95,7 +95,7 @@ def access(roles: Sequence[Role], *, errors: Sequence[int] = (), **openapi_extra
 
 
 def public(*, errors: Sequence[int] = (500,)) -> dict[str, Any]:
-    """For the few routes that answer anybody."""
+    """For routes that need no token."""
     return {"responses": documented(422, *errors), "openapi_extra": {ROLES_KEY: [], "security": []}}
 
 
@@ -137,7 +137,7 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def public_paths(app: FastAPI) -> frozenset[str]:
-    """The paths that answer anybody. Raises ValueError for a route that does not say who may call it."""
+    """The paths that need no token. Raises ValueError for a route that does not state its roles."""
     found: list[str] = []
     for route in app.routes:
         roles = (route.openapi_extra or {}).get(ROLES_KEY) if isinstance(route, APIRoute) else None

@@ -1,7 +1,7 @@
 """Reading a request's body: bounded, JSON in the strict sense, and of the shape that the route asks for.
 
 Strict: UTF-8, no NaN or Infinity, no lone surrogates, no number beyond 64 bit, no nesting deeper than any payload may
-be. Whatever is refused here would be read differently by the database, by OldHost or by a browser.
+be. What is refused here would be read differently by the database, by OldHost or by a browser.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def parse_body(body: bytes, model: type[M]) -> M:
     try:
         value = from_json(body, allow_inf_nan=False)
     except ValueError as error:
-        # The parser's text names a place and a kind of mistake, nothing of the content.
+        # The parser's text names the place and the kind of mistake, not the content.
         raise BadRequest(
             "not-json",
             "The body is not JSON",

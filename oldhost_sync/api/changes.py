@@ -202,7 +202,7 @@ def _feed_answer(page: change_feed.FeedPage, if_none_match: str | None) -> Respo
         more=page.more,
         next_poll=poll,
     )
-    # The tag leaves `next_poll` out: it is advice, and no news.
+    # The tag leaves `next_poll` out: it is only advice.
     known = content.model_dump_json(exclude={"next_poll"})
     tag = f'"{hashlib.sha256(known.encode()).hexdigest()[:32]}"'
     headers = {"ETag": f"W/{tag}", "Cache-Control": "private, no-cache", "Retry-After": str(poll)}
@@ -218,7 +218,7 @@ def _matches(tag: str, if_none_match: str) -> bool:
 
 
 def _next_poll(page: change_feed.FeedPage) -> int:
-    """Ask soon while there is more, leisurely while something is under way, seldom when nothing is."""
+    """Soon while there is more, less often while something is outstanding, seldom when nothing is."""
     if page.more:
         return 0
     if page.rows:

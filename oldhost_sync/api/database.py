@@ -1,10 +1,9 @@
 """The way from the event loop to MariaDB: a few threads, a bounded waiting room, and a circuit that fails fast.
 
-Once a connection was refused or lost the database is *known away*: requests are answered 503 in no time, and one
-request per probe interval is let through to find out. When a server hangs instead of refusing, the waiting room
-notices: nobody got through for as long as one may wait there, so it is known away too, and who has a thread waits for a
-bounded time: the thread goes on, and what it was about is uncertain. State of this process alone, no truth about
-anything.
+Once a connection was refused or lost the database is *known away*: requests are answered 503 at once, and one request
+per probe interval is let through as a probe. When a server hangs instead of refusing, requests time out in the waiting
+room; then it is known away, too. A request that has a thread already waits for a bounded time; the thread goes on, and
+the outcome of its transaction is uncertain. All this is state of this process only.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _ONE_STATEMENT = {1317, 1969}
 
 
 def connect_for_api(database_url: str) -> Engine:
-    """An engine with a connection for each thread, which waits less than others do: people wait behind it."""
+    """An engine with a connection for each thread and shorter timeouts than elsewhere: people wait for it."""
     engine = create_engine(
         database_url, pool_size=limits.DATABASE_THREADS, statement_seconds=limits.DATABASE_STATEMENT_SECONDS
     )
@@ -60,7 +59,7 @@ class Circuit:
         return self._next_probe is not None
 
     def admits(self, now: float) -> bool:
-        """May this one try? While open, only the first after each interval."""
+        """Whether this request may try. While open, only the first after each interval may."""
         if self._next_probe is None:
             return True
         if now < self._next_probe:
@@ -101,7 +100,7 @@ class Database:
         await self._take_thread()
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._threads, self._transact, fn)
-        # The thread is free when it has ended, which may be after a request that gave up.
+        # The thread is free when its function has ended, which may be after its request gave up.
         future.add_done_callback(self._give_thread_back)
         try:
             async with asyncio.timeout(limits.DATABASE_ANSWER_SECONDS_MAX):
@@ -144,7 +143,7 @@ class Database:
             self._waiting -= 1
 
     def _notice_silence(self) -> None:
-        """Somebody gave up waiting: the database is away unless it answers others."""
+        """A request gave up waiting: the database is away unless it answers others."""
         now = self._clock()
         if now - self._last_end >= limits.DATABASE_QUEUE_SECONDS_MAX:
             self.circuit.failed(now, "it does not answer")

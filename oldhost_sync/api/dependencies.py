@@ -1,4 +1,4 @@
-"""What the routes work with, made once where the process starts."""
+"""The dependencies of the routes, made once where the process starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oldhost_sync.api.writer_link import WriterLink
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """`clock`: seconds of a monotonic clock, for what is remembered for a moment."""
+    """`clock`: seconds of a monotonic clock, for short-lived caches."""
 
     host: str
     tokens: Tokens

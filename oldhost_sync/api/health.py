@@ -1,7 +1,7 @@
-"""For those who watch the process: is it alive, can it do its work, and what does it measure.
+"""Liveness, readiness and metrics of the process.
 
-Alive and ready say nothing that an outsider may not know, so they need no token; figures do (role viewer or ops).
-Ready means the database: without Temporal changes are still accepted, so that is no reason to take the API away.
+Liveness and readiness reveal nothing, so they need no token; metrics do (role viewer or ops). Ready means that the
+database takes writes: without Temporal changes are still accepted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oldhost_sync.api.examples import METRICS
 from oldhost_sync.api.schemas import Health
 from oldhost_sync.store.views import readiness
 
-# All probes of so many seconds share one look that found all well; one that did not is shared by those who wait for it.
+# Probes share a good result for so many seconds; a bad one is shared only by those that wait for it.
 READY_SECONDS = 2.0
 
 
@@ -55,7 +55,7 @@ class HealthRoutes:
         return Health(status="ok")
 
     async def ready(self) -> Health:
-        """Problem when no change can be written now."""
+        """A Problem when no change can be recorded now."""
         now = self._parts.clock()
         if self._look is None or (self._look.done() and (self._look.exception() or now >= self._fresh_until)):
             self._fresh_until = now + READY_SECONDS

@@ -1,4 +1,4 @@
-"""The `Idempotency-Key` header, and the cursors of lists: what comes back to us as text and must be checked."""
+"""The `Idempotency-Key` header, and the cursors of lists: text from clients that must be checked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _KEY = re.compile(r"[!-~]+")
 
 
 class RequestKey(NamedTuple):
-    """The key that a write is recorded under. A new one can't have been used before, so nobody needs to look."""
+    """The key that a write is recorded under. A new one can't have been used before, so it is not looked up."""
 
     text: str
     is_new: bool

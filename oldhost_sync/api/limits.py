@@ -12,7 +12,7 @@ from oldhost_sync.store.views.units import STATUS_KEY_SUFFIX
 
 # A payload is at most 30 KiB; the rest is for escapes and the envelope.
 REQUEST_BODY_BYTES_MAX = 64 * 1024
-# Deeper than any payload may be; refused before anything recursive sees it.
+# Deeper than any payload may be; checked before anything recursive reads it.
 REQUEST_JSON_DEPTH_MAX = 24
 # What MariaDB's JSON functions, JavaScript bridges and C# clients still agree on: signed 64 bit.
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
@@ -27,16 +27,16 @@ DATABASE_THREADS = 4
 DATABASE_QUEUE_MAX = 400
 # How long a request waits there before it is refused.
 DATABASE_QUEUE_SECONDS_MAX = 1.0
-# While the database is known to be away, one request in so long tries it; all others are refused in no time.
+# While the database is known away, one request per interval tries it; all others are refused at once.
 DATABASE_PROBE_SECONDS = 1.0
-# The API gives a statement less time than others do: a person waits for it.
+# Shorter than elsewhere: a person waits for it.
 DATABASE_STATEMENT_SECONDS = 3
-# And a row that another transaction holds is waited for so often and so long: four waiting requests are all threads.
+# How long, and how often, a locked row is waited for: four waiting requests occupy all threads.
 DATABASE_LOCK_SECONDS = 1
 DATABASE_ATTEMPTS = 3
 
-# The longest that anybody waits for the database's answer. A server that is frozen is noticed by a connection's read
-# timeout, which may come twice (the ping, then the new connection): ten seconds, too long for a person.
+# The longest wait for the database's answer. A frozen server is noticed by a connection's read timeout, which may come
+# twice (the ping, then the new connection): ten seconds, too long for a person.
 DATABASE_ANSWER_SECONDS_MAX = 6.0
 assert 2 * DATABASE_LOCK_SECONDS * DATABASE_ATTEMPTS <= DATABASE_ANSWER_SECONDS_MAX
 assert DATABASE_STATEMENT_SECONDS < DATABASE_ANSWER_SECONDS_MAX
@@ -52,7 +52,7 @@ BOOKS_SECONDS = 2.0
 # Counting reads all that is kept (5 million changes a second, 90 days of them); it may take this share of the time.
 BOOKS_SHARE_MAX = 0.05
 
-# As many as the writer tells at once.
+# As many as the writer's query returns.
 UPCOMING_MAX = 200
 # Temporal answers a query in milliseconds; an operator's update takes a workflow task or two.
 WRITER_QUERY_SECONDS_MAX = 2.0

@@ -1,4 +1,4 @@
-"""What the API measures of itself, for Prometheus: requests by route and status, their time, the database's circuit.
+"""The API's metrics for Prometheus: requests by route and status, their time, the database's circuit.
 
 Routes are named by their template, never by a path: a path holds ids, and there are as many as units.
 """
@@ -15,7 +15,7 @@ _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class RequestMetrics:
-    """One registry per application, so that two in one process (tests) don't meet."""
+    """One registry per application, so that two in one process (tests) don't conflict."""
 
     content_type = CONTENT_TYPE_LATEST
 

@@ -1,7 +1,8 @@
-"""The outermost layer, in front of all routes: who calls, what every answer carries, and what no route caught.
+"""The middleware in front of all routes: authentication, common headers, metrics, and uncaught errors.
 
-Plain ASGI, because every write goes through it. Refuses by default: whatever is not a public path needs a known token,
-also what does not exist. Logs method, route and status of what failed; never a body, a query or an error's text.
+Plain ASGI, because every write goes through it. It refuses by default: every path that is not public needs a known
+token, even one that does not exist. It logs the method, route and status of failures; never a body, a query or an
+error's text.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _complete_headers(message: MutableMapping[str, Any]) -> None:
 
 
 def _report(scope: Scope, error: Exception) -> str:
-    """Log where it happened and of what kind it is; its text may hold a payload."""
+    """Log the place and the type of an error; its text may hold a payload."""
     incident = uuid.uuid4().hex
     code = error_code(error)
     number = f" (MariaDB {code})" if isinstance(error, DBAPIError) and code is not None else ""

@@ -1,4 +1,4 @@
-"""What goes wrong, as answers: problem+json (RFC 9457) that says what is wrong and what to do.
+"""Errors as answers: problem+json (RFC 9457) that says what is wrong and what to do.
 
 Problem
 ├── the caller's, not again as it is:  BadRequest 400 · Unauthenticated 401 · Forbidden 403 · Unknown 404 ·
@@ -58,7 +58,7 @@ class ProblemBody(BaseModel):
 
 
 class Problem(Exception):  # noqa: N818 - the standard's word
-    """An answer that says no. `kind` is the last part of its type URI."""
+    """An error answer. `kind` is the last part of its type URI."""
 
     status = HTTPStatus.INTERNAL_SERVER_ERROR
 
@@ -269,7 +269,7 @@ def fields_invalid(errors: Sequence[ErrorDetails] | Sequence[Any], place: str | 
 
 
 def of_store_error(error: StoreError, idempotency_key: str | None = None) -> Problem:
-    """The answer for what the store refused, or could not do."""
+    """The answer for an error of the store."""
     if isinstance(error, IdempotencyConflict):
         return Invalid(
             "idempotency-key-reused",
@@ -294,7 +294,7 @@ def of_store_error(error: StoreError, idempotency_key: str | None = None) -> Pro
 
 
 def of_http_exception(request: Request, error: HTTPException) -> Problem:
-    """The framework's own refusals in our words."""
+    """The framework's own errors as problems."""
     path = request.url.path[:200]
     if error.status_code == HTTPStatus.NOT_FOUND:
         return Unknown("unknown-path", "There is nothing here", f"No route matches {path!r}.", "See GET /openapi.json.")
@@ -307,7 +307,7 @@ def of_http_exception(request: Request, error: HTTPException) -> Problem:
 
 
 def _methods_of(request: Request) -> list[str]:
-    """All methods of the path: several routes may share it, and the framework names those of the first alone."""
+    """All methods of the path: several routes may share it, and the framework names only those of the first."""
     found = {
         method
         for route in request.app.routes
@@ -318,7 +318,7 @@ def _methods_of(request: Request) -> list[str]:
 
 
 def install(app: FastAPI) -> None:
-    """Make every refusal of `app` a problem."""
+    """Make every error of `app` a problem."""
 
     async def on_problem(_request: Request, error: Exception) -> Response:
         assert isinstance(error, Problem)
@@ -335,7 +335,7 @@ def install(app: FastAPI) -> None:
     async def on_store(request: Request, error: Exception) -> Response:
         assert isinstance(error, StoreError)
         if isinstance(error, CommitUncertain) and request.method == "GET":
-            return database_away(str(error)).response()  # a question leaves nothing behind that could be uncertain
+            return database_away(str(error)).response()  # a read leaves nothing behind that could be uncertain
         return of_store_error(error).response()
 
     app.add_exception_handler(Problem, on_problem)

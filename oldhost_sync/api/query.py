@@ -1,7 +1,6 @@
-"""A query says only what its route understands: whatever else it says is refused, on every route.
+"""Query parameters: those that a route does not know are refused, on every route.
 
-A filter that is misspelt, or that another release knows, would otherwise be left out in silence, and the answer taken
-for a filtered one.
+Otherwise a misspelt filter would be ignored silently, and the answer taken for a filtered one.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from oldhost_sync.api.problems import fields_invalid
 
 
 async def understood_query(request: Request) -> None:
-    """A dependency of the application; raises Invalid that names each parameter which is unknown or given twice."""
+    """A dependency of the application; raises Invalid, which names each parameter that is unknown or given twice."""
     if not request.scope["query_string"]:
         return
     route = request.scope.get("route")

@@ -1,4 +1,4 @@
-"""A write's way through the API: record it in one transaction, and say what was accepted.
+"""The common part of all writes: record in one transaction, and answer what was accepted.
 
 The answers are built by hand: this is the path of 300 writes a second.
 """
@@ -33,12 +33,12 @@ async def record(database: Database, fn: Callable[[Connection], T], key: Request
 
 
 def source_of(request: Request) -> str:
-    """Where a change came from, as the outbox keeps it."""
+    """The source of a change, for the outbox."""
     return f"api:{caller_of(request).name}"[:SOURCE_LENGTH_MAX]
 
 
 def accepted_answer(change: RecordedChange, changes: Sequence[RecordedChange] = ()) -> Response:
-    """202; the same bytes for the first time and for every repetition, whatever has happened to the change since."""
+    """202; the same bytes for the first request and every repetition, whatever has happened to the change since."""
     content = _accepted(change)
     if changes:
         content["changes"] = [_accepted(each) for each in changes]

@@ -1,4 +1,4 @@
-"""The writer as operators see it: its state, its alerts, and the acts by which people steer it."""
+"""The writer for operators: its status, its alerts, and operators' commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The routes' way to the writer: its client's errors as problems, and none of it asked while it is known to be away.
+"""The routes' way to the writer: errors become problems; while it is known away it is not asked.
 
 Temporal may be away while the API starts; changes don't need it: they go to the database.
 """

@@ -1,4 +1,4 @@
-"""Setting up and looking after: API tokens, the rules by which changes get their class, alerts."""
+"""Administration: API tokens, the rules that decide a change's class, alerts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from oldhost_sync.store.alerts import list_alerts
 from oldhost_sync.store.intake.rules import default_class, rules_of, set_rule
 from oldhost_sync.user_errors import WRONG, CliError
 
-# 256 bits: nobody guesses it, so its plain SHA-256 may be kept in a setting.
+# 256 bits can't be guessed, so a plain SHA-256 may be kept in a setting.
 TOKEN_BYTES = 32
 
 tokens = typer.Typer(no_args_is_help=True, help="Tokens for the API.")

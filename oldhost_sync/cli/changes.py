@@ -1,4 +1,4 @@
-"""Looking at changes: one change's whole fate, and everything about one entity."""
+"""Changes: one change's steps and fate, and everything about one entity."""
 
 from __future__ import annotations
 

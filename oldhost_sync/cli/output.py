@@ -14,7 +14,7 @@ from rich.text import Text
 
 
 def console() -> Console:
-    """Standard output, made when it is needed: its width and colours are those of the moment."""
+    """Standard output, made when it is needed: its width and colours may change."""
     return Console(highlight=False)
 
 
@@ -28,7 +28,7 @@ def print_json(value: Any) -> None:
 
 
 def rows(title: str, columns: Sequence[str], lines: Iterable[Sequence[object]]) -> Table:
-    """A table; cells are shown as they are, never read as markup."""
+    """A table; cells are plain text, not markup."""
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for name in columns:
         table.add_column(name, overflow="fold")

@@ -27,14 +27,14 @@ from oldhost_sync.store.views import late_emergencies, overview
 from oldhost_sync.user_errors import FAILED, WRONG, CliError, explain, tell
 from oldhost_sync.writer_client import WriterError
 
-# Often enough to watch a backlog drain, seldom enough to cost nothing.
+# Often enough to watch a backlog drain.
 WATCH_SECONDS = 2.0
 CLASSES = [cls.value for cls in PriorityClass]
 
 
 @dataclass
 class Seen:
-    """One look. `troubles`: why a half is missing."""
+    """What one query found. `troubles`: why a part is missing."""
 
     host: str
     writer: dict[str, Any] | None = None
@@ -72,7 +72,7 @@ def status(
 
 
 class Look:
-    """Asks both halves; keeps its connections from one look to the next."""
+    """Asks database and writer; keeps its connections from one query to the next."""
 
     def __init__(self, config: Settings) -> None:
         self._config = config

@@ -92,7 +92,7 @@ def check_one(host: str, change: Mapping[str, Any]) -> Line:
 
 
 def check_known_keys(engine: Engine, host: str, checked: Checked) -> Checked:
-    """Refuse the lines whose key the database knows for another change. Only keys of the file's own can be."""
+    """Refuse the lines whose key the database knows for another change. Only keys given in the file can be known."""
     known = run_in_transaction(
         engine,
         lambda connection: known_hashes(connection, host, [line.change["idempotency_key"] for line in checked.lines]),
@@ -119,7 +119,7 @@ def read_json(text: str | bytes) -> Any:
         raise InvalidChange("it nests too deeply") from None
     except json.JSONDecodeError as error:
         raise InvalidChange(f"it is not JSON: {error.msg} at character {error.pos + 1}") from None
-    except ValueError:  # what json says of no place: Python's limit on the digits of a whole number
+    except ValueError:  # json names no place for this: Python's limit on the digits of a whole number
         raise InvalidChange("it has a number with too many digits") from None
 
 

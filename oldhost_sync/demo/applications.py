@@ -1,4 +1,4 @@
-"""The applications: they make each change when it is due, whatever became of the ones before (open loop).
+"""The applications: they make each change when it is due, without waiting for earlier ones (open loop).
 
 Nearly all come through the HTTP API, over a few kept-alive connections of plain asyncio, because the generator runs on
 the same cores as what it drives. Some signal the workflow, and some emergencies wait for their nonce with `apply_now`.
@@ -22,7 +22,7 @@ from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.temporal import writer_handle
 
 CONNECTIONS = 12
-# A request that is answered 503 or not at all is made again under the same key; the API says "repeat".
+# A request that is answered 503 or not at all is repeated under the same key.
 ATTEMPTS_MAX = 8
 # Every so many TXN changes one is signalled; every so many emergencies one is made by `apply_now`.
 SIGNAL_EVERY = 90

@@ -1,4 +1,4 @@
-"""Compressed time: one factor for all that OldHost and the policy count in seconds; what can't be compressed is said.
+"""Compressed time: one factor for all that OldHost and the policy count in seconds; the rest is named below.
 
 Arrivals, OldHost's latency, the debounce, its cap and the ban are divided by the factor. Bursts keep their 300 changes
 a second, for that is what the API is promised to take. Not compressed are the product's own delays (relay, Temporal,

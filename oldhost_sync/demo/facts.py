@@ -48,7 +48,7 @@ class Facts:
 
 
 class Admin:
-    """OldHost's admin port (the simulator's): what it saw, and what is done to it."""
+    """The simulator's admin port: its journal and counts, and its faults."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -76,7 +76,7 @@ class Admin:
 
 
 def gather(engine: Engine, host: str, admin: Admin) -> Facts:
-    """Everything, once nothing is on its way any more."""
+    """All facts, once every change has its fate."""
     facts = run_in_transaction(engine, lambda connection: _from_database(connection, host))
     facts.records = {
         (each["entity_type"], each["entity_id"], each["event_type"]): each["payload"]

@@ -19,13 +19,13 @@ from oldhost_sync.demo.compression import Compressed
 from oldhost_sync.demo.verdict import Finding
 from oldhost_sync.store.outbox.relay_queue import Books
 
-# Where no terminal is, one line so often.
+# Without a terminal: one line per interval.
 LINE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One look while it runs: what the applications made, what the database and OldHost say. `ban` in epoch seconds."""
+    """The figures at one moment: the applications', the database's and OldHost's. `ban` in epoch seconds."""
 
     made: int
     failed: int
@@ -35,7 +35,7 @@ class Seen:
 
 
 def headline(compressed: Compressed, ui: str | None) -> Panel:
-    """What is going to happen."""
+    """What the demonstration will do."""
     real, played, factor = compressed.real, compressed.played, compressed.factor
     assert real.ban_at_s is not None
     lww_share = 1 - real.txn_share - real.emergency_share
@@ -64,7 +64,7 @@ def table(findings: Sequence[Finding]) -> Table:
 
 
 class Progress:
-    """Live on a terminal, one line now and then elsewhere."""
+    """Live on a terminal; elsewhere one line at intervals."""
 
     def __init__(self, console: Console, compressed: Compressed) -> None:
         self._console = console

@@ -28,9 +28,9 @@ from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.outbox.relay_queue import Books
 from oldhost_sync.temporal import DATA_CONVERTER
 
-# A look costs some milliseconds on the cores that are being shown at work.
+# A query costs some milliseconds on the same cores.
 LOOK_SECONDS = 1.0
-# Beyond what the planner predicts; then whatever is left is a failure, and is shown as one.
+# Beyond the planner's prediction; what is left then is shown as a failure.
 PATIENCE_SECONDS = 60.0
 
 

@@ -15,13 +15,13 @@ from oldhost_sync.policy.writer_policy import EMERGENCY_MS
 
 # The target for the peak scenario.
 OPERATIONS_RATIO_MAX = 1.02
-# A short run has few operations, and a moment's luck must not decide it.
+# A short run has few operations; chance must not decide it.
 OPERATIONS_SPARE = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the verdict. `holds` None: it is only told."""
+    """One line of the verdict. `holds` None: for information only."""
 
     what: str
     measured: str
@@ -47,7 +47,7 @@ class Run:
 
 
 def verdict(run: Run) -> list[Finding]:
-    """All findings, in the order in which people would ask."""
+    """All findings, the most important first."""
     return [*_changes(run), *_oldhost(run), *_emergencies(run), *_ends(run), *_machine(run)]
 
 
@@ -173,7 +173,7 @@ def _expected(run: Run, changes: Sequence[Change]) -> Finding:
 
 
 def _touched(change: Change, ban: tuple[float, float]) -> bool:
-    """It was on its way at some moment of the ban."""
+    """It waited at some moment of the ban."""
     return change.accepted_at < ban[1] and (change.processed_at is None or change.processed_at > ban[0])
 
 

@@ -1,4 +1,4 @@
-"""What if: the writer's own machine on a virtual clock against a model of OldHost, beside what an oracle could reach.
+"""The planner: the writer's own machine on a virtual clock against a model of OldHost, compared with an oracle.
 
 Imports nothing of ours but the policy, so what it predicts is what runs.
 """

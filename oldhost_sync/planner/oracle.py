@@ -1,4 +1,4 @@
-"""The oracle: what somebody who knows the whole future could reach at best. Lower bounds, not a policy.
+"""The oracle: the best result with knowledge of the whole future. Lower bounds, not a policy.
 
 Operations: every EMERGENCY and TXN change needs one of its own, and every LWW key at least one, for its last state (I2,
 I3); nothing less is correct. Drain: those operations can't be sent before the change they carry has arrived (for a key:

@@ -1,10 +1,9 @@
 """A scenario: how many changes of what kind arrive when. The same seed gives the same arrivals, to the planner and to
 the demo.
 
-LWW changes come in episodes, as a house's work does: a unit gets a few in a row (dirty, being cleaned, clean,
-inspected) and then none, so that 8,000 of them on 2,500 units can become 2,500 operations. Two thirds of
-the TXN changes are about bookings, which are entities of their own; the rest and the emergencies are about units in
-service.
+LWW changes come in episodes: a unit gets a few in a row (dirty, being cleaned, clean, inspected) and then none, so that
+8,000 of them on 2,500 units can become 2,500 operations. Two thirds of the TXN changes are about bookings, which are
+entities of their own; the rest and the emergencies are about units in service.
 """
 
 from __future__ import annotations

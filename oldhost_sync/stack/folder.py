@@ -19,11 +19,11 @@ ROLES: tuple[Role, ...] = ("app", "viewer", "ops")
 
 
 class FolderInUse(Exception):  # noqa: N818 - it says what happened
-    """Another `up` runs in this folder: the operator's; stop it, or take another folder."""
+    """Another `up` runs in this folder. The operator's: stop it, or use another folder."""
 
 
 class StackFolder:
-    """`with StackFolder(path) as folder:` holds the lock, which the kernel lets go of however we end."""
+    """`with StackFolder(path) as folder:` holds the lock, which the kernel releases when the process ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -73,14 +73,14 @@ class StackFolder:
 
 
 def as_api_tokens(tokens: Mapping[Role, str]) -> tuple[ApiToken, ...]:
-    """What the API is told of `tokens`: names, roles and hashes."""
+    """`tokens` as the API's setting: names, roles and hashes."""
     return tuple(
         ApiToken(f"dev-{role}", role, hashlib.sha256(token.encode()).hexdigest()) for role, token in tokens.items()
     )
 
 
 def write_private(path: Path, content: str) -> None:
-    """Whole or not at all, and never readable by others, not even for a moment."""
+    """Write the file atomically, and never readable by others."""
     unfinished = path.with_name(path.name + ".unfinished")
     unfinished.unlink(missing_ok=True)
     with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

@@ -1,9 +1,8 @@
 """A new MariaDB data folder, by the server's own `--bootstrap` mode.
 
-MariaDB's `mariadb-install-db` does the same, but needs `my_print_defaults`, which Debian's mariadb-server-core lacks;
-the help texts and the sys schema, which nobody reads here, are most of its time. So the server is given its own SQL
-files:
-`root` by Unix socket for the present user of this machine, no anonymous account, no test database.
+MariaDB's `mariadb-install-db` does the same, but needs `my_print_defaults`, which Debian's mariadb-server-core lacks,
+and spends most of its time on help texts and the sys schema. So the server gets its own SQL files: `root` by Unix
+socket for the present user of this machine, no anonymous account, no test database.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ports on this machine: a free one, or a clear word about one that is taken."""
+"""Ports on this machine: find a free one, or say that one is taken."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class PortTaken(Exception):  # noqa: N818 - it says what happened
         self.port = port
 
 
-# Below those that Linux gives to outgoing connections (32768 on, unless it is told otherwise): a port from among them
-# could become the near end of any connection between being chosen here and being listened on, seconds later.
+# Below those that Linux gives to outgoing connections (32768 on, by default): such a port could be taken by any
+# connection between the choice here and the server's start, seconds later.
 PORTS = range(10_000, 32_768)
 ATTEMPTS = 100
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    """A port that nobody uses at this moment; whoever uses it must still cope with losing the race for it."""
+    """A port that is free at this moment; another program may still take it first."""
     for port in random.sample(PORTS, ATTEMPTS):
         with socket.socket(_family(address)) as probe:
             try:
@@ -38,7 +38,7 @@ def claim(port: int | None, purpose: str, address: str = "127.0.0.1") -> int:
     if not port:
         return free_port(address)
     with socket.socket(_family(address)) as probe:
-        # As the servers do: without it a port whose last connections are still fading would look taken.
+        # As the servers do: without it a port with connections in TIME_WAIT would look taken.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))

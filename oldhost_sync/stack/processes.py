@@ -1,8 +1,8 @@
 """Child processes that never outlive us: each in its own process group, killed by the kernel when we die.
 
 Ctrl-C in a terminal reaches only us; we stop the children in the reverse of the order in which they started. Whatever
-they print goes to one log file each. The thread that starts a child must live as long as the child may: the kernel's
-"parent died" is about that thread. So start children from the main thread.
+they print goes to one log file each. Start children from the main thread: the kernel kills a child when the thread that
+started it ends.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ChildDied(ProcessError):  # noqa: N818 - it says what happened
 
 
 class ToldToEnd(ProcessError):  # noqa: N818 - it says what happened
-    """Somebody wants us to end while we wait for a child. Nobody's fault."""
+    """We were told to end while waiting for a child. No fault."""
 
 
 class ChildSilent(ProcessError):  # noqa: N818 - it says what happened
@@ -100,10 +100,9 @@ class Child:
         self.started_at = time.monotonic()
 
     def rotate_log(self) -> None:
-        """Keep a log that has grown large as the one before; the process goes on writing at the end of the same file.
+        """Rotate a large log: copy it and empty the file, which the process goes on writing to.
 
-        A line that is written between copying and emptying is lost; no file that a process holds open can be taken
-        away.
+        A line that is written between copying and emptying is lost.
         """
         if not self.running or self.log.stat().st_size <= LOG_BYTES_MAX:
             return
@@ -207,11 +206,10 @@ def _die_with(parent: int) -> Callable[[], None]:
 
 
 class Supervisor:
-    """A group of children that stand and fall together, except those that may be started again.
+    """A group of children that end together, except those that may be restarted.
 
-    A role may be started again because it keeps nothing in memory that matters. One that dies again and again is
-    started after growing pauses, and its last words are told each time: whatever it lacks may come back, and the others
-    are better off without an end.
+    A role may be restarted because it keeps no important state in memory. One that dies repeatedly is restarted after
+    growing pauses, each time with its last log lines: what it lacks may come back, and the other children go on.
     """
 
     RESTARTS_AT_ONCE = 5

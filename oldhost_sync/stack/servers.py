@@ -1,7 +1,7 @@
 """The whole stack as one object: servers first, then the schema, then the roles; stopped in the reverse order.
 
-Each embedded server is left out when its address is given. The roles are the same processes that a deployment runs,
-told everything by their environment. `up` and the demo drive it.
+Each embedded server is left out when its address is given. The roles are the same processes as in a deployment,
+configured by their environment. Used by `up` and the demo.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Stack:
     def start(self) -> Addresses:
         """Start what is missing; PortTaken, ProgramMissing, ChildDied or a StoreError say why it can't.
 
-        ToldToEnd when `end` was called on the way; `stop` is due then as ever.
+        ToldToEnd when `end` was called meanwhile; call `stop` then, too.
         """
         steps = (
             self._settle_api,

@@ -23,7 +23,7 @@ from oldhost_sync.stack.programs import ProgramMissing
 from oldhost_sync.stack.servers import Stack, StackPlan
 from oldhost_sync.store.errors import DatabaseUnavailable, StoreError
 
-# What can go wrong without being our fault; each message says what to do.
+# Expected errors; each message says what to do.
 EXPECTED = (FolderInUse, InstallFailed, PortTaken, ProcessError, ProgramMissing, SettingsError, StoreError)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -61,7 +61,7 @@ def _run(stack: Stack, console: Console) -> int:
 
 @contextmanager
 def _ended_by_signals(stack: Stack) -> Iterator[None]:
-    """A signal only says that we should end: stopping takes bounded time, and is not broken off by a second one."""
+    """A signal only asks to end: stopping takes bounded time, and a second signal does not interrupt it."""
     before = {signum: signal.signal(signum, lambda *_: stack.end()) for signum in _SIGNALS}
     try:
         yield
@@ -93,7 +93,7 @@ def overview(stack: Stack) -> Panel:
 
 
 def for_another_shell(stack: Stack) -> Text:
-    """What to type there, to be copied as it stands. Writes the file that it names: addresses, and tokens by role."""
+    """The commands for another shell, to be copied. Writes the file that they name: addresses, and tokens by role."""
     environment = {
         name: value
         for name, value in stack.role_environment().items()

@@ -1,9 +1,8 @@
-"""What is outstanding, page by page, as the writer reads it: emergencies first, the rest, one entity's, or what a sweep
-looks for.
+"""Outstanding changes in pages, as the writer reads them: emergencies first, then the rest; one entity's; a sweep's.
 
-A TXN change behind a dead letter of its entity is in none of these pages: it can't go before an operator has decided,
-and tens of thousands of them must cost the writer nothing. So a page looks at a bounded number of rows and may give
-back fewer than asked for; `last_id` is the last one it looked at.
+A TXN change behind a dead letter of its entity is in none of these pages: it can't be sent before an operator has
+decided, and tens of thousands of them must cost the writer nothing. So a page reads a bounded number of rows and may
+return fewer than asked for; `last_id` is the last row that it read.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.changes import ChangeRef, EntityKey
 from oldhost_sync.store.outbox.relay_queue import REF, as_ref
 
-# Rows that one statement looks at: some 30 ms. A page of nothing but held ones goes on to the next, so often.
+# Rows that one statement reads: some 30 ms. A page with only held changes is followed by the next, so many times.
 ROWS_LOOKED_AT = 10_000
 ROUNDS_MAX = 10
 # Older changes that come with a page of emergencies; of an entity with more, the reservation says which go first.
 OLDER_MAX = 2_000
 
-# Left to itself the server may walk the primary key through all that ended long ago.
+# Without it the server may scan the primary key through all that ended long ago.
 _BY_ID = "FORCE INDEX (ix_outbox_events_outstanding)"
 _BY_ENTITY = "FORCE INDEX (ix_outbox_events_key)"
 
@@ -46,10 +45,10 @@ _FREE = (
     f"WHERE {{which}} AND o.id <= :last_id AND {_IS_FREE} ORDER BY o.id LIMIT :limit"
 )
 
-# A fate that waits for a locked row is a fate.
+# A pending fate is a fate.
 _NO_FATE = "NOT EXISTS (SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id)"
 _OUTSTANDING = f"o.host = :host AND o.processed_at IS NULL AND o.id > :after_id AND {_NO_FATE}"
-# What was relayed "in the future" was relayed before the clock was set back.
+# Rows relayed "in the future" were relayed before the clock was set back.
 _QUIET = (
     _OUTSTANDING + " AND (o.relayed_at <= UTC_TIMESTAMP(6) - INTERVAL :quiet_us MICROSECOND "
     "OR o.relayed_at > UTC_TIMESTAMP(6))"
@@ -62,7 +61,7 @@ _OF_ENTITY = (
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A way through outstanding rows: how far the next rows reach, and which of them may go."""
+    """One way to page through outstanding rows: how far the next page reaches, and which of its rows may be sent."""
 
     look: str
     free: str
@@ -128,7 +127,7 @@ def entity_page(connection: Connection, host: str, entity: EntityKey, after_id: 
 
 
 def emergencies_page(connection: Connection, host: str, after_id: int, limit: int) -> Page:
-    """Emergencies without a fate after `after_id`, at most `limit`, and what goes before them of their entities."""
+    """Emergencies without a fate after `after_id`, at most `limit`, and their entities' older changes."""
     values: dict[str, object] = {"host": host, "after_id": after_id}
     found = [as_ref(row) for row in connection.execute(_EMERGENCIES, values | {"limit": limit + 1})]
     emergencies = found[:limit]
@@ -141,7 +140,7 @@ def emergencies_page(connection: Connection, host: str, after_id: int, limit: in
 
 
 def relayed_page(connection: Connection, host: str, after_id: int, limit: int, quiet_ms: int = 0) -> Page:
-    """For runs begun before 0.2, which keep what is held themselves: all that is relayed."""
+    """For runs begun before 0.2, which keep held changes themselves: all that is relayed."""
     values = {"host": host, "after_id": after_id, "limit": limit + 1, "quiet_us": quiet_ms * 1000}
     refs = [as_ref(row) for row in connection.execute(_RELAYED, values)]
     more = len(refs) > limit

@@ -1,10 +1,10 @@
-"""Fates whose change's row somebody else holds: kept beside the outbox until the row is free.
+"""Pending fates: their change's row is locked, so they are kept beside the outbox until it is free.
 
-Applications may hold outbox rows for as long as they like: a duplicate `record_change` in an open transaction shares
-the row's lock, a report may have locked whole ranges. A fate is decided under the lock of the host's ledger row, which
-every operation of that host needs; waiting there for an application would stop them all. So no statement that writes a
-fate waits (:data:`AT_ONCE`): what can't be written now goes here, in the same transaction, and
-:func:`write_pending_fates` moves it to the outbox later. Who asks what became of a change looks at both.
+Applications may lock outbox rows for long: a duplicate `record_change` in an open transaction shares the row's lock, a
+report may have locked whole ranges. A fate is decided under the lock of the host's ledger row, which every operation of
+that host needs; waiting there for an application would stop them all. So no statement that writes a fate waits
+(:data:`AT_ONCE`): what can't be written now goes here, in the same transaction, and :func:`write_pending_fates` moves
+it to the outbox later. Every reader of fates looks at both.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from sqlalchemy.exc import OperationalError
 
 from oldhost_sync.store.transactions import error_code
 
-# The server undoes the one statement that met the lock, not its transaction (innodb_rollback_on_timeout is OFF, which
-# the engine checks).
+# The server undoes only the statement that met the lock, not its transaction (the engine checks that
+# innodb_rollback_on_timeout is OFF).
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 LOCKED = 1205
-# How many waiting fates one call looks at: the first may all be locked, and those behind them free.
+# Pending fates that one call looks at: the first may all be locked, and later ones free.
 LOOKED_AT_MAX = 5_000
-# Above 1,000 the server makes a table of an IN list and scans for its rows.
+# Above 1,000 the server turns an IN list into a table and scans the rows.
 IDS_MAX = 500
 
 # The number of the transaction that decides fates, see RAISE_SEQUENCE.
@@ -63,7 +63,7 @@ def listed(change_ids: Sequence[int]) -> str:
 
 
 def tried_at_once(connection: Connection, statement: str, values: Sequence[object]) -> int | None:
-    """How many rows `statement`, one that begins with AT_ONCE, changed; None when somebody holds one of them."""
+    """How many rows `statement`, which begins with AT_ONCE, changed; None when one of them is locked."""
     try:
         return connection.exec_driver_sql(statement, tuple(values)).rowcount
     except OperationalError as error:
@@ -75,8 +75,8 @@ def tried_at_once(connection: Connection, statement: str, values: Sequence[objec
 def write_pending_fates(connection: Connection, host: str, limit: int) -> int:
     """Move fates of rows that are free to the outbox, at most `limit`; returns how many were moved.
 
-    Nothing pending costs one look at an index. The rows are taken before the ledger's: whoever decides fates never
-    waits for a row, so this is no deadlock, and it holds the ledger's row for the writing alone.
+    With nothing pending it costs one index look-up. The rows are locked before the ledger's: a transaction that decides
+    fates never waits for a row, so this can't deadlock, and the ledger's row is locked only for the writing.
     """
     pending = list(connection.exec_driver_sql(_PENDING, (host, LOOKED_AT_MAX)).scalars().all())
     free: list[int] = []
@@ -105,7 +105,7 @@ def write_pending_fate(connection: Connection, host: str, change_id: int) -> boo
     if connection.exec_driver_sql(_FATE, (host, change_id)).one_or_none() is None:
         return False
     connection.exec_driver_sql(RAISE_SEQUENCE, (host,))
-    # Again, now that nobody else can decide on it.
+    # Again, now that no other transaction can decide on it.
     fate = connection.exec_driver_sql(_FATE, (host, change_id)).one_or_none()
     if fate is None or tried_at_once(connection, _WRITE, tuple(fate)) is None:
         return False

@@ -1,10 +1,10 @@
 """Which relay is the active one: a lease by the database's clock, for efficiency only.
 
-A lease that ends later than one taken now would was taken before the clock was set back: it counts as over, or a dead
-relay's would hold for hours.
+A lease that ends later than a new one would was taken before the clock was set back: it counts as expired, or a dead
+relay's could hold for hours.
 
-A relay that was stopped in the middle may wake up and believe itself active for a moment longer. That is harmless:
-whatever two relays do, they signal the same changes twice, and the writer knows a change by its id.
+A relay that was frozen may wake up and still believe that it is active. That is harmless: two relays signal the same
+changes twice, and the writer knows a change by its id.
 """
 
 from __future__ import annotations
@@ -41,5 +41,5 @@ def take_lease(connection: Connection, host: str, owner: str, span: timedelta) -
 
 
 def release_lease(connection: Connection, host: str, owner: str) -> None:
-    """Give the lease up, so that the next relay need not wait it out."""
+    """Release the lease, so that the next relay need not wait until it expires."""
     connection.execute(_RELEASE, {"host": host, "owner": owner})

@@ -21,9 +21,9 @@ from oldhost_sync.store.outbox.pending_fates import AT_ONCE, IDS_MAX, listed, tr
 
 REF = "o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.created_at"
 _UNRELAYED = "o.host = :host AND o.processed_at IS NULL AND o.relayed_at IS NULL"
-# Left to itself the server may walk the primary key through all that ended long ago.
+# Without it the server may scan the primary key through all that ended long ago.
 _BY_STATE = "FORCE INDEX (ix_outbox_events_unrelayed)"
-# And, for one entity's, through all that is outstanding: 15 s instead of 5 ms for 400 emergencies among 50,000 others.
+# And, for one entity's, all that is outstanding: 15 s instead of 5 ms for 400 emergencies among 50,000 others.
 _BY_ENTITY = "FORCE INDEX (ix_outbox_events_key)"
 
 # Class by class, each the first entry of its range: the index has the class before the mark.
@@ -143,7 +143,7 @@ class Unrelayed:
 
 
 def unrelayed(connection: Connection, owner: str) -> dict[str, Unrelayed]:
-    """Of each host whose relay's lease `owner` holds: three index look-ups, however much waits."""
+    """Of each host whose lease `owner` holds; three index look-ups each."""
     found = connection.execute(_UNRELAYED_OF_OWNER, {"owner": owner})
     return {row.host: Unrelayed(bool(row.emergency or row.txn or row.lww), bool(row.emergency)) for row in found}
 
@@ -157,15 +157,15 @@ class Progress:
 
 
 def progress(connection: Connection, owner: str) -> dict[str, Progress]:
-    """Of each host whose relay's lease `owner` holds: two index look-ups, however much waits."""
+    """Of each host whose lease `owner` holds; two index look-ups each."""
     found = connection.execute(_PROGRESS, {"owner": owner})
     return {row.host: Progress(bool(row.outstanding), int(row.fates)) for row in found}
 
 
 def mark_relayed(connection: Connection, change_ids: Sequence[int]) -> int:
-    """Say that the writer acknowledged these changes; returns how many are marked now and were not before.
+    """Mark the changes that the writer acknowledged; returns how many were not marked before.
 
-    It waits for nobody: a row that somebody holds stays unmarked (:func:`unmarked`), or everybody's would wait for it.
+    It waits for no lock: a locked row stays unmarked (:func:`unmarked`), or all others would wait for it.
     """
     ids = sorted(change_ids)
     return sum(_mark(connection, ids[start : start + IDS_MAX]) for start in range(0, len(ids), IDS_MAX))
@@ -196,17 +196,17 @@ def older_are_unrelayed(connection: Connection, host: str, ref: ChangeRef) -> bo
 
 
 def unprocessed_up_to(connection: Connection, host: str, limit: int) -> int:
-    """How many changes the writer was given and has not ended; counting stops at `limit`."""
+    """How many relayed changes have no fate; counting stops at `limit`."""
     return min(limit, int(connection.execute(_UNPROCESSED, {"host": host, "limit": limit}).scalar_one()))
 
 
 def held_back_up_to(connection: Connection, host: str, limit: int) -> int:
-    """How many of these are held behind a dead letter and stay in the database meanwhile; counting stops at `limit`."""
+    """How many of these are held behind a dead letter and so are not in the writer; counting stops at `limit`."""
     return int(connection.execute(_HELD_BACK, {"host": host, "limit": limit}).scalar_one())
 
 
 def books(connection: Connection, host: str) -> Books:
-    """The numbers of invariant I5, from one consistent look when the connection's transaction gives one."""
+    """The numbers of invariant I5; consistent when the connection's transaction reads one snapshot."""
     by_outcome: dict[str | None, int] = {row.outcome: row.changes for row in connection.execute(_BOOKS, {"host": host})}
     for row in connection.execute(_BOOKS_PENDING, {"host": host}):
         by_outcome[row.outcome] = by_outcome.get(row.outcome, 0) + row.changes

@@ -1,14 +1,13 @@
 """The feed of all fates: each once, in the order of the commits that decided them, without locks and without a clock.
 
-Neither ids nor times are in commit order: a transaction may take an id or a time first and commit last, behind a reader
-that is already past it, and a clock may be set back. So fates are numbered: a transaction that decides fates raises
-`nonce_ledger.fate_sequence` and gives its number to each. It holds the row's lock until it has committed, so whoever
-sees a number sees all fates with smaller ones. A change that is retried loses its number and comes again with its next
-fate.
+Neither ids nor times are in commit order: a transaction may take an id or a time first and commit last, when a reader
+is already past it, and a clock may be set back. So fates are numbered: a transaction that decides fates raises
+`nonce_ledger.fate_sequence` and gives its number to each. It holds the row's lock until it has committed, so a reader
+that sees a number sees all fates with smaller ones. A change that is retried loses its number and comes again with its
+next fate.
 
-A fate that was decided without a number (a refused submission; a process of the release before) gets one from the relay
-soon afterwards. What retention forgets raises `feed_horizon`: a reader that was not as far has missed something, and is
-told so.
+A fate that was decided without a number (a refused submission; a process of the previous release) gets one from the
+relay soon afterwards. Pruning raises `feed_horizon`: a reader that was not as far has missed fates and gets an error.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ BEGINNING = FeedCursor(0, 0)
 
 
 class CursorForgotten(StoreError):  # noqa: N818 - a name says what happened
-    """Fates behind the reader's cursor were forgotten; `oldest` is where the feed begins now. Not again."""
+    """Fates after the reader's cursor were pruned; `oldest` is where the feed begins now. Not again."""
 
     def __init__(self, oldest: FeedCursor) -> None:
         super().__init__("fates after this cursor were forgotten")
@@ -114,7 +113,7 @@ def read_feed(connection: Connection, host: str, since: FeedCursor, *, limit: in
         "limit": limit + 1,
     }
     rows = [dict(row._mapping) for row in connection.execute(_FEED, values)]  # noqa: SLF001
-    forgotten = _forgotten(connection, host)  # after the reading: what went meanwhile is known here
+    forgotten = _forgotten(connection, host)  # after reading: fates pruned meanwhile are noticed
     if since != BEGINNING and since.sequence < forgotten:
         raise CursorForgotten(FeedCursor(forgotten))
     page = rows[:limit]
@@ -125,13 +124,13 @@ def read_feed(connection: Connection, host: str, since: FeedCursor, *, limit: in
 
 
 def latest_cursor(connection: Connection, host: str) -> FeedCursor:
-    """Where the feed stands now: what comes after it is new."""
+    """The end of the feed: fates after it are new."""
     sequence = connection.execute(select(nonce_ledger.c.fate_sequence).where(nonce_ledger.c.host == host)).scalar()
     return FeedCursor(sequence or 0)
 
 
 def _forgotten(connection: Connection, host: str) -> int:
-    """The highest number of a fate that retention forgot; 0 when there is none."""
+    """The highest number of a pruned fate; 0 when there is none."""
     pruned = connection.execute(select(feed_horizon.c.pruned_sequence).where(feed_horizon.c.host == host)).scalar()
     return int(pruned or 0)
 
@@ -166,9 +165,9 @@ def hosts_with_work(connection: Connection) -> list[str]:
 
 
 def number_fates(connection: Connection, host: str, limit: int) -> int:
-    """Number at most `limit` fates (not above IDS_MAX) that have none, the oldest first; returns how many there were.
+    """Number at most `limit` fates (up to IDS_MAX) that have no number, the oldest first; returns how many.
 
-    All numbered costs one look at an index. Rows are taken before the ledger's, whose holders never wait for a row.
+    With none to number it costs one index look-up. Rows are locked before the ledger's: its holders never wait for rows.
     """
     found = connection.exec_driver_sql(_UNNUMBERED, (host, limit)).scalars().all()
     if not found:

@@ -1,4 +1,4 @@
-"""What became of a change: its whole way, step by step."""
+"""The status of a change: its steps from accepted to its fate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from oldhost_sync.store.views.change_feed import EPOCH
 
 @dataclass(slots=True)
 class StepView:
-    """One step of a change's way. `at` is None when the step has no time of its own."""
+    """One step of a change. `at` is None when the step has no time of its own."""
 
     step: str
     at: datetime | None
@@ -57,7 +57,7 @@ class FateView:
     steps: list[StepView] = field(default_factory=list)
 
 
-# A fate is in the outbox, or pending while somebody holds the change's row there.
+# A fate is in the outbox, or pending while the change's row there is locked.
 _DECIDED = {
     "processed_at": pending_fates.c.decided_at,
     "outcome": pending_fates.c.outcome,
@@ -72,7 +72,7 @@ _CHANGE = (
 
 
 def find_fate(connection: Connection, host: str, idempotency_key: str) -> FateView | None:
-    """The whole way of the change with that key; None when there is none."""
+    """All steps of the change with that key; None when there is none."""
     scheduled = connection.execute(
         select(scheduled_changes).where(
             scheduled_changes.c.host == host, scheduled_changes.c.idempotency_key == idempotency_key
@@ -189,7 +189,7 @@ def _add_decisions(connection: Connection, host: str, change_id: int, fate: Fate
 
 
 def _waiting_for(connection: Connection, host: str, change: Row[Any], fate: FateView) -> list[str]:
-    """Why it has no fate yet, as far as the database knows; the writer's queue is the writer's to tell."""
+    """Why it has no fate yet, as far as the database knows; only the writer knows its queue."""
     reasons = _obstacles(connection, host)
     if fate.state == "IN_FLIGHT":
         return [*reasons, f"OldHost's answer to nonce {fate.nonce}"]
@@ -212,7 +212,7 @@ def _waiting_for(connection: Connection, host: str, change: Row[Any], fate: Fate
         reasons.append("the relay to hand it to the writer")
     elif change.priority_class == "LWW":
         reasons.append("the debounce to end, in case a newer change replaces it, and then its turn")
-    elif letter is None:  # behind a dead letter it has none
+    elif letter is None:  # behind a dead letter it gets none
         reasons.append("its turn")
     return reasons
 

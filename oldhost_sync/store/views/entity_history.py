@@ -60,5 +60,5 @@ def read_entity(connection: Connection, host: str, entity_type: str, entity_id: 
 
 
 def _shown(shadow: dict[str, Any], status: str) -> dict[str, Any]:
-    """The row, with the sync status that is derived; what is stored of it is for the release before."""
+    """The row, with the derived sync status; the stored one is for the previous release."""
     return {name: value for name, value in shadow.items() if not name.startswith("sync")} | {"sync_status": status}

@@ -1,7 +1,7 @@
-"""The emergencies that are late, and how long changes took, as the database knows them: independent of the writer.
+"""Late emergencies, and how long changes took, from the database alone: independent of the writer.
 
-Fates are read once, in the order of their sequence, behind a cursor that moves in the same transaction as the counts: a
-restart counts nothing twice and loses nothing. Work per look is bounded, whatever waits or has ended.
+Fates are read once, in the order of their sequence, by a cursor that moves in the same transaction as the counts: a
+restart counts nothing twice and loses nothing. The work of each poll is bounded.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.audit import current_pause
 from oldhost_sync.store.text import storable
 
-# The histogram's row for all beyond the largest bound.
+# The histogram's row for waits above the largest bound.
 LONGER_MS = 2**62
-# Emergencies looked at in one go; beyond it the count says "at least".
+# Emergencies read in one poll; above it the count is "at least".
 WAITING_MAX = 5_000
-# Transactions whose fates are read in one go; each is one operation, with what it superseded.
+# Transactions whose fates are read in one poll; each is one operation, with what it superseded.
 SEQUENCES_MAX = 500
-# What the relay numbers late (fates by an older release) is history, not news.
+# Older fates that the relay numbers late (by an older release) do not raise alerts.
 NEWS_DAYS = 1
 
 _LOOK = text(
@@ -114,7 +114,7 @@ class PendingOperation:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A change with a fate, and what the database's clock says that it took."""
+    """A change with a fate, and how long it took by the database's clock."""
 
     change_id: int
     priority_class: PriorityClass
@@ -132,20 +132,20 @@ class Breaches:
 
 
 def look(connection: Connection, owner: str) -> tuple[dict[str, HostLook], float | None]:
-    """Of each host whose relay's lease `owner` holds; and the database's clock in seconds, if it holds any."""
+    """Of each host whose lease `owner` holds; and the database's clock in seconds, if it holds any."""
     found = connection.execute(_LOOK, {"owner": owner}).all()
     now_s = found[0].now.replace(tzinfo=UTC).timestamp() if found else None
     return {row.host: HostLook(bool(row.emergencies), int(row.fates)) for row in found}, now_s
 
 
 def waiting_emergencies(connection: Connection, host: str) -> list[PendingOperation]:
-    """At most WAITING_MAX; those that have a fate which only waits to be written are none."""
+    """At most WAITING_MAX; without those that have a pending fate."""
     rows = connection.execute(_WAITING, {"host": host, "limit": WAITING_MAX})
     return [PendingOperation(row.id, bool(row.unrelayed), int(row.ms)) for row in rows]
 
 
 def take_fates(connection: Connection, host: str, newest: int) -> tuple[list[Ended], bool]:
-    """The fates that nobody has counted yet, and whether there are more; they count as counted when this commits.
+    """The fates that were not counted yet, and whether there are more; they are counted when this commits.
 
     The first time, all that came before is history.
     """
@@ -225,7 +225,7 @@ def tell(connection: Connection, host: str, severity: str, message: str) -> None
 
 
 def likely_cause(connection: Connection, host: str, *, unrelayed: int, waiting: int) -> str:
-    """What hinders them, as far as the database knows."""
+    """Why they are late, as far as the database knows."""
     row = connection.execute(_HINDRANCES, {"host": host}).one_or_none()
     if row is not None and row.halted:
         return f"the writer is halted: {row.halted}"

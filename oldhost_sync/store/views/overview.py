@@ -1,4 +1,4 @@
-"""What people and consoles ask of the database: the ledger, dead letters, what waits longest.
+"""The database's part of the status: the ledger, dead letters, the oldest waiting change.
 
 Nothing here takes a lock or writes. Lists are paged by id.
 """
@@ -49,7 +49,7 @@ _LETTER = (
     outbox_events.c.nonce,
     outbox_events.c.error,
 )
-# Rejected while somebody held its row: the letter is in two places for a moment.
+# Rejected while its row was locked: the letter is in two places for a moment.
 _PENDING_LETTER = (
     *_LETTER[:-3],
     pending_fates.c.decided_at.label("processed_at"),
@@ -73,7 +73,7 @@ def list_dead_letters(connection: Connection, host: str, *, after_id: int, limit
         .order_by(pending_fates.c.change_id)
         .limit(limit)
     )
-    # In this order, so that one that is written between the two is met twice and not missed.
+    # In this order, so that one that moves between the two queries is found twice and not missed.
     found = {row.change_id: dict(row._mapping) for row in (*connection.execute(pending), *connection.execute(query))}  # noqa: SLF001
     letters = [found[change_id] for change_id in sorted(found)[:limit]]
     for letter in letters:

@@ -6,7 +6,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 _READ = text("SELECT 1 FROM outbox_events LIMIT 1")
-# It writes nothing, and yet waits, or is refused, wherever a write would be: a global read lock, a read-only server.
+# It writes nothing, but waits or is refused like a write: a global read lock, a read-only server.
 _WRITE = text("SET STATEMENT max_statement_time = 1 FOR DELETE FROM relay_lease WHERE host = ''")
 
 

@@ -1,7 +1,7 @@
-"""Whether OldHost has what an entity shows: derived from the outbox whenever it is read, and stored nowhere (I7).
+"""Whether OldHost has an entity's shown state: derived from the outbox when it is read, and not stored (I7).
 
-To store it, each fate would have to lock the entity's row, which applications hold for as long as they like, while it
-holds the ledger's row, which every operation of the host needs. Read, it can't be behind either.
+To store it, each fate would have to lock the entity's row, which applications may hold for long, while it holds the
+ledger's row, which every operation of the host needs. A derived status can't be out of date either.
 
 | sync status   | when                                                                                              |
 |---------------|---------------------------------------------------------------------------------------------------|
@@ -10,8 +10,8 @@ holds the ledger's row, which every operation of the host needs. Read, it can't 
 | PENDING_SYNC  | else, while a change of it has no fate                                                            |
 | SYNCED        | else                                                                                              |
 
-A change that was given up no longer matters once a newer one of its event type was applied, and is about to be replaced
-while a newer one waits. Each question is a look-up in `ix_outbox_events_status`, however much is kept.
+A discarded change no longer matters once a newer one of its event type was applied, and is about to be replaced while a
+newer one waits. Each part is a look-up in `ix_outbox_events_status`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Units as the application shows them, and the one write that may be two changes: a unit's details with its status.
 
-Reading takes no locks. Lists are paged by id, never by offset: a unit that changes its place can't push another one
-off the page, and the last page costs what the first one does.
+Reading takes no locks. Lists are paged by id, never by offset: no unit is missed when others change, and the last page
+costs what the first one does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DETAILS_CHANGED = "unit_details_changed"
 # The key of the second change that one request makes.
 STATUS_KEY_SUFFIX = ":status"
 
-# How many units one page looks at to find those of a sync status: some 0.1 s. Beyond it the page ends early.
+# Units that one page reads to find those of a sync status: some 0.1 s. Above it the page ends early.
 LOOKED_AT_MAX = 2_000
 _CHUNK = 500
 
@@ -38,8 +38,8 @@ _UNIT = (
     "WHERE s.host = u.host AND s.entity_type = 'unit' AND s.entity_id = u.id) AS synced_change_id, u.updated_at "
     "FROM units u"
 )
-# Units that may have a sync status, in id order. Outbox rows of one unit lie together in the index, so that this reads
-# what it gives and what waits of it, not what is kept.
+# Units that may have a sync status, in id order. Outbox rows of one unit lie together in the index, so this reads the
+# rows that it returns and their waiting changes, not all that is kept.
 _OF_OUTCOME = (
     "SELECT DISTINCT entity_id AS id FROM outbox_events FORCE INDEX (ix_outbox_events_status) WHERE host = :host "
     "AND outcome {outcome} AND entity_type = 'unit' AND entity_id > :after ORDER BY entity_id LIMIT :limit"
@@ -61,8 +61,7 @@ _CANDIDATES = {
 class UnitView:
     """One unit as it is shown, without its payloads; `sync_status` as store/views/sync_status.py says.
 
-    `synced_at`, `synced_change_id`: when OldHost last took a state of it, and the newest change of which it has the
-    state.
+    `synced_at`, `synced_change_id`: when OldHost last applied a change of it, and the newest applied change.
     """
 
     id: str
@@ -143,12 +142,12 @@ def _views(connection: Connection, condition: str, values: dict[str, Any]) -> li
 
 
 def status_change(*, host: str, unit_id: str, status: str, key: str, source: str) -> Acceptable:
-    """The change that a new status is; InvalidChange when it is outside the limits."""
+    """The change for a new status; InvalidChange when it is outside the limits."""
     return accept(host, UNIT, unit_id, STATUS_CHANGED, {"status": status}, key, None, None, source)
 
 
 def details_change(*, host: str, unit_id: str, name: str, property_id: str | None, key: str, source: str) -> Acceptable:
-    """The change that a unit's details are; InvalidChange when they are outside the limits."""
+    """The change for a unit's details; InvalidChange when they are outside the limits."""
     payload = {"name": name, "property_id": property_id}
     return accept(host, UNIT, unit_id, DETAILS_CHANGED, payload, key, None, None, source)
 
