@@ -1,53 +1,321 @@
-"""A batch on its way through a session, and what is known of it so far."""
+"""A batch: operations that go over a session one after the other, from their reservation to their recorded answers.
+
+All its nonces are reserved at once, while its predecessor is on the wire, then it waits for its turn. On the wire goes only
+what was marked SENT less than a second ago; while OldHost works on N, the answer to N-1 is recorded and N+1 is marked, in one
+transaction. So the socket never waits for the database, and at most two rows are in doubt (I6).
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from oldhost_sync.oldhost.connection import Heartbeat
-from oldhost_sync.oldhost.ledger import Answered, Reserved
-from oldhost_sync.policy.changes import WAITING, ChangeRef, EntityKey, Fate
+from oldhost_sync.oldhost.connection_hold import ConnectionHold
+from oldhost_sync.oldhost.errors import (
+    Fenced,
+    HostError,
+    InvariantViolated,
+    LedgerError,
+    LedgerUnavailable,
+    NothingWritten,
+    Unreadable,
+)
+from oldhost_sync.oldhost.ledger import Answered, Reserved, consumed
+from oldhost_sync.oldhost.nonce_pipeline import Step
+from oldhost_sync.oldhost.refusal import Refusal, Unwritten, kind, refusal, why_ended, why_halted
+from oldhost_sync.oldhost.wire import (
+    Ambiguous,
+    Answer,
+    Applied,
+    Busy,
+    Malformed,
+    Rejected,
+    Replay,
+    encode_sync,
+    read_answer,
+)
+from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, EntityKey, Fate
 from oldhost_sync.policy.events import SendEnded
 from oldhost_sync.policy.wire_ref import to_wire
 
 
-@dataclass(slots=True)
 class Batch:
-    """A batch on its way. `marked`: SENT since `marked_at`, not one byte written; `pending`: answered, not recorded."""
+    """Goes once. `_marked`: SENT since `_marked_at`, not one byte written; `_pending`: answered, not recorded."""
 
-    change_ids: Sequence[int]
-    beat: Heartbeat
-    accepted_at_ms: Mapping[int, int] | None = None
-    operations: list[Reserved] = field(default_factory=list)
-    fates: dict[int, Fate] = field(default_factory=dict)
-    marked: Reserved | None = None
-    marked_at: float = 0.0
-    pending: Answered | None = None
-    wire_seconds: float = 0.0
-    exchanges: int = 0
-    banned_ms: int = 0
-    refusal: str = ""
-    halted: str = ""
-    never_taken: int | None = None
-    older: list[ChangeRef] = field(default_factory=list)
-    held: list[tuple[EntityKey, list[int]]] = field(default_factory=list)
+    def __init__(
+        self,
+        hold: ConnectionHold,
+        change_ids: Sequence[int],
+        beat: Heartbeat,
+        accepted_at_ms: Mapping[int, int] | None = None,
+    ) -> None:
+        self._hold = hold
+        self._ledger, self._connection, self._pipeline = hold.ledger, hold.connection, hold.pipeline
+        self._clock, self._limits = hold.clock, hold.limits
+        self._change_ids, self._beat, self._accepted_at_ms = change_ids, beat, accepted_at_ms
+        self._operations: list[Reserved] = []
+        self._fates: dict[int, Fate] = {}
+        self._marked: Reserved | None = None
+        self._marked_at = 0.0
+        self._pending: Answered | None = None
+        self._wire_seconds, self._exchanges = 0.0, 0
+        self._banned_ms, self._refusal, self._halted = 0, "", ""
+        self._never_taken: int | None = None
+        self._older: list[ChangeRef] = []
+        self._held: list[tuple[EntityKey, list[int]]] = []
 
-    def ended(self, *, session_open: bool, reason: str) -> SendEnded:
-        """What became of it: a change without a fate so far waits as before."""
-        return SendEnded(
-            [self.fates.get(change_id) or Fate(change_id, WAITING) for change_id in self.change_ids],
-            session_open=session_open,
-            service_ms=1000 * self.wire_seconds / self.exchanges if self.exchanges else 0.0,
-            banned_ms=self.banned_ms,
-            reason=reason,
-            halted=self.halted,
-            never_taken=self.never_taken,
-            older=[to_wire(ref) for ref in self.older],
-            held=[[*entity, dead] for entity, dead in self.held],
-            refusal=self.refusal,
-        )
+    def send(self, sequence: int) -> SendEnded:
+        """Reserve, go as far as the session lasts, record. Any error ends the session; what is not one of the ledger's or the
+        host's is raised after that.
+        """
+        try:
+            self._reserve(sequence)
+            if self._operations and self._take_turn():
+                self._send_holding_the_wire()
+                self._record_pending()
+            self._take_back()
+        except InvariantViolated as error:
+            why = self._halted or f"invariant violated: {error}"
+            # Where the ledger keeps it, the next opening finds it and asks OldHost for the count that `resolve` needs.
+            self._halted = self._halted if self._hold.halt(why) else why
+        except LedgerError as error:
+            self._hold.close(f"{type(error).__name__}: {error}")
+        except BaseException:
+            self._hold.close("unexpected error")
+            raise
+        finally:
+            self._pipeline.unclaim(self._nonces)
+        return self._ended()
 
     @property
-    def nonces(self) -> list[int]:
-        return [operation.nonce for operation in self.operations]
+    def _nonces(self) -> list[int]:
+        return [operation.nonce for operation in self._operations]
+
+    def _ended(self) -> SendEnded:
+        """What became of it: a change without a fate so far waits as before."""
+        return SendEnded(
+            [self._fates.get(change_id) or Fate(change_id, WAITING) for change_id in self._change_ids],
+            session_open=self._pipeline.is_open,
+            service_ms=1000 * self._wire_seconds / self._exchanges if self._exchanges else 0.0,
+            banned_ms=self._banned_ms,
+            reason=self._pipeline.reason,
+            halted=self._halted,
+            never_taken=self._never_taken,
+            older=[to_wire(ref) for ref in self._older],
+            held=[[*entity, dead] for entity, dead in self._held],
+            refusal=self._refusal,
+        )
+
+    # ----------------------------------------------------------------------------------------------- reserving, the turn
+
+    def _reserve(self, sequence: int) -> None:
+        if not self._pipeline.await_sequence(sequence, self._beat):
+            if self._pipeline.is_open:
+                self._hold.close(f"send {sequence} came out of turn")
+            return
+        reserved = self._ledger.reserve(self._hold.epoch, self._change_ids, self._accepted_at_ms)
+        self._older, self._held = reserved.older, reserved.held
+        for entry in reserved:
+            if isinstance(entry, Reserved):
+                self._operations.append(entry)
+            else:
+                self._fates[entry.change_id] = entry
+        self._operations.sort(key=lambda operation: operation.nonce)
+        self._pipeline.claim(self._nonces, sequence)
+
+    def _take_turn(self) -> bool:
+        """Wait until the wire is free for this batch, its first operation marked meanwhile if there is time for it."""
+        first = self._operations[0]
+        try:
+            step = self._pipeline.wait(first.nonce, self._beat, marked=False)
+            if step is Step.MARK:
+                self._advance(first)
+                step = self._pipeline.wait(first.nonce, self._beat, marked=True)
+        except TimeoutError as error:
+            self._hold.close(str(error))
+            return False
+        return step is Step.SEND
+
+    # -------------------------------------------------------------------------------------------------------- operations
+
+    def _send_holding_the_wire(self) -> None:
+        """One after the other, as long as each answer is definite and used its nonce up."""
+        try:
+            for operation, following in zip_longest(self._operations, self._operations[1:]):
+                if not self._mark_in_time(operation):
+                    return
+                answer = self._exchange(operation, following)
+                if not isinstance(answer, Applied | Rejected | Malformed):
+                    self._give_up(operation, answer)
+                    return
+                self._pending = Answered(operation, answer)
+                if not consumed(answer):
+                    self._hold.close(f"operation {operation.nonce} was refused without its nonce being used: {answer}")
+                    return
+                self._pipeline.used(operation.nonce)
+        except BaseException as error:
+            self._hold.close(f"{type(error).__name__}: {error}")  # before anybody else gets the wire
+            raise
+        finally:
+            self._hold.release_wire()
+
+    def _mark_in_time(self, operation: Reserved) -> bool:
+        """SENT less than a second ago, and the connection alive; False when it is not to be written.
+
+        A mark that grew too old before one byte was written is renewed: that asks the fence again (trap 2).
+        """
+        if self._marked is None:
+            if not self._pipeline.is_open or not self._wait_recorded(operation.nonce - 2) or not self._hold.is_alive():
+                return False
+            self._advance(operation)
+        elif self._pipeline.is_closed or not self._hold.is_alive():
+            return False
+        elif self._too_old():
+            self._advance(operation, again=True)
+        return self._still_in_time()
+
+    def _too_old(self) -> bool:
+        return self._clock() - self._marked_at > self._limits.send_within_seconds
+
+    def _still_in_time(self) -> bool:
+        if self._too_old():
+            self._hold.close("marked SENT too long ago to be sent safely")
+        return not self._pipeline.is_closed
+
+    def _exchange(self, operation: Reserved, following: Reserved | None) -> Answer | Unwritten:
+        """The operation on the wire, again and again while OldHost is busy."""
+        for waits_left in range(self._limits.busy_waits_max, -1, -1):
+            self._pipeline.on_wire(operation.nonce)
+            answer = self._exchange_once(operation, following)
+            if not isinstance(answer, Busy) or not waits_left:
+                break
+            self._pipeline.rest(self._limits.busy_pause(answer.retry_after), self._beat)
+            if self._pipeline.is_closed or not self._hold.is_alive():
+                break
+            if not self._renew_mark(operation):
+                break
+        return answer
+
+    def _renew_mark(self, operation: Reserved) -> bool:
+        """SENT once more, after OldHost refused the send before; what is marked already for later keeps its own second."""
+        following, since = self._marked, self._marked_at
+        self._advance(operation, again=True)
+        in_time = self._still_in_time()
+        self._marked, self._marked_at = following, since
+        return in_time
+
+    def _exchange_once(self, operation: Reserved, following: Reserved | None) -> Answer | Unwritten:
+        """Write; while OldHost works, record the answer before and mark the next; read."""
+        began = self._clock()
+        self._marked = self._marked if self._marked is not operation else None
+        try:
+            self._connection.begin(
+                encode_sync(operation.nonce, operation.body, self._connection.authority),
+                timeout_seconds=self._limits.request_timeout_seconds,
+                while_waiting=self._beat,
+            )
+            self._work_meanwhile(operation, following)
+            response = self._connection.finish(while_waiting=self._beat)
+        except NothingWritten as error:
+            return Unwritten(str(error))
+        except HostError as error:
+            return Ambiguous(str(error), unreadable=isinstance(error, Unreadable))
+        self._wire_seconds += self._clock() - began
+        self._exchanges += 1
+        if not response.reusable:
+            self._hold.close("OldHost ended the connection after its answer")
+        return read_answer(response.status, response.body, operation.nonce)
+
+    def _work_meanwhile(self, operation: Reserved, following: Reserved | None) -> None:
+        if self._marked is not None or not self._pipeline.is_open:
+            following = None
+        if self._pending is None and following is None:
+            return
+        before = operation.nonce - (1 if self._pending is None else 2)
+        if self._wait_recorded(before):
+            self._advance(following)
+
+    # --------------------------------------------------------------------------------------------- what ends the session
+
+    def _give_up(self, operation: Reserved, answer: Answer | Unwritten) -> None:
+        """No answer that lets us go on: what is certainly not taken does not count as sent, recovery decides the rest."""
+        self._hold.close(why_ended(operation, answer))
+        self._refusal = kind(answer)
+        follows = refusal(operation, answer)
+        if follows.halts:
+            self._halted, self._never_taken = why_halted(operation), operation.change_id
+        try:
+            if follows.bans:
+                self._ban(operation, answer, follows)
+            elif follows.takes_back:
+                self._hold.retry(lambda: self._ledger.take_back(self._hold.epoch, operation), self._beat)
+        except (Fenced, LedgerUnavailable):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is: an answer that is not kept must not be forgotten
+            self._halt_unkept(operation, answer, error)
+
+    def _halt_unkept(self, operation: Reserved, answer: Answer | Unwritten, error: Exception) -> None:
+        """OldHost refused the operation and the ledger did not keep that: without it, the next comparison may take the
+        operation for applied and lose it. So nobody sends on; the writer makes the halt durable if the ledger can't.
+        """
+        why = f"{why_ended(operation, answer)}; that could not be recorded: {type(error).__name__}: {error}"
+        self._halted = self._halted or f"invariant violated: {why}"
+        if refusal(operation, answer).takes_back:
+            self._never_taken = None if operation.sends else operation.change_id
+            with contextlib.suppress(LedgerError):
+                self._ledger.take_back(self._hold.epoch, operation)
+        self._hold.halt(self._halted)
+
+    def _ban(self, operation: Reserved, answer: Answer | Unwritten, follows: Refusal) -> None:
+        def keep() -> int:
+            return self._ledger.ban(
+                self._hold.epoch,
+                self._hold.ban_seconds(answer),
+                refused=operation if follows.takes_back else None,
+                halt=self._halted or None,
+                expected=answer.expected if isinstance(answer, Replay) else None,
+            )
+
+        self._banned_ms = round(self._limits.ban_seconds * 1000)
+        self._banned_ms = self._hold.retry(keep, self._beat)
+
+    # --------------------------------------------------------------------------------------------------------- recording
+
+    def _advance(self, sent: Reserved | None, *, again: bool = False) -> None:
+        """One transaction: the pending answer recorded, `sent` marked SENT. Until it is recorded, all is in doubt."""
+        answered, self._pending = self._pending, None
+        began = self._clock()
+        if sent is not None:
+            self._fates[sent.change_id] = Fate(sent.change_id, BOUND, sent.nonce)
+        try:
+            fate = self._ledger.advance(self._hold.epoch, answered, sent, again=again)
+        except BaseException:
+            self._pipeline.record_lost()
+            raise
+        if sent is not None:
+            self._marked, self._marked_at = sent, began
+            self._pipeline.marked(sent.nonce)
+        if answered is not None and fate is not None:
+            self._fates[fate.change_id] = fate
+            self._pipeline.recorded(answered.operation.nonce)
+            if self._marked is not None and not consumed(answered.answer):  # released with the nonce before it
+                self._fates[self._marked.change_id] = Fate(self._marked.change_id, WAITING)
+                self._marked = None
+
+    def _record_pending(self) -> None:
+        """The batch's last answer, while the next batch's first operation is on the wire already."""
+        if self._pending is not None and self._wait_recorded(self._pending.operation.nonce - 1):
+            self._advance(None)
+
+    def _wait_recorded(self, nonce: int) -> bool:
+        if self._pipeline.wait_recorded(nonce, self._beat):
+            return True
+        self._hold.close("an earlier answer could not be recorded")
+        return False
+
+    def _take_back(self) -> None:
+        """What was marked but never written: it stays bound, and its next send counts as the first."""
+        if self._marked is not None:
+            self._ledger.take_back(self._hold.epoch, self._marked)

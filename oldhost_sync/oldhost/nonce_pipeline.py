@@ -41,8 +41,8 @@ class Step(Enum):
     OVER = auto()  # the session ended
 
 
-class Turn:
-    """Guarded by its gate; `next_nonce` is what OldHost expects at the start."""
+class NoncePipeline:
+    """The nonces of one session. Guarded by its gate; `next_nonce` is what OldHost expects at the start."""
 
     def __init__(self, gate: Condition, clock: Clock, limits: SessionLimits, next_nonce: int) -> None:
         self._gate = gate

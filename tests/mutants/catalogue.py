@@ -35,7 +35,7 @@ class Mutant:
     seeds: int = 150
 
 
-SESSION = "oldhost_sync/oldhost/session.py"
+BATCH = "oldhost_sync/oldhost/batch.py"
 LEDGER = "oldhost_sync/store/ledger/maria_ledger.py"
 RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
 FENCE = "oldhost_sync/store/ledger/fence.py"
@@ -48,14 +48,14 @@ MUTANTS = (
         "SENT marked after the write",
         (
             Patch(
-                SESSION,
-                "                return False\n            self._advance(batch, operation)\n",
-                "                return False\n            batch.marked, batch.marked_at = operation, self._clock()\n",
+                BATCH,
+                "                return False\n            self._advance(operation)\n",
+                "                return False\n            self._marked, self._marked_at = operation, self._clock()\n",
             ),
             Patch(
-                SESSION,
-                "            self._work_meanwhile(operation, following, batch)\n",
-                "            self._advance(batch, operation)\n            self._work_meanwhile(operation, following, batch)\n",
+                BATCH,
+                "            self._work_meanwhile(operation, following)\n",
+                "            self._advance(operation)\n            self._work_meanwhile(operation, following)\n",
             ),
         ),
     ),
@@ -66,7 +66,7 @@ MUTANTS = (
     Mutant(
         "timeout taken as failure",
         (
-            Patch(SESSION, "            return Ambiguous(str(error), unreadable=isinstance(error, Unreadable))\n", '            return Rejected("no answer", consumed=False)\n'),
+            Patch(BATCH, "            return Ambiguous(str(error), unreadable=isinstance(error, Unreadable))\n", '            return Rejected("no answer", consumed=False)\n'),
         ),
     ),
     Mutant(
@@ -80,7 +80,7 @@ MUTANTS = (
     ),
     Mutant(
         "no send deadline",
-        (Patch(SESSION, "return self._clock() - batch.marked_at > self._limits.send_within_seconds", "return False"),),
+        (Patch(BATCH, "return self._clock() - self._marked_at > self._limits.send_within_seconds", "return False"),),
         levels=(STALLED, SIMULATION),
     ),
     Mutant(
@@ -92,9 +92,9 @@ MUTANTS = (
         "deadline checked too early",
         (
             Patch(
-                SESSION,
-                "batch.marked, batch.marked_at = sent, began\n",
-                "batch.marked, batch.marked_at = sent, self._clock()\n",
+                BATCH,
+                "self._marked, self._marked_at = sent, began\n",
+                "self._marked, self._marked_at = sent, self._clock()\n",
             ),
         ),
         levels=(STALLED, SIMULATION),

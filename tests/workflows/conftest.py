@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ from workflows.sync_writer import SyncWriterWorkflow
 
 LWW, TXN, EMERGENCY = "LWW", "TXN", "EMERGENCY"
 DEADLINE_SECONDS = 20  # of real time, for anything that a test waits for
+TEST_SECONDS_MAX = 90  # of real time; less than pytest's own limit, which can't tell where a task waits
 
 
 @dataclass
@@ -162,5 +163,17 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
     stage = pyfuncitem.funcargs["stage"]
     assert isinstance(stage, Stage)
-    stage.runner.run(pyfuncitem.obj(**arguments))
+    stage.runner.run(_bounded(pyfuncitem.obj(**arguments)))
     return True
+
+
+async def _bounded(test: Coroutine[Any, Any, None]) -> None:
+    """A test that hangs says where each of its tasks waits."""
+    running = asyncio.ensure_future(test)
+    done, _ = await asyncio.wait({running}, timeout=TEST_SECONDS_MAX)
+    if not done:
+        for task in asyncio.all_tasks():
+            task.print_stack(file=sys.stderr)
+        running.cancel()
+        pytest.fail(f"not done after {TEST_SECONDS_MAX} s; above is where each task waits")
+    running.result()

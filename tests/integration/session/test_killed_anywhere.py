@@ -21,6 +21,8 @@ from tests.integration.session.stage import LIMITS, Process, ProcessDied, Stage,
 pytestmark = pytest.mark.mariadb
 
 WHEN = ("before", "after")
+# Each call is some half a second: a test takes one in so many of them, so that none of them is long on a busy machine.
+SHARES = 4
 
 
 def scenario(stage: Stage, ids: list[int], process: Process) -> None:
@@ -93,22 +95,31 @@ def killed_at(number: int, when: str) -> Process:
     return process
 
 
-def test_killed_at_any_call_nothing_is_lost_and_nothing_sent_twice(
-    mariadb_server: PrivateMariaDB, calls: list[str], subtests: pytest.Subtests
-) -> None:
+def share_of(calls: list[str], share: int) -> list[tuple[int, str]]:
+    """Every call with its number, from 1, is in one share."""
+    return list(enumerate(calls, start=1))[share::SHARES]
+
+
+def test_the_scenario_has_every_kind_of_call(calls: list[str]) -> None:
     assert {"take_over", "connect", "ask", "adopt_first", "reserve", "is_alive", "advance", "write", "read"} <= set(
         calls
     )
-    for number, name in enumerate(calls, start=1):
-        for when in WHEN:
-            with subtests.test(f"{when} call {number}, {name}"), fresh_stage(mariadb_server) as stage:
-                ids = prepare(stage)
-                process = killed_at(number, when)
-                with contextlib.suppress(ProcessDied):
-                    scenario(stage, ids, process)
-                assert process.dead
-                finish(stage, ids)
-                check(stage, ids)
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.parametrize("when", WHEN)
+def test_killed_at_any_call_nothing_is_lost_and_nothing_sent_twice(
+    mariadb_server: PrivateMariaDB, calls: list[str], subtests: pytest.Subtests, when: str, share: int
+) -> None:
+    for number, name in share_of(calls, share):
+        with subtests.test(f"{when} call {number}, {name}"), fresh_stage(mariadb_server) as stage:
+            ids = prepare(stage)
+            process = killed_at(number, when)
+            with contextlib.suppress(ProcessDied):
+                scenario(stage, ids, process)
+            assert process.dead
+            finish(stage, ids)
+            check(stage, ids)
 
 
 LEDGER_CALLS = {"take_over", "adopt_first", "reconcile", "reserve", "advance", "take_back", "ban", "halt"}
@@ -127,27 +138,34 @@ def database_lost_at(number: int, when: str, *, for_good: bool) -> Process:
     return process
 
 
+@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize("for_good", [False, True])
 def test_with_the_database_lost_at_any_call_nothing_is_lost_and_nothing_sent_twice(
-    mariadb_server: PrivateMariaDB, calls: list[str], subtests: pytest.Subtests, *, for_good: bool
+    mariadb_server: PrivateMariaDB,
+    calls: list[str],
+    subtests: pytest.Subtests,
+    when: str,
+    share: int,
+    *,
+    for_good: bool,
 ) -> None:
-    for number, name in enumerate(calls, start=1):
+    for number, name in share_of(calls, share):
         if name not in LEDGER_CALLS:
             continue
-        for when in WHEN:
-            with subtests.test(f"{when} call {number}, {name}"), fresh_stage(mariadb_server) as stage:
-                ids = prepare(stage)
-                process = database_lost_at(number, when, for_good=for_good)
-                opened = stage.open(process)
-                if isinstance(opened, Opened):
-                    sent = [send(opened.session, batch) for batch in (ids[:3], ids[3:])]
-                    assert not opened.session.is_open
-                    assert not any(one.session_open for one in sent[1:])
-                else:
-                    assert isinstance(opened, OpeningPostponed)
-                    assert opened.reason == "database"
-                finish(stage, ids)
-                check(stage, ids)
+        with subtests.test(f"{when} call {number}, {name}"), fresh_stage(mariadb_server) as stage:
+            ids = prepare(stage)
+            process = database_lost_at(number, when, for_good=for_good)
+            opened = stage.open(process)
+            if isinstance(opened, Opened):
+                sent = [send(opened.session, batch) for batch in (ids[:3], ids[3:])]
+                assert not opened.session.is_open
+                assert not any(one.session_open for one in sent[1:])
+            else:
+                assert isinstance(opened, OpeningPostponed)
+                assert opened.reason == "database"
+            finish(stage, ids)
+            check(stage, ids)
 
 
 def test_the_kernel_closes_a_dead_processs_connection(stage: Stage) -> None:

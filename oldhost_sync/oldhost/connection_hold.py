@@ -1,0 +1,67 @@
+"""One epoch's hold of the one connection: what a session and its batches share, and how they let it go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
+from oldhost_sync.oldhost.errors import Fenced, LedgerUnavailable
+from oldhost_sync.oldhost.ledger import Ledger
+from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.nonce_pipeline import NoncePipeline
+from oldhost_sync.oldhost.wire import Banned, Replay
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionHold:
+    """Who writes on the connection at any moment, the pipeline says."""
+
+    epoch: int
+    ledger: Ledger
+    connection: HostConnection
+    clock: Clock
+    limits: SessionLimits
+    pipeline: NoncePipeline
+
+    def close(self, reason: str) -> None:
+        """Write nothing more. The connection goes at once, or as soon as the operation on the wire has ended."""
+        if self.pipeline.close(reason):
+            self.connection.close()
+
+    def release_wire(self) -> None:
+        if self.pipeline.is_closed:
+            self.connection.close()
+        self.pipeline.release_wire()
+        if self.pipeline.is_closed:
+            self.connection.close()
+
+    def is_alive(self) -> bool:
+        alive = self.connection.is_alive()
+        if not alive:
+            self.close("OldHost closed the connection")
+        return alive
+
+    def halt(self, reason: str) -> bool:
+        """Level L0: stop, and say so where operators look. False: fenced or without a database it can't be said."""
+        self.close(reason)
+        try:
+            self.ledger.halt(self.epoch, reason)
+        except (Fenced, LedgerUnavailable):
+            return False
+        return True
+
+    def retry(self, keep: Callable[[], T], beat: Heartbeat) -> T:
+        """What must not be forgotten is tried a few times while the database is away; done twice it is as done once."""
+        for _ in range(self.limits.insist_times - 1):
+            try:
+                return keep()
+            except LedgerUnavailable:
+                beat()
+        return keep()
+
+    def ban_seconds(self, answer: object) -> float:
+        return self.limits.ban_span(answer.retry_after if isinstance(answer, Banned | Replay) else None)
