@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy.engine import Connection, Engine
 from temporalio import activity
 
+from oldhost_sync.policy.actions import RaiseAlert
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.transactions import run_in_transaction
 from workflows import messages
@@ -25,7 +26,7 @@ class AlertActivities:
     @activity.defn(no_thread_cancel_exception=True)
     def raise_alert(self, alert: messages.Alert) -> None:
         """Open or close an alert: of runs begun before 0.2."""
-        run_in_transaction(self.engine, lambda connection: _keep(connection, alert))
+        run_in_transaction(self.engine, lambda connection: _keep(connection, alert.host, alert))
 
     @activity.defn(no_thread_cancel_exception=True)
     def raise_alerts(self, alerts: messages.Alerts) -> None:
@@ -35,32 +36,21 @@ class AlertActivities:
 
 def _keep_all(connection: Connection, alerts: messages.Alerts) -> None:
     for alert in alerts.items:
-        if alert.close:
-            close_alert(connection, alerts.host, alert.dedupe_key, sequence=alert.sequence)
-            continue
-        raise_alert(
-            connection,
-            host=alerts.host,
-            kind=alert.kind,
-            severity=alert.severity,
-            message=alert.message,
-            dedupe_key=alert.dedupe_key,
-            change_id=alert.change_id,
-            count=alert.count,
-            sequence=alert.sequence,
-        )
+        _keep(connection, alerts.host, alert)
 
 
-def _keep(connection: Connection, alert: messages.Alert) -> None:
+def _keep(connection: Connection, host: str, alert: RaiseAlert) -> None:
     if alert.close:
-        close_alert(connection, alert.host, alert.dedupe_key)
+        close_alert(connection, host, alert.dedupe_key, sequence=alert.sequence)
         return
     raise_alert(
         connection,
-        host=alert.host,
+        host=host,
         kind=alert.kind,
         severity=alert.severity,
         message=alert.message,
         dedupe_key=alert.dedupe_key,
         change_id=alert.change_id,
+        count=alert.count,
+        sequence=alert.sequence,
     )

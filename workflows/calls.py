@@ -6,6 +6,7 @@ the database is idempotent and is tried until it works.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -152,16 +153,10 @@ async def record_decision(decision: messages.Decision) -> messages.Decided:
 
 
 async def raise_alerts(host: str, action: actions.TellPeople) -> None:
-    items = [
-        messages.RaisedAlert(
-            one.kind, one.severity, one.message, one.dedupe_key, one.change_id, one.close, one.count, one.sequence
-        )
-        for one in action.alerts
-    ]
     kinds = {one.dedupe_key if one.close else one.kind: None for one in action.alerts}
     await workflow.execute_activity(
         "raise_alerts",
-        messages.Alerts(host, items),
+        messages.Alerts(host, list(action.alerts)),
         start_to_close_timeout=DATABASE_LIMIT,
         retry_policy=UNTIL_IT_WORKS,
         summary=", ".join(list(kinds)[:5]),
@@ -169,12 +164,9 @@ async def raise_alerts(host: str, action: actions.TellPeople) -> None:
 
 
 async def raise_alert(host: str, action: actions.RaiseAlert) -> None:
-    alert = messages.Alert(
-        host, action.kind, action.severity, action.message, action.dedupe_key, action.change_id, action.close
-    )
     await workflow.execute_activity(
         "raise_alert",
-        alert,
+        messages.Alert(**asdict(action), host=host),
         start_to_close_timeout=DATABASE_LIMIT,
         retry_policy=UNTIL_IT_WORKS,
         summary=f"{action.dedupe_key} is over" if action.close else f"{action.severity}: {action.kind}",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from oldhost_sync.policy.actions import RaiseAlert
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, Fate
 from oldhost_sync.policy.wire_ref import (
     AT_MS_MAX,
@@ -64,25 +65,11 @@ class Submission:
 
 
 @dataclass
-class RaisedAlert:
-    """One of `raise_alerts`: opened, or told again with its new count and text, or closed. `sequence`: a later one is larger."""
-
-    kind: str
-    severity: str
-    message: str
-    dedupe_key: str
-    change_id: int | None = None
-    close: bool = False
-    count: int = 1
-    sequence: int = 0
-
-
-@dataclass
 class Alerts:
     """Input of `raise_alerts`: to be recorded in this order."""
 
     host: str
-    items: list[RaisedAlert] = field(default_factory=list)
+    items: list[RaiseAlert] = field(default_factory=list)
 
 
 @dataclass
@@ -311,17 +298,11 @@ class Recovered:
     gone: list[str] = field(default_factory=list)
 
 
-@dataclass
-class Alert:
-    """Input of `raise_alert`, of runs begun before 0.2. `dedupe_key`: one open alert per cause."""
+@dataclass(frozen=True)
+class Alert(RaiseAlert):
+    """Input of `raise_alert`, of runs begun before 0.2."""
 
-    host: str
-    kind: str
-    severity: str
-    message: str
-    dedupe_key: str
-    change_id: int | None = None
-    close: bool = False
+    host: str = ""
 
 
 @dataclass

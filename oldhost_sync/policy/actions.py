@@ -1,6 +1,6 @@
 """What the machine decides: values that somebody else acts on (the workflow, the planner, the simulation)."""
 
-from __future__ import annotations
+# Annotations are values here, not text; see workflows/messages.py.
 
 from dataclasses import dataclass
 
@@ -69,7 +69,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class RaiseAlert:
-    """Tell people (or `close` what they were told of under this `dedupe_key`). `count`: of what; `sequence`: after which others."""
+    """Tell people (or `close` what they were told of under this `dedupe_key`). `count`: of what; `sequence`: a later one is larger.
+
+    The one shape of an alert, up to the activity that records it.
+    """
 
     kind: str
     severity: str

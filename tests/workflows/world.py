@@ -14,6 +14,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 
+from oldhost_sync.policy.actions import RaiseAlert
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, Outcome
 from oldhost_sync.policy.events import OpeningReported, Probed, SendEnded, SessionOpened
 from tests.workflows.books import Books, OldHost, Reply
@@ -60,7 +61,7 @@ class World:
     asked_at_ms: list[int] = field(default_factory=list)
     answers: list[OpeningReported] = field(default_factory=list)
     batches: list[list[int]] = field(default_factory=list)
-    alerts: list[messages.Alert] = field(default_factory=list)
+    alerts: list[RaiseAlert] = field(default_factory=list)
     alerts_at_ms: list[int] = field(default_factory=list)
     decisions: list[messages.Decision] = field(default_factory=list)
     submissions: list[messages.Submission] = field(default_factory=list)
@@ -97,7 +98,7 @@ class World:
     def outcome_of(self, change_id: int) -> Outcome | None:
         return self.books.changes[change_id].outcome
 
-    def told(self, kind: str) -> list[messages.Alert]:
+    def told(self, kind: str) -> list[RaiseAlert]:
         return [alert for alert in self.alerts if alert.kind == kind]
 
     async def now_ms(self) -> int:
@@ -231,10 +232,7 @@ class World:
     async def raise_alerts(self, alerts: messages.Alerts) -> None:
         now_ms = await self.now_ms()
         for one in alerts.items:
-            alert = messages.Alert(
-                alerts.host, one.kind, one.severity, one.message, one.dedupe_key, one.change_id, one.close
-            )
-            self.alerts.append(alert)
+            self.alerts.append(one)
             self.alerts_at_ms.append(now_ms)
 
     @activity.defn

@@ -13,7 +13,7 @@ from workflows import messages
 
 pytestmark = pytest.mark.mariadb
 
-BAN = messages.Alert(HOST, "ban", "critical", "OldHost bans us", "ban")
+BAN = messages.Alert("ban", "critical", "OldHost bans us", "ban", host=HOST)
 
 
 def raise_alert(world: MariaWorld, alert: messages.Alert) -> None:
