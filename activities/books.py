@@ -91,7 +91,7 @@ class RecordingActivities:
         return run_in_transaction(self.engine, read)
 
     @activity.defn(no_thread_cancel_exception=True)
-    def record_decision(self, decision: messages.Decision) -> messages.Decided:
+    def record_decision(self, decision: messages.OperatorAct) -> messages.ActRecorded:
         act = Act(
             decision.host,
             decision.action,
@@ -107,7 +107,7 @@ class RecordingActivities:
         if act.action == "resolve" and run_in_transaction(self.engine, partial(awaits_count, host=act.host)):
             count = self.count(act.host)
         outcome = run_in_transaction(self.engine, lambda connection: decide(connection, act, count))
-        return messages.Decided(
+        return messages.ActRecorded(
             to_wire(outcome.ref) if outcome.ref else None,
             list(outcome.entity) if outcome.entity else None,
             outcome.message,

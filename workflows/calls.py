@@ -141,11 +141,11 @@ async def recover_submissions(request: messages.Recovery) -> messages.Recovered:
     )
 
 
-async def record_decision(decision: messages.Decision) -> messages.Decided:
+async def record_decision(decision: messages.OperatorAct) -> messages.ActRecorded:
     return await workflow.execute_activity(  # type: ignore[no-any-return]
         "record_decision",
         decision,
-        result_type=messages.Decided,
+        result_type=messages.ActRecorded,
         start_to_close_timeout=DATABASE_LIMIT,
         retry_policy=UNTIL_IT_WORKS,
         summary=f"{decision.action} by {decision.operator}",

@@ -160,7 +160,9 @@ class Acting:
         self._machine.took_page(action, [from_wire(item) for item in page.refs], page.last_id, page.more, now_ms())
 
     async def _record_halt(self, action: actions.RecordHalt) -> None:
-        await calls.record_decision(messages.Decision(self._host, "halt", "writer", action.reason, action.never_taken))
+        await calls.record_decision(
+            messages.OperatorAct(self._host, "halt", "writer", action.reason, action.never_taken)
+        )
 
 
 def _never_started(error: ActivityError) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from oldhost_sync.policy.actions import RaiseAlert
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, Fate
+from oldhost_sync.policy.operator_act import ActRecorded, OperatorAct
 from oldhost_sync.policy.wire_ref import (
     AT_MS_MAX,
     CHANGE_ID_MAX,
@@ -30,7 +31,9 @@ __all__ = [  # of the policy, and part of what crosses the boundary
     "CHANGE_ID_MAX",
     "HELD",
     "WAITING",
+    "ActRecorded",
     "Fate",
+    "OperatorAct",
     "WireRef",
     "WriterPolicy",
     "from_wire",
@@ -73,27 +76,6 @@ class Alerts:
 
 
 @dataclass
-class Decision:
-    """Input of `record_decision`: an operator's act that changes the books, made durable before the machine follows it.
-
-    `entity`: [entity_type, entity_id] of a flush; None: all. `unsettled`: what is in doubt at the writer when it is resolved.
-    `decision_id` names the act, so that a repetition by a later run
-    finds it done; empty: the activity's own id (runs begun before 0.2). `epoch`: of the session whose send halts; 0: of none.
-    """
-
-    host: str
-    action: str
-    operator: str
-    reason: str
-    change_id: int | None = None
-    mode: str | None = None
-    entity: list[str] | None = None
-    decision_id: str = ""
-    unsettled: list[int] = field(default_factory=list)
-    epoch: int = 0
-
-
-@dataclass
 class WriterInput:
     """Argument of `SyncWriterWorkflow`; every field has a default, and there may be no argument at all.
 
@@ -106,7 +88,7 @@ class WriterInput:
     policy: WriterPolicy | None = None
     snapshot: dict[str, Any] | None = None
     submissions: list[Submission] = field(default_factory=list)
-    decisions: list[Decision] = field(default_factory=list)
+    decisions: list[OperatorAct] = field(default_factory=list)
     unrecorded: bool = False
 
 
@@ -303,18 +285,3 @@ class Alert(RaiseAlert):
     """Input of `raise_alert`, of runs begun before 0.2."""
 
     host: str = ""
-
-
-@dataclass
-class Decided:
-    """Result of `record_decision`: `ref` the change that waits again (retry); `refused` why nothing was done; `fates` what the
-    books say of what was `unsettled`; `halted` what a halt tells since OldHost was asked; `epoch` that a resolve began.
-    """
-
-    ref: WireRef | None = None
-    entity: list[str] | None = None
-    message: str = ""
-    refused: str = ""
-    fates: list[Fate] = field(default_factory=list)
-    halted: str = ""
-    epoch: int = 0

@@ -14,24 +14,22 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.actions import RecordHalt
-    from oldhost_sync.policy.breaker import BreakerState
-    from oldhost_sync.policy.changes import EntityKey
     from oldhost_sync.policy.machine import Machine
     from oldhost_sync.policy.operators import Refused
     from oldhost_sync.policy.release import RELEASE_MIN
     from workflows import calls, messages
     from workflows.clock import now_ms
-    from workflows.messages import OperatorRequest, from_wire
+    from workflows.messages import OperatorRequest
 
 # Each waiting act is one of the ten updates that Temporal lets wait; while the database is away they would fill all places.
 PENDING_MAX = 3
 
 
 @dataclass
-class Act:
+class PendingAct:
     """`answer`: what the operator is told; `refused`: why nothing was done."""
 
-    decision: messages.Decision
+    decision: messages.OperatorAct
     answer: str | int | None = None
     refused: str = ""
 
@@ -40,12 +38,16 @@ class OperatorActs:
     """`pending`: not done yet, in order. `leaving`: tells that a new run takes over what is pending."""
 
     def __init__(
-        self, machine: Machine, stir: Callable[[], None], leaving: Callable[[], bool], carried: list[messages.Decision]
+        self,
+        machine: Machine,
+        stir: Callable[[], None],
+        leaving: Callable[[], bool],
+        carried: list[messages.OperatorAct],
     ) -> None:
         self._machine = machine
         self._stir = stir
         self._leaving = leaving
-        self.pending = [Act(decision) for decision in carried]
+        self.pending = [PendingAct(decision) for decision in carried]
         self.at_work = False
 
     def check_room(self) -> None:
@@ -57,8 +59,8 @@ class OperatorActs:
                 "the database does not answer"
             )
 
-    def add(self, decision: messages.Decision) -> Act:
-        act = Act(decision)
+    def add(self, decision: messages.OperatorAct) -> PendingAct:
+        act = PendingAct(decision)
         self.pending.append(act)
         self._stir()
         return act
@@ -66,7 +68,7 @@ class OperatorActs:
     def add_halt(self, host: str, halt: RecordHalt) -> None:
         """The writer's own act: a halt that must outlive it."""
         reason = halt.reason
-        decision = messages.Decision(
+        decision = messages.OperatorAct(
             host, "halt", "writer", reason, halt.never_taken, decision_id=f"{workflow.uuid4()}", epoch=halt.epoch
         )
         if not any(act.decision.action == "halt" and act.decision.reason == reason for act in self.pending):
@@ -98,8 +100,8 @@ class OperatorActs:
             self.at_work = False
             self._stir()
 
-    async def _do(self, act: Act) -> None:
-        act.refused = self._objection(act.decision)
+    async def _do(self, act: PendingAct) -> None:
+        act.refused = self._machine.operators.objection(act.decision)
         if act.refused:
             return
         decision = act.decision
@@ -108,17 +110,17 @@ class OperatorActs:
         decided = await calls.record_decision(decision)
         if decided.refused:
             act.refused = decided.refused
-            self._follow_refusal(act.decision, decided)
+            self._machine.operators.follow_refusal(act.decision, decided, now_ms())
         else:
-            act.answer = self._follow(act.decision, decided)
+            act.answer = self._machine.operators.follow(act.decision, decided, now_ms())
         self._stir()
 
-    async def _carry_out_as_before(self, decision: messages.Decision) -> str | int:
+    async def _carry_out_as_before(self, decision: messages.OperatorAct) -> str | int:
         """In runs begun before 0.2 the machine followed a pause, a resume and a flush before they were durable."""
         answer: str | int | None = None
         try:
             if decision.action in ("pause", "resume", "flush"):
-                answer = self._follow(decision, messages.Decided())
+                answer = self._machine.operators.follow(decision, messages.ActRecorded(), now_ms())
         except Refused as refused:
             raise ApplicationError(str(refused), type="Refused", non_retryable=True) from None
         self._stir()
@@ -126,53 +128,14 @@ class OperatorActs:
         if decided.refused:
             raise ApplicationError(decided.refused, type="Refused", non_retryable=True)
         if answer is None:
-            answer = self._follow(decision, decided)
+            answer = self._machine.operators.follow(decision, decided, now_ms())
         self._stir()
         return answer
 
-    def _objection(self, decision: messages.Decision) -> str:
-        """Why it makes no sense any more: another act came before it."""
-        paused = self._machine.paused
-        if decision.action == "pause" and paused:
-            return f"already paused by {paused.operator}: {paused.reason}"
-        if decision.action == "resume" and not paused:
-            return "the writer is not paused"
-        return ""
 
-    def _follow_refusal(self, decision: messages.Decision, decided: messages.Decided) -> None:
-        """The books know better: of OldHost's count, or that a halt was resolved before it came to them."""
-        if self._machine.breaker.state is not BreakerState.HALTED:
-            return
-        if decided.halted:
-            self._machine.halt(decided.halted)
-        elif decision.action == "halt":
-            self._machine.operators.resolve(now_ms())
-
-    def _follow(self, decision: messages.Decision, decided: messages.Decided) -> str | int:
-        operators, halted = self._machine.operators, self._machine.breaker.state is BreakerState.HALTED
-        match decision.action:
-            case "pause":
-                operators.pause(decision.operator, decision.reason)
-                return "paused"
-            case "resume":
-                operators.resume()
-                return "resumed"
-            case "flush":
-                return operators.flush(EntityKey(*decision.entity) if decision.entity else None, now_ms())
-            case "retry" if decided.ref is not None:
-                operators.retry(from_wire(decided.ref), now_ms())
-            case "retry" | "discard" if decided.entity is not None and decision.change_id is not None:
-                operators.is_decided(EntityKey(*decided.entity), decision.change_id)
-            case "resolve" if halted:
-                operators.resolve(now_ms(), decided.fates, decided.epoch)
-            case "resolve":
-                operators.resolved_before_told(decided.epoch)
-        return decided.message
-
-
-def _decision(host: str, action: str, request: OperatorRequest) -> messages.Decision:
+def _decision(host: str, action: str, request: OperatorRequest) -> messages.OperatorAct:
     entity = [request.entity_type, request.entity_id] if request.entity_type and request.entity_id else None
-    return messages.Decision(
+    return messages.OperatorAct(
         host,
         action,
         request.operator,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from oldhost_sync.policy import notices
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
+from oldhost_sync.policy.operator_act import ActRecorded, OperatorAct
 from oldhost_sync.policy.pending_operation import Added, PendingOperation
 from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.policy.session import Phase
@@ -48,6 +49,53 @@ class Operators:
             self.resolve(now_ms)
         if (paused is None) != (machine.paused is None):
             machine.paused = Pause(*paused) if paused else None
+
+    # ------------------------------------------------------------------------------------------------------- following
+
+    def objection(self, act: OperatorAct) -> str:
+        """Why it makes no sense any more: another act came before it."""
+        paused = self._machine.paused
+        if act.action == "pause" and paused:
+            return f"already paused by {paused.operator}: {paused.reason}"
+        if act.action == "resume" and not paused:
+            return "the writer is not paused"
+        return ""
+
+    def follow(self, act: OperatorAct, recorded: ActRecorded, now_ms: int) -> str | int:
+        """Do what is recorded; returns what the operator is told."""
+        match act.action:
+            case "pause":
+                self.pause(act.operator, act.reason)
+                return "paused"
+            case "resume":
+                self.resume()
+                return "resumed"
+            case "flush":
+                return self.flush(act.entity_key, now_ms)
+            case "retry" if (ref := recorded.change) is not None:
+                self.retry(ref, now_ms)
+            case "retry" | "discard" if recorded.entity_key is not None and act.change_id is not None:
+                self.is_decided(recorded.entity_key, act.change_id)
+            case "resolve" if self._is_halted:
+                self.resolve(now_ms, recorded.fates, recorded.epoch)
+            case "resolve":
+                self.resolved_before_told(recorded.epoch)
+        return recorded.message
+
+    def follow_refusal(self, act: OperatorAct, recorded: ActRecorded, now_ms: int) -> None:
+        """The books know better: of OldHost's count, or that a halt was resolved before it came to them."""
+        if not self._is_halted:
+            return
+        if recorded.halted:
+            self._machine.halt(recorded.halted)
+        elif act.action == "halt":
+            self.resolve(now_ms)
+
+    @property
+    def _is_halted(self) -> bool:
+        return self._machine.breaker.state is BreakerState.HALTED
+
+    # ------------------------------------------------------------------------------------------------------ act by act
 
     def pause(self, operator: str, reason: str) -> None:
         paused = self._machine.paused
@@ -94,7 +142,7 @@ class Operators:
 
     def can_resolve(self) -> None:
         """Raises Refused unless there is a halt to resolve."""
-        if self._machine.breaker.state is not BreakerState.HALTED:
+        if not self._is_halted:
             raise Refused("the writer is not halted: there is nothing to resolve")
 
     def resolve(self, now_ms: int, fates: Iterable[Fate] = (), epoch: int = 0) -> None:

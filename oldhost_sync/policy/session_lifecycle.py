@@ -24,10 +24,10 @@ from oldhost_sync.policy.events import (
 from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.policy.session import Phase, SessionEvent
 from oldhost_sync.policy.writer_policy import (
-    FRUITLESS_SESSIONS_ALERT,
     REOPEN_ALERT_ATTEMPTS,
     REOPEN_MS_MAX,
     REOPEN_MS_MIN,
+    SESSIONS_WITHOUT_PROGRESS_ALERT,
 )
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class SessionLifecycle:
             alarms.nothing_is_stuck()
             return 0
         sessions = self._machine.session.sessions_without_progress + 1
-        if sessions == FRUITLESS_SESSIONS_ALERT:
+        if sessions == SESSIONS_WITHOUT_PROGRESS_ALERT:
             alarms.goes_nowhere(bound[0], sessions)
         return sessions
 

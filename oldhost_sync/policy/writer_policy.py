@@ -19,7 +19,7 @@ REOPEN_MS_MAX = 30_000
 # After so many attempts in a row without a session, people are told.
 REOPEN_ALERT_ATTEMPTS = 5
 # After so many sessions in a row that could not end the operation in doubt: it may never end, and all waits behind it.
-FRUITLESS_SESSIONS_ALERT = 5
+SESSIONS_WITHOUT_PROGRESS_ALERT = 5
 # Pause before a page of what is outstanding is read again when MariaDB did not answer: doubles up to 10 s.
 RELOAD_MS_MIN = 1_000
 RELOAD_MS_MAX = 10_000

@@ -32,7 +32,7 @@ ARGUMENTS: dict[str, type] = {
     "close_session": messages.SessionRef,
     "record_submissions": messages.Submissions,
     "load_outstanding": messages.OutstandingPage,
-    "record_decision": messages.Decision,
+    "record_decision": messages.OperatorAct,
     "recover_submissions": messages.Recovery,
     "raise_alert": messages.Alert,
     "raise_alerts": messages.Alerts,

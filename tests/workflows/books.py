@@ -400,34 +400,36 @@ class Books:
 
     # -------------------------------------------------------------------------------------------------------- operators
 
-    def decide(self, decision: messages.Decision) -> messages.Decided:
+    def decide(self, decision: messages.OperatorAct) -> messages.ActRecorded:
         if decision.action in ("retry", "discard"):
             return self._decide_on_dead(decision)
         if decision.action == "halt" and self.halts_are_late:
-            return messages.Decided(refused="an operator has resolved since")
+            return messages.ActRecorded(refused="an operator has resolved since")
         if decision.action == "halt":
             self.halted = decision.reason
         if decision.action in ("pause", "resume"):
             self.paused = [decision.operator, decision.reason] if decision.action == "pause" else None
         if decision.action == "resolve":
             if not self.halted:
-                return messages.Decided(refused="the ledger is not halted")
+                return messages.ActRecorded(refused="the ledger is not halted")
             if self.other_count:
                 self.halted, self.other_count = self.other_count, ""
-                return messages.Decided(refused="nothing was decided", halted=self.halted)
+                return messages.ActRecorded(refused="nothing was decided", halted=self.halted)
             self._resolve(decision.mode or "")
-            return messages.Decided(message="done", fates=[self._fate(self.changes[one]) for one in decision.unsettled])
-        return messages.Decided(message="done")
+            return messages.ActRecorded(
+                message="done", fates=[self._fate(self.changes[one]) for one in decision.unsettled]
+            )
+        return messages.ActRecorded(message="done")
 
-    def _decide_on_dead(self, decision: messages.Decision) -> messages.Decided:
+    def _decide_on_dead(self, decision: messages.OperatorAct) -> messages.ActRecorded:
         change = self.changes.get(decision.change_id or 0)
         if change is None or change.ref.change_id not in self.dead_letters():
-            return messages.Decided(refused=f"change {decision.change_id} is no dead letter")
+            return messages.ActRecorded(refused=f"change {decision.change_id} is no dead letter")
         if decision.action == "discard":
             change.outcome = Outcome.DISCARDED
-            return messages.Decided(None, list(change.ref.entity), "discarded")
+            return messages.ActRecorded(None, list(change.ref.entity), "discarded")
         change.outcome, change.nonce, change.exempt = None, None, True
-        return messages.Decided(messages.to_wire(change.ref), list(change.ref.entity), "waits again")
+        return messages.ActRecorded(messages.to_wire(change.ref), list(change.ref.entity), "waits again")
 
     def _resolve(self, mode: str) -> None:
         expected = self.oldhost.expected

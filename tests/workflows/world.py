@@ -63,7 +63,7 @@ class World:
     batches: list[list[int]] = field(default_factory=list)
     alerts: list[RaiseAlert] = field(default_factory=list)
     alerts_at_ms: list[int] = field(default_factory=list)
-    decisions: list[messages.Decision] = field(default_factory=list)
+    decisions: list[messages.OperatorAct] = field(default_factory=list)
     submissions: list[messages.Submission] = field(default_factory=list)
     refused: list[messages.Recorded] = field(default_factory=list)
     recoveries: list[messages.Recovery] = field(default_factory=list)
@@ -236,7 +236,7 @@ class World:
             self.alerts_at_ms.append(now_ms)
 
     @activity.defn
-    async def record_decision(self, decision: messages.Decision) -> messages.Decided:
+    async def record_decision(self, decision: messages.OperatorAct) -> messages.ActRecorded:
         if self.decisions_closed:
             raise ApplicationError("the ledger's row is held")
         self.decisions.append(decision)

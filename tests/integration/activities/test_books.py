@@ -203,18 +203,20 @@ def test_a_sweep_tells_what_stops_the_writer(world: MariaWorld) -> None:
     sweep = messages.OutstandingPage(HOST, part="sweep")
     page = run(activities.load_outstanding, sweep)
     assert (page.paused, page.halted) == (None, False)
-    run(activities.record_decision, messages.Decision(HOST, "pause", "ana", "lunch", decision_id="1"))
-    run(activities.record_decision, messages.Decision(HOST, "halt", "writer", "foreign", decision_id="2"))
+    run(activities.record_decision, messages.OperatorAct(HOST, "pause", "ana", "lunch", decision_id="1"))
+    run(activities.record_decision, messages.OperatorAct(HOST, "halt", "writer", "foreign", decision_id="2"))
     page = run(activities.load_outstanding, sweep)
     assert (page.paused, page.halted) == (["ana", "lunch"], True)
 
 
 def test_a_decision_of_the_writer_is_kept_and_refused_ones_say_why(world: MariaWorld) -> None:
     activities = RecordingActivities(world.engine)
-    halt = messages.Decision(HOST, "halt", "writer", "invariant violated: a test")
+    halt = messages.OperatorAct(HOST, "halt", "writer", "invariant violated: a test")
     assert ActivityEnvironment().run(activities.record_decision, halt).refused == ""
     assert world.halted() == "invariant violated: a test"
-    refused = ActivityEnvironment().run(activities.record_decision, messages.Decision(HOST, "dance", "ada", "why not"))
+    refused = ActivityEnvironment().run(
+        activities.record_decision, messages.OperatorAct(HOST, "dance", "ada", "why not")
+    )
     assert "'dance'" in refused.refused
     assert world.read("SELECT action, operator FROM operator_audit") == [("halt", "writer")]
 
@@ -229,9 +231,9 @@ def test_no_text_of_an_operator_breaks_a_decision(world: MariaWorld, action: str
     world.execute("UPDATE outbox_events SET outcome = 'DEAD', processed_at = UTC_TIMESTAMP(6) WHERE id = %s", dead)
     activities = RecordingActivities(world.engine)
     if action == "resolve":
-        ActivityEnvironment().run(activities.record_decision, messages.Decision(HOST, "halt", "writer", text))
+        ActivityEnvironment().run(activities.record_decision, messages.OperatorAct(HOST, "halt", "writer", text))
     mode = "resend" if action == "resolve" else text
-    decision = messages.Decision(HOST, action, text, text, dead, mode)
+    decision = messages.OperatorAct(HOST, action, text, text, dead, mode)
     decided = ActivityEnvironment().run(activities.record_decision, decision)
     assert decided.refused.encode() == (b"'dance' is nothing that can be decided" if action == "dance" else b"")
     acts = world.read("SELECT operator, reason FROM operator_audit WHERE action = %s", action)
@@ -242,7 +244,7 @@ def test_no_text_of_an_operator_breaks_a_decision(world: MariaWorld, action: str
 @pytest.mark.parametrize("change_id", [10**400, 2**63, 0, -1, -(2**63)], ids=["10^400", "2^63", "0", "-1", "-2^63"])
 @pytest.mark.parametrize("action", ["pause", "retry", "discard"])
 def test_no_number_of_an_operator_breaks_a_decision(world: MariaWorld, action: str, change_id: int) -> None:
-    decision = messages.Decision(HOST, action, "ana", "a test", change_id)
+    decision = messages.OperatorAct(HOST, action, "ana", "a test", change_id)
     decided = ActivityEnvironment().run(RecordingActivities(world.engine).record_decision, decision)
     assert ("there is no change" in decided.refused) == (action != "pause")
     assert world.read("SELECT change_id FROM operator_audit") == ([(None,)] if action == "pause" else [])

@@ -155,11 +155,11 @@ class Stage:
             self.opened.append(outcome.session)
         return outcome
 
-    def resolve(self, mode: str) -> messages.Decided:
+    def resolve(self, mode: str) -> messages.ActRecorded:
         """An operator resolves, as a worker carries it out: OldHost is asked first."""
         activities = RecordingActivities(self.world.engine, count=lambda _: self.begin(Process()).count())
-        decision = messages.Decision(HOST, "resolve", "ada", "a test", mode=mode)
-        decided: messages.Decided = ActivityEnvironment().run(activities.record_decision, decision)
+        decision = messages.OperatorAct(HOST, "resolve", "ada", "a test", mode=mode)
+        decided: messages.ActRecorded = ActivityEnvironment().run(activities.record_decision, decision)
         return decided
 
     def begin(self, process: Process) -> Opening:

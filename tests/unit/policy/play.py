@@ -222,7 +222,7 @@ class Play:
 
     def decide_on(self, change_id: int, action: str) -> str:
         """Retry or discard a dead letter, as the workflow does: books first, then the machine."""
-        decided = self.books.decide(messages.Decision("oldhost", action, "ana", "test", change_id))
+        decided = self.books.decide(messages.OperatorAct("oldhost", action, "ana", "test", change_id))
         if decided.refused:
             return decided.refused
         self.hurried[self.books.changes[change_id].ref.key] = None
@@ -239,13 +239,13 @@ class Play:
             self.machine.operators.resume()
         else:
             self.machine.operators.pause("ana", "a look")
-        self.books.decide(messages.Decision("oldhost", action, "ana", "a look"))
+        self.books.decide(messages.OperatorAct("oldhost", action, "ana", "a look"))
         self.step()
 
     def resolve(self, mode: str = "resend") -> None:
         self.machine.operators.can_resolve()
         unsettled = list(self.machine.in_flight.unsettled)
-        decision = messages.Decision("oldhost", "resolve", "ana", "test", mode=mode, unsettled=unsettled)
+        decision = messages.OperatorAct("oldhost", "resolve", "ana", "test", mode=mode, unsettled=unsettled)
         self.machine.operators.resolve(self.now_ms, self.books.decide(decision).fates)
         self.step()
 

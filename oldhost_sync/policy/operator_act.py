@@ -1,0 +1,57 @@
+"""An operator's act: one value from the update that asks for it to the books that keep it and the machine that follows it."""
+
+# Annotations are values here, not text; see workflows/messages.py.
+from dataclasses import dataclass, field
+
+from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
+from oldhost_sync.policy.wire_ref import WireRef, from_wire
+
+
+@dataclass
+class OperatorAct:
+    """Input of `record_decision`: made durable before the machine follows it. `action`: pause, resume, flush, retry, discard,
+    resolve, or the writer's own halt.
+
+    `entity`: [entity_type, entity_id] of a flush; None: all. `unsettled`: what is in doubt at the writer when it is resolved.
+    `decision_id` names the act, so that a repetition by a later run finds it done; empty: the activity's own id (runs begun
+    before 0.2). `epoch`: of the session whose send halts; 0: of none.
+    """
+
+    host: str
+    action: str
+    operator: str
+    reason: str
+    change_id: int | None = None
+    mode: str | None = None
+    entity: list[str] | None = None
+    decision_id: str = ""
+    unsettled: list[int] = field(default_factory=list)
+    epoch: int = 0
+
+    @property
+    def entity_key(self) -> EntityKey | None:
+        return EntityKey(*self.entity) if self.entity else None
+
+
+@dataclass
+class ActRecorded:
+    """Result of `record_decision`: `ref` the change that waits again (retry); `refused` why nothing was done; `fates` what the
+    books say of what was `unsettled`; `halted` what a halt tells since OldHost was asked; `epoch` that a resolve began.
+    """
+
+    ref: WireRef | None = None
+    entity: list[str] | None = None
+    message: str = ""
+    refused: str = ""
+    fates: list[Fate] = field(default_factory=list)
+    halted: str = ""
+    epoch: int = 0
+
+    @property
+    def change(self) -> ChangeRef | None:
+        """ValueError when the ref is none."""
+        return from_wire(self.ref) if self.ref is not None else None
+
+    @property
+    def entity_key(self) -> EntityKey | None:
+        return EntityKey(*self.entity) if self.entity else None
