@@ -1,8 +1,10 @@
-"""How long can one activation of the writer's workflow be, whatever the shape of what waits? One process, one thread, no IO.
+"""How long can one activation of the writer's workflow be, whatever the shape of what waits? One process, one thread,
+no IO.
 
-Each shape is brought in as production does it, and then whatever may happen to it happens: one event, what the machine decides
-on, the next wake-up, and the table for Temporal's UI; for a new run also the JSON of what is carried. Nobody else is answered
-meanwhile, so the promise (I11) is 0.2 s for the slowest. The data converter's compression is no part of it: it runs outside.
+Each shape is brought in as production does it, and then whatever may happen to it happens: one event, what the machine
+decides on, the next wake-up, and the table for Temporal's UI; for a new run also the JSON of what is carried. Nobody
+else is answered meanwhile, so the promise (I11) is 0.2 s for the slowest. The data converter's compression is no part
+of it: it runs outside.
 """
 
 from __future__ import annotations

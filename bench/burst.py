@@ -1,7 +1,8 @@
 """The burst: 300 writes a second through the API with every role at work, and how soon the writer holds them.
 
-Latency is open-loop: from when a request was due until its answer, so a stall is felt by all that fell due in it. "Held"
-is when Temporal acknowledged the signal that carries the change: from then on it is durable in the writer's history.
+Latency is open-loop: from when a request was due until its answer, so a stall is felt by all that fell due in it.
+"Held" is when Temporal acknowledged the signal that carries the change: from then on it is durable in the writer's
+history.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ def measure(stage: Stage) -> Result:
         "burst",
         f"{RATE} writes a second through the API, all roles at work",
         conditions=[
-            f"{RATE}/s for {seconds} s (faster ones for {FASTER_SECONDS} s) on 2,500 units in the peak's mix, open loop, 32 keep-alive connections",
+            (
+                f"{RATE}/s for {seconds} s (faster ones for {FASTER_SECONDS} s) on 2,500 units in the peak's mix, open "
+                "loop, 32 keep-alive connections"
+            ),
             "API, relay, worker, Temporal, MariaDB, simulator and load generator on the same two cores",
             f"the writer sends a backlog to OldHost at {LATENCY_MS} ms meanwhile",
         ],

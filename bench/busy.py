@@ -51,12 +51,21 @@ def measure(stage: Stage) -> Result:
         "busy",
         "OldHost's use during a backlog, by everybody",
         conditions=[
-            "one host; each system's own processes, MariaDB, Temporal dev server (SQLite) and simulator on this machine",
+            (
+                "one host; each system's own processes, MariaDB, Temporal dev server (SQLite) and simulator on this "
+                "machine"
+            ),
             "the product's own: worker and relay; the naive workflow's and the queue worker's have their relay inside",
             "peak's mix, each change of its own unit, all ready at the start",
             "the window begins after a warm-up and ends while changes wait",
-            f"one window of {_seconds(400, stage.quick):.0f} s at 400 ms (rivals half of it), {_seconds(0, stage.quick):.0f} s otherwise",
-            f"and one at 400 ms with {ARRIVALS_PER_SECOND:.1f} changes a second arriving, whose recording is counted with it",
+            (
+                f"one window of {_seconds(400, stage.quick):.0f} s at 400 ms (rivals half of it), "
+                f"{_seconds(0, stage.quick):.0f} s otherwise"
+            ),
+            (
+                f"and one at 400 ms with {ARRIVALS_PER_SECOND:.1f} changes a second arriving, "
+                "whose recording is counted with it"
+            ),
         ],
     )
     windows = {"product": [product(stage, latency_ms) for latency_ms in LATENCIES_MS]}
@@ -156,7 +165,7 @@ def rival(stage: Stage, name: str, latency_ms: float, *, arriving: bool = False)
 
 
 def product(stage: Stage, latency_ms: float, *, arriving: bool = False) -> Window:
-    """The product's window. The backlog was handed over to the writer before it was lost, and is rebuilt at the start."""
+    """The product's window. The backlog was relayed before the writer was lost, and is rebuilt at the start."""
     seconds = _seconds(latency_ms, stage.quick)
     with stage.simulator(latency_ms) as simulator, Deployment(stage, simulator) as deployment:
         put_into_outbox(deployment.engine, deployment.host, backlog(enough(latency_ms, seconds)), relayed=True)

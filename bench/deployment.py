@@ -1,6 +1,7 @@
 """The product as it is deployed: API, relay and worker as processes of their own, for one host of its own.
 
-Roles get everything by their environment, as in any deployment. The writer is started, asked and ended by a client here.
+Roles get everything by their environment, as in any deployment. The writer is started, asked and ended by a client
+here.
 """
 
 from __future__ import annotations

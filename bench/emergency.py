@@ -30,7 +30,10 @@ def measure(stage: Stage) -> Result:
         "An emergency under a full backlog",
         conditions=[
             f"OldHost at {LATENCY_MS} ms, {waiting:,} other changes wait",
-            f"one emergency every {PAUSE_SECONDS[0]:g} to {PAUSE_SECONDS[1]:g} s, each fifth of a unit whose older change waits",
+            (
+                f"one emergency every {PAUSE_SECONDS[0]:g} to {PAUSE_SECONDS[1]:g} s, each fifth of a unit whose older "
+                "change waits"
+            ),
             f"product: {count} emergencies through outbox, relay, Temporal and worker; rivals: {max(1, count // 6)}",
         ],
     )

@@ -1,4 +1,5 @@
-"""Many hosts on one machine: so many writers, so many OldHosts at 400 ms, one worker process, one database, one Temporal.
+"""Many hosts on one machine: so many writers, so many OldHosts at 400 ms, one worker process, one database, one
+Temporal.
 
 Each host has a backlog that outlasts the window. What a host costs in CPU and memory, and from how many hosts on this
 machine no longer keeps them all busy, is what docs/scaling.md calculates from.

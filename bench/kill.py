@@ -27,7 +27,10 @@ def measure(stage: Stage) -> Result:
         "kill",
         "A worker killed in the middle of an operation",
         conditions=[
-            f"OldHost at {LATENCY_MS} ms, backlog; product: two workers, {kills} kills of the one that holds the session",
+            (
+                f"OldHost at {LATENCY_MS} ms, backlog; product: two workers, {kills} kills of the one that holds the "
+                "session"
+            ),
             "rivals: one process, killed once and started again at once",
             "settle time 10 s and request timeout 5 s, as shipped",
         ],
@@ -75,7 +78,7 @@ def _holder(deployment: Deployment) -> str:
 
 
 def _kill_once(deployment: Deployment, simulator: SimulatedHost, role: str, holder: Callable[[], str]) -> float:
-    """Kill the one that `holder` names in the middle of an operation, start another; seconds until the next operation."""
+    """Kill the process that `holder` names during an operation, start another; seconds until the next operation."""
     name = holder()
     known = len(simulator.journal())
     simulator.journal(known, wait_seconds=5)  # an operation has just ended: the next one is on the wire

@@ -1,8 +1,8 @@
 """Does the machine's work per operation stay the same as the backlog grows? Pure policy, one process, no IO.
 
-A backlog of ready and debounced keys is kept at its size: for each operation one change comes in, one is decided on, sent
-and reported, which is what the workflow does to the machine in production. Also: what the most waiting keys that are carried
-weigh as a snapshot, and how long a new run needs to take them over.
+A backlog of ready and debounced keys is kept at its size: for each operation one change comes in, one is decided on,
+sent and reported, which is what the workflow does to the machine in production. Also: what the most waiting keys that
+are carried weigh as a snapshot, and how long a new run needs to take them over.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def measure(stage: Stage) -> Result:
         [(backlog, cost, cost / smallest, plain[backlog]) for backlog, cost in costs.items()],
     )
     result.notes.append(
-        f"From 100 to 50,000 waiting the machine takes {costs[BACKLOGS[-1]] - smallest:.0f} µs more an operation (heaps are "
+        f"From 100 to 50,000 waiting the machine takes {costs[BACKLOGS[-1]] - smallest:.0f} µs more an operation "
+        "(heaps are "
         "log n deep, and 50,000 keys no longer fit the processor's cache); the promise is about the whole operation, "
         "some 5,000 µs, which `waiting` measures."
     )

@@ -1,4 +1,5 @@
-"""The peak by the planner's clock in full, and its short form in real time, beside the rivals, the oracle and the prediction.
+"""The peak by the planner's clock in full, and its short form in real time, beside the rivals, the oracle and the
+prediction.
 
 The oracle knows the whole future: an operation for every EMERGENCY and TXN change and for the last state of every key,
 sent back to back as soon as they exist.

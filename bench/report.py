@@ -10,7 +10,8 @@ from bench.pictures import draw
 from bench.result import Cell, Result, Target, shown
 
 NOT_MEASURED = (
-    "–: the rival has nothing of the kind (no writer that holds changes, no snapshot, no history), shares the part with the "
+    "–: the rival has nothing of the kind (no writer that holds changes, no snapshot, no history), shares the part "
+    "with the "
     "product (the API), or would take hours (an emergency behind the plain loop's whole backlog)."
 )
 

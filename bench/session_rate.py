@@ -1,4 +1,5 @@
-"""The session and the ledger alone: how near to OldHost's pace they come, and what one operation costs, without Temporal.
+"""The session and the ledger alone: how near to OldHost's pace they come, and what one operation costs, without
+Temporal.
 
 Two threads send batches as the writer does: each batch fills about half a second, the next one waits at the socket
 while one is on the wire. This is the ceiling of the product's rate on this machine.

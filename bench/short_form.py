@@ -1,6 +1,6 @@
-"""The short form of a scenario, played in real time: the same with an eighteenth of the changes and units, at a quarter of
-OldHost's latency and so in a seventy-second of the time. Each key's life keeps its shape (debounce and maximum wait shrink
-with it), and the lower bounds shrink alike.
+"""The short form of a scenario, played in real time: the same with an eighteenth of the changes and units, at a quarter
+of OldHost's latency and so in a seventy-second of the time. Each key's life keeps its shape (debounce and maximum wait
+shrink with it), and the lower bounds shrink alike.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Many waiting keys in the whole product: is an operation as cheap with 50,000 as with 100, and how is a full writer carried?
+"""Many waiting keys in the whole product: is an operation as cheap with 50,000 as with 100, and how is a full writer
+carried?
 
 First the cost of an operation while the backlog is held at its size: what OldHost takes is put into the outbox again.
 Then a writer with 50,000 waiting keys: rebuilt from MariaDB, carried into a new run, replayed by another worker.
@@ -45,7 +46,10 @@ def measure(stage: Stage) -> Result:
         "Many waiting keys",
         conditions=[
             f"worker, relay, Temporal, MariaDB and simulator ({LATENCY_MS} ms) on this machine",
-            f"the backlog is held at its size for {seconds} s: what was taken is put into the outbox again twice a second",
+            (
+                f"the backlog is held at its size for {seconds} s: what was taken is put into the outbox again twice a "
+                "second"
+            ),
             "CPU of all processes but the simulator",
         ],
     )
@@ -213,7 +217,7 @@ def _renew(deployment: Deployment, simulator: SimulatedHost) -> float:
 
 
 def _carry_over_seconds(old: WorkflowHistory, new: WorkflowHistory) -> float:
-    """From the start of the old run's last workflow task, in which it is written down, to the end of the new one's first."""
+    """From the start of the old run's last workflow task, with the snapshot, to the end of the new one's first."""
     began = next(event for event in reversed(old.events) if event.event_type == _TASK_STARTED)
     ended = next(event for event in new.events if event.event_type == _TASK_COMPLETED)
     return _at(ended) - _at(began)

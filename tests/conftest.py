@@ -43,8 +43,8 @@ def pytest_configure() -> None:
     Settings.model_config["env_file"] = None
 
 
-# Quick and telling first: a broken rule of the policy is better read there than in a soak. Then what takes longest, so that
-# nobody waits for it alone at the end.
+# Quick and telling first: a broken rule of the policy is better read there than in a soak. Then what takes longest, so
+# that nobody waits for it alone at the end.
 ORDER = (
     "architecture",
     "unit",

@@ -1,7 +1,8 @@
-"""The queue worker: Huey from the shelf, with its SQLite broker and one worker; each change is a task, sent as it comes.
+"""The queue worker: Huey from the shelf, with its SQLite broker and one worker; each change is a task, sent as it
+comes.
 
-Emergencies get a higher priority, which Huey's SQLite broker knows. The outbox is fed into the queue by a thread, so that
-no application has to write to two systems at once; SQLite's queue then is a second truth beside the database.
+Emergencies get a higher priority, which Huey's SQLite broker knows. The outbox is fed into the queue by a thread, so
+that no application has to write to two systems at once; SQLite's queue then is a second truth beside the database.
 """
 
 from __future__ import annotations

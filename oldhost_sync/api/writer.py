@@ -45,14 +45,14 @@ class WriterRoutes:
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "writer")
-        add(
-            "GET",
-            "/api/writer/status",
-            self.status,
-            WriterStatus,
-            "The writer's state, from the workflow and from the database",
-            **access(WATCHERS, errors=(405,)),
-        )
+        watch = access(WATCHERS, errors=(405, 409, 422))
+        summary = "The writer's state, from the workflow and from the database"
+        add("GET", "/api/writer/status", self.status, WriterStatus, summary, **access(WATCHERS, errors=(405,)))
+        add("GET", "/api/writer/find", self.find, Found, "Where the writer holds the changes of one entity", **watch)
+        add("GET", "/api/writer/upcoming", self.upcoming, Upcoming, "What the writer sends next", **watch)
+        add("GET", "/api/alerts", self.alerts, AlertPage, "Alerts, newest first", **access(WATCHERS, errors=(405, 422)))
+        summary = "Operators' commands, newest first: who, what and why"
+        add("GET", "/api/audit", self.audit, AuditPage, summary, **access(OPERATORS, errors=(405, 422)))
         for action, handler, model, example in (
             ("pause", self.pause, Because, {"reason": "OldHost's people asked for an hour of quiet"}),
             ("resume", self.resume, Because, {"reason": "OldHost's people are done"}),
@@ -67,38 +67,6 @@ class WriterRoutes:
                 f"{action.capitalize()} the writer",
                 **access(OPERATORS, errors=_ACT_ERRORS, **json_body(model, example=example)),
             )
-        add(
-            "GET",
-            "/api/writer/find",
-            self.find,
-            Found,
-            "Where the writer holds the changes of one entity",
-            **access(WATCHERS, errors=(405, 409, 422)),
-        )
-        add(
-            "GET",
-            "/api/writer/upcoming",
-            self.upcoming,
-            Upcoming,
-            "What the writer sends next",
-            **access(WATCHERS, errors=(405, 409, 422)),
-        )
-        add(
-            "GET",
-            "/api/alerts",
-            self.alerts,
-            AlertPage,
-            "What people must be told, newest first",
-            **access(WATCHERS, errors=(405, 422)),
-        )
-        add(
-            "GET",
-            "/api/audit",
-            self.audit,
-            AuditPage,
-            "Who did what and why, newest first",
-            **access(OPERATORS, errors=(405, 422)),
-        )
 
     async def status(self) -> WriterStatus:
         """Complete while Temporal answers; without it the database's part, and a note that says so."""

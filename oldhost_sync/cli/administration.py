@@ -99,7 +99,7 @@ def show_alerts(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """What people must be told, newest first."""
+    """Alerts, newest first."""
     config = settings()
     found = in_database(
         config, lambda connection: list_alerts(connection, config.host, open_only=not all_of_them, limit=limit)

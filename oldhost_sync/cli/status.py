@@ -28,7 +28,7 @@ from oldhost_sync.user_errors import FAILED, WRONG, CliError, explain, tell
 from oldhost_sync.writer_client import WriterError
 
 # Often enough to watch a backlog drain.
-WATCH_SECONDS = 2.0
+REFRESH_SECONDS = 2.0
 CLASSES = [cls.value for cls in PriorityClass]
 
 
@@ -124,7 +124,7 @@ async def _watch(look: Look) -> None:
             seen = await look.once()
             now = datetime.now(UTC)
             live.update(Group(Text(f"{shown(now)}   Ctrl-C ends this", style="dim"), picture(seen)), refresh=True)
-            await asyncio.sleep(WATCH_SECONDS)
+            await asyncio.sleep(REFRESH_SECONDS)
 
 
 # ------------------------------------------------------------------------------------------------------------- pictures

@@ -29,7 +29,7 @@ from oldhost_sync.store.outbox.relay_queue import Books
 from oldhost_sync.temporal import DATA_CONVERTER
 
 # A query costs some milliseconds on the same cores.
-LOOK_SECONDS = 1.0
+PROGRESS_SECONDS = 1.0
 # Beyond the planner's prediction; what is left then is shown as a failure.
 PATIENCE_SECONDS = 60.0
 
@@ -138,7 +138,7 @@ class _Demonstration:
             found = await asyncio.to_thread(books, self._engine, self._host)
             if found.waiting + found.in_flight == 0 and found.accepted >= len(self._changes):
                 return
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(PROGRESS_SECONDS)
 
     async def _watch(self, applications: Applications) -> None:
         with Progress(self._console, self._compressed) as progress:
@@ -146,7 +146,7 @@ class _Demonstration:
                 self._stack.look()
                 seen = await asyncio.to_thread(self._look)
                 progress.show(Seen(applications.receipts.count, len(applications.receipts.failed), self._ban, *seen))
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(PROGRESS_SECONDS)
 
     def _look(self) -> tuple[Books, dict[str, Any]]:
         return books(self._engine, self._host), self._admin.read("/stats")

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from tests.architecture.project_files import ROOT, project_files, python_files, text_of
 
-# One file says one thing; a longer one has got away (usually under 400).
-LINES_MAX = 600
 NAMELESS = {"utils", "util", "common", "helpers", "helper", "models", "manager", "misc"}
 # The feed of changes; and the old place of a public name, until 0.3.
 NOUNS = {"oldhost_sync/store/views/change_feed.py", "oldhost_sync/store/recording.py"}
@@ -54,11 +52,6 @@ def test_every_file_of_the_product_is_named_by_a_noun() -> None:
     product = [path for path in python_files() if relative(path).split("/")[0] not in {"tests", "bench", "migrations"}]
     participles = [path for path in product if path.stem.endswith(("ing", "ed")) and relative(path) not in NOUNS]
     assert [relative(path) for path in participles] == []
-
-
-def test_no_file_has_got_away() -> None:
-    long = {relative(path): len((text_of(path) or "").splitlines()) for path in python_files()}
-    assert {name: lines for name, lines in long.items() if lines > LINES_MAX} == {}
 
 
 def test_alert_kinds_are_words_joined_by_hyphens() -> None:

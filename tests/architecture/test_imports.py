@@ -76,7 +76,8 @@ def test_time_is_an_argument_of_workflows_and_policy(path: Path) -> None:
     assert read == []
 
 
-# Everything of the product but the store: statements for the tables are there (the embedded server's own are not about tables).
+# Everything of the product but the store: statements for the tables are there (the embedded server's own are not about
+# tables).
 WITHOUT_SQL = [
     path
     for folder in ("oldhost_sync", "activities", "workflows")

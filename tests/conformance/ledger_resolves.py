@@ -1,4 +1,5 @@
-"""An operator decides about the count that he was shown: OldHost's, as it is when he decides or as soon as it can be asked."""
+"""An operator decides about the count that he was shown: OldHost's, as it is when he decides or as
+soon as it can be asked."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The verdict, from outside: receipts of the applications, OldHost's own journal, and the database by plain SQL.
 
-It imports nothing of the product, so that a mistake there can't be made here again. Three witnesses are compared with one
-another: what the API answered, what OldHost did, and what the books say. What can't be explained is a violation.
+It imports nothing of the product, so that a mistake there can't be made here again. Three witnesses are compared with
+one another: what the API answered, what OldHost did, and what the books say. What can't be explained is a violation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ Row = dict[str, Any]
 
 @dataclass
 class Evidence:
-    """Everything the verdict rests on. `receipts`: dicts of the applications; `journal`, `stats`, `records`: OldHost's."""
+    """Everything the verdict rests on. `receipts`: dicts of the applications; `journal`, `stats`,
+    `records`: OldHost's."""
 
     receipts: list[Row]
     journal: list[Row]
@@ -83,7 +84,8 @@ _UNIT = "'unit'"
 def read_database(connection: pymysql.Connection[Any], shown: Callable[[str, str], str]) -> Row:
     """What the verdict needs of the database, in one consistent look.
 
-    `shown`: the product's SQL for the sync status that it shows of the entities of a table, whose type an expression says.
+    `shown`: the product's SQL for the sync status that it shows of the entities of a table, whose type an expression
+    says.
     """
     tables = {
         "changes": "SELECT id, idempotency_key, entity_type, entity_id, event_type, payload, priority_class, "
@@ -118,7 +120,8 @@ def gather(
     signals: Sequence[Row] = (),
     locks: Sequence[Row] = (),
 ) -> Evidence:
-    """`oldhost(path)` asks the admin port. `signals`: receipts of those who only signal; `locks`: rows that others held."""
+    """`oldhost(path)` asks the admin port. `signals`: receipts of those who only signal; `locks`:
+    rows that others held."""
     return Evidence(
         receipts=receipts,
         journal=oldhost("/journal?since=0&limit=1000000")["entries"],
@@ -369,7 +372,9 @@ def _figures(evidence: Evidence) -> Row:
     outcomes = Counter(str(row["outcome"]) for row in evidence.changes)
     found = sum(str(row["answer"]).startswith("found applied") for row in evidence.requests)
     return {
-        "writes tried / accepted / abandoned": f"{len(evidence.receipts)} / {states['accepted']} / {states['abandoned']}",
+        "writes tried / accepted / abandoned": " / ".join(
+            str(count) for count in (len(evidence.receipts), states["accepted"], states["abandoned"])
+        ),
         "writes answered only after a repetition": sum(
             one["state"] == "accepted" and one["attempts"] > 1 for one in evidence.receipts
         ),
@@ -379,7 +384,9 @@ def _figures(evidence: Evidence) -> Row:
         "ambiguous, found not applied and sent again": sum(row["sends"] > 1 for row in evidence.requests),
         "applied late by OldHost": sum(bool(entry.get("late")) for entry in evidence.applied),
         "rejections whose answer was lost": len(evidence.lost_rejections),
-        "signals tried / acknowledged": f"{len(evidence.signals)} / {sum(one['acknowledged'] for one in evidence.signals)}",
+        "signals tried / acknowledged": " / ".join(
+            str(count) for count in (len(evidence.signals), sum(one["acknowledged"] for one in evidence.signals))
+        ),
         "rows that others held": sum(one["rows"] for one in evidence.locks),
         "sessions (epochs)": evidence.ledger["epoch"],
         "connections at OldHost": evidence.stats["connections"],

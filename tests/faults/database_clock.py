@@ -1,8 +1,8 @@
 """A way to MariaDB on which its clock can be set: each statement runs as if it were so much earlier or later.
 
-A server's clock can't be set for one test, and its process' can't without a library in between. But a session's can: the server
-takes `SET timestamp` for all of UTC_TIMESTAMP, NOW and the columns' defaults. So this proxy says it before each statement, with the
-time as it is plus `offset_s`, and keeps the server's word that it has done so to itself.
+A server's clock can't be set for one test, and its process' can't without a library in between. But a session's can:
+the server takes `SET timestamp` for all of UTC_TIMESTAMP, NOW and the columns' defaults. So this proxy says it before
+each statement, with the time as it is plus `offset_s`, and keeps the server's word that it has done so to itself.
 """
 
 from __future__ import annotations

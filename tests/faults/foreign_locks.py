@@ -1,7 +1,8 @@
 """Another program's transaction: it holds rows of one entity, by a plain second connection, for as long as it likes.
 
-Applications record changes inside their own transactions, and reports read with locks: both hold a unit's row, an entity's, or rows
-of the outbox, and nothing tells them how long they may. Whoever else's operations wait for that has a fault (I10).
+Applications record changes inside their own transactions, and reports read with locks: both hold a unit's row, an
+entity's, or rows of the outbox, and nothing tells them how long they may. Whoever else's operations wait for that has a
+fault (I10).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ LOCKED = {
 
 
 class ForeignLock:
-    """`with ForeignLock(url, "units", "101"):` holds that unit's row until the block ends. `rows`: how many it holds."""
+    """`with ForeignLock(url, "units", "101"):` holds that unit's row until the block ends. `rows`:
+    how many it holds."""
 
     def __init__(self, url: str, table: str, entity_id: str) -> None:
         self._url = url

@@ -18,7 +18,8 @@ AT_WORK_SECONDS = 3.0
 
 
 def signals_recorded(evidence: Any) -> Iterator[str]:
-    """I13: what Temporal acknowledged is recorded exactly once; what it did not, at most once. By the payload, which is its own."""
+    """I13: what Temporal acknowledged is recorded exactly once; what it did not, at most once. By
+    the payload, which is its own."""
     rows: dict[str, list[Row]] = defaultdict(list)
     for row in evidence.changes:
         rows[str(_payload(row).get("note"))].append(row)
@@ -33,8 +34,8 @@ def signals_recorded(evidence: Any) -> Iterator[str]:
 def field_states(evidence: Any) -> Iterator[str]:
     """OldHost's journal folded by field, over all event types, is the newest accepted state by field.
 
-    Left out: fields whose newest change OldHost does not have by its own or somebody's decision, and entities whose order a rejection
-    or an operator's retry has changed.
+    Left out: fields whose newest change OldHost does not have by its own or somebody's decision, and entities whose
+    order a rejection or an operator's retry has changed.
     """
     at_oldhost: dict[Entity, Row] = defaultdict(dict)
     for entry in evidence.applied:
@@ -56,7 +57,8 @@ def field_states(evidence: Any) -> Iterator[str]:
         for name, (value, row) in fields.items():
             given_up = row["outcome"] in {"DEAD", "DISCARDED"} or row["id"] in evidence.lost_rejections
             if not given_up and at_oldhost[entity].get(name) != value:
-                yield f"{entity} {name}: change {row['id']} says {value!r}, OldHost has {at_oldhost[entity].get(name)!r}"
+                kept = at_oldhost[entity].get(name)
+                yield f"{entity} {name}: change {row['id']} says {value!r}, OldHost has {kept!r}"
 
 
 def waited_for_rows(evidence: Any) -> Iterator[str]:

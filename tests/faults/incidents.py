@@ -1,7 +1,9 @@
-"""`python -m tests.faults.incidents [NAME …]`: what once stopped the writer without a word, at full size on real servers.
+"""`python -m tests.faults.incidents [NAME …]`: what once stopped the writer without a word, at full size on real
+servers.
 
-Each incident is one function: it sets the scene, makes the trouble, measures, and asserts what users were promised. They take
-minutes each, so they are no part of `make test`, which has smaller ones of the same kind. Figures go into docs/reliability.md.
+Each incident is one function: it sets the scene, makes the trouble, measures, and asserts what users were promised.
+They take minutes each, so they are no part of `make test`, which has smaller ones of the same kind. Figures go into
+docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ COMES_BACK_SECONDS_MAX = 15.0
 ACT = OperatorRequest("incidents", "to see what happens")
 
 
-# --------------------------------------------------------------------------------------------------------------- incidents
+# ------------------------------------------------------------------------------------------------------------ incidents
 
 
 def locked_unit(product: Product) -> Figures:
@@ -132,7 +134,8 @@ def terminated_writer(product: Product) -> Figures:
 
 
 def held_entity(product: Product) -> Figures:
-    """50,000 changes of one entity behind a dead letter, and 10,000 dead letters: another unit's emergency goes at once."""
+    """50,000 changes of one entity behind a dead letter, and 10,000 dead letters: another unit's
+    emergency goes at once."""
     begin(product)
     product.fault("reject", rule={"entity_id": "held"})
     insert(product, [("TXN", "held")])
@@ -306,7 +309,7 @@ def _unblock(product: Product, cause: str) -> None:
         product.ask(lambda client: writer_handle(client, product.host).execute_update("resolve", resend))
 
 
-# --------------------------------------------------------------------------------------------------------------- running
+# -------------------------------------------------------------------------------------------------------------- running
 
 
 def main() -> int:

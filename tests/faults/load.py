@@ -1,8 +1,8 @@
 """A steady load through the HTTP API by applications that keep receipts.
 
 Each application repeats a write that got no answer, with the same Idempotency-Key, as the API's documentation says. Now
-and then one gives up instead (`abandoned`): its change may or may not exist, and whichever it is must be true everywhere.
-A receipt that is neither is `unknown`, and is asked for again when all is well.
+and then one gives up instead (`abandoned`): its change may or may not exist, and whichever it is must be true
+everywhere. A receipt that is neither is `unknown`, and is asked for again when all is well.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Load:
             for receipt in unknown:
                 self._try(receipt)
 
-    # --------------------------------------------------------------------------------------------------- one application
+    # -------------------------------------------------------------------------------------------------- one application
 
     def _apply(self, number: int, chance: random.Random) -> None:
         count = 0

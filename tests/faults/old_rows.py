@@ -24,7 +24,8 @@ ROWS_PER_SECOND_MIN = 290
 
 
 def million_old_rows(product: Product) -> Figures:
-    """What a batch costs, how many rows go in a second at the relay's pace, and what that adds to the slowest write beside it."""
+    """What a batch costs, how many rows go in a second at the relay's pace, and what that adds to
+    the slowest write beside it."""
     begin(product)
     _fill(product)
     with _writing(product, "before") as before:
@@ -51,7 +52,8 @@ def _fill(product: Product) -> None:
     with closing(product.connect_database()) as connection, connection.cursor() as cursor:
         for first in range(0, ROWS, ROWS_AT_ONCE):
             cursor.execute(
-                "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+                "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, "
+                "payload, "
                 "priority_class, relayed_at, processed_at, outcome, fate_sequence) SELECT %s, SHA2(seq, 256), "
                 "REPEAT('h', 32), 'unit', CONCAT('unit-', (seq * 7919) MOD 50000), 'unit_status_changed', "
                 "CONCAT('{\"status\":\"', REPEAT('x', 150), '\"}'), IF(seq MOD 5 = 0, 'TXN', 'LWW'), "

@@ -39,7 +39,8 @@ READY_SECONDS_MAX = 60.0
 LOOK_AGAIN_SECONDS = 0.02
 TOKEN = "a token of the tests"
 
-# As short as the relation between them allows: settle covers 1 s to start writing, the timeout, and 2 s of late applies.
+# As short as the relation between them allows: settle covers 1 s to start writing, the timeout, and 2 s of late
+# applies.
 SHORT: dict[str, Any] = {
     "debounce_seconds": 0.3,
     "max_wait_seconds": 1.0,
@@ -243,7 +244,8 @@ class Product:
     # --------------------------------------------------------------------------------------------------------- waiting
 
     def wait_for(self, what: str, holds: Callable[[], object], seconds: float = 30.0) -> float:
-        """Until `holds()`; gives the seconds it took. AssertionError names `what` and shows what the roles said last."""
+        """Until `holds()`; gives the seconds it took. AssertionError names `what` and shows what
+        the roles said last."""
         began = time.monotonic()
         while not holds():
             if time.monotonic() - began > seconds:
@@ -277,7 +279,8 @@ async def _query(client: Client, host: str) -> dict[str, Any]:
 
 @dataclass
 class Api:
-    """The API's client: one connection for each request, so that a killed server is never a matter of the client's pool."""
+    """The API's client: one connection for each request, so that a killed server is never a matter
+    of the client's pool."""
 
     port: int
     timeout_seconds: float = 5.0

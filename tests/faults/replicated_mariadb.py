@@ -1,6 +1,7 @@
 """Two MariaDB servers on loopback, one replicating the other, and an address that leads to whichever is the primary.
 
-Semi-synchronous, so that a commit is answered only once the replica has it: what the primary's death leaves behind is on the replica.
+Semi-synchronous, so that a commit is answered only once the replica has it: what the primary's death leaves behind is
+on the replica.
 `stop_replicating` makes it lag for good, as an asynchronous replica does in its primary's last seconds.
 """
 
@@ -36,7 +37,8 @@ class ReplicatedServer(EmbeddedMariaDB):
             "--log-slave-updates=ON",
             "--sync-binlog=1",
             "--rpl-semi-sync-slave-enabled=ON",
-            # Its acknowledgement is waited for this long; then the server goes on without, as asynchronous ones always do.
+            # Its acknowledgement is waited for this long; then the server goes on without, as asynchronous ones always
+            # do.
             "--rpl-semi-sync-master-timeout=2000",
         ]
 

@@ -1,4 +1,5 @@
-"""The scene of an incident: the product at work, many changes at once, runs ended by hand, and questions asked meanwhile."""
+"""The scene of an incident: the product at work, many changes at once, runs ended by hand, and
+questions asked meanwhile."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ def insert(product: Product, changes: list[tuple[str, str]]) -> None:
         ]
         connection.begin()
         cursor.executemany(
-            "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+            "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, "
+            "payload, "
             "priority_class, created_at) VALUES (%s, %s, '', 'unit', %s, %s, %s, %s, UTC_TIMESTAMP(6))",
             rows,
         )

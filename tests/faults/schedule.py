@@ -22,8 +22,8 @@ PAUSE_SECONDS = (1.5, 6.5)
 class Mishap:
     """One fault. `kind`: kill, stop, leave (SIGTERM), host (at OldHost), hang-up, renew or terminate (the workflow).
 
-    Of the further nemeses: lock (rows that another program holds), clock (of the database), ban, end (the workflow, by hand),
-    operate (an operator's act).
+    Of the further nemeses: lock (rows that another program holds), clock (of the database), ban, end (the workflow, by
+    hand), operate (an operator's act).
     """
 
     at_s: float

@@ -1,7 +1,8 @@
-"""Applications that only signal: no answer but Temporal's, which says that it keeps the signal. Every second one brings no key.
+"""Applications that only signal: no answer but Temporal's, which says that it keeps the signal. Every second one brings
+no key.
 
-Their receipts hold what was acknowledged; each must be recorded exactly once, whatever ended the run that took the signal (I13). Each
-payload is its own, so that a keyless one can be found again.
+Their receipts hold what was acknowledged; each must be recorded exactly once, whatever ended the run that took the
+signal (I13). Each payload is its own, so that a keyless one can be found again.
 """
 
 from __future__ import annotations

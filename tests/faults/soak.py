@@ -4,8 +4,9 @@ API, two relays, two workers, Temporal, MariaDB and OldHost are processes; appli
 HTTP and keep receipts; a seeded schedule kills, stops, restarts and deceives. Then everything is made well again, dead
 letters are decided by an operator, and `checker` gives the verdict. Exit code 1 when it is bad.
 
-`--nemeses locks clock ends operators releases` adds what others do: rows that another program holds, a database whose clock is
-stepped, runs ended by hand (and applications that only signal), operators at work, and a worker of the release before.
+`--nemeses locks clock ends operators releases` adds what others do: rows that another program holds, a database whose
+clock is stepped, runs ended by hand (and applications that only signal), operators at work, and a worker of the release
+before.
 """
 
 from __future__ import annotations
@@ -268,7 +269,8 @@ class Soak:
         return verdict
 
     def _waits(self, journal: list[dict[str, Any]]) -> dict[str, str]:
-        """How long after a mishap OldHost got its next operation: where nothing else went wrong meanwhile, and where it did."""
+        """How long after a mishap OldHost got its next operation: where nothing else went wrong
+        meanwhile, and where it did."""
         received = sorted(entry["received_at"] for entry in journal if entry.get("received_at"))
         worst: dict[str, dict[str, float]] = {"alone": {}, "with others": {}}
         for at, mishap in self.done:

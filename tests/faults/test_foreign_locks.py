@@ -1,4 +1,5 @@
-"""Level L3: another program holds an entity's rows while an operation of it is in flight; nobody else's operations wait (I10)."""
+"""Level L3: another program holds an entity's rows while an operation of it is in flight; nobody
+else's operations wait (I10)."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def _is_past(moment: float) -> bool:
 
 
 def _emergencies(product: Product, table: str) -> list[float]:
-    """One now and then while the lock is held; gives accepted → applied in seconds, by the journal. Never applied: 999."""
+    """One now and then while the lock is held; gives accepted → applied in seconds, by the journal.
+    Never applied: 999."""
     accepted: dict[int, float] = {}
     until = time.time() + HELD_S
     number = 0

@@ -1,4 +1,5 @@
-"""Level L3: a real MariaDB fails each kind of transaction in every way it has; it happens wholly and once, or not at all."""
+"""Level L3: a real MariaDB fails each kind of transaction in every way it has; it happens wholly
+and once, or not at all."""
 
 from __future__ import annotations
 

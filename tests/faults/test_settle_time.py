@@ -29,7 +29,8 @@ HOUR = 3600.0
 
 @dataclass
 class Place:
-    """An operation is in doubt. `seconds`: how far the steady clocks of all machines have come; `clock`: the database's."""
+    """An operation is in doubt. `seconds`: how far the steady clocks of all machines have come;
+    `clock`: the database's."""
 
     engine: Engine
     clock: DatabaseClock

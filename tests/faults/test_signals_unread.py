@@ -1,4 +1,5 @@
-"""Signals that Temporal acknowledged and nobody had read when their run ended: each is recorded once and applied (I13)."""
+"""Signals that Temporal acknowledged and nobody had read when their run ended: each is recorded
+once and applied (I13)."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def change(number: int, size: int = 0) -> dict[str, Any]:
 async def signal(client: Client, host: str, numbers: range, size: int = 0) -> None:
     """Signal-with-start, as any SDK can do it: no argument for the workflow, no key for the change.
 
-    The one that finds the history full is refused, and ends the run; its sender sends it again, which begins the next run.
+    The one that finds the history full is refused, and ends the run; its sender sends it again, which begins the next
+    run.
     """
     for number in numbers:
         for last in (False, True):
@@ -157,7 +159,8 @@ def test_an_operator_reset_the_run(product: Product, to_first: bool) -> None:
 
 
 def test_an_operator_reset_a_run_that_others_had_followed(product: Product) -> None:
-    """Temporal gives the new run the signals of all that followed once more; those that were recorded are not recorded again."""
+    """Temporal gives the new run the signals of all that followed once more; those that were
+    recorded are not recorded again."""
     product.ask(lambda client: signal(client, product.host, range(10)))
     product.wait_for("the first fates", lambda: product.all_have_fates(10), 30)
     first = product.ask(lambda client: run_id(client, product.host))

@@ -1,4 +1,5 @@
-"""Level L5, short: one soak of under a minute. `make soak MINUTES=10` is the long one; a verdict must be able to be bad."""
+"""Level L5, short: one soak of under a minute. `make soak MINUTES=10` is the long one; a verdict
+must be able to be bad."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def test_a_seed_names_one_schedule() -> None:
     assert plan(7, 300, 3.5) != plan(8, 300, 3.5)
 
 
-# ------------------------------------------------------------------------------- a checker that can't say no is worth nothing
+# ------------------------------------------------------------------------- a checker that can't say no is worth nothing
 
 
 def change(

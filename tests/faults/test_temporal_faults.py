@@ -1,4 +1,5 @@
-"""Level L4: a real Temporal server. Continue-as-new under a flood of signals, and tasks left for a session that is over."""
+"""Level L4: a real Temporal server. Continue-as-new under a flood of signals, and tasks left for a
+session that is over."""
 
 from __future__ import annotations
 

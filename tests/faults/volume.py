@@ -34,7 +34,8 @@ ROWS_AT_ONCE = 5_000
 
 
 def many_signals(product: Product) -> Figures:
-    """12,000 signals come while no worker runs: those that Temporal acknowledges are recorded once, and nobody waits for them."""
+    """12,000 signals come while no worker runs: those that Temporal acknowledges are recorded once,
+    and nobody waits for them."""
     begin(product)
     product.children["worker"].send_signal(signal.SIGTERM)
     assert product.children["worker"].wait(30) == 0

@@ -67,7 +67,8 @@ class Line:
         self.sock.sendall(data)
 
     def receive(self) -> Reply:
-        """The next reply. Raises OSError where there is none or only a part, ValueError where it is no JSON over HTTP."""
+        """The next reply. Raises OSError where there is none or only a part, ValueError where it is
+        no JSON over HTTP."""
         status_line = self._line()
         headers = {}
         while header := self._line():

@@ -1,6 +1,7 @@
 """A simulator for each test; the conformance suite takes any OldHost whose address is given instead.
 
-`OLDHOST_URL=http://… OLDHOST_BAN_SECONDS=1 pytest tests/simulator/test_conformance.py` runs the suite against another make.
+`OLDHOST_URL=http://… OLDHOST_BAN_SECONDS=1 pytest tests/simulator/test_conformance.py` runs the suite against another
+make.
 """
 
 import os

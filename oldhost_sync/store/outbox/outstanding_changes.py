@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey
-from oldhost_sync.store.outbox.relay_queue import REF, as_ref
+from oldhost_sync.store.outbox.relay_queue import BY_ENTITY, REF, as_ref
 
 # Rows that one statement reads: some 30 ms. A page with only held changes is followed by the next, so many times.
 ROWS_LOOKED_AT = 10_000
@@ -23,7 +23,6 @@ OLDER_MAX = 2_000
 
 # Without it the server may scan the primary key through all that ended long ago.
 _BY_ID = "FORCE INDEX (ix_outbox_events_outstanding)"
-_BY_ENTITY = "FORCE INDEX (ix_outbox_events_key)"
 
 # Each entity's oldest dead letter: read once for a page, however many rows of the entity wait.
 _DEAD = (
@@ -73,7 +72,7 @@ class Scan:
 
 _ALL = Scan.of(_OUTSTANDING, _BY_ID)
 _SWEPT = Scan.of(_QUIET, _BY_ID)
-_ENTITY = Scan.of(_OF_ENTITY, _BY_ENTITY)
+_ENTITY = Scan.of(_OF_ENTITY, BY_ENTITY)
 
 _EMERGENCIES = text(
     f"SELECT {REF} FROM outbox_events o FORCE INDEX (ix_outbox_events_unrelayed) WHERE o.host = :host "
@@ -85,7 +84,7 @@ _OLDER = text(
     "FORCE INDEX (ix_outbox_events_unrelayed) "
     "WHERE host = :host AND processed_at IS NULL AND priority_class = 'EMERGENCY' "
     "AND id > :after_id AND id <= :last_id GROUP BY host, entity_type, entity_id) e "
-    f"JOIN outbox_events o {_BY_ENTITY} "
+    f"JOIN outbox_events o {BY_ENTITY} "
     "ON o.host = e.host AND o.entity_type = e.entity_type AND o.entity_id = e.entity_id "
     f"AND o.processed_at IS NULL AND o.id < e.id {_DEAD} "
     f"WHERE o.priority_class <> 'EMERGENCY' AND {_IS_FREE} AND {_NO_FATE} ORDER BY o.id LIMIT :limit"

@@ -24,7 +24,7 @@ _UNRELAYED = "o.host = :host AND o.processed_at IS NULL AND o.relayed_at IS NULL
 # Without it the server may scan the primary key through all that ended long ago.
 _BY_STATE = "FORCE INDEX (ix_outbox_events_unrelayed)"
 # And, for one entity's, all that is outstanding: 15 s instead of 5 ms for 400 emergencies among 50,000 others.
-_BY_ENTITY = "FORCE INDEX (ix_outbox_events_key)"
+BY_ENTITY = "FORCE INDEX (ix_outbox_events_key)"
 
 # Class by class, each the first entry of its range: the index has the class before the mark.
 _ANY_UNRELAYED = (
@@ -60,7 +60,7 @@ _CLAIM_EMERGENCIES = text(
     f"SELECT o.id, o.host, o.entity_type, o.entity_id FROM outbox_events o {_BY_STATE} "
     f"WHERE {_UNRELAYED} AND o.priority_class = 'EMERGENCY' ORDER BY o.id LIMIT :limit) first "
     "GROUP BY host, entity_type, entity_id) e "
-    f"JOIN outbox_events o {_BY_ENTITY} "
+    f"JOIN outbox_events o {BY_ENTITY} "
     "ON o.host = e.host AND o.entity_type = e.entity_type AND o.entity_id = e.entity_id "
     "AND o.processed_at IS NULL AND o.relayed_at IS NULL AND o.id <= e.id ORDER BY o.id"
 )
@@ -69,7 +69,7 @@ _MARK = f"{AT_ONCE}UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6) WHERE 
 _UNMARKED = "SELECT id FROM outbox_events WHERE id IN ({ids}) AND relayed_at IS NULL"
 
 _OLDER_UNRELAYED = text(
-    f"SELECT EXISTS (SELECT 1 FROM outbox_events o {_BY_ENTITY} WHERE o.host = :host AND o.entity_type = :entity_type "
+    f"SELECT EXISTS (SELECT 1 FROM outbox_events o {BY_ENTITY} WHERE o.host = :host AND o.entity_type = :entity_type "
     "AND o.entity_id = :entity_id AND o.processed_at IS NULL AND o.relayed_at IS NULL AND o.id < :id)"
 )
 

@@ -167,7 +167,7 @@ def hosts_with_work(connection: Connection) -> list[str]:
 def number_fates(connection: Connection, host: str, limit: int) -> int:
     """Number at most `limit` fates (up to IDS_MAX) that have no number, the oldest first; returns how many.
 
-    With none to number it costs one index look-up. Rows are locked before the ledger's: its holders never wait for rows.
+    With none to number it costs one index look-up. Rows are locked before the ledger's, whose holders wait for none.
     """
     found = connection.exec_driver_sql(_UNNUMBERED, (host, limit)).scalars().all()
     if not found:

@@ -23,7 +23,8 @@ json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=30),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=6),
 )
-# What JSON can carry and nobody expects: halves of characters, characters without a glyph, the ends of time and of numbers.
+# What JSON can carry and nobody expects: halves of characters, characters without a glyph, the ends of time and of
+# numbers.
 odd_text = st.sampled_from(["\ud800", "x\udfff", "\x00", "\x1b[2J", "\u202e", "🏠", "x" * 200, ""])
 odd_values = odd_text | st.sampled_from(
     ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", 10**30, -(10**400), float("nan"), float("inf"), {}]

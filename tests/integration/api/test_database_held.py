@@ -64,7 +64,8 @@ def test_a_write_is_a_503_while_a_long_insert_holds_the_auto_increment(
     assert shop.post(STATUS, json=CLEAN).status_code == 202
     long_insert = (
         "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
-        "priority_class) SELECT 'other', CONCAT('k', seq, SLEEP(0.05)), '', 'unit', seq, 'e', '{}', 'TXN' FROM seq_1_to_140"
+        "priority_class) SELECT 'other', CONCAT('k', seq, SLEEP(0.05)), '', 'unit', seq, 'e', '{}', 'TXN' FROM "
+        "seq_1_to_140"
     )
 
     def insert() -> None:

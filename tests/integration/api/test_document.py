@@ -90,7 +90,8 @@ def test_every_operation_has_an_example_of_its_success_that_fits_its_schema(docu
 
 
 def test_the_examples_of_answers_are_whole(document: dict[str, Any]) -> None:
-    """A schema allows what it does not know; the models that make the answers say each of their fields, and no other."""
+    """A schema allows what it does not know; the models that make the answers say each of their
+    fields, and no other."""
     for name, operation in operations(document):
         for status, answer in operation["responses"].items():
             content = answer.get("content", {}).get("application/json")

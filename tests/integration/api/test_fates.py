@@ -170,7 +170,8 @@ def test_a_nonce_that_was_set_aside_stays_on_record(shop: httpx.Client, engine: 
     relay(engine, change_id)
     execute(
         engine,
-        "INSERT INTO nonce_requests_archive (host, nonce, idempotency_key, change_id, epoch, body, status, sends, reason) "
+        "INSERT INTO nonce_requests_archive (host, nonce, idempotency_key, change_id, epoch, body, status, sends, "
+        "reason) "
         "VALUES ('oldhost', 9, 'k', :id, 2, '{}', 'SENT', 1, 'resolved by adopt')",
         id=change_id,
     )

@@ -63,7 +63,8 @@ def test_the_same_key_with_another_body_is_refused(shop: httpx.Client, engine: E
 
 
 def test_one_key_from_many_at_once_is_one_change_and_one_answer(address: str, engine: Engine) -> None:
-    """Same body: all get the first answer. Another body among them: the one that came first decides, the other is a 422."""
+    """Same body: all get the first answer. Another body among them: the one that came first
+    decides, the other is a 422."""
     bodies = [{"status": "Clean"}] * 6 + [{"status": "Dirty"}] * 2
 
     def post(body: dict[str, str]) -> httpx.Response:

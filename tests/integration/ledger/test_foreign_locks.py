@@ -217,7 +217,8 @@ def test_fates_behind_many_that_are_held_are_written(world: MariaWorld, epoch: i
     """A thousand rows stay held; what is free is not kept waiting by them."""
     world.execute(
         "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
-        "priority_class) SELECT 'oldhost', CONCAT('k', seq), '', 'unit', IF(seq > 1000, 'free', 'u1'), 'e', '{}', 'TXN' "
+        "priority_class) SELECT 'oldhost', CONCAT('k', seq), '', 'unit', IF(seq > 1000, 'free', 'u1'), 'e', '{}', "
+        "'TXN' "
         "FROM seq_1_to_1001"
     )
     world.execute(

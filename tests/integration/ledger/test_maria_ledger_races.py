@@ -1,4 +1,5 @@
-"""What only a real database can show: races with recording, lost commits, repeated decisions, hosts beside one another."""
+"""What only a real database can show: races with recording, lost commits, repeated decisions, hosts
+beside one another."""
 
 from __future__ import annotations
 
@@ -234,7 +235,8 @@ def test_statements_use_indexes_however_long_the_history(world: MariaWorld, mari
         connection.exec_driver_sql(
             "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, "
             "payload, priority_class, processed_at, outcome, nonce) SELECT 'oldhost', CONCAT('old-', seq), '', 'unit', "
-            "CONCAT('u', MOD(seq, 500)), 'checked_in', '{}', 'TXN', UTC_TIMESTAMP(6), 'APPLIED', NULL FROM seq_1_to_20000"
+            "CONCAT('u', MOD(seq, 500)), 'checked_in', '{}', 'TXN', UTC_TIMESTAMP(6), 'APPLIED', NULL FROM "
+            "seq_1_to_20000"
         )
     examined = []
     for number in range(2):

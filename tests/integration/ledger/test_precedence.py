@@ -1,4 +1,5 @@
-"""What goes before a change is found by an index, however many changes and dead letters its entity and its host have."""
+"""What goes before a change is found by an index, however many changes and dead letters its entity
+and its host have."""
 
 from __future__ import annotations
 

@@ -235,7 +235,8 @@ def test_only_emergencies_go_on_while_the_writer_is_full(engine: Engine) -> None
         assert unrelayed(engine) == first[3:]
         change_sql(
             engine,
-            "UPDATE outbox_events SET processed_at = UTC_TIMESTAMP(6), outcome = 'APPLIED' WHERE relayed_at IS NOT NULL",
+            "UPDATE outbox_events SET processed_at = UTC_TIMESTAMP(6), outcome = 'APPLIED' WHERE relayed_at IS NOT "
+            "NULL",
         )
         await relay.run_once(3.0)
         assert listener.batches[2:] == [first[3:]]

@@ -1,4 +1,5 @@
-"""`oldhost-sync up` as a user meets it: everything comes up, a change arrives, nothing stays behind, nothing is lost."""
+"""`oldhost-sync up` as a user meets it: everything comes up, a change arrives, nothing stays
+behind, nothing is lost."""
 
 from __future__ import annotations
 

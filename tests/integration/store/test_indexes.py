@@ -22,12 +22,14 @@ _BOUND = "host, nonce, idempotency_key, change_id, epoch, body, status"
 _HISTORY = (
     (
         "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
-        "priority_class, relayed_at, processed_at, outcome, nonce, fate_sequence) SELECT 'oldhost', CONCAT('k', seq), '', 'unit', "
+        "priority_class, relayed_at, processed_at, outcome, nonce, fate_sequence) SELECT 'oldhost', CONCAT('k', seq), "
+        "'', 'unit', "
         "seq MOD 2500, 'e', '{{}}', 'TXN', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) - INTERVAL 60 SECOND, "
         "IF(seq = 77, 'DEAD', 'APPLIED'), seq, seq FROM {sequence}"
     ),
     (
-        f"INSERT INTO nonce_requests ({_BOUND}, completed_at) SELECT 'oldhost', seq, CONCAT('k', seq), seq, 1, '{{{{}}}}', "
+        f"INSERT INTO nonce_requests ({_BOUND}, completed_at) SELECT 'oldhost', seq, CONCAT('k', seq), seq, 1, "
+        f"'{{{{}}}}', "
         "'APPLIED', UTC_TIMESTAMP(6) FROM {sequence}"
     ),
     (
@@ -40,10 +42,12 @@ _HISTORY = (
     ),
     (
         "INSERT INTO alerts (host, kind, severity, message, dedupe_key, delivered_at, closed_at, is_open) "
-        "SELECT 'oldhost', 'ban', 'info', 'm', CONCAT('d', seq), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), NULL FROM {sequence}"
+        "SELECT 'oldhost', 'ban', 'info', 'm', CONCAT('d', seq), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), NULL FROM "
+        "{sequence}"
     ),
     (
-        "INSERT INTO scheduled_changes (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+        "INSERT INTO scheduled_changes (host, idempotency_key, request_hash, entity_type, entity_id, event_type, "
+        "payload, "
         "source, not_before, recorded_at) SELECT 'oldhost', CONCAT('k', seq), '', 'unit', seq, 'e', '{{}}', 's', "
         "UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) FROM {sequence}"
     ),
@@ -123,7 +127,8 @@ _CROWD = (
         f"IF(seq MOD 2, UTC_TIMESTAMP(6) - INTERVAL 60 SECOND, NULL), NULL, NULL FROM seq_1_to_{WAITING}"
     ),
     (
-        f"{_EVENT} SELECT 'oldhost', CONCAT('e', seq), '', 'unit', CONCAT('w', seq), 'e', '{{}}', 'EMERGENCY', NULL, NULL, "
+        f"{_EVENT} SELECT 'oldhost', CONCAT('e', seq), '', 'unit', CONCAT('w', seq), 'e', '{{}}', 'EMERGENCY', NULL, "
+        "NULL, "
         f"NULL FROM seq_1_to_{EMERGENCIES}"
     ),
     "ANALYZE TABLE outbox_events",
@@ -215,10 +220,14 @@ def test_counting_what_is_held_reads_what_is_held_and_the_dead_letters(engine: E
     sent, ended = "UTC_TIMESTAMP(6)", "UTC_TIMESTAMP(6), 'DEAD'"
     for statement in (
         (
-            f"SELECT 'oldhost', CONCAT('d', seq), '', 'unit', CONCAT('d', seq MOD 500), 'e', '{{}}', 'TXN', {sent}, {ended} "
+            f"SELECT 'oldhost', CONCAT('d', seq), '', 'unit', CONCAT('d', seq MOD 500), 'e', '{{}}', 'TXN', {sent}, "
+            f"{ended} "
             "FROM seq_1_to_1000"
         ),
-        f"SELECT 'oldhost', CONCAT('h', seq), '', 'unit', 'd7', 'e', '{{}}', 'TXN', {sent}, NULL, NULL FROM seq_1_to_2000",
+        (
+            f"SELECT 'oldhost', CONCAT('h', seq), '', 'unit', 'd7', 'e', '{{}}', 'TXN', {sent}, NULL, NULL FROM "
+            "seq_1_to_2000"
+        ),
         (
             f"SELECT 'oldhost', CONCAT('o', seq), '', 'unit', CONCAT('o', seq), 'e', '{{}}', 'TXN', {sent}, NULL, NULL "
             f"FROM seq_1_to_{KEPT}"

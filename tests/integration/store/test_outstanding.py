@@ -135,7 +135,8 @@ _CROWD = (
         "FROM seq_1_to_50000"
     ),
     (
-        f"{_EVENT} SELECT 'oldhost', CONCAT('e', seq), '', 'unit', CONCAT('d', seq), 'e', '{{}}', 'EMERGENCY', {_MARKED}, "
+        f"{_EVENT} SELECT 'oldhost', CONCAT('e', seq), '', 'unit', CONCAT('d', seq), 'e', '{{}}', 'EMERGENCY', "
+        f"{_MARKED}, "
         "NULL, NULL FROM seq_1_to_3"
     ),
     "ANALYZE TABLE outbox_events",

@@ -1,4 +1,5 @@
-"""Applications speak to the writer itself: by plain signals from any language, by `apply_now`; and I9, what nobody may read."""
+"""Applications speak to the writer itself: by plain signals from any language, by `apply_now`; and
+I9, what nobody may read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The database fails over to its replica: with all commits nothing is noticed; with the last ones missing the writer halts, and says so."""
+"""The database fails over to its replica: with all commits nothing is noticed; with the last ones
+missing the writer halts, and says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""OldHost and the ledger disagree: the writer halts and tells people, and `oldhost-sync resolve` ends it as they decide."""
+"""OldHost and the ledger disagree: the writer halts and tells people, and `oldhost-sync resolve`
+ends it as they decide."""
 
 from __future__ import annotations
 

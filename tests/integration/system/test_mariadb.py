@@ -1,4 +1,5 @@
-"""MariaDB goes away under the whole running stack: what was answered with a 2xx is not lost, and nothing else was accepted."""
+"""MariaDB goes away under the whole running stack: what was answered with a 2xx is not lost, and
+nothing else was accepted."""
 
 from __future__ import annotations
 

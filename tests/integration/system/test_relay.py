@@ -1,4 +1,5 @@
-"""A relay that is killed between its signal and its mark signals the batch again, and the writer knows each change by its id."""
+"""A relay that is killed between its signal and its mark signals the batch again, and the writer
+knows each change by its id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""While something is outstanding and nothing happens, people are told in time, whatever the cause, and told when it is over."""
+"""While something is outstanding and nothing happens, people are told in time, whatever the cause,
+and told when it is over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Temporal's server goes away and comes back, the writer is terminated and started again: the backlog goes on where it was."""
+"""Temporal's server goes away and comes back, the writer is terminated and started again: the
+backlog goes on where it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""worker.py and starter.py tell what is wrong in one line, with what to do; their servers' own tracebacks help nobody."""
+"""worker.py and starter.py tell what is wrong in one line, with what to do; their servers' own
+tracebacks help nobody."""
 
 from __future__ import annotations
 

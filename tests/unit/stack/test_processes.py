@@ -71,7 +71,8 @@ def test_a_child_that_does_not_listen_is_ended_by_force(tmp_path: Path) -> None:
 
 
 def test_grandchildren_go_with_their_parent(tmp_path: Path) -> None:
-    code = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {WAITS!r}]); print(p.pid, flush=True); p.wait()"
+    start = f"p = subprocess.Popen([sys.executable, '-c', {WAITS!r}])"
+    code = f"import subprocess, sys; {start}; print(p.pid, flush=True); p.wait()"
     one = child(tmp_path, code)
     one.start()
     one.wait_until(lambda: "up" in one.said(), SECONDS_MAX)
@@ -153,8 +154,8 @@ def test_a_log_that_grows_large_is_rotated_while_its_process_writes_on(
 ) -> None:
     monkeypatch.setattr(processes, "LOG_BYTES_MAX", 10)
     code = (
-        "import sys; print('a long line', flush=True); sys.stdin = open(sys.argv[1]); sys.stdin.read(); print('then', flush=True); "
-        + WAITS
+        "import sys; print('a long line', flush=True); sys.stdin = open(sys.argv[1]); sys.stdin.read(); print('then', "
+        "flush=True); " + WAITS
     )
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
