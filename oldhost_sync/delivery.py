@@ -22,7 +22,7 @@ from urllib.error import HTTPError, URLError
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from oldhost_sync.store.alert_lock import SILENT_SECONDS_MAX, claimed
+from oldhost_sync.store.alert_lock import SILENT_SECONDS_MAX, held_lock
 from oldhost_sync.store.alerts import RaisedAlert, hosts_with_undelivered, mark_delivered, undelivered
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.transactions import run_in_transaction
@@ -42,7 +42,7 @@ REFUSALS_MAX = 5
 assert (REFUSALS_MAX + 1) * POST_SECONDS_MAX < SILENT_SECONDS_MAX
 
 
-class NotTaken(Exception):  # noqa: N818 - says what happened
+class DeliveryFailed(Exception):  # noqa: N818 - says what happened
     """The webhook did not take an alert; again, later. `this_one`: it refused this alert and may take another one."""
 
     def __init__(self, why: str, *, this_one: bool = False) -> None:
@@ -61,7 +61,7 @@ class Round:
 
 
 def post(url: str, content: dict[str, Any]) -> None:
-    """Raises NotTaken for all but a 2xx; its text does not show `url`, which may be a secret."""
+    """Raises DeliveryFailed for all but a 2xx; its text does not show `url`, which may be a secret."""
     request = urllib.request.Request(  # noqa: S310 - the setting allows http and https only
         url, json.dumps(content).encode(), {"Content-Type": "application/json"}, method="POST"
     )
@@ -72,10 +72,10 @@ def post(url: str, content: dict[str, Any]) -> None:
         error.close()
         of_this_one = HTTPStatus.BAD_REQUEST <= error.code < HTTPStatus.INTERNAL_SERVER_ERROR
         too_many = error.code == HTTPStatus.TOO_MANY_REQUESTS
-        raise NotTaken(f"HTTP {error.code}", this_one=of_this_one and not too_many) from None
+        raise DeliveryFailed(f"HTTP {error.code}", this_one=of_this_one and not too_many) from None
     except (OSError, HTTPException, ValueError) as error:
         cause = error.reason if isinstance(error, URLError) else error
-        raise NotTaken(type(cause).__name__) from None
+        raise DeliveryFailed(type(cause).__name__) from None
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -126,21 +126,21 @@ class Delivery:
         done = Round()
         waiting = run_in_transaction(self.engine, lambda connection: hosts_with_undelivered(connection, self.hosts))
         for host in waiting:
-            with claimed(self.engine, host) as connection:
+            with held_lock(self.engine, host) as connection:
                 if connection is not None:
-                    self._tell(connection, host, done)
+                    self._deliver(connection, host, done)
             if done.away:
                 break
         return done
 
-    def _tell(self, connection: Connection, host: str, done: Round) -> None:
+    def _deliver(self, connection: Connection, host: str, done: Round) -> None:
         refused = 0
         for alert in self._page(connection, host):
             if self._leaving.is_set():
                 return
             try:
                 self.post(self.url, _shown(alert))
-            except NotTaken as not_taken:
+            except DeliveryFailed as not_taken:
                 done.trouble = str(not_taken)
                 if not not_taken.this_one:
                     done.away = True

@@ -35,17 +35,17 @@ class CliError(Exception):
         self.exit_code = exit_code
 
 
-def tell(message: str, program: str = "oldhost-sync") -> None:
+def print_error(message: str, program: str = "oldhost-sync") -> None:
     """One line on standard error."""
     sys.stderr.write(f"{program}: {' '.join(message.split())}\n")
 
 
-def told(error: Exception, program: str) -> int:
+def report_error(error: Exception, program: str) -> int:
     """Print an expected error and return the exit code; raise any other again."""
     known = explain(error)
     if known is None:
         raise error
-    tell(str(known), program)
+    print_error(str(known), program)
     return known.exit_code
 
 
@@ -58,10 +58,10 @@ def explain(error: BaseException) -> CliError | None:
     if isinstance(error, ScenarioError | InvalidChange):
         return CliError(str(error), WRONG)
     if isinstance(error, StoreError | DBAPIError):
-        told = _told_of_the_database(error)
+        told = _explain_database(error)
         return CliError(told) if told else None
     if isinstance(error, OSError):
-        return CliError(_told_of_the_machine(error))
+        return CliError(_explain_machine(error))
     return _explain_servers(error)
 
 
@@ -75,7 +75,7 @@ def _explain_servers(error: BaseException) -> CliError | None:
     from oldhost_sync.writer_client import WriterError
 
     if isinstance(error, WriterError):
-        return CliError(_told_of_the_writer(error))
+        return CliError(_explain_writer(error))
     if isinstance(error, TemporalUnavailable):
         return CliError(f"{error}. {START_TEMPORAL}")
     if isinstance(error, RPCError):
@@ -94,7 +94,7 @@ def _explain_servers(error: BaseException) -> CliError | None:
     return CliError(str(error)) if isinstance(error, EXPECTED) else None
 
 
-def _told_of_the_writer(error: WriterError) -> str:
+def _explain_writer(error: WriterError) -> str:
     from oldhost_sync.writer_client import Cause, UpdateRefused, WriterUnavailable
 
     if isinstance(error, UpdateRefused):
@@ -115,14 +115,14 @@ def _told_of_the_writer(error: WriterError) -> str:
     return "the writer does not answer. Start a worker: `oldhost-sync worker`."
 
 
-def _told_of_the_machine(error: OSError) -> str:
+def _explain_machine(error: OSError) -> str:
     why = error.strerror or str(error)
     if error.errno in {errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES} and error.filename is None:
         return f"can't listen: {why}. Stop what listens there, or choose another SYNC_METRICS_BIND or SYNC_API_BIND."
     return f"{error.filename}: {why}." if error.filename is not None else f"{why}."
 
 
-def _told_of_the_database(error: StoreError | DBAPIError) -> str:
+def _explain_database(error: StoreError | DBAPIError) -> str:
     code = error_code(error.__cause__ if isinstance(error, DatabaseUnavailable) and error.__cause__ else error)
     if code in NO_ACCESS_ERRORS:
         return f"the database refuses us ({NO_ACCESS_ERRORS[code]}): check SYNC_DATABASE_URL."

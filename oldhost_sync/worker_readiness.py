@@ -21,7 +21,7 @@ LOOK_SECONDS = 5.0
 HOSTS_AT_A_TIME = 20
 
 
-async def look_again_and_again(engine: Engine, client: Client, hosts: Sequence[str], readiness: Readiness) -> None:
+async def watch_readiness(engine: Engine, client: Client, hosts: Sequence[str], readiness: Readiness) -> None:
     """Until cancelled."""
     writers: dict[str, str] = {}
     first = 0

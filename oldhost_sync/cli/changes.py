@@ -14,7 +14,7 @@ from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.views import change_status, entity_history
-from oldhost_sync.user_errors import FAILED, CliError, explain, tell
+from oldhost_sync.user_errors import FAILED, CliError, explain, print_error
 from oldhost_sync.writer_client import WriterError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -76,7 +76,7 @@ def find(
     else:
         _print_entity(config, key, found, writer)
     if why_not:
-        tell(why_not)
+        print_error(why_not)
         raise typer.Exit(FAILED)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from oldhost_sync.cli import administration, changes, operator_commands, plan, roles, status, submission
-from oldhost_sync.user_errors import FAILED, INTERRUPTED, WRONG, explain, tell
+from oldhost_sync.user_errors import FAILED, INTERRUPTED, WRONG, explain, print_error
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -62,14 +62,14 @@ def _told(error: Exception) -> int:
         traceback.print_exception(error)
     known = explain(error)
     if known is not None:
-        tell(str(known))
+        print_error(str(known))
         return known.exit_code
     usage = getattr(error, "format_message", None)  # the command line was wrong
     if usage is not None:
         if message := str(usage()):
-            tell(f"{message} Try `{_command_of(error)} --help`.")
+            print_error(f"{message} Try `{_command_of(error)} --help`.")
         return WRONG
-    tell(
+    print_error(
         f"{type(error).__name__}: {error}. "
         "This is a fault of ours: repeat with `oldhost-sync --traceback …`, and report it."
     )

@@ -77,8 +77,8 @@ def demo(
     from oldhost_sync.demo.compression import peak
     from oldhost_sync.demo.run import DemoOptions, run_demo
 
-    wishes = DemoOptions(compressed=peak(factor, changes=changes, units=units, seed=seed), keep=keep, folder=folder)
-    raise typer.Exit(run_demo(wishes, console()))
+    options = DemoOptions(compressed=peak(factor, changes=changes, units=units, seed=seed), keep=keep, folder=folder)
+    raise typer.Exit(run_demo(options, console()))
 
 
 def promises(found: Plan) -> Iterable[tuple[str, bool]]:

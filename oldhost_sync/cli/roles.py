@@ -28,13 +28,13 @@ def add_to(app: typer.Typer) -> None:
 def api() -> None:
     """Serve HTTP: changes in, units and fates out, and what operators need."""
     from oldhost_sync.roles import api
-    from oldhost_sync.stack.ports import claim
+    from oldhost_sync.stack.ports import pick_port
 
     _log_to_stderr()
     config = settings()
     address, port = bind_address(config.api_bind)
     if port:  # the server would say it in its own way, among its log lines
-        claim(port, "the API (SYNC_API_BIND)", address)
+        pick_port(port, "the API (SYNC_API_BIND)", address)
     api.run(config)
 
 

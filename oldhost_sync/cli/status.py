@@ -24,7 +24,7 @@ from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.outbox import relay_queue
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.store.views import late_emergencies, overview
-from oldhost_sync.user_errors import FAILED, WRONG, CliError, explain, tell
+from oldhost_sync.user_errors import FAILED, WRONG, CliError, explain, print_error
 from oldhost_sync.writer_client import WriterError
 
 # Often enough to watch a backlog drain.
@@ -53,7 +53,7 @@ def status(
     """What the writer is doing: state, lanes, breaker, session, nonces, rates, forecast, books, alerts."""
     if watch and as_json:
         raise CliError("--watch and --json exclude each other: call `status --json` as often as you like.", WRONG)
-    look = Look(settings())
+    look = StatusReader(settings())
     try:
         if watch:
             asyncio.run(_watch(look))
@@ -66,12 +66,12 @@ def status(
     elif seen.writer or seen.database:
         console().print(picture(seen))
     for trouble in seen.troubles:
-        tell(trouble)
+        print_error(trouble)
     if seen.troubles:
         raise typer.Exit(FAILED)
 
 
-class Look:
+class StatusReader:
     """Asks database and writer; keeps its connections from one query to the next."""
 
     def __init__(self, config: Settings) -> None:
@@ -118,7 +118,7 @@ def _foreseen(error: Exception) -> str:
     return str(known)
 
 
-async def _watch(look: Look) -> None:
+async def _watch(look: StatusReader) -> None:
     with Live(Text("asking …"), console=console(), auto_refresh=False, screen=False) as live:
         while True:
             seen = await look.once()

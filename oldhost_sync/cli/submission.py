@@ -25,7 +25,7 @@ from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import InvalidChange
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
 from oldhost_sync.store.transactions import run_in_transaction
-from oldhost_sync.user_errors import FAILED, WRONG, CliError, tell
+from oldhost_sync.user_errors import FAILED, WRONG, CliError, print_error
 
 FILE_BYTES_MAX = 512 * 1024 * 1024  # it is held in memory while it is checked
 REFUSALS_SHOWN = 50  # on the screen; --json and --refused-to have them all
@@ -163,7 +163,7 @@ def _record_all(config: Settings, engine: Engine, checked: Checked, progress: Pr
         except InvalidChange as error:
             checked.refuse(line, str(error))
         except Exception:
-            tell(
+            print_error(
                 f"stopped at line {line.number}; {len(done)} lines are recorded. "
                 "Repeat the command: none of them is recorded twice."
             )

@@ -43,25 +43,25 @@ class DemoOptions:
     folder: Path | None = None
 
 
-def run_demo(wishes: DemoOptions, console: Console) -> int:
+def run_demo(options: DemoOptions, console: Console) -> int:
     """The whole demonstration; exit code 0 when every promise was kept. Call it in the main thread."""
     begun = time.monotonic()
-    folder = wishes.folder or Path(tempfile.mkdtemp(prefix="oldhost-sync-demo-"))
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="oldhost-sync-demo-"))
     worth_keeping = True
     try:
         with StackFolder(folder) as held:
             stack = Stack(
-                settings_for(wishes.compressed),
-                plan_for(wishes.compressed, folder),
+                settings_for(options.compressed),
+                plan_for(options.compressed, folder),
                 held,
                 environment=environment(),
                 tell=lambda text: console.print(f"[dim]{text}[/]"),
             )
             try:
                 stack.start()
-                code = _play(stack, wishes.compressed, console, begun)
+                code = _play(stack, options.compressed, console, begun)
                 worth_keeping = code != 0
-                if wishes.keep:
+                if options.keep:
                     _stay(stack, console)
             finally:
                 console.print("[dim]Stopping[/]")
@@ -70,7 +70,7 @@ def run_demo(wishes: DemoOptions, console: Console) -> int:
         worth_keeping = False
         raise
     finally:
-        _leave(folder, console, keep=worth_keeping or wishes.folder is not None)
+        _leave(folder, console, keep=worth_keeping or options.folder is not None)
     return code
 
 

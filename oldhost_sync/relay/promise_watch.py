@@ -19,7 +19,7 @@ from oldhost_sync.policy.promise import CALM_MS, ClockStep, Incident, Late, desc
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.views import late_emergencies
-from oldhost_sync.store.views.late_emergencies import Ended, HostLook, PendingOperation
+from oldhost_sync.store.views.late_emergencies import Ended, HostState, PendingOperation
 from oldhost_sync.telemetry import AppliedWaits
 
 LOOK_SECONDS = 1.0
@@ -99,7 +99,7 @@ class PromiseWatch:
         if database_now is not None:
             self._notice_step(self._clock.stepped_by(database_now, began, self._monotonic()))
         for host in active:
-            await self._look(host, found.get(host, HostLook()), now)
+            await self._check(host, found.get(host, HostState()), now)
         return LOOK_SECONDS
 
     def _notice_step(self, step_s: float) -> None:
@@ -108,7 +108,7 @@ class PromiseWatch:
             for host in self._hosts.values():
                 host.step = ClockStep(host.newest_id, host.step.ms + round(step_s * 1000))
 
-    async def _look(self, name: str, found: HostLook, now: float) -> None:
+    async def _check(self, name: str, found: HostState, now: float) -> None:
         host = self._hosts[name]
         if not (found.emergencies or host.late or host.more or now >= host.fates_at):
             return
@@ -119,7 +119,7 @@ class PromiseWatch:
         host.last_late_at = now if late else host.last_late_at
 
     def _transact(
-        self, connection: Connection, host: str, found: HostLook, state: _Host, now: float
+        self, connection: Connection, host: str, found: HostState, state: _Host, now: float
     ) -> tuple[bool, bool]:
         """Whether there are more fates to read, and whether an emergency is or was late."""
         fates, more = late_emergencies.take_fates(connection, host, found.fates)
@@ -154,7 +154,7 @@ class PromiseWatch:
         after = (incident or Incident()).looked(ended, late, cause)
         if after != incident:
             late_emergencies.keep_incident(connection, host, after, is_new=incident is None)
-            late_emergencies.tell(connection, host, *describe(after))
+            late_emergencies.raise_incident_alert(connection, host, *describe(after))
 
 
 def _is_urgent(ended: Ended) -> bool:

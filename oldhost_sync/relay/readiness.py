@@ -16,7 +16,7 @@ _TROUBLES = {
 }
 
 
-class SelfLook:
+class ReadinessCheck:
     """A duty (see `duty`) of the whole process. A relay on standby is ready: it waits for its turn."""
 
     name = "telling of itself"

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.relay.writer_watch import Action, Over, StartWriter, Tell, TemporalAway, WriterWatch
+from oldhost_sync.relay.writer_watch import Action, CloseAlerts, OpenAlert, StartWriter, TemporalAway, WriterWatch
 from oldhost_sync.relay.writers import TemporalDoesNotAnswer, Writers
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.outbox.relay_queue import Progress, progress
@@ -64,7 +64,7 @@ class Watchdog:
         if active:
             found = await self._transactions.run(lambda connection: progress(connection, self._owner))
             due = [host for host in active if self._is_due(self._hosts[host], found.get(host, Progress()), now)]
-            looks = (self._look(host, found.get(host, Progress()), now) for host in due)
+            looks = (self._check(host, found.get(host, Progress()), now) for host in due)
             for error in await asyncio.gather(*looks, return_exceptions=True):
                 if error is not None:
                     raise error
@@ -83,7 +83,7 @@ class Watchdog:
         """What was wrong with each host's writer at the last look, for the role's readiness."""
         return {f"writer {name}": host.trouble for name, host in sorted(self._hosts.items())}
 
-    async def _look(self, name: str, found: Progress, now: float) -> None:
+    async def _check(self, name: str, found: Progress, now: float) -> None:
         host = self._hosts[name]
         host.looked_at = now
         async with self._asking:
@@ -101,10 +101,10 @@ class Watchdog:
     async def _act(self, host: str, action: Action) -> None:
         if isinstance(action, StartWriter):
             await self._start(host)
-        elif isinstance(action, Tell):
-            await self._transactions.run(lambda connection: _tell(connection, host, action))
+        elif isinstance(action, OpenAlert):
+            await self._transactions.run(lambda connection: _open_alert(connection, host, action))
         else:
-            await self._transactions.run(lambda connection: _close(connection, host, action))
+            await self._transactions.run(lambda connection: _close_alerts(connection, host, action))
 
     async def _start(self, host: str) -> None:
         try:
@@ -115,10 +115,10 @@ class Watchdog:
             logger.warning("the writer of %s did not run and was started", host)
 
 
-def _tell(connection: Connection, host: str, told: Tell) -> None:
+def _open_alert(connection: Connection, host: str, told: OpenAlert) -> None:
     raise_alert(connection, host=host, kind=told.kind, severity="critical", message=told.message, dedupe_key=told.kind)
 
 
-def _close(connection: Connection, host: str, over: Over) -> None:
+def _close_alerts(connection: Connection, host: str, over: CloseAlerts) -> None:
     for kind in over.kinds:
         close_alert(connection, host, kind)

@@ -26,7 +26,7 @@ class StartWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class OpenAlert:
     """Open an alert of this kind, unless it is open."""
 
     kind: str
@@ -34,13 +34,13 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class CloseAlerts:
     """Close the alerts of these kinds."""
 
     kinds: tuple[str, ...]
 
 
-Action = StartWriter | Tell | Over
+Action = StartWriter | OpenAlert | CloseAlerts
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class WriterWatch:
         actions: list[Action] = []
         if over := tuple(sorted(self._open - {kind})):
             self._open &= {kind}
-            actions.append(Over(over))
+            actions.append(CloseAlerts(over))
         if _is_gone(seen, waiting=waiting) and now >= self._started_at + self._start_pause():
             self._starts += 1
             self._started_at = now
@@ -83,7 +83,7 @@ class WriterWatch:
             self._starts = 0
         if kind and now >= self._since + LASTS_SECONDS.get(kind, 0.0):
             self._open.add(kind)
-            actions.append(Tell(kind, message))
+            actions.append(OpenAlert(kind, message))
         return actions
 
     def _start_pause(self) -> float:

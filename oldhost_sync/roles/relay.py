@@ -18,7 +18,7 @@ from oldhost_sync.relay.duty import Duty, DutyLoop
 from oldhost_sync.relay.fate_writer import FateWriter
 from oldhost_sync.relay.host_relay import CONNECTIONS, HostRelay, RelayTransactions
 from oldhost_sync.relay.promise_watch import PromiseWatch
-from oldhost_sync.relay.readiness import SelfLook
+from oldhost_sync.relay.readiness import ReadinessCheck
 from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.watchdog import Watchdog
 from oldhost_sync.relay.writers import TemporalWriters
@@ -68,7 +68,7 @@ async def _relay(
         watchdog,
         PromiseWatch(transactions.promises, leaderships, owner=owner, waits=waits),
         FateWriter(transactions.fates, settings.hosts()),
-        SelfLook(relays, watchdog, readiness),
+        ReadinessCheck(relays, watchdog, readiness),
     )
     async with asyncio.TaskGroup() as tasks:
         for relay in relays.values():

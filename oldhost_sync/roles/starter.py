@@ -7,7 +7,7 @@ import asyncio
 from oldhost_sync.environment import settings
 from oldhost_sync.settings import Settings
 from oldhost_sync.temporal import connect, leave, start_writer, writer_policy
-from oldhost_sync.user_errors import told
+from oldhost_sync.user_errors import report_error
 
 
 async def run(settings: Settings) -> str:
@@ -24,5 +24,5 @@ def main() -> None:
     try:
         print(asyncio.run(run(settings())))
     except Exception as error:  # noqa: BLE001 - raised again unless it was foreseen
-        leave(told(error, "starter.py"))
+        leave(report_error(error, "starter.py"))
     leave(0)

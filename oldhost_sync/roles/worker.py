@@ -41,8 +41,8 @@ from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
 from oldhost_sync.store.engine import check_server, create_engine
 from oldhost_sync.telemetry import WorkerMetrics
 from oldhost_sync.temporal import connect, leave, writer_policy
-from oldhost_sync.user_errors import told
-from oldhost_sync.worker_readiness import look_again_and_again
+from oldhost_sync.user_errors import report_error
+from oldhost_sync.worker_readiness import watch_readiness
 from workflows.messages import TASK_QUEUE
 from workflows.sync_writer import SyncWriterWorkflow
 
@@ -235,7 +235,7 @@ async def _looked_at(settings: Settings, engine: Engine, client: Client, readine
     if not settings.metrics_bind:
         yield
         return
-    looking = asyncio.create_task(look_again_and_again(engine, client, list(settings.urls_by_host()), readiness))
+    looking = asyncio.create_task(watch_readiness(engine, client, list(settings.urls_by_host()), readiness))
     try:
         yield
     finally:
@@ -278,4 +278,4 @@ def main() -> None:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(run(settings()))
     except Exception as error:  # noqa: BLE001 - raised again unless it was foreseen
-        leave(told(error, "worker.py"))
+        leave(report_error(error, "worker.py"))

@@ -25,7 +25,7 @@ import pymysql
 
 from oldhost_sync.stack.folder import write_private
 from oldhost_sync.stack.mariadb_install import LOG_FILE_SIZE, install_data_folder, own_temporary_folder, run_as_root
-from oldhost_sync.stack.ports import claim
+from oldhost_sync.stack.ports import pick_port
 from oldhost_sync.stack.processes import Child, start_server
 from oldhost_sync.stack.programs import need_program
 from oldhost_sync.store.schema_migration import APP_RIGHTS, MIGRATION_RIGHTS
@@ -147,7 +147,7 @@ class EmbeddedMariaDB:
         wanted = self.port or self._wanted_port
 
         def child() -> Child:
-            self.port = claim(wanted, "MariaDB")
+            self.port = pick_port(wanted, "MariaDB")
             Path(self._socket).unlink(missing_ok=True)  # left by one that was killed
             log = self.folder / "logs" / "mariadb.log"
             self._child = Child("mariadb", self._command(program), log, ended=self._ended)

@@ -33,7 +33,7 @@ def free_port(address: str = "127.0.0.1") -> int:
     raise PortTaken(address, 0, f"anything ({ATTEMPTS} were tried)")
 
 
-def claim(port: int | None, purpose: str, address: str = "127.0.0.1") -> int:
+def pick_port(port: int | None, purpose: str, address: str = "127.0.0.1") -> int:
     """`port` if it is free, any free one for None or 0; PortTaken when it is not."""
     if not port:
         return free_port(address)

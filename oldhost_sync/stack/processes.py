@@ -42,8 +42,8 @@ class ChildDied(ProcessError):  # noqa: N818 - it says what happened
         super().__init__(f"{child.name} ended ({child.how_it_ended()}); its log {child.log} ends with:{end}")
 
 
-class ToldToEnd(ProcessError):  # noqa: N818 - it says what happened
-    """We were told to end while waiting for a child. No fault."""
+class StopRequested(ProcessError):  # noqa: N818 - it says what happened
+    """`ended` was set while we waited for a child. No fault."""
 
 
 class ChildSilent(ProcessError):  # noqa: N818 - it says what happened
@@ -111,11 +111,11 @@ class Child:
         self._log_start = 0
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Return once `ready()`. ChildDied: it ended before; ChildSilent: after `seconds`; ToldToEnd: by `ended`."""
+        """Return once `ready()`. ChildDied: it ended before; ChildSilent: after `seconds`; StopRequested: `ended`."""
         deadline = time.monotonic() + seconds
         while not ready():
             if self.ended.is_set():
-                raise ToldToEnd(f"told to end while waiting for {self.name}")
+                raise StopRequested(f"told to end while waiting for {self.name}")
             if not self.running:
                 raise ChildDied(self)
             if time.monotonic() > deadline:

@@ -18,8 +18,8 @@ from pathlib import Path
 from oldhost_sync.settings import Role, Settings, bind_address
 from oldhost_sync.stack.folder import StackFolder, as_api_tokens
 from oldhost_sync.stack.mariadb import EmbeddedMariaDB
-from oldhost_sync.stack.ports import claim
-from oldhost_sync.stack.processes import READY_SECONDS_MAX, Child, ChildDied, Supervisor, ToldToEnd
+from oldhost_sync.stack.ports import pick_port
+from oldhost_sync.stack.processes import READY_SECONDS_MAX, Child, ChildDied, StopRequested, Supervisor
 from oldhost_sync.stack.programs import module
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.schema_migration import migrate
@@ -81,7 +81,7 @@ class Stack:
     def start(self) -> Addresses:
         """Start what is missing; PortTaken, ProgramMissing, ChildDied or a StoreError say why it can't.
 
-        ToldToEnd when `end` was called meanwhile; call `stop` then, too.
+        StopRequested when `end` was called meanwhile; call `stop` then, too.
         """
         steps = (
             self._settle_api,
@@ -94,7 +94,7 @@ class Stack:
         )
         for step in steps:
             if self.ended.is_set():
-                raise ToldToEnd("told to end while starting")
+                raise StopRequested("told to end while starting")
             step()
         return self.addresses
 
@@ -131,7 +131,7 @@ class Stack:
 
     def _settle_api(self) -> None:
         address, port = bind_address(self.settings.api_bind)
-        port = claim(port, "the API (SYNC_API_BIND)", address)
+        port = pick_port(port, "the API (SYNC_API_BIND)", address)
         shown = "127.0.0.1" if address == "0.0.0.0" else address  # noqa: S104 - to be told apart, not bound
         self.addresses.api = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
         bind = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
@@ -168,8 +168,8 @@ class Stack:
     def _start_simulator(self) -> None:
         if self.settings.oldhost_url is None:
             self._tell("Starting the OldHost simulator")
-            port = claim(self.plan.oldhost_port, "the OldHost simulator")
-            admin_port = claim(self.plan.oldhost_admin_port, "the OldHost simulator's admin port")
+            port = pick_port(self.plan.oldhost_port, "the OldHost simulator")
+            admin_port = pick_port(self.plan.oldhost_admin_port, "the OldHost simulator's admin port")
             options = {
                 "--port": port,
                 "--admin-port": admin_port,
@@ -213,7 +213,7 @@ class Stack:
     def _next_metrics_bind(self, first: str) -> str:
         """Relay and worker would share one port otherwise: they get consecutive ones, from the one that is set on."""
         address, port = bind_address(first)
-        port = claim(port + len(self.addresses.metrics) if port else 0, "metrics (SYNC_METRICS_BIND)", address)
+        port = pick_port(port + len(self.addresses.metrics) if port else 0, "metrics (SYNC_METRICS_BIND)", address)
         self.addresses.metrics.append(f"http://{address}:{port}/metrics")
         return f"{address}:{port}"
 

@@ -18,7 +18,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from oldhost_sync.stack.ports import claim
+from oldhost_sync.stack.ports import pick_port
 from oldhost_sync.stack.processes import Child, ProcessError, start_server
 from oldhost_sync.stack.programs import ProgramMissing, find_program
 
@@ -86,7 +86,7 @@ class EmbeddedTemporal:
         port, ui_port = self.port or self._wanted[0], self.ui_port or self._wanted[1]
 
         def child() -> Child:
-            self.port, self.ui_port = claim(port, "Temporal"), claim(ui_port, "Temporal's UI")
+            self.port, self.ui_port = pick_port(port, "Temporal"), pick_port(ui_port, "Temporal's UI")
             log = folder / "logs" / "temporal.log"
             self._child = Child("temporal", self._command(program), log, ended=self._ended)
             return self._child

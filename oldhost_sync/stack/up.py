@@ -18,7 +18,7 @@ from oldhost_sync.settings import Settings, SettingsError
 from oldhost_sync.stack.folder import FolderInUse, StackFolder
 from oldhost_sync.stack.mariadb_install import InstallFailed
 from oldhost_sync.stack.ports import PortTaken
-from oldhost_sync.stack.processes import ProcessError, ToldToEnd
+from oldhost_sync.stack.processes import ProcessError, StopRequested
 from oldhost_sync.stack.programs import ProgramMissing
 from oldhost_sync.stack.servers import Stack, StackPlan
 from oldhost_sync.store.errors import DatabaseUnavailable, StoreError
@@ -49,7 +49,7 @@ def _run(stack: Stack, console: Console) -> int:
             console.print(overview(stack))
             console.print(for_another_shell(stack), soft_wrap=True)
             stack.watch()
-        except ToldToEnd:
+        except StopRequested:
             console.print("Told to end while starting.")
         finally:
             if stack.children:

@@ -20,7 +20,7 @@ SILENT_SECONDS_MAX = 40
 
 
 @contextmanager
-def claimed(engine: Engine, host: str) -> Iterator[Connection | None]:
+def held_lock(engine: Engine, host: str) -> Iterator[Connection | None]:
     """The connection that holds the lock, for the holder's short transactions; None while another one holds it."""
     with engine.connect() as connection:
         connection.detach()  # it leaves the pool and is closed at the end, which also releases the lock

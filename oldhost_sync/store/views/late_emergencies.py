@@ -96,7 +96,7 @@ ALERT_KIND = "emergency-late"
 
 
 @dataclass(frozen=True, slots=True)
-class HostLook:
+class HostState:
     """Whether emergencies wait, and the number of the newest fate."""
 
     emergencies: bool = False
@@ -131,11 +131,11 @@ class Breaches:
     worst_ms: int
 
 
-def look(connection: Connection, owner: str) -> tuple[dict[str, HostLook], float | None]:
+def look(connection: Connection, owner: str) -> tuple[dict[str, HostState], float | None]:
     """Of each host whose lease `owner` holds; and the database's clock in seconds, if it holds any."""
     found = connection.execute(_LOOK, {"owner": owner}).all()
     now_s = found[0].now.replace(tzinfo=UTC).timestamp() if found else None
-    return {row.host: HostLook(bool(row.emergencies), int(row.fates)) for row in found}, now_s
+    return {row.host: HostState(bool(row.emergencies), int(row.fates)) for row in found}, now_s
 
 
 def waiting_emergencies(connection: Connection, host: str) -> list[PendingOperation]:
@@ -215,7 +215,7 @@ def end_incident(connection: Connection, host: str) -> None:
     close_alert(connection, host, ALERT_KIND)
 
 
-def tell(connection: Connection, host: str, severity: str, message: str) -> None:
+def raise_incident_alert(connection: Connection, host: str, severity: str, message: str) -> None:
     """One alert for the incident. It is sent again when it gets worse, and its text has the newest figures."""
     values = {"host": host, "kind": ALERT_KIND, "message": storable(message, TEXT_LENGTH_MAX), "severity": severity}
     if severity == "critical" and connection.execute(_ESCALATE, values).rowcount:

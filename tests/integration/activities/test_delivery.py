@@ -12,13 +12,13 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from oldhost_sync.delivery import PAUSE_SECONDS_MAX, POLL_SECONDS, REFUSALS_MAX, Delivery, NotTaken, post
+from oldhost_sync.delivery import PAUSE_SECONDS_MAX, POLL_SECONDS, REFUSALS_MAX, Delivery, DeliveryFailed, post
 from oldhost_sync.roles import worker
 from oldhost_sync.settings import load_settings
 from oldhost_sync.store import alert_lock
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import DatabaseUnavailable
-from oldhost_sync.store.views.late_emergencies import tell
+from oldhost_sync.store.views.late_emergencies import raise_incident_alert
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.integration.activities.webhook import Webhook
 
@@ -60,13 +60,13 @@ def test_an_alert_that_gets_worse_is_told_again_though_it_did_so_while_it_was_to
     world: MariaWorld, webhook: Webhook
 ) -> None:
     with world.engine.begin() as connection:
-        tell(connection, HOST, "warning", "two are late")
+        raise_incident_alert(connection, HOST, "warning", "two are late")
 
     def gets_worse(url: str, content: dict[str, Any]) -> None:
         post(url, content)
         if content["severity"] == "warning":
             with world.engine.begin() as connection:
-                tell(connection, HOST, "critical", "two are too late")
+                raise_incident_alert(connection, HOST, "critical", "two are too late")
 
     ours = delivery(world, webhook, post=gets_worse)
     for _ in range(3):
@@ -165,7 +165,7 @@ def test_two_workers_do_not_both_tell(world: MariaWorld, webhook: Webhook) -> No
 
 def test_a_claim_ends_with_its_holders_connection_and_a_frozen_holder_is_hung_up_on(world: MariaWorld) -> None:
     def fail_under_a_claim() -> None:
-        with alert_lock.claimed(world.engine, HOST) as connection:
+        with alert_lock.held_lock(world.engine, HOST) as connection:
             assert connection is not None
             assert connection.exec_driver_sql("SELECT @@wait_timeout").scalar_one() == alert_lock.SILENT_SECONDS_MAX
             raise RuntimeError
@@ -203,7 +203,7 @@ def test_a_worker_that_lost_its_claim_stops_telling(world: MariaWorld, webhook: 
     ],
 )
 def test_what_keeps_an_alert_from_the_webhook_is_said_without_its_address(url: str, why: str) -> None:
-    with pytest.raises(NotTaken, match=f"^{why}$"):
+    with pytest.raises(DeliveryFailed, match=f"^{why}$"):
         post(url, {})
 
 
@@ -251,7 +251,7 @@ def test_a_pool_without_a_free_connection_is_an_outage_like_any_other(
     alert(world, "a")
     ours = delivery(world, webhook)
     with monkeypatch.context() as patch:
-        patch.setattr("oldhost_sync.delivery.claimed", full)
+        patch.setattr("oldhost_sync.delivery.held_lock", full)
         assert ours.guarded_round() > POLL_SECONDS
     ours.guarded_round()
     assert webhook.posted == ["a"]

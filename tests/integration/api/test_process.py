@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.stack.ports import claim
+from oldhost_sync.stack.ports import pick_port
 from tests.integration.api.conftest import a_client, a_token
 
 ROOT = Path(__file__).parents[3]
@@ -30,7 +30,7 @@ PROGRAM = (
 
 @pytest.mark.processes
 def test_sigterm_answers_what_is_under_way_and_ends_in_order(database_url: str, engine: Engine, tmp_path: Path) -> None:
-    port = claim(None, "the API")
+    port = pick_port(None, "the API")
     token = a_token("shop", "app")
     settings = {
         "SYNC_DATABASE_URL": database_url,

@@ -10,9 +10,9 @@ from oldhost_sync.relay.writer_watch import (
     FAILING,
     KINDS,
     NO_WORKER,
-    Over,
+    CloseAlerts,
+    OpenAlert,
     StartWriter,
-    Tell,
     TemporalAway,
     WriterWatch,
 )
@@ -37,11 +37,11 @@ def starts(actions: list[object]) -> int:
 
 
 def told(actions: list[object]) -> list[str]:
-    return [action.kind for action in actions if isinstance(action, Tell)]
+    return [action.kind for action in actions if isinstance(action, OpenAlert)]
 
 
 def test_a_writer_that_runs_needs_nothing_but_what_an_earlier_relay_left_open_is_closed_once() -> None:
-    assert looks(WriterWatch(), RUNNING, 0, 3, 6) == [Over(tuple(sorted(KINDS)))]
+    assert looks(WriterWatch(), RUNNING, 0, 3, 6) == [CloseAlerts(tuple(sorted(KINDS)))]
 
 
 def test_a_run_that_ended_is_started_and_told_of_at_the_first_look_and_over_when_it_runs() -> None:
@@ -49,7 +49,7 @@ def test_a_run_that_ended_is_started_and_told_of_at_the_first_look_and_over_when
     first = looks(watch, ENDED, 0)
     assert starts(first) == 1
     assert told(first) == [CLOSED]
-    assert looks(watch, RUNNING, 3) == [Over((CLOSED,))]
+    assert looks(watch, RUNNING, 3) == [CloseAlerts((CLOSED,))]
 
 
 def test_a_run_that_ended_is_started_though_nothing_waits_since_it_may_have_left_messages_unread() -> None:
@@ -80,9 +80,9 @@ def test_a_failing_task_is_told_of_with_its_error_after_a_few_looks_and_closed_w
     watch = WriterWatch()
     assert told(looks(watch, FAILS, 0, 3)) == []
     (told_of,) = looks(watch, FAILS, 6)
-    assert isinstance(told_of, Tell)
+    assert isinstance(told_of, OpenAlert)
     assert (told_of.kind, "Failed decoding arguments" in told_of.message) == (FAILING, True)
-    assert looks(watch, RUNNING, 9) == [Over((FAILING,))]
+    assert looks(watch, RUNNING, 9) == [CloseAlerts((FAILING,))]
 
 
 def test_a_restart_of_a_worker_is_not_told_of() -> None:
@@ -106,4 +106,4 @@ def test_temporal_away_is_told_of_only_while_something_waits_and_never_starts_a_
 def test_another_trouble_ends_the_one_before() -> None:
     watch = WriterWatch()
     looks(watch, TemporalAway("unavailable"), 0, 10)
-    assert looks(watch, UNTAKEN, 13) == [Over((AWAY,))]
+    assert looks(watch, UNTAKEN, 13) == [CloseAlerts((AWAY,))]

@@ -10,7 +10,7 @@ import pytest
 
 from oldhost_sync.settings import parse_api_tokens
 from oldhost_sync.stack.folder import FolderInUse, StackFolder, as_api_tokens
-from oldhost_sync.stack.ports import PortTaken, claim, free_port
+from oldhost_sync.stack.ports import PortTaken, free_port, pick_port
 from oldhost_sync.stack.programs import ProgramMissing, find_program, need_program
 
 
@@ -47,13 +47,13 @@ def test_a_port_that_is_taken_is_named_with_its_purpose() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with pytest.raises(PortTaken, match=f"port {port} on 127.0.0.1 is taken, and is wanted for the API"):
-            claim(port, "the API")
+            pick_port(port, "the API")
 
 
 def test_port_0_takes_a_free_one_that_no_outgoing_connection_can_get() -> None:
     given = Path("/proc/sys/net/ipv4/ip_local_port_range")
     lowest = int(given.read_text().split()[0]) if given.exists() else 32_768
-    assert all(1024 <= claim(0, "anything") < lowest for _ in range(20))
+    assert all(1024 <= pick_port(0, "anything") < lowest for _ in range(20))
 
 
 def test_a_free_port_is_none_that_somebody_listens_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from oldhost_sync.stack import processes
-from oldhost_sync.stack.processes import Child, ChildDied, ChildSilent, ProcessError, Supervisor, ToldToEnd
+from oldhost_sync.stack.processes import Child, ChildDied, ChildSilent, ProcessError, StopRequested, Supervisor
 
 ROOT = Path(__file__).resolve().parents[3]
 SECONDS_MAX = 10.0
@@ -191,6 +191,6 @@ def test_being_told_to_end_breaks_off_what_waits_for_a_child(tmp_path: Path) -> 
     one = child(tmp_path, WAITS)
     one.start()
     one.ended.set()
-    with pytest.raises(ToldToEnd, match="while waiting for child"):
+    with pytest.raises(StopRequested, match="while waiting for child"):
         one.wait_until(lambda: False, SECONDS_MAX)
     one.kill()
