@@ -6,6 +6,7 @@ Each role makes its own set on a registry at its entry point; nothing is registe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import HistogramMetricFamily
@@ -22,38 +23,23 @@ class RelayMetrics:
     """What the relay does: `condition` is 1 for the one it is in, 0 for the others."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.relayed = Counter(
-            "oldhost_sync_relayed_changes",
-            "Changes handed to the writer",
-            ["host", "priority_class"],
-            registry=registry,
-        )
-        self.signals = Counter(
-            "oldhost_sync_relay_signals", "Signals acknowledged by Temporal", ["host", "kind"], registry=registry
-        )
-        self.failures = Counter(
-            "oldhost_sync_relay_failures", "Rounds that ended in an outage", ["host", "condition"], registry=registry
-        )
-        self.scheduled = Counter(
-            "oldhost_sync_scheduled_recorded", "Scheduled changes recorded when due", ["host"], registry=registry
-        )
-        self.pruned = Counter("oldhost_sync_pruned_rows", "Rows forgotten by retention", ["host"], registry=registry)
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        by_class, by_condition = ["host", "priority_class"], ["host", "condition"]
+        self.relayed = counter("oldhost_sync_relayed_changes", "Changes handed to the writer", by_class)
+        self.signals = counter("oldhost_sync_relay_signals", "Signals acknowledged by Temporal", ["host", "kind"])
+        self.failures = counter("oldhost_sync_relay_failures", "Rounds that ended in an outage", by_condition)
+        self.scheduled = counter("oldhost_sync_scheduled_recorded", "Scheduled changes recorded when due", ["host"])
+        self.pruned = counter("oldhost_sync_pruned_rows", "Rows forgotten by retention", ["host"])
         self.wait_seconds = Histogram(
             "oldhost_sync_accepted_to_held_seconds",
             "From accepted to held by the writer",
-            ["host", "priority_class"],
+            by_class,
             buckets=_WAIT_SECONDS,
             registry=registry,
         )
-        self.condition = Gauge(
-            "oldhost_sync_relay_condition",
-            "1 for the relay's present condition",
-            ["host", "condition"],
-            registry=registry,
-        )
-        self.unprocessed = Gauge(
-            "oldhost_sync_relay_unprocessed", "Changes held by the writer, as last counted", ["host"], registry=registry
-        )
+        self.condition = gauge("oldhost_sync_relay_condition", "1 for the relay's present condition", by_condition)
+        held = "Changes held by the writer, as last counted"
+        self.unprocessed = gauge("oldhost_sync_relay_unprocessed", held, ["host"])
 
 
 class AppliedWaits(Collector):
@@ -97,9 +83,8 @@ class WorkerMetrics:
     """What the worker that holds the connection does. Refusals for a gap or a replay must stay 0."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.operations = Counter(
-            "oldhost_sync_operations", "Operations by what became of them", ["host", "outcome"], registry=registry
-        )
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self.operations = counter("oldhost_sync_operations", "Operations by what became of them", ["host", "outcome"])
         self.service_seconds = Histogram(
             "oldhost_sync_operation_seconds",
             "Time on the wire of one operation",
@@ -107,13 +92,8 @@ class WorkerMetrics:
             buckets=_CALL_SECONDS,
             registry=registry,
         )
-        self.sessions = Counter(
-            "oldhost_sync_sessions", "Sessions asked for, by what was found", ["host", "state"], registry=registry
-        )
-        self.refusals = Counter(
-            "oldhost_sync_host_refusals", "Refusals by OldHost", ["host", "reason"], registry=registry
-        )
-        self.connection_open = Gauge(
-            "oldhost_sync_connection_open", "1 while this worker holds the connection", ["host"], registry=registry
-        )
-        self.epoch = Gauge("oldhost_sync_session_epoch", "Epoch of this worker's session", ["host"], registry=registry)
+        self.sessions = counter("oldhost_sync_sessions", "Sessions asked for, by what was found", ["host", "state"])
+        self.refusals = counter("oldhost_sync_host_refusals", "Refusals by OldHost", ["host", "reason"])
+        held = "1 while this worker holds the connection"
+        self.connection_open = gauge("oldhost_sync_connection_open", held, ["host"])
+        self.epoch = gauge("oldhost_sync_session_epoch", "Epoch of this worker's session", ["host"])

@@ -1,7 +1,7 @@
 """The client of a writer: queries and operators' updates through Temporal, each with a time limit.
 
 When no answer comes, Temporal's records say why (see `writer_health`): :class:`WriterUnavailable` names the cause, and
-whoever asked puts it into words.
+the caller puts it into words.
 """
 
 from __future__ import annotations

@@ -87,11 +87,7 @@ def access(roles: Sequence[Role], *, errors: Sequence[int] = (), **openapi_extra
 
     always = (400, 401, 403, 422, 500, 503)
     extra: dict[str, Any] = {ROLES_KEY: [role.value for role in roles], "security": [{"bearer": []}], **openapi_extra}
-    return {
-        "dependencies": [Depends(guard)],
-        "responses": documented(*always, *errors),
-        "openapi_extra": extra,
-    }
+    return {"dependencies": [Depends(guard)], "responses": documented(*always, *errors), "openapi_extra": extra}
 
 
 def public(*, errors: Sequence[int] = (500,)) -> dict[str, Any]:

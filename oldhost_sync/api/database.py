@@ -79,11 +79,7 @@ class Database:
     """Runs functions of a connection, each in one transaction, on its own threads."""
 
     def __init__(
-        self,
-        engine: Engine,
-        *,
-        threads: int = limits.DATABASE_THREADS,
-        clock: Callable[[], float] = time.monotonic,
+        self, engine: Engine, *, threads: int = limits.DATABASE_THREADS, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._engine = engine
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="api-database")

@@ -30,7 +30,7 @@ class DeadLetterRoutes:
             "/api/dead-letters",
             self.list,
             DeadLetterPage,
-            "Rejected changes nobody has decided on, oldest first",
+            "Undecided dead letters, oldest first",
             **access(WATCHERS, errors=(405, 422)),
         )
         for action, handler, reason in (

@@ -26,11 +26,7 @@ logger = logging.getLogger("oldhost_sync.api")
 
 # The default for answers of an API; a page (the console) sets its own policy.
 _CONTENT_POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
-_ALWAYS = [
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"x-frame-options", b"DENY"),
-]
+_ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"), (b"x-frame-options", b"DENY")]
 _NO_STORE = (b"cache-control", b"no-store")
 
 

@@ -14,9 +14,7 @@ from oldhost_sync.cli import administration, changes, operator_commands, plan, r
 from oldhost_sync.user_errors import FAILED, INTERRUPTED, WRONG, explain, print_error
 
 app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="Keeps OldHost in step: nothing lost, nothing replayed.",
+    no_args_is_help=True, pretty_exceptions_enable=False, help="Keeps OldHost in step: nothing lost, nothing replayed."
 )
 _wants_traceback = False
 

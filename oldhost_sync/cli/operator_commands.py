@@ -62,7 +62,7 @@ def resolve(
     operator: Operator = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a halt: OldHost went back, somebody else wrote to it, or a second ban came within the hour."""
+    """End a halt: OldHost went back, another writer wrote to it, or a second ban came within the hour."""
     _act("resolve", OperatorRequest(operator_name(operator), _said(reason), mode=mode.value), as_json)
 
 
@@ -71,11 +71,10 @@ def list_dead_letters(
     after: Annotated[int, typer.Option(min=0, help="Only those with a larger id.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """What OldHost rejected and nobody has decided on, oldest first."""
+    """Undecided dead letters, oldest first."""
     config = settings()
     letters = in_database(
-        config,
-        lambda connection: overview.list_dead_letters(connection, config.host, after_id=after, limit=limit),
+        config, lambda connection: overview.list_dead_letters(connection, config.host, after_id=after, limit=limit)
     )
     if as_json:
         print_json(letters)
@@ -122,11 +121,4 @@ def _said(reason: str) -> str:
 
 def _letter(letter: dict[str, Any]) -> tuple[object, ...]:
     entity = f"{letter['entity_type']}/{letter['entity_id']}"
-    return (
-        letter["change_id"],
-        entity,
-        letter["event_type"],
-        letter["processed_at"],
-        letter["held"],
-        letter["error"],
-    )
+    return (letter["change_id"], entity, letter["event_type"], letter["processed_at"], letter["held"], letter["error"])

@@ -173,10 +173,7 @@ def _writer_lines(writer: dict[str, Any]) -> Sequence[tuple[str, object]]:
         ("session", _session(session)),
         ("in flight", f"{writer['in_flight']} ({writer['in_doubt']} in doubt)"),
         ("dead letters", writer["dead_letters"]),
-        (
-            "rates",
-            "{arrivals_per_s:.2f}/s come, {applied_per_s:.2f}/s go, {service_ms:.0f} ms each".format(**rates),
-        ),
+        ("rates", "{arrivals_per_s:.2f}/s come, {applied_per_s:.2f}/s go, {service_ms:.0f} ms each".format(**rates)),
         ("forecast", _forecast(writer)),
         ("promises", f"will break: {', '.join(promises)}" if promises else "kept, as far as one can see"),
     )

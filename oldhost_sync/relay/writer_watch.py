@@ -106,7 +106,7 @@ def _trouble(seen: WriterHealth | TemporalAway, *, waiting: bool) -> tuple[str, 
         return CLOSED, f"the writer does not run: {seen.error}; the relay starts it again"
     if seen.state is WriterState.FAILING:
         return FAILING, f"the writer is stuck: {seen.error}"
-    # Without anything to do nobody misses a worker; a task that nobody takes is something to do.
+    # With nothing to do no worker is needed; an untaken task is something to do.
     if seen.state is WriterState.NO_WORKER and (waiting or seen.since is not None):
         return NO_WORKER, f"{seen.error}: start one, or see why those that run do not"
     return "", ""

@@ -43,7 +43,7 @@ class TemporalWriters:
         self._polled: tuple[float, asyncio.Task[bool]] | None = None
 
     async def signal(self, host: str, refs: list[ChangeRef]) -> None:
-        """Hand refs to the writer. Raises whatever the SDK does; returned means that they are durable there."""
+        """Hand refs to the writer. Raises the SDK's errors; when it returns they are durable there."""
         await temporal.signal_enqueue(await self._client.get(), host, self._policy, refs)
 
     async def start(self, host: str) -> None:

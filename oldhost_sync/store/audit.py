@@ -71,8 +71,7 @@ def current_pause(connection: Connection, host: str) -> OperatorAct | None:
     statement = (
         select(operator_audit)
         .where(
-            operator_audit.c.host == host,
-            (operator_audit.c.action == "pause") | (operator_audit.c.action == "resume"),
+            operator_audit.c.host == host, (operator_audit.c.action == "pause") | (operator_audit.c.action == "resume")
         )
         .order_by(operator_audit.c.id.desc())
         .limit(1)

@@ -2,7 +2,7 @@
 
 Rules that hold for every table: InnoDB, utf8mb4; keys and ids compare byte by byte and without padding, so that 'Abc',
 'abc' and 'abc ' are three ids; instants are UTC with microseconds, and no naive or foreign-zone time gets in
-(:class:`UtcDateTime`); whatever belongs to one OldHost carries its `host`.
+(:class:`UtcDateTime`); every row of one OldHost has its `host`.
 """
 
 from __future__ import annotations

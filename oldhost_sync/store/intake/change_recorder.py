@@ -113,8 +113,8 @@ def record_change(
     """Record one change in the caller's transaction; it counts when the caller commits.
 
     `payload`: a JSON object. Times are aware. Without a key one is made. Same key and same change: the first answer;
-    same key, other change: IdempotencyConflict. InvalidChange for whatever is outside the limits. The transaction
-    stays usable after both. Deadlocks come through as they are: run the whole in `run_in_transaction`.
+    same key, other change: IdempotencyConflict. InvalidChange for a change outside the limits. The transaction stays
+    usable after both. Deadlocks come through as they are: run the whole in `run_in_transaction`.
     """
     change = accept(host, entity_type, entity_id, event_type, payload, idempotency_key, occurred_at, not_before, source)
     if change.not_before is not None:

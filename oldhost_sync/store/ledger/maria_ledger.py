@@ -17,14 +17,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.oldhost.errors import Fenced, InvariantViolated, LedgerHalted, LedgerUnavailable
-from oldhost_sync.oldhost.ledger import (
-    Answered,
-    Reconciled,
-    Reservation,
-    Reserved,
-    TakenOver,
-    consumed,
-)
+from oldhost_sync.oldhost.ledger import Answered, Reconciled, Reservation, Reserved, TakenOver, consumed
 from oldhost_sync.oldhost.wire import Applied
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, EntityKey, Fate, Outcome
 from oldhost_sync.store.errors import StoreError

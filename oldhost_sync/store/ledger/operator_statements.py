@@ -31,7 +31,7 @@ DECISION = (
     "AND JSON_VALUE(detail, '$.decision') = %s LIMIT 1"
 )
 
-# OldHost called it a replay, so somebody else has used the nonce, and a later count must not prove it applied (I2).
+# OldHost called it a replay, so another writer has used the nonce, and a later count must not prove it applied (I2).
 UNCOUNT_FIRST_SEND = (
     f"UPDATE nonce_requests SET sends = 0, answer = '{CALLED_A_REPLAY}' "
     "WHERE host = %s AND change_id = %s AND status = 'SENT' AND sends = 1 AND epoch <= %s"

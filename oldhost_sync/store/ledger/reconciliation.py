@@ -47,7 +47,7 @@ def take_over(connection: Connection, host: str, owner: str, *, settle_ms: int, 
 def _doubt_age_ms(connection: Connection, host: str, clock: MachineClock) -> int | None:
     """How long ago, at least, the youngest operation in doubt was sent. The database's clock may have been set."""
     youngest = connection.exec_driver_sql(sql.YOUNGEST_SENT_MS, (host,)).scalar()
-    ahead_us = clock.ahead_us(connection, host)  # after the look: whatever it went by is seen
+    ahead_us = clock.ahead_us(connection, host)  # after reading the age, so that a step before it is noticed
     connection.exec_driver_sql(sql.BRING_SENT_AT_FORWARD, (ahead_us, host))
     return None if youngest is None else max(0, youngest - ahead_us // 1000)
 

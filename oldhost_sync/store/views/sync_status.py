@@ -5,7 +5,7 @@ ledger's row, which every operation of the host needs. A derived status can't be
 
 | sync status   | when                                                                                              |
 |---------------|---------------------------------------------------------------------------------------------------|
-| SYNC_FAILED   | OldHost rejected a change of it and nobody has decided on that, or a change was given up whose     |
+| SYNC_FAILED   | OldHost rejected a change of it and that is undecided, or a change was discarded whose            |
 |               | state is still the one that is shown                                                              |
 | PENDING_SYNC  | else, while a change of it has no fate                                                            |
 | SYNCED        | else                                                                                              |
