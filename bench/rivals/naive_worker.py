@@ -17,7 +17,7 @@ from temporalio.worker import Worker
 
 from bench.rivals.naive_workflow import WORKFLOW_TYPE, NaiveWriter
 from oldhost_sync.policy.changes import ChangeRef
-from oldhost_sync.relay import Relay
+from oldhost_sync.relay.relay import Relay
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.roles.worker import session_activities
 from oldhost_sync.settings import Settings, load_settings

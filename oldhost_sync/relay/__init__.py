@@ -5,12 +5,3 @@ what is due, `pruner` forgets what ended long ago. What they share: `leadership`
 active for a host at a time), `transactions` (each kind of duty has connections of its own), `shared_poll` (one look at
 the outbox for all hosts) and `duty` (a loop that goes on through outages). `host_relay` puts one host's together.
 """
-
-from __future__ import annotations
-
-from oldhost_sync.relay.host_relay import HostRelay
-from oldhost_sync.relay.pace import RelayPace
-from oldhost_sync.relay.relay import Condition, Relay, SignalFailed
-from oldhost_sync.relay.shared_poll import SharedPoll
-
-__all__ = ["Condition", "HostRelay", "Relay", "RelayPace", "SharedPoll", "SignalFailed"]

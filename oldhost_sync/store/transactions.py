@@ -23,22 +23,6 @@ from oldhost_sync.policy.limits import (
 )
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, StoreError, TransactionContended
 
-__all__ = [
-    "DUPLICATE_KEY",
-    "NOT_MIGRATED_ERRORS",
-    "NO_ACCESS_ERRORS",
-    "RETRIABLE_ERRORS",
-    "UNAVAILABLE_ERRORS",
-    "CommitUncertain",
-    "DatabaseUnavailable",
-    "StoreError",
-    "TransactionContended",
-    "error_code",
-    "is_the_values_fault",
-    "run_in_transaction",
-    "translate",
-]
-
 T = TypeVar("T")
 
 # The database errors after which the whole transaction may be repeated; nothing of it was kept.

@@ -20,12 +20,10 @@ from sqlalchemy.engine import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from oldhost_sync.store.errors import IdempotencyConflict, InvalidChange
+from oldhost_sync.store.errors import IdempotencyConflict
 from oldhost_sync.store.intake.rules import default_class
 from oldhost_sync.store.intake.validation import Acceptable, accept
 from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
-
-__all__ = ["IdempotencyConflict", "InvalidChange", "RecordedChange", "reach_entity", "record_change"]
 
 PENDING = "PENDING_SYNC"
 SCHEDULED = "SCHEDULED"

@@ -14,10 +14,11 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.oldhost.errors import Fenced, LedgerUnavailable
 from oldhost_sync.oldhost.ledger import Answered, Reserved
 from oldhost_sync.oldhost.wire import Applied, Rejected
+from oldhost_sync.store.errors import TransactionContended
 from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
 from oldhost_sync.store.outbox.pending_fates import write_pending_fates
-from oldhost_sync.store.transactions import TransactionContended, run_in_transaction
+from oldhost_sync.store.transactions import run_in_transaction
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
 

@@ -11,9 +11,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.relay import Condition, HostRelay, Relay, RelayPace
 from oldhost_sync.relay.duty import FAILED_ROUNDS_TOLD
-from oldhost_sync.relay.host_relay import RelayTransactions
+from oldhost_sync.relay.host_relay import HostRelay, RelayTransactions
+from oldhost_sync.relay.pace import RelayPace
+from oldhost_sync.relay.relay import Condition, Relay
 from oldhost_sync.relay.transactions import Transactions
 from tests.conformance.private_mariadb import PrivateMariaDB, private_mariadb
 from tests.integration.relay.listening import Listener, lease_holder, until

@@ -15,9 +15,10 @@ from sqlalchemy.exc import OperationalError
 
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from oldhost_sync.relay import Relay, RelayPace, SignalFailed
 from oldhost_sync.relay.leadership import Leadership
+from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.pruner import Pruner
+from oldhost_sync.relay.relay import Relay, SignalFailed
 from oldhost_sync.relay.scheduler import Scheduler
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.outbox import relay_queue

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.relay import Relay, SharedPoll
-from oldhost_sync.relay.shared_poll import Seen
+from oldhost_sync.relay.relay import Relay
+from oldhost_sync.relay.shared_poll import Seen, SharedPoll
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.outbox.relay_queue import Unrelayed

@@ -13,7 +13,7 @@ from temporalio.client import Client
 from temporalio.converter import DataConverter
 
 from oldhost_sync.policy.changes import ChangeRef
-from oldhost_sync.relay import Condition, Relay
+from oldhost_sync.relay.relay import Condition, Relay
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.temporal import DATA_CONVERTER, signal_enqueue, writer_handle
