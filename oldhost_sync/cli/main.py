@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code, having told of any error."""
+    """Run one command; prints any error and returns the exit code."""
     try:
         code = app(args=None if arguments is None else list(arguments), prog_name="oldhost-sync", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):

@@ -107,7 +107,7 @@ class Stack:
         self._supervisor.watch()
 
     def look(self) -> None:
-        """One look at every part, for who has a loop of their own; to be called in the main thread, as `watch` is."""
+        """Check every part once, for callers with their own loop; call it in the main thread, as `watch`."""
         self._supervisor.look()
 
     def end(self) -> None:
