@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
-from sqlalchemy.engine import Connection
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.auth import OPERATORS, WATCHERS, access, adder, caller_of
@@ -30,8 +29,7 @@ from oldhost_sync.api.schemas import (
 )
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX, ID_LENGTH_MAX
 from oldhost_sync.store import alerts, audit
-from oldhost_sync.store.outbox import relay_queue
-from oldhost_sync.store.views import late_emergencies, overview
+from oldhost_sync.store.views import overview
 from workflows.messages import OperatorRequest
 
 _ACT_ERRORS = (405, 409, 413, 415, 422)
@@ -150,20 +148,10 @@ class WriterRoutes:
             now = self._parts.clock()
             if self._seen is None or now >= self._seen[0]:
                 host = self._parts.host
-                books = await self._parts.database.run(lambda connection: _read_books(connection, host))
+                books = await self._parts.database.run(lambda connection: overview.read_status(connection, host))
                 ended = self._parts.clock()
                 self._seen = (ended + max(limits.BOOKS_SECONDS, (ended - now) / limits.BOOKS_SHARE_MAX), books)
             return self._seen[1]
-
-
-def _read_books(connection: Connection, host: str) -> dict[str, Any]:
-    return {
-        "books": asdict(relay_queue.books(connection, host)),
-        "ledger": overview.read_ledger(connection, host),
-        "oldest_waiting_at": overview.oldest_waiting_at(connection, host),
-        "open_alerts": overview.count_open_alerts(connection, host),
-        "emergency_breaches": asdict(late_emergencies.breaches(connection, host)),
-    }
 
 
 def _without(values: dict[str, Any], name: str) -> dict[str, Any]:

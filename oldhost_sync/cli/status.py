@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ import typer
 from rich.console import Group
 from rich.live import Live
 from rich.text import Text
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Engine
 
 from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.output import console, print_json, rows, shown, span
@@ -21,9 +21,9 @@ from oldhost_sync.environment import settings
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.outbox import relay_queue
+from oldhost_sync.store.outbox.relay_queue import Books
 from oldhost_sync.store.transactions import run_in_transaction
-from oldhost_sync.store.views import late_emergencies, overview
+from oldhost_sync.store.views import overview
 from oldhost_sync.user_errors import FAILED, WRONG, CliError, explain, print_error
 from oldhost_sync.writer_client import WriterError
 
@@ -97,18 +97,10 @@ class StatusReader:
 
     def _read(self) -> dict[str, Any]:
         self._engine = self._engine or create_engine(self._config.need_database_url(), pool_size=1)
-        return run_in_transaction(self._engine, lambda connection: _read(connection, self._config.host))
-
-
-def _read(connection: Connection, host: str) -> dict[str, Any]:
-    books = relay_queue.books(connection, host)
-    return {
-        "books": {**asdict(books), "balance": books.balance},
-        "ledger": overview.read_ledger(connection, host),
-        "oldest_waiting_at": overview.oldest_waiting_at(connection, host),
-        "open_alerts": overview.count_open_alerts(connection, host),
-        "emergency_breaches": asdict(late_emergencies.breaches(connection, host)),
-    }
+        host = self._config.host
+        found = run_in_transaction(self._engine, lambda connection: overview.read_status(connection, host))
+        found["books"]["balance"] = Books(**found["books"]).balance
+        return found
 
 
 def _foreseen(error: Exception) -> str:

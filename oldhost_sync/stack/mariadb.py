@@ -19,14 +19,13 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import pymysql
 
 from oldhost_sync.stack.folder import write_private
 from oldhost_sync.stack.mariadb_install import LOG_FILE_SIZE, install_data_folder, own_temporary_folder, run_as_root
 from oldhost_sync.stack.ports import pick_port
-from oldhost_sync.stack.processes import Child, start_server
+from oldhost_sync.stack.processes import Child, EmbeddedServer
 from oldhost_sync.stack.programs import need_program
 from oldhost_sync.store.schema_migration import APP_RIGHTS, MIGRATION_RIGHTS
 
@@ -44,7 +43,7 @@ class DatabaseUrls:
     migration: str
 
 
-class EmbeddedMariaDB:
+class EmbeddedMariaDB(EmbeddedServer):
     """`with EmbeddedMariaDB(folder) as server: engine = create_engine(server.url)`.
 
     The port stays the same over `stop`, `kill` and `start`, so that clients can find the server again.
@@ -64,12 +63,11 @@ class EmbeddedMariaDB:
         self.folder = folder.absolute()
         self.database = _checked(database)
         self._wanted_port = port
-        self._ended = ended or threading.Event()
+        super().__init__(ended)
         self.port = 0
         self._socket_folder: str | None = None
         self._socket = ""
         self._passwords: dict[str, str] = {}
-        self._child: Child | None = None
 
     @property
     def url(self) -> str:
@@ -80,16 +78,6 @@ class EmbeddedMariaDB:
     def migration_url(self) -> str:
         """For `oldhost-sync migrate`."""
         return self.urls(self.database).migration
-
-    @property
-    def pid(self) -> int:
-        return self.child.pid
-
-    @property
-    def child(self) -> Child:
-        if self._child is None:
-            raise RuntimeError("the server was not started")
-        return self._child
 
     def urls(self, database: str) -> DatabaseUrls:
         """Addresses of `database` on this server."""
@@ -111,10 +99,6 @@ class EmbeddedMariaDB:
             self._child.stop(seconds=60)
         self._remove_socket_folder()
 
-    def kill(self) -> None:
-        """End it by SIGKILL; `start` brings it back with all that was committed."""
-        self.child.kill()
-
     def create_database(self, name: str) -> DatabaseUrls:
         """Create a database and give both accounts their rights in it; nothing happens to one that exists."""
         grants = ((self.APP_USER, APP_RIGHTS), (self.MIGRATION_USER, MIGRATION_RIGHTS))
@@ -134,13 +118,6 @@ class EmbeddedMariaDB:
         with self._root() as cursor:
             cursor.execute(f"DROP DATABASE IF EXISTS `{_checked(name)}`")
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     # ------------------------------------------------------------------------------------------------------- starting
 
     def _start_on_a_port(self, program: str) -> None:
@@ -150,10 +127,9 @@ class EmbeddedMariaDB:
             self.port = pick_port(wanted, "MariaDB")
             Path(self._socket).unlink(missing_ok=True)  # left by one that was killed
             log = self.folder / "logs" / "mariadb.log"
-            self._child = Child("mariadb", self._command(program), log, ended=self._ended)
-            return self._child
+            return Child("mariadb", self._command(program), log, ended=self._ended)
 
-        start_server(child, self._answers, "Can't start server: Bind on TCP/IP port", pinned=bool(wanted))
+        self._start_child(child, self._answers, "Can't start server: Bind on TCP/IP port", pinned=bool(wanted))
 
     def _command(self, program: str) -> list[str]:
         return [

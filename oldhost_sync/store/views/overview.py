@@ -5,13 +5,27 @@ Nothing here takes a lock or writes. Lists are paged by id.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import exists, func, select
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.store.outbox import relay_queue
 from oldhost_sync.store.tables import IS_FATE_OF_CHANGE, alerts, nonce_ledger, outbox_events, pending_fates
+from oldhost_sync.store.views import late_emergencies
+
+
+def read_status(connection: Connection, host: str) -> dict[str, Any]:
+    """The books, the ledger's row, and the figures that people ask for first."""
+    return {
+        "books": asdict(relay_queue.books(connection, host)),
+        "ledger": read_ledger(connection, host),
+        "oldest_waiting_at": oldest_waiting_at(connection, host),
+        "open_alerts": count_open_alerts(connection, host),
+        "emergency_breaches": asdict(late_emergencies.breaches(connection, host)),
+    }
 
 
 def read_ledger(connection: Connection, host: str) -> dict[str, Any] | None:

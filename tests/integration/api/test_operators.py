@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.api import writer as writer_routes
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Parts
@@ -17,6 +16,7 @@ from oldhost_sync.api.problems import Conflict
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.audit import record_act
+from oldhost_sync.store.views import overview
 from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_client, served
 from tests.integration.api.test_fates import end, make
 
@@ -44,8 +44,8 @@ def test_slow_books_are_counted_less_often(
         now[0] += 1.5
         return books_of(connection, host)
 
-    books_of = writer_routes._read_books
-    monkeypatch.setattr(writer_routes, "_read_books", slow_books)
+    books_of = overview.read_status
+    monkeypatch.setattr(overview, "read_status", slow_books)
     app = create_app(Parts(HOST, TOKENS, Database(connect_for_api(database_url)), writer, clock=lambda: now[0]))
     with served(app) as address, a_client(address, "anna") as client:
         for asked_at in (0.0, 2.0, 31.0, 32.0, 34.0):
