@@ -15,7 +15,7 @@ FILE_LINES_MAX, TEST_FILE_LINES_MAX = 400, 600
 # Without the docstring. Usual are under 25.
 FUNCTION_LINES_MAX = 40
 
-LONG_FILES = {"oldhost_sync/oldhost/session.py": "is being split"}
+LONG_FILES: dict[str, str] = {}  # name: reason
 LONG_FUNCTIONS = {"oldhost_sync/policy/snapshot.py: dump": "one line for each field of the snapshot"}
 # What two files may both define, because neither may import the other.
 DEFINED_TWICE = {
