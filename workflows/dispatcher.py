@@ -145,7 +145,7 @@ class Acting:
         self._machine.swept([from_wire(item) for item in page.refs], page.last_id, page.more, now_ms())
         settled = not self._acts.pending and not self._machine.draining and self._machine.operators.stops == stops
         if settled and page.halted is not None:
-            self._machine.operators.follow_books(page.paused, now_ms(), halted=page.halted)
+            self._machine.operators.follow_database(page.paused, now_ms(), halted=page.halted)
 
     async def _load(self, action: actions.Load) -> None:
         entity = None if action.entity is None else list(action.entity)

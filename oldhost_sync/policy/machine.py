@@ -140,7 +140,7 @@ class Machine:
         if bound := self.in_flight.bound_to_send(size):
             return bound
         entries: list[PendingOperation] = []
-        while not self.session.more_bound and len(entries) < size and (chain := self.coalescer.take()):
+        while not self.session.bound_list_was_cut and len(entries) < size and (chain := self.coalescer.take()):
             entries += chain
             for entry in chain:
                 self.in_flight.enter(entry)

@@ -1,4 +1,4 @@
-"""An operator's act: one value from the update that asks for it to the books that keep it and the machine that follows it."""
+"""An operator's act: one value from the update that asks for it to the database that keeps it and the machine that follows it."""
 
 # Annotations are values here, not text; see workflows/messages.py.
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class OperatorAct:
 @dataclass
 class ActRecorded:
     """Result of `record_decision`: `ref` the change that waits again (retry); `refused` why nothing was done; `fates` what the
-    books say of what was `unsettled`; `halted` what a halt tells since OldHost was asked; `epoch` that a resolve began.
+    database says of what was `unsettled`; `halted` what a halt tells since OldHost was asked; `epoch` that a resolve began.
     """
 
     ref: WireRef | None = None

@@ -1,4 +1,4 @@
-"""Operators' acts, as the machine follows them; the books, which are changed first, decide whether they are right."""
+"""Operators' acts, as the machine follows them. The database is changed first, and decides whether an act is right."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Operators:
         breaker = self._machine.breaker
         return self._machine.paused, breaker.reason if breaker.state is BreakerState.HALTED else ""
 
-    def follow_books(self, paused: Sequence[str] | None, now_ms: int, *, halted: bool) -> None:
-        """The books are the truth about operators' acts: one that an earlier run had begun may have ended after this one began."""
+    def follow_database(self, paused: Sequence[str] | None, now_ms: int, *, halted: bool) -> None:
+        """The database is the truth about operators' acts: one that an earlier run had begun may have ended after this one began."""
         machine = self._machine
         if machine.breaker.state is BreakerState.HALTED and not halted:
             self.resolve(now_ms)
@@ -83,7 +83,7 @@ class Operators:
         return recorded.message
 
     def follow_refusal(self, act: OperatorAct, recorded: ActRecorded, now_ms: int) -> None:
-        """The books know better: of OldHost's count, or that a halt was resolved before it came to them."""
+        """The database knows better: of OldHost's count, or that a halt was resolved before it came to them."""
         if not self._is_halted:
             return
         if recorded.halted:
@@ -114,7 +114,7 @@ class Operators:
         return self._machine.coalescer.flush(entity, now_ms)
 
     def retry(self, ref: ChangeRef, now_ms: int) -> None:
-        """A dead letter waits again, before the changes held behind it (the books are changed already)."""
+        """A dead letter waits again, before the changes held behind it (the database is changed already)."""
         machine = self._machine
         self._dead_letter_is_decided(ref.change_id)
         if machine.release >= RELEASE:  # the hold may not be known here; it ends with the change's fate
@@ -146,7 +146,7 @@ class Operators:
             raise Refused("the writer is not halted: there is nothing to resolve")
 
     def resolve(self, now_ms: int, fates: Iterable[Fate] = (), epoch: int = 0) -> None:
-        """`fates`: what the books say now of what was in doubt. `epoch`: which the decision began; earlier sessions' finds are old."""
+        """`fates`: what the database says now of what was in doubt. `epoch`: which the decision began; earlier sessions' finds are old."""
         machine = self._machine
         self.can_resolve()
         machine.lifecycle.resolved(epoch)
@@ -157,6 +157,6 @@ class Operators:
         machine.session.until_ms = 0
 
     def resolved_before_told(self, epoch: int) -> None:
-        """An operator has ended a halt that the books had and the machine did not know of yet."""
+        """An operator has ended a halt that the database had and the machine did not know of yet."""
         self._machine.lifecycle.resolved(epoch)
         self._machine.lifecycle.opening_predates_resolve = self._machine.session.phase is Phase.OPENING

@@ -57,8 +57,8 @@ _TRANSITIONS: dict[tuple[Phase, SessionEvent], Phase] = {
 class Session:
     """`lost`: send no more, end it when nothing is in flight. `sends`: how many so far. `attempts`: in a row without success.
 
-    `opened_at_nonce`: what OldHost expected then. What it expects next, only the ledger knows. `more_bound`: more operations are
-    bound than the ledger named. `sessions_without_progress`: in a row, that began with an operation in doubt, and none ended.
+    `opened_at_nonce`: what OldHost expected then. What it expects next, only the ledger knows. `bound_list_was_cut`: more operations
+    are bound than the ledger named. `sessions_without_progress`: in a row, that began with an operation in doubt, and none ended.
     """
 
     phase: Phase = Phase.NONE
@@ -70,7 +70,7 @@ class Session:
     waiting_for: str = ""
     attempts: int = 0
     lost: bool = False
-    more_bound: bool = False
+    bound_list_was_cut: bool = False
     sessions_without_progress: int = 0
 
     def move(self, event: SessionEvent) -> None:
@@ -82,7 +82,7 @@ class Session:
             event.epoch,
             event.task_queue,
             event.expected_nonce,
-            more_bound=event.more_bound,
+            bound_list_was_cut=event.more_bound,
             sessions_without_progress=sessions_without_progress,
         )
 

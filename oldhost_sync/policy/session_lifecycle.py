@@ -75,7 +75,7 @@ class SessionLifecycle:
 
     def _must_close(self) -> bool:
         machine = self._machine
-        more_to_learn = machine.session.more_bound and not machine.in_flight.bound
+        more_to_learn = machine.session.bound_list_was_cut and not machine.in_flight.bound
         return machine.paused is not None or machine.breaker.state is BreakerState.HALTED or more_to_learn
 
     def _newest(self) -> tuple[int, ...]:

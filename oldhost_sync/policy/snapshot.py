@@ -47,46 +47,59 @@ Snapshot = dict[str, Any]
 
 def dump(machine: Machine) -> Snapshot:
     """The state as JSON values; `waiting` None when the waiting changes are too large to carry."""
-    coalescer, in_flight = machine.coalescer, machine.in_flight
-    carried = len(coalescer.waiting) + len(coalescer.holds) + len(machine.loading.entities)
-    few = carried <= CARRIED_MAX or machine.release < RELEASE
-    waiting = _as_text(_columns(coalescer.entries())) if few else ""
-    holds = [[*entity, hold.dead, hold.left, hold.newest] for entity, hold in coalescer.holds.items() if few]
-    fits = few and _fits(waiting, holds)
-    loading = machine.loading
-    received = machine.counters.received
-    if not fits:  # they will be counted again when they are read
-        received -= len(coalescer.waiting)
     return {
         "version": VERSION,
-        "waiting": waiting if fits else None,
-        "kept": _columns(in_flight),
-        "bound": list(in_flight.bound),
-        "unsettled": list(in_flight.unsettled),
-        "holds": holds if fits else [],
+        **_dump_changes(machine),
+        **_dump_told(machine),
         "dead_letters": machine.dead_letters,
         "loaded": machine.loaded,
-        "loading": [loading.part, loading.after_id] if fits else [Part.EMERGENCIES, 0],
-        "to_load": [[*entity, after_id] for entity, after_id in loading.to_be_read().items()] if fits else [],
-        "txn_run": coalescer.turns.txn_run,
+        "txn_run": machine.coalescer.turns.txn_run,
         "session": _session_as_known(machine.session),
         "breaker": asdict(machine.breaker),
-        "counters": {**asdict(machine.counters), "received": received},
         "paused": asdict(machine.paused) if machine.paused else None,
         "rates": [machine.load.service_ms, machine.load.arrivals_per_s, machine.load.applied_per_s],
         "class_rates": list(machine.load.rates.values()),
-        "told": list(machine.load.told),
-        "warned": list(machine.alarms.blocked),
-        "stuck": machine.alarms.stuck,
-        "untold": [astuple(alert) for alert in machine.announcements.untold()],
-        "told_emergencies": machine.announcements.told_emergencies,
-        "grouped": machine.announcements.grouped,
-        "sequence": machine.announcements.sequence,
         "progress": asdict(machine.progress),
         "lost_answers": asdict(machine.lost_answers),
         "batch": machine.batch,
         "sweep": [machine.sweeping.after_id, machine.sweeping.at_ms],
         "probe_at_ms": machine.probe_at_ms,
+    }
+
+
+def _dump_changes(machine: Machine) -> Snapshot:
+    coalescer, in_flight, loading = machine.coalescer, machine.in_flight, machine.loading
+    carried = len(coalescer.waiting) + len(coalescer.holds) + len(loading.entities)
+    few = carried <= CARRIED_MAX or machine.release < RELEASE
+    waiting = _as_text(_columns(coalescer.entries())) if few else ""
+    holds = [[*entity, hold.dead, hold.left, hold.newest] for entity, hold in coalescer.holds.items() if few]
+    fits = few and _fits(waiting, holds)
+    received = machine.counters.received
+    if not fits:  # they will be counted again when they are read
+        received -= len(coalescer.waiting)
+    return {
+        "waiting": waiting if fits else None,
+        "kept": _columns(in_flight),
+        "bound": list(in_flight.bound),
+        "unsettled": list(in_flight.unsettled),
+        "holds": holds if fits else [],
+        "loading": [loading.part, loading.after_id] if fits else [Part.EMERGENCIES, 0],
+        "to_load": [[*entity, after_id] for entity, after_id in loading.to_be_read().items()] if fits else [],
+        "counters": {**asdict(machine.counters), "received": received},
+    }
+
+
+def _dump_told(machine: Machine) -> Snapshot:
+    """What people were told, and what they are still to be told."""
+    announcements = machine.announcements
+    return {
+        "told": list(machine.load.told),
+        "warned": list(machine.alarms.blocked),
+        "stuck": machine.alarms.stuck,
+        "untold": [astuple(alert) for alert in announcements.untold()],
+        "told_emergencies": announcements.told_emergencies,
+        "grouped": announcements.grouped,
+        "sequence": announcements.sequence,
     }
 
 
@@ -111,10 +124,7 @@ def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, releas
     machine.breaker = Breaker(**{**breaker, "state": BreakerState(breaker["state"]), "ban_ms": policy.ban_ms})
     machine.breaker.asks_again = machine.release >= RELEASE
     machine.paused = Pause(**snapshot["paused"]) if snapshot["paused"] else None
-    watch = machine.load
-    watch.service_ms, watch.arrivals_per_s, watch.applied_per_s = snapshot["rates"]
-    watch.rates = dict(zip(watch.rates, snapshot.get("class_rates", watch.rates.values()), strict=True))
-    watch.told = list(snapshot["told"])
+    _load_rates(machine, snapshot)
     machine.alarms.blocked = list(snapshot.get("warned", []))
     if machine.release >= RELEASE:
         _load_announcements(machine, snapshot)
@@ -123,6 +133,13 @@ def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, releas
     machine.sweeping.after_id, machine.sweeping.at_ms = snapshot["sweep"]
     machine.probe_at_ms = snapshot["probe_at_ms"]
     return machine
+
+
+def _load_rates(machine: Machine, snapshot: Snapshot) -> None:
+    load = machine.load
+    load.service_ms, load.arrivals_per_s, load.applied_per_s = snapshot["rates"]
+    load.rates = dict(zip(load.rates, snapshot.get("class_rates", load.rates.values()), strict=True))
+    load.told = list(snapshot["told"])
 
 
 def _set_back(snapshot: Snapshot, by_ms: int) -> Snapshot:
@@ -162,17 +179,23 @@ def _load_announcements(machine: Machine, snapshot: Snapshot) -> None:
         machine.progress = Progress(**snapshot["progress"])
 
 
+# Fields of a session by the names that stored snapshots have.
+_KNOWN_AS = {"sessions_without_progress": "fruitless", "bound_list_was_cut": "more_bound"}
+
+
 def _session_as_known(session: Session) -> Snapshot:
     """By the names that every release reads."""
     dumped = asdict(session)
-    dumped["fruitless"] = dumped.pop("sessions_without_progress")
+    for name, known in _KNOWN_AS.items():
+        dumped[known] = dumped.pop(name)
     return dumped
 
 
 def _session(carried: Snapshot) -> Session:
     carried = {**carried, "phase": Phase(carried["phase"])}
-    if "fruitless" in carried:
-        carried["sessions_without_progress"] = carried.pop("fruitless")
+    for name, known in _KNOWN_AS.items():
+        if known in carried:
+            carried[name] = carried.pop(known)
     if "next_nonce" in carried:  # by its name in releases before 0.2
         carried["opened_at_nonce"] = carried.pop("next_nonce")
     return Session(**carried)

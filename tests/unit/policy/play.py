@@ -414,7 +414,7 @@ class Play:
             and not machine.draining
             and machine.breaker.state is BreakerState.CLOSED
         )
-        if may_send and len(self.under.sends) < BATCHES_IN_FLIGHT_MAX and not machine.session.more_bound:
+        if may_send and len(self.under.sends) < BATCHES_IN_FLIGHT_MAX and not machine.session.bound_list_was_cut:
             idle = self._could_go()
             assert not idle, f"the scheduler idles while {idle} could go (I8)"
         if self._waits_for_a_fate() and not self.under.anything and not machine.draining:

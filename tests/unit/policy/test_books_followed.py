@@ -25,16 +25,16 @@ def test_the_writer_follows_the_books_when_an_earlier_runs_act_ends_late() -> No
     """That run was terminated while its worker was frozen; nobody tells this one what the operator was answered."""
     play = Play()
     play.machine.opening_ended(OpeningHalted("foreign"), play.now_ms)
-    play.machine.operators.follow_books(None, play.now_ms, halted=False)
+    play.machine.operators.follow_database(None, play.now_ms, halted=False)
     assert play.machine.breaker.state is not BreakerState.HALTED
-    play.machine.operators.follow_books(["ana", "lunch"], play.now_ms, halted=False)
+    play.machine.operators.follow_database(["ana", "lunch"], play.now_ms, halted=False)
     assert play.machine.paused == Pause("ana", "lunch")
-    play.machine.operators.follow_books(None, play.now_ms, halted=False)
+    play.machine.operators.follow_database(None, play.now_ms, halted=False)
     assert play.machine.paused is None
 
 
 def test_a_halt_that_the_books_have_stays() -> None:
     play = Play()
     play.machine.opening_ended(OpeningHalted("foreign"), play.now_ms)
-    play.machine.operators.follow_books(None, play.now_ms, halted=True)
+    play.machine.operators.follow_database(None, play.now_ms, halted=True)
     assert play.machine.breaker.state is BreakerState.HALTED

@@ -15,7 +15,7 @@ from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.events import OpeningPostponed
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.pending_operation import PendingOperation
-from oldhost_sync.policy.session import Phase
+from oldhost_sync.policy.session import Phase, Session
 from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
 from tests.unit.policy.play import START_MS, Play
 from tests.workflows.books import Reply
@@ -239,3 +239,11 @@ def test_a_run_that_begins_on_a_clock_set_back_waits_no_longer_for_it() -> None:
     assert {change_id: entry.due_at_ms + behind_ms for change_id, entry in machine.coalescer.waiting.items()} == dues
     assert machine.session.until_ms + behind_ms == play.machine.session.until_ms
     assert machine.breaker.until_ms + behind_ms == play.machine.breaker.until_ms
+
+
+def test_a_session_is_stored_by_the_names_that_every_release_reads() -> None:
+    machine = Machine(WriterPolicy(), START_MS)
+    machine.session = Session(Phase.OPEN, 7, sessions_without_progress=2, bound_list_was_cut=True)
+    stored = snapshot.dump(machine)
+    assert (stored["session"]["fruitless"], stored["session"]["more_bound"]) == (2, True)
+    assert snapshot.load(stored, WriterPolicy(), START_MS).session == machine.session
