@@ -104,9 +104,9 @@ MUTANTS = (
         (
             Patch(
                 "oldhost_sync/store/outbox/relay_queue.py",
-                'AND o.relayed_at IS NULL"\n# Left',
+                'AND o.relayed_at IS NULL"\n# Without',
                 'AND o.relayed_at IS NULL AND o.id > (SELECT COALESCE(MAX(m.id), 0) FROM outbox_events m '
-                'WHERE m.host = o.host AND m.relayed_at IS NOT NULL)"\n# Left',
+                'WHERE m.host = o.host AND m.relayed_at IS NOT NULL)"\n# Without',
             ),
         ),
     ),
