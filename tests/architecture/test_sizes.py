@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +16,9 @@ FILE_LINES_MAX, TEST_FILE_LINES_MAX = 400, 600
 # Without the docstring. Usual are under 25.
 FUNCTION_LINES_MAX = 40
 
-LONG_FILES: dict[str, str] = {}  # name: reason
-LONG_FUNCTIONS = {"oldhost_sync/policy/snapshot.py: dump": "one line for each field of the snapshot"}
+# Exceptions, each with its reason.
+LONG_FILES: dict[str, str] = {}
+LONG_FUNCTIONS: dict[str, str] = {}
 # What two files may both define, because neither may import the other.
 DEFINED_TWICE = {
     "CHANGE_ID_MAX": "the messages of the workflow, and the store's audit",
@@ -27,6 +29,12 @@ PRODUCT = [path for path in python_files() if path.relative_to(ROOT).parts[0] no
 
 def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
+
+
+def test_the_linter_refuses_long_lines() -> None:
+    ruff = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]
+    assert ruff["line-length"] == LINE_LENGTH_MAX
+    assert "E501" not in ruff["lint"]["ignore"]
 
 
 def test_no_file_has_got_away() -> None:
