@@ -41,12 +41,12 @@ class Renewal:
         too_large = history_bytes >= self._bytes_of_rebuild + HISTORY_BYTES_MAX or signals >= SIGNALS_MAX
         return self.asked or too_large or (suggested and events >= self._not_before_event)
 
-    def drain(self, *, due: bool, now_ms: int) -> bool:
-        """Whether to end this run, and from when on that has been so."""
+    def drain(self, *, due: bool, now_ms: int, at_once: bool = False) -> bool:
+        """Whether to end this run, and from when on that has been so. `at_once`: book-keeping gets no time."""
         if not due:
             self.leave_at_ms = None
         elif self.leave_at_ms is None:
-            self.leave_at_ms = now_ms + DRAIN_MS
+            self.leave_at_ms = now_ms + (0 if at_once else DRAIN_MS)
         return due
 
     def leave(self, now_ms: int) -> bool:

@@ -264,7 +264,15 @@ class SyncWriterWorkflow:
         if self.machine.loading.part is not None and events < EVENTS_OF_REBUILD_MAX:
             self.renewal.rebuilt(events, suggested=suggested, history_bytes=size)
         due = self.renewal.is_due(events, suggested=suggested, history_bytes=size, signals=self.reception.signals)
-        return self.renewal.drain(due=due or self.reception.was_reset, now_ms=now_ms())
+        was_reset = self.reception.was_reset
+        return self.renewal.drain(due=due or was_reset, now_ms=now_ms(), at_once=self._leaves_at_once)
+
+    @property
+    def _leaves_at_once(self) -> bool:
+        """A run that was reset waits for no activity: one that nobody had started then never times out, nor do those that come
+        after it. Whatever is on its way at OldHost is the next session's to settle, as after a terminate.
+        """
+        return self.reception.was_reset and workflow.patched("reset-leaves-at-once")
 
     def _load_standing(self, page: messages.Outstanding) -> None:
         for entity_type, entity_id, dead in page.held:
@@ -316,7 +324,7 @@ class SyncWriterWorkflow:
 
     def _may_leave(self) -> bool:
         """The last that waited for an answer has it, and book-keeping has had its time."""
-        at_work = self.acting.at_the_host or bool(self.relayed.waiting)
+        at_work = (self.acting.at_the_host and not self._leaves_at_once) or bool(self.relayed.waiting)
         return self.renewal.leaving and not at_work and workflow.all_handlers_finished()
 
     async def _ring(self, at_ms: int) -> None:
@@ -339,7 +347,7 @@ class SyncWriterWorkflow:
             return False
         if self.acting.under_way == 0 and workflow.all_handlers_finished():
             return True
-        if self.machine.release == RELEASE_MIN or self.acting.at_the_host:
+        if self.machine.release == RELEASE_MIN or (self.acting.at_the_host and not self._leaves_at_once):
             return False
         return self.renewal.leave(now_ms()) and workflow.all_handlers_finished()
 

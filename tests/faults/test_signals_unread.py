@@ -158,6 +158,30 @@ def test_an_operator_reset_the_run(product: Product, to_first: bool) -> None:
     check_recorded_once_and_applied(product, 50)
 
 
+def test_an_operator_reset_a_run_whose_send_nobody_had_started(product: Product) -> None:
+    """Temporal then never times out that activity, nor any after it: the run must not wait for it."""
+    product.ask(lambda client: signal(client, product.host, range(5)))
+    product.wait_for("the first fates", lambda: product.all_have_fates(5), 30)
+    product.start_worker("worker-2")
+    product.children["worker"].kill()
+    product.ask(lambda client: signal(client, product.host, range(5, 10)))
+    current = product.ask(lambda client: run_id(client, product.host))
+    product.wait_for(
+        "a send to the queue of the worker that is gone",
+        lambda: product.ask(lambda client: waiting_sends(client, product.host)),
+        8,
+    )
+    product.ask(lambda client: reset(client, product.host, current, to_first=False))
+    check_recorded_once_and_applied(product, 10)
+
+
+async def waiting_sends(client: Client, host: str) -> int:
+    """Sends that no worker has begun."""
+    described = await writer_handle(client, host).describe()
+    pending = described.raw_description.pending_activities
+    return sum(one.activity_type.name == "send" and not one.HasField("last_started_time") for one in pending)
+
+
 def test_an_operator_reset_a_run_that_others_had_followed(product: Product) -> None:
     """Temporal gives the new run the signals of all that followed once more; those that were
     recorded are not recorded again."""

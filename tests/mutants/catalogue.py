@@ -14,6 +14,7 @@ FOREIGN_LOCKS = "real MariaDB, rows locked by others"
 ALERTS = "real MariaDB, alerts"
 SIGNALS = "real Temporal, signals left unread"
 WATCHES = "unit tests of the relay"
+RESETS = "real Temporal, runs that were reset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,11 @@ MUTANTS = (
                 "            self._advance(operation)\n            self._work_meanwhile(operation, following)\n",
             ),
         ),
+    ),
+    Mutant(
+        "a reset run waits for its activities",
+        (Patch("workflows/sync_writer.py", 'return self.reception.was_reset and workflow.patched("reset-leaves-at-once")', "return False"),),
+        levels=(RESETS,),
     ),
     Mutant(
         "nonce rebound on retry",

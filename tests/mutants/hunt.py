@@ -20,6 +20,7 @@ from tests.mutants.catalogue import (
     EXHAUSTIVE,
     FOREIGN_LOCKS,
     MARIADB,
+    RESETS,
     SIGNALS,
     SIMULATION,
     STALLED,
@@ -88,6 +89,7 @@ def command(level: str, mutant: Mutant) -> list[str]:
         FOREIGN_LOCKS: [*pytest, "tests/integration/ledger/test_foreign_locks.py"],
         ALERTS: [*pytest, "tests/integration/store/test_alerts.py"],
         SIGNALS: [*pytest, "tests/workflows/test_submissions.py", "tests/workflows/test_starts.py"],
+        RESETS: [*pytest, "tests/faults/test_signals_unread.py", "-k", "nobody_had_started"],
         WATCHES: [*pytest, "tests/unit/relay", "tests/unit/test_writer_health.py"],
     }[level]
 
