@@ -101,7 +101,7 @@ class OperatorActs:
             self._stir()
 
     async def _do(self, act: PendingAct) -> None:
-        act.refused = self._machine.operators.objection(act.decision)
+        act.refused = self._machine.operators.objection(act.decision.action)
         if act.refused:
             return
         decision = act.decision

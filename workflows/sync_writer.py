@@ -154,10 +154,7 @@ class SyncWriterWorkflow:
 
     @pause.validator
     def _check_pause(self, request: OperatorRequest) -> None:
-        self._check_loaded()
-        validators.check_named(request)
-        if self.machine.paused:
-            raise ValueError(f"already paused by {self.machine.paused.operator}: {self.machine.paused.reason}")
+        self._check_sensible("pause", request)
 
     @workflow.update
     async def resume(self, request: OperatorRequest) -> str:
@@ -166,10 +163,7 @@ class SyncWriterWorkflow:
 
     @resume.validator
     def _check_resume(self, request: OperatorRequest) -> None:
-        self._check_loaded()
-        validators.check_named(request)
-        if not self.machine.paused:
-            raise ValueError("the writer is not paused")
+        self._check_sensible("resume", request)
 
     @workflow.update
     async def flush(self, request: OperatorRequest) -> int:
@@ -217,6 +211,12 @@ class SyncWriterWorkflow:
         self._check_loaded()
         validators.check_resolve(request)
         self.machine.operators.can_resolve()
+
+    def _check_sensible(self, action: str, request: OperatorRequest) -> None:
+        self._check_loaded()
+        validators.check_named(request)
+        if objection := self.machine.operators.objection(action):
+            raise ValueError(objection)
 
     def _check_loaded(self) -> None:
         """What is being read from MariaDB would undo the operator's act. What makes no sense is refused before it costs history."""

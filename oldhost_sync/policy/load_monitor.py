@@ -22,7 +22,6 @@ class LoadWatch:
         self.service_ms = SERVICE_MS_DEFAULT
         self.arrivals_per_s = 0.0
         self.applied_per_s = 0.0
-        self.last_applied_at_ms = 0
         self.next_at_ms = now_ms + FORECAST_MS
         self.latest: Forecast | None = None
         self._since_ms = now_ms
@@ -36,9 +35,8 @@ class LoadWatch:
         self._arrived += 1
         self._by_class[cls] += 1
 
-    def applied(self, now_ms: int) -> None:
+    def applied(self) -> None:
         self._applied += 1
-        self.last_applied_at_ms = now_ms
 
     def served(self, service_ms: float) -> None:
         self.service_ms += SMOOTHING * (service_ms - self.service_ms)

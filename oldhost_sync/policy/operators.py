@@ -52,14 +52,12 @@ class Operators:
 
     # ------------------------------------------------------------------------------------------------------- following
 
-    def objection(self, act: OperatorAct) -> str:
-        """Why it makes no sense any more: another act came before it."""
+    def objection(self, action: str) -> str:
+        """Why it makes no sense, or no longer, as another act came before it; empty when it does."""
         paused = self._machine.paused
-        if act.action == "pause" and paused:
+        if action == "pause" and paused:
             return f"already paused by {paused.operator}: {paused.reason}"
-        if act.action == "resume" and not paused:
-            return "the writer is not paused"
-        return ""
+        return "the writer is not paused" if action == "resume" and not paused else ""
 
     def follow(self, act: OperatorAct, recorded: ActRecorded, now_ms: int) -> str | int:
         """Do what is recorded; returns what the operator is told."""
@@ -98,15 +96,14 @@ class Operators:
     # ------------------------------------------------------------------------------------------------------ act by act
 
     def pause(self, operator: str, reason: str) -> None:
-        paused = self._machine.paused
-        if paused:
-            raise Refused(f"already paused by {paused.operator}: {paused.reason}")
+        if objection := self.objection("pause"):
+            raise Refused(objection)
         self._machine.paused = Pause(operator, reason)
         notices.of_each_blocked_emergency(self._machine)
 
     def resume(self) -> None:
-        if not self._machine.paused:
-            raise Refused("the writer is not paused")
+        if objection := self.objection("resume"):
+            raise Refused(objection)
         self._machine.paused = None
 
     def flush(self, entity: EntityKey | None, now_ms: int) -> int:

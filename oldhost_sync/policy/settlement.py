@@ -71,7 +71,7 @@ class Settlement:
         else:
             machine.coalescer.unhold(ref.entity, ref.change_id)
         if outcome is Outcome.APPLIED and fate.nonce is not None:
-            machine.load.applied(now_ms)
+            machine.load.applied()
 
     def _reject(self, ref: ChangeRef, now_ms: int) -> None:
         machine = self._machine
