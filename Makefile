@@ -15,10 +15,10 @@ FAST    := $(wildcard tests/unit tests/architecture tests/simulator tests/workfl
 PYTEST  = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # A program installed for the system's own use is not on every user's PATH.
-export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/usr/local/sbin
+export PATH := $(abspath $(BIN)):$(PATH):/usr/sbin:/usr/local/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup mariadb demo up test check lint format bench simulate exhaustive soak incidents mutants lock clean
+.PHONY: help setup mariadb demo up test check fast lint format bench simulate exhaustive soak incidents mutants lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -37,7 +37,9 @@ test: setup  ## all tests, the quick ones first
 exhaustive: setup  ## every single fault, and every pair while an operation is in doubt
 	$(BIN)/python -m pytest -m exhaustive tests/exhaustive
 
-check: lint  ## linters, types, import contracts and the fast tests
+check: lint fast  ## linters, types, import contracts and the fast tests
+
+fast: $(VENV)/.installed  ## the fast tests
 	$(PYTEST) -q -m "not slow and not exhaustive" $(FAST) $(PYTEST_OPTIONS)
 
 lint: $(VENV)/.installed  ## linters, types and import contracts
