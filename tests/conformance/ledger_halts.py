@@ -100,6 +100,41 @@ class Halts(LedgerSuite):
         (again,) = self.reserve(world, after.epoch, operation.change_id)
         assert again.nonce == 504
 
+    def test_what_follows_a_doubt_that_waits_again_does_not_keep_the_nonce_beyond_it(
+        self, world: LedgerWorld, epoch: int
+    ) -> None:
+        """It was marked while the one before it was on the wire, and never written."""
+        before, after = self.reserve(world, epoch, world.record("u1"), world.record("u1"))
+        world.ledger.advance(epoch, None, before)
+        world.ledger.advance(epoch, None, after)
+        world.ledger.take_back(epoch, after)
+        world.ledger.ban(epoch, 900, refused=before, halt="somebody else wrote", expected=502)
+        assert world.decide("resolve", mode="resend") == ""
+        waiting = [Fate(before.change_id, WAITING), Fate(after.change_id, WAITING)]
+        assert world.ledger.fates([before.change_id, after.change_id]) == waiting
+        taken = world.ledger.take_over("after")
+        assert world.ledger.reconcile(taken.epoch, 502).halted is None
+        again = self.reserve(world, taken.epoch, before.change_id, after.change_id)
+        assert [one.nonce for one in again] == [502, 503]
+
+    def test_what_was_given_up_stays_given_up_though_it_is_sent_again_and_rejected_again(
+        self, world: LedgerWorld, epoch: int
+    ) -> None:
+        """OldHost was restored, and gets all that it lost: a dead letter that an operator has discarded is none again."""
+        (operation,) = self.reserve(world, epoch, world.record("u1"))
+        world.ledger.advance(epoch, None, operation)
+        assert world.ledger.advance(epoch, Answered(operation, Rejected("no", consumed=True)), None) is not None
+        assert world.decide("discard", change_id=operation.change_id) == ""
+        self.halt_by(world, 501)
+        assert world.decide("resolve", mode="resend") == ""
+        taken = world.ledger.take_over("after")
+        (bound,) = world.ledger.reconcile(taken.epoch, 501).bound
+        (again,) = self.reserve(world, taken.epoch, bound.change_id)
+        world.ledger.advance(taken.epoch, None, again)
+        fate = world.ledger.advance(taken.epoch, Answered(again, Rejected("no", consumed=True)), None)
+        assert fate is not None
+        assert fate.outcome == world.outcome(again.change_id)[0]
+
     @pytest.mark.parametrize(
         ("mode", "fate", "last"), [("resend", Fate(0, WAITING), 501), ("adopt", Fate(0, "APPLIED", 501), 501)]
     )

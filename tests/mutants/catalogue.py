@@ -66,6 +66,16 @@ MUTANTS = (
         levels=(RESETS,),
     ),
     Mutant(
+        "what follows a doubt keeps its nonce when the doubt waits again",
+        (Patch("oldhost_sync/store/ledger/halt_resolution.py", "    if again:  # what was to follow", "    if False:  # what was to follow"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "a second rejection makes a dead letter of what was given up",
+        (Patch(LEDGER, "            return fate\n        return Fate(operation.change_id, Outcome.DEAD.value", "        return Fate(operation.change_id, Outcome.DEAD.value"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
         "nonce rebound on retry",
         (Patch(LEDGER_SQL, "WHERE host = %s AND status = 'RESERVED'\"\nHIGHEST", "WHERE host = %s AND status IN ('RESERVED', 'SENT')\"\nHIGHEST"),),
     ),

@@ -135,6 +135,8 @@ def _went_forward(connection: Connection, host: str, expected: int, *, resend: b
     why = "sent again by an operator's decision" if resend else "each of its sends was refused"
     again = connection.exec_driver_sql(sql.ARCHIVE_DOUBTS, (why, host, *doubts)).rowcount
     connection.exec_driver_sql(sql.DELETE_DOUBTS, (host, *doubts))
+    if again:  # what was to follow would overtake it with the nonce that it has
+        connection.exec_driver_sql(sql.RELEASE_UNWRITTEN_FROM, (host, expected))
     applied = _settle_doubts(connection, host, expected)
     highest = connection.exec_driver_sql(statements.HIGHEST_NONCE, (host,)).scalar() or 0
     connection.exec_driver_sql(sql.COUNT_FROM, (expected - 1, max(highest + 1, expected), host))

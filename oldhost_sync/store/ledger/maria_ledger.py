@@ -207,7 +207,10 @@ class MariaLedger:
             self._archive_unconsumed(connection, epoch, operation, reason)
             nonce = None
         dead = Ending.of(operation, Outcome.DEAD, nonce=nonce, error=answer.reason)
-        settle(connection, self._host, dead, numbered=nonce is not None)
+        if not settle(connection, self._host, dead, numbered=nonce is not None):
+            # Sent again after a restore of OldHost, it has had its fate before: what was given up is no dead letter.
+            (fate,) = _fates(connection, self._host, [operation.change_id])
+            return fate
         return Fate(operation.change_id, Outcome.DEAD.value, nonce, answer.reason)
 
     def _consume(

@@ -80,4 +80,8 @@ _DOUBTS = (
     f"AND NOT (nonce = %s AND COALESCE(answer, '') = '{CALLED_A_REPLAY}')"
 )
 ARCHIVE_DOUBTS = f"{ARCHIVE} {_DOUBTS}"
+# Marked and never written, because what goes before it was not answered.
+RELEASE_UNWRITTEN_FROM = (
+    "DELETE FROM nonce_requests WHERE host = %s AND nonce >= %s AND status = 'SENT' AND sends = 0"
+)
 DELETE_DOUBTS = f"DELETE FROM nonce_requests WHERE host = %s AND {_DOUBTS}"
