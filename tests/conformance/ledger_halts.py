@@ -120,7 +120,7 @@ class Halts(LedgerSuite):
     def test_what_was_given_up_stays_given_up_though_it_is_sent_again_and_rejected_again(
         self, world: LedgerWorld, epoch: int
     ) -> None:
-        """OldHost was restored, and gets all that it lost: a dead letter that an operator has discarded is none again."""
+        """OldHost was restored, and gets all that it lost; a dead letter that somebody discarded is none again."""
         (operation,) = self.reserve(world, epoch, world.record("u1"))
         world.ledger.advance(epoch, None, operation)
         assert world.ledger.advance(epoch, Answered(operation, Rejected("no", consumed=True)), None) is not None
