@@ -81,7 +81,5 @@ _DOUBTS = (
 )
 ARCHIVE_DOUBTS = f"{ARCHIVE} {_DOUBTS}"
 # Marked and never written, because what goes before it was not answered.
-RELEASE_UNWRITTEN_FROM = (
-    "DELETE FROM nonce_requests WHERE host = %s AND nonce >= %s AND status = 'SENT' AND sends = 0"
-)
+RELEASE_UNWRITTEN_FROM = "DELETE FROM nonce_requests WHERE host = %s AND nonce >= %s AND status = 'SENT' AND sends = 0"
 DELETE_DOUBTS = f"DELETE FROM nonce_requests WHERE host = %s AND {_DOUBTS}"
