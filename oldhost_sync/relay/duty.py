@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from sqlalchemy.exc import DBAPIError
@@ -44,22 +45,15 @@ async def repeat(stop: asyncio.Event, step: Callable[[], Awaitable[float]]) -> N
             continue
 
 
+@dataclass(eq=False)
 class DutyLoop:
     """Runs one duty. `outage_known`: whether the database's outage is logged already."""
 
-    def __init__(
-        self,
-        duty: Duty,
-        *,
-        monotonic: Callable[[], float],
-        metrics: RelayMetrics | None = None,
-        outage_known: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._duty = duty
-        self._monotonic = monotonic
-        self._metrics = metrics
-        self._outage_known = outage_known
-        self.failed_rounds = 0
+    duty: Duty
+    monotonic: Callable[[], float]
+    metrics: RelayMetrics | None = None
+    outage_known: Callable[[], bool] = lambda: False
+    failed_rounds: int = 0
 
     async def run(self, stop: asyncio.Event) -> None:
         await repeat(stop, self.guarded_round)
@@ -67,26 +61,26 @@ class DutyLoop:
     async def guarded_round(self) -> float:
         """One round, and the pause after it."""
         try:
-            pause = await self._duty.run_once(self._monotonic())
+            pause = await self.duty.run_once(self.monotonic())
         except (StoreError, DBAPIError) as error:
             self._failed(error)
-            return self._duty.pause_s
+            return self.duty.pause_s
         except Exception as error:
             if not self.failed_rounds:
-                logger.exception("relay of %s: %s failed unexpectedly", self._duty.host, self._duty.name)
+                logger.exception("relay of %s: %s failed unexpectedly", self.duty.host, self.duty.name)
             self._failed(error)
-            return min(self._duty.pause_s * 2.0 ** min(self.failed_rounds, 10), PAUSE_SECONDS_MAX)
+            return min(self.duty.pause_s * 2.0 ** min(self.failed_rounds, 10), PAUSE_SECONDS_MAX)
         if self.failed_rounds >= FAILED_ROUNDS_TOLD:
-            logger.info("relay of %s: %s works again", self._duty.host, self._duty.name)
+            logger.info("relay of %s: %s works again", self.duty.host, self.duty.name)
         self.failed_rounds = 0
         return pause
 
     def _failed(self, error: Exception) -> None:
-        if self._outage_known():
+        if self.outage_known():
             self.failed_rounds = 0
             return
         self.failed_rounds += 1
-        if self._metrics:
-            self._metrics.failures.labels(self._duty.host, self._duty.name).inc()
+        if self.metrics:
+            self.metrics.failures.labels(self.duty.host, self.duty.name).inc()
         if self.failed_rounds == FAILED_ROUNDS_TOLD:
-            logger.warning("relay of %s: %s fails: %s", self._duty.host, self._duty.name, error)
+            logger.warning("relay of %s: %s fails: %s", self.duty.host, self.duty.name, error)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.relay.duty import DutyLoop
-from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.pruner import Pruner
 from oldhost_sync.relay.relay import Condition, Relay, Signal
@@ -19,9 +17,10 @@ from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.telemetry import RelayMetrics
 
-RELAY_THREADS, SCHEDULE_THREADS, PRUNE_THREADS, WATCH_THREADS, PROMISE_THREADS, FATE_THREADS = 4, 2, 1, 1, 1, 1
+# Threads for each kind of duty, in the order of RelayTransactions.
+THREADS = {"relay": 4, "schedule": 2, "prune": 1, "watch": 1, "promise": 1, "fates": 1}
 # One for each thread: no duty waits for another's connection.
-CONNECTIONS = RELAY_THREADS + SCHEDULE_THREADS + PRUNE_THREADS + WATCH_THREADS + PROMISE_THREADS + FATE_THREADS
+CONNECTIONS = sum(THREADS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,51 +37,30 @@ class RelayTransactions:
     @classmethod
     def of(cls, engine: Engine) -> RelayTransactions:
         """`engine` must have CONNECTIONS connections."""
-        return cls(
-            Transactions(engine, RELAY_THREADS, "relay"),
-            Transactions(engine, SCHEDULE_THREADS, "schedule"),
-            Transactions(engine, PRUNE_THREADS, "prune"),
-            Transactions(engine, WATCH_THREADS, "watch"),
-            Transactions(engine, PROMISE_THREADS, "promise"),
-            Transactions(engine, FATE_THREADS, "fates"),
-        )
+        return cls(*(Transactions(engine, threads, name) for name, threads in THREADS.items()))
 
 
+@dataclass(eq=False)
 class HostRelay:
     """Relays, schedules and prunes for one host. `owner` names this process in the lease."""
 
-    def __init__(
-        self,
-        transactions: RelayTransactions,
-        signal: Signal,
-        host: str,
-        *,
-        owner: str,
-        poll: SharedPoll | None = None,
-        pace: RelayPace | None = None,
-        metrics: RelayMetrics | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        pace = pace or RelayPace()
-        self.leadership = Leadership(transactions.relaying, host, owner, pace.lease_s)
-        self.relay = Relay(
-            transactions.relaying,
-            signal,
-            host,
-            owner=owner,
-            leadership=self.leadership,
-            poll=poll,
-            pace=pace,
-            metrics=metrics,
-            monotonic=monotonic,
-        )
+    transactions: RelayTransactions
+    signal: Signal
+    host: str
+    owner: str
+    poll: SharedPoll | None = None
+    pace: RelayPace = field(default_factory=RelayPace)
+    metrics: RelayMetrics | None = None
+
+    def __post_init__(self) -> None:
+        own, pace, metrics = self.transactions, self.pace, self.metrics
+        self.relay = Relay(own.relaying, self.signal, self.host, self.owner, self.poll, pace, metrics)
+        self.leadership = self.relay.leadership
         duties = (
-            Scheduler(transactions.scheduling, self.leadership, pace, metrics),
-            Pruner(transactions.pruning, self.leadership, pace, metrics),
+            Scheduler(own.scheduling, self.leadership, pace, metrics),
+            Pruner(own.pruning, self.leadership, pace, metrics),
         )
-        self.loops = [
-            DutyLoop(duty, monotonic=monotonic, metrics=metrics, outage_known=self.knows_of_outage) for duty in duties
-        ]
+        self.loops = [DutyLoop(duty, time.monotonic, metrics, self.knows_of_outage) for duty in duties]
 
     @property
     def condition(self) -> Condition:

@@ -6,23 +6,24 @@ third of the span over renews it; the others do not wait for that.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.outbox.relay_lease import release_lease, take_lease
 
 
+@dataclass(eq=False)
 class Leadership:
     """One host's lease, for this process `owner`; `now` arguments are monotonic seconds."""
 
-    def __init__(self, transactions: Transactions, host: str, owner: str, lease_s: float) -> None:
-        self._transactions = transactions
-        self.host = host
-        self.owner = owner
-        self._lease_s = lease_s
-        self._leased_until = float("-inf")
-        self._tried_at = float("-inf")
-        self._asking = False
+    transactions: Transactions
+    host: str
+    owner: str
+    lease_s: float
+    _leased_until: float = float("-inf")
+    _tried_at: float = float("-inf")
+    _asking: bool = False
 
     def held(self, now: float) -> bool:
         """As last known, without asking the database."""
@@ -30,7 +31,7 @@ class Leadership:
 
     async def hold(self, now: float) -> bool:
         """Renew at a third of the span; ask no more often than that when another relay holds it."""
-        if self._asking or now < self._tried_at + self._lease_s / 3:
+        if self._asking or now < self._tried_at + self.lease_s / 3:
             return self.held(now)
         self._tried_at = now
         self._asking = True
@@ -41,10 +42,10 @@ class Leadership:
         return self.held(now)
 
     async def _ask(self, now: float) -> None:
-        span = timedelta(seconds=self._lease_s)
-        held = await self._transactions.run(lambda connection: take_lease(connection, self.host, self.owner, span))
-        self._leased_until = now + self._lease_s if held else float("-inf")
+        span = timedelta(seconds=self.lease_s)
+        held = await self.transactions.run(lambda connection: take_lease(connection, self.host, self.owner, span))
+        self._leased_until = now + self.lease_s if held else float("-inf")
 
     async def release(self) -> None:
         """Release it, so that the next relay need not wait until it expires. Raises StoreError or DBAPIError."""
-        await self._transactions.run(lambda connection: release_lease(connection, self.host, self.owner))
+        await self.transactions.run(lambda connection: release_lease(connection, self.host, self.owner))

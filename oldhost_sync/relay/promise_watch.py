@@ -59,6 +59,7 @@ class _Clock:
         return passed - min(max(passed, shortest), longest)
 
 
+@dataclass(eq=False)
 class PromiseWatch:
     """A duty (see `duty`) for all hosts of `leaderships`; `owner` names this process in their leases."""
 
@@ -66,38 +67,29 @@ class PromiseWatch:
     host = "all hosts"
     pause_s = LOOK_SECONDS
 
-    def __init__(
-        self,
-        transactions: Transactions,
-        leaderships: Mapping[str, Leadership],
-        *,
-        owner: str,
-        waits: AppliedWaits | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._transactions = transactions
-        self._leaderships = leaderships
-        self._owner = owner
-        self._waits = waits
-        self._hosts: dict[str, _Host] = {}
-        self._monotonic = monotonic
-        self._clock = _Clock()
+    transactions: Transactions
+    leaderships: Mapping[str, Leadership]
+    owner: str
+    waits: AppliedWaits | None = None
+    monotonic: Callable[[], float] = time.monotonic
+    _hosts: dict[str, _Host] = field(default_factory=dict)
+    _clock: _Clock = field(default_factory=_Clock)
 
     async def run_once(self, now: float) -> float:
         """Check every host that this process is active for."""
-        active = [host for host, leadership in self._leaderships.items() if leadership.held(now)]
+        active = [host for host, leadership in self.leaderships.items() if leadership.held(now)]
         for host in self._hosts.keys() - set(active):
-            if self._waits:
-                self._waits.forget(host)
+            if self.waits:
+                self.waits.forget(host)
         self._hosts = {host: self._hosts.get(host) or _Host(last_late_at=now) for host in active}
         if not active:
             return LOOK_SECONDS
-        began = self._monotonic()
-        found, database_now = await self._transactions.run(
-            lambda connection: late_emergencies.look(connection, self._owner)
+        began = self.monotonic()
+        found, database_now = await self.transactions.run(
+            lambda connection: late_emergencies.look(connection, self.owner)
         )
         if database_now is not None:
-            self._notice_step(self._clock.stepped_by(database_now, began, self._monotonic()))
+            self._notice_step(self._clock.stepped_by(database_now, began, self.monotonic()))
         for host in active:
             await self._check(host, found.get(host, HostState()), now)
         return LOOK_SECONDS
@@ -114,7 +106,7 @@ class PromiseWatch:
             return
         host.fates_at = now + FATES_SECONDS
         work = partial(self._transact, host=name, found=found, state=host, now=now)
-        host.more, late = await self._transactions.run(work)
+        host.more, late = await self.transactions.run(work)
         host.late = late or now < host.last_late_at + CALM_MS / 1000
         host.last_late_at = now if late else host.last_late_at
 
@@ -124,9 +116,9 @@ class PromiseWatch:
         """Whether there are more fates to read, and whether an emergency is or was late."""
         fates, more = late_emergencies.take_fates(connection, host, found.fates)
         late_emergencies.count_applied(connection, host, [each for each in fates if each.outcome == "APPLIED"])
-        if self._waits and (fates or not state.shown):
+        if self.waits and (fates or not state.shown):
             state.shown = True
-            self._waits.show(host, late_emergencies.applied_waits(connection, host))
+            self.waits.show(host, late_emergencies.applied_waits(connection, host))
         waiting = late_emergencies.waiting_emergencies(connection, host) if found.emergencies else []
         seen = [each.change_id for each in fates] + [each.change_id for each in waiting]
         state.newest_id = max([state.newest_id, *seen])

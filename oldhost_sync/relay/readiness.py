@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from oldhost_sync.relay.host_relay import HostRelay
 from oldhost_sync.relay.relay import Condition
@@ -16,6 +17,7 @@ _TROUBLES = {
 }
 
 
+@dataclass(eq=False)
 class ReadinessCheck:
     """A duty (see `duty`) of the whole process. A relay on standby is ready: it waits for its turn."""
 
@@ -23,12 +25,11 @@ class ReadinessCheck:
     host = "all hosts"
     pause_s = 2.0
 
-    def __init__(self, relays: Mapping[str, HostRelay], watchdog: Watchdog, readiness: Readiness) -> None:
-        self._relays = relays
-        self._watchdog = watchdog
-        self._readiness = readiness
+    relays: Mapping[str, HostRelay]
+    watchdog: Watchdog
+    readiness: Readiness
 
     async def run_once(self, _now: float) -> float:
-        relays = {f"relay {host}": _TROUBLES.get(relay.condition, "") for host, relay in sorted(self._relays.items())}
-        self._readiness.found(relays | self._watchdog.troubles())
+        relays = {f"relay {host}": _TROUBLES.get(relay.condition, "") for host, relay in sorted(self.relays.items())}
+        self.readiness.found(relays | self.watchdog.troubles())
         return self.pause_s

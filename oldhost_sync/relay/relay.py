@@ -70,44 +70,32 @@ class Round:
     held_back: bool = False
 
 
+@dataclass(eq=False)
 class Relay:
     """One host's relay. `owner` names this process in the lease; `now` arguments are monotonic seconds."""
 
-    def __init__(
-        self,
-        transactions: Transactions,
-        signal: Signal,
-        host: str,
-        *,
-        owner: str,
-        leadership: Leadership | None = None,
-        poll: SharedPoll | None = None,
-        pace: RelayPace | None = None,
-        metrics: RelayMetrics | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        self._transactions = transactions
-        self._signal = signal
-        self._host = host
-        self._owner = owner
-        self._pace = pace or RelayPace()
-        self._leadership = leadership or Leadership(transactions, host, owner, self._pace.lease_s)
-        self._poll = poll
-        self._metrics = metrics
-        self._monotonic = monotonic
-        self._wall = wall
-        self._chance = chance
-        self.condition = Condition.STARTING
-        self._failures = 0
-        self._signal_at = float("-inf")
-        self._count_at = float("-inf")
-        self._recount_at = float("-inf")
-        self._room = 0
-        # The writer has them, but their rows are locked, so they can't be marked yet.
-        self._unmarked: set[int] = set()
-        self._mark_at = float("-inf")
+    transactions: Transactions
+    signal: Signal
+    host: str
+    owner: str
+    poll: SharedPoll | None = None
+    pace: RelayPace = field(default_factory=RelayPace)
+    metrics: RelayMetrics | None = None
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    chance: Callable[[], float] = random.random
+    condition: Condition = Condition.STARTING
+    _failures: int = 0
+    _signal_at: float = float("-inf")
+    _count_at: float = float("-inf")
+    _recount_at: float = float("-inf")
+    _room: int = 0
+    # The writer has them, but their rows are locked, so they can't be marked yet.
+    _unmarked: set[int] = field(default_factory=set)
+    _mark_at: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self.leadership = Leadership(self.transactions, self.host, self.owner, self.pace.lease_s)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Relay until `stop` is set, through every outage; then give the lease up."""
@@ -123,7 +111,7 @@ class Relay:
 
         Raises StoreError or DBAPIError when the database is away, SignalFailed when the writer did not acknowledge.
         """
-        done = Round(active=await self._leadership.hold(now))
+        done = Round(active=await self.leadership.hold(now))
         if not done.active:
             return done
         await self._mark_what_was_held(now)
@@ -134,28 +122,28 @@ class Relay:
             room = await self._room_at_writer(now)
             done.held_back = room <= 0
             if seen.anything:
-                self._signal_at = now + self._pace.signal_interval_s
+                self._signal_at = now + self.pace.signal_interval_s
                 done.relayed = await self._relay_batch(room) if room > 0 else []
-            if len(done.relayed) == self._pace.batch_refs:
+            if len(done.relayed) == self.pace.batch_refs:
                 self._signal_at = now  # there is more
         return done
 
     # ------------------------------------------------------------------------------------------------ one round's parts
 
     async def _look(self, now: float) -> Unrelayed:
-        ask = partial(self._transactions.run, lambda connection: relay_queue.unrelayed(connection, self._owner))
-        seen = await (self._poll.poll(now, ask) if self._poll else ask())
-        return seen.get(self._host, NOTHING)
+        ask = partial(self.transactions.run, lambda connection: relay_queue.unrelayed(connection, self.owner))
+        seen = await (self.poll.poll(now, ask) if self.poll else ask())
+        return seen.get(self.host, NOTHING)
 
     async def _relay_emergencies(self) -> list[ChangeRef]:
-        batch = self._pace.batch_refs
+        batch = self.pace.batch_refs
         refs = await self._claim(batch, emergencies_only=True)
         for start in range(0, len(refs), batch):
             await self._hand_over(refs[start : start + batch], "emergency")
         return refs
 
     async def _relay_batch(self, room: int) -> list[ChangeRef]:
-        limit = min(self._pace.batch_refs, room)
+        limit = min(self.pace.batch_refs, room)
         refs = await self._claim(limit)
         if refs:
             await self._hand_over(refs, "batch")
@@ -165,36 +153,36 @@ class Relay:
     async def _claim(self, limit: int, *, emergencies_only: bool = False) -> list[ChangeRef]:
         """The next changes that the writer does not have, behind those that it has and that are not marked yet."""
         most = limit + len(self._unmarked)
-        refs = await self._transactions.run(
-            lambda connection: relay_queue.claim_batch(connection, self._host, most, emergencies_only=emergencies_only)
+        refs = await self.transactions.run(
+            lambda connection: relay_queue.claim_batch(connection, self.host, most, emergencies_only=emergencies_only)
         )
         new = [ref for ref in refs if ref.change_id not in self._unmarked]
         return new if emergencies_only else new[:limit]
 
     async def _remember_unmarked(self, ids: list[int]) -> None:
-        self._unmarked |= set(await self._transactions.run(lambda connection: relay_queue.unmarked(connection, ids)))
+        self._unmarked |= set(await self.transactions.run(lambda connection: relay_queue.unmarked(connection, ids)))
         if len(self._unmarked) > limits.RELAY_UNMARKED_MAX:
             self._unmarked.clear()  # they are signalled again, and the writer knows them by their ids
 
     async def _mark_what_was_held(self, now: float) -> None:
         if not self._unmarked or now < self._mark_at:
             return
-        self._mark_at = now + self._pace.signal_interval_s
+        self._mark_at = now + self.pace.signal_interval_s
         ids = sorted(self._unmarked)
         self._unmarked.clear()
-        await self._transactions.run(lambda connection: relay_queue.mark_relayed(connection, ids))
+        await self.transactions.run(lambda connection: relay_queue.mark_relayed(connection, ids))
         await self._remember_unmarked(ids)
 
     async def _hand_over(self, refs: list[ChangeRef], kind: str) -> None:
         """Signal first, mark after the acknowledgement."""
         try:
-            await self._signal(refs)
+            await self.signal(refs)
         except Exception as error:
             # The next round tries again; otherwise it would find nothing to do and count as a recovery.
             self._signal_at = float("-inf")
             raise SignalFailed(f"{type(error).__name__}: {error}") from error
         ids = [ref.change_id for ref in refs]
-        marked = await self._transactions.run(lambda connection: relay_queue.mark_relayed(connection, ids))
+        marked = await self.transactions.run(lambda connection: relay_queue.mark_relayed(connection, ids))
         if marked < len(ids):
             await self._remember_unmarked(ids)
         self._count_relayed(refs, kind)
@@ -206,30 +194,30 @@ class Relay:
         only when the writer seems full, and takes only a small share of the time.
         """
         if now >= self._count_at or (self._room <= 0 and now >= self._recount_at):
-            began = self._monotonic()
-            most = self._pace.unprocessed_max
-            held = await self._transactions.run(lambda connection: self._held_by_writer(connection, most))
-            took = self._monotonic() - began
-            self._count_at = now + max(self._pace.count_interval_s, COUNTING_PAUSE * took)
+            began = self.monotonic()
+            most = self.pace.unprocessed_max
+            held = await self.transactions.run(lambda connection: self._held_by_writer(connection, most))
+            took = self.monotonic() - began
+            self._count_at = now + max(self.pace.count_interval_s, COUNTING_PAUSE * took)
             self._recount_at = now + COUNTING_PAUSE * took
             self._room = most - held
-            if self._metrics:
-                self._metrics.unprocessed.labels(self._host).set(held)
+            if self.metrics:
+                self.metrics.unprocessed.labels(self.host).set(held)
         return self._room
 
     def _held_by_writer(self, connection: Connection, most: int) -> int:
-        held = relay_queue.unprocessed_up_to(connection, self._host, most + 1)
+        held = relay_queue.unprocessed_up_to(connection, self.host, most + 1)
         if held < most:
             return held
-        back = relay_queue.held_back_up_to(connection, self._host, HELD_BACK_COUNTED_MAX)
-        return relay_queue.unprocessed_up_to(connection, self._host, most + 1 + back) - back if back else held
+        back = relay_queue.held_back_up_to(connection, self.host, HELD_BACK_COUNTED_MAX)
+        return relay_queue.unprocessed_up_to(connection, self.host, most + 1 + back) - back if back else held
 
     # -------------------------------------------------------------------------------------------------- through outages
 
     async def _guarded_round(self) -> float:
         """One round, and the pause after it."""
         try:
-            done = await self.run_once(self._monotonic())
+            done = await self.run_once(self.monotonic())
         except SignalFailed as error:
             return self._failed(Condition.WRITER_AWAY, error)
         except (StoreError, DBAPIError) as error:
@@ -238,42 +226,42 @@ class Relay:
         if not done.active:
             self._become(Condition.STANDBY)
         elif done.held_back:
-            self._become(Condition.HOLDING_BACK, f"the writer holds {self._pace.unprocessed_max} changes or more")
+            self._become(Condition.HOLDING_BACK, f"the writer holds {self.pace.unprocessed_max} changes or more")
         elif self.condition is not Condition.HOLDING_BACK or self._room > 0:
             self._become(Condition.ACTIVE)
-        return self._pace.poll_s
+        return self.pace.poll_s
 
     def _failed(self, condition: Condition, error: Exception) -> float:
-        if self._metrics:
-            self._metrics.failures.labels(self._host, condition.value).inc()
+        if self.metrics:
+            self.metrics.failures.labels(self.host, condition.value).inc()
         self._become(condition, str(error))
-        longest: float = min(self._pace.pause_s * 2.0**self._failures, self._pace.pause_max_s)
+        longest: float = min(self.pace.pause_s * 2.0**self._failures, self.pace.pause_max_s)
         self._failures = min(self._failures + 1, 30)
-        return longest * (0.5 + self._chance() / 2)
+        return longest * (0.5 + self.chance() / 2)
 
     def _become(self, condition: Condition, why: str = "") -> None:
         if condition is self.condition:
             return
         level = logging.WARNING if condition in {Condition.DATABASE_AWAY, Condition.WRITER_AWAY} else logging.INFO
-        logger.log(level, "relay of %s: %s%s", self._host, condition.value, f" ({why})" if why else "")
-        if self._metrics:
-            self._metrics.condition.labels(self._host, self.condition.value).set(0)
-            self._metrics.condition.labels(self._host, condition.value).set(1)
+        logger.log(level, "relay of %s: %s%s", self.host, condition.value, f" ({why})" if why else "")
+        if self.metrics:
+            self.metrics.condition.labels(self.host, self.condition.value).set(0)
+            self.metrics.condition.labels(self.host, condition.value).set(1)
         self.condition = condition
 
     async def release(self) -> None:
         """Release the lease; when that fails it expires."""
         try:
-            await self._leadership.release()
+            await self.leadership.release()
         except (StoreError, DBAPIError) as error:
-            logger.info("relay of %s: the lease was left to run out (%s)", self._host, error)
+            logger.info("relay of %s: the lease was left to run out (%s)", self.host, error)
 
     def _count_relayed(self, refs: Sequence[ChangeRef], kind: str) -> None:
-        if not self._metrics:
+        if not self.metrics:
             return
-        self._metrics.signals.labels(self._host, kind).inc()
-        now_ms = self._wall() * 1000
+        self.metrics.signals.labels(self.host, kind).inc()
+        now_ms = self.wall() * 1000
         for ref in refs:
-            self._metrics.relayed.labels(self._host, ref.priority_class.value).inc()
+            self.metrics.relayed.labels(self.host, ref.priority_class.value).inc()
             waited = max(0.0, (now_ms - ref.accepted_at_ms) / 1000)
-            self._metrics.wait_seconds.labels(self._host, ref.priority_class.value).observe(waited)
+            self.metrics.wait_seconds.labels(self.host, ref.priority_class.value).observe(waited)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
@@ -26,37 +27,32 @@ from oldhost_sync.telemetry import RelayMetrics
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Scheduler:
     """One host's scheduled changes."""
 
     name = "recording what is due"
 
-    def __init__(
-        self,
-        transactions: Transactions,
-        leadership: Leadership,
-        pace: RelayPace,
-        metrics: RelayMetrics | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._transactions = transactions
-        self._leadership = leadership
-        self._pace = pace
-        self._metrics = metrics
-        self._monotonic = monotonic
-        self.host = leadership.host
-        self.pause_s = pace.schedule_interval_s
+    transactions: Transactions
+    leadership: Leadership
+    pace: RelayPace
+    metrics: RelayMetrics | None = None
+    monotonic: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self.host = self.leadership.host
+        self.pause_s = self.pace.schedule_interval_s
 
     async def run_once(self, now: float) -> float:
         """Record what is due."""
         await self.record_due(now)
-        return self._pace.schedule_interval_s
+        return self.pace.schedule_interval_s
 
     async def record_due(self, now: float) -> int:
         """How many were recorded or set aside. Raises StoreError or DBAPIError when the database is away."""
         held: set[tuple[str, str]] = set()
         done, last = 0, None
-        while await self._leadership.hold(now):
+        while await self.leadership.hold(now):
             page = await self._page(last)
             for each in page:
                 if each.entity in held:
@@ -65,21 +61,21 @@ class Scheduler:
                     done += 1
                 else:
                     held.add(each.entity)
-            if len(page) < self._pace.schedule_batch:
+            if len(page) < self.pace.schedule_batch:
                 break
-            last, now = page[-1], self._monotonic()
-        if self._metrics and done:
-            self._metrics.scheduled.labels(self.host).inc(done)
+            last, now = page[-1], self.monotonic()
+        if self.metrics and done:
+            self.metrics.scheduled.labels(self.host).inc(done)
         return done
 
     async def _page(self, last: schedule.Due | None) -> list[schedule.Due]:
-        batch = self._pace.schedule_batch
-        return await self._transactions.run(lambda connection: schedule.due(connection, self.host, batch, last))
+        batch = self.pace.schedule_batch
+        return await self.transactions.run(lambda connection: schedule.due(connection, self.host, batch, last))
 
     async def _record(self, due: schedule.Due) -> bool:
         """False while its entity's row is locked."""
         try:
-            await self._transactions.run(lambda connection: schedule.record_due(connection, due), attempts=1)
+            await self.transactions.run(lambda connection: schedule.record_due(connection, due), attempts=1)
         except TransactionContended:
             return False
         except (InvalidChange, DBAPIError) as error:
@@ -88,16 +84,10 @@ class Scheduler:
             # The same values would fail in every round.
             reason = f"scheduled change {due.scheduled_id} could not be recorded: {error}"
             logger.exception("relay of %s: %s", self.host, reason)
-            await self._transactions.run(lambda connection: self._set_aside(connection, due.scheduled_id, reason))
+            await self.transactions.run(lambda connection: self._set_aside(connection, due.scheduled_id, reason))
         return True
 
     def _set_aside(self, connection: Connection, scheduled_id: int, reason: str) -> None:
         schedule.withdraw(connection, scheduled_id)
-        raise_alert(
-            connection,
-            host=self.host,
-            kind="schedule-failed",
-            severity="critical",
-            message=reason,
-            dedupe_key=f"schedule-failed:{scheduled_id}",
-        )
+        key = f"schedule-failed:{scheduled_id}"
+        raise_alert(connection, self.host, "schedule-failed", "critical", reason, dedupe_key=key)

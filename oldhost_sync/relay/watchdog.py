@@ -39,6 +39,7 @@ class _Host:
     trouble: str = ""
 
 
+@dataclass(eq=False)
 class Watchdog:
     """A duty (see `duty`) for all hosts of `leaderships`; `owner` names this process in their leases."""
 
@@ -46,23 +47,20 @@ class Watchdog:
     host = "all hosts"
     pause_s = LOOK_SECONDS
 
-    def __init__(
-        self, transactions: Transactions, leaderships: Mapping[str, Leadership], writers: Writers, *, owner: str
-    ) -> None:
-        self._transactions = transactions
-        self._leaderships = leaderships
-        self._writers = writers
-        self._owner = owner
-        self._hosts: dict[str, _Host] = {}
-        self._asking = asyncio.Semaphore(ASKED_AT_A_TIME)
+    transactions: Transactions
+    leaderships: Mapping[str, Leadership]
+    writers: Writers
+    owner: str
+    _hosts: dict[str, _Host] = field(default_factory=dict)
+    _asking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(ASKED_AT_A_TIME))
 
     async def run_once(self, now: float) -> float:
         """Check every host that this process is active for."""
-        active = [host for host, leadership in self._leaderships.items() if leadership.held(now)]
+        active = [host for host, leadership in self.leaderships.items() if leadership.held(now)]
         # After a takeover nothing is known of a host.
         self._hosts = {host: self._hosts.get(host, _Host()) for host in active}
         if active:
-            found = await self._transactions.run(lambda connection: progress(connection, self._owner))
+            found = await self.transactions.run(lambda connection: progress(connection, self.owner))
             due = [host for host in active if self._is_due(self._hosts[host], found.get(host, Progress()), now)]
             looks = (self._check(host, found.get(host, Progress()), now) for host in due)
             for error in await asyncio.gather(*looks, return_exceptions=True):
@@ -94,7 +92,7 @@ class Watchdog:
 
     async def _ask(self, host: str) -> WriterHealth | TemporalAway:
         try:
-            return await self._writers.health(host)
+            return await self.writers.health(host)
         except TemporalDoesNotAnswer as error:
             return TemporalAway(str(error))
 
@@ -102,21 +100,18 @@ class Watchdog:
         if isinstance(action, StartWriter):
             await self._start(host)
         elif isinstance(action, OpenAlert):
-            await self._transactions.run(lambda connection: _open_alert(connection, host, action))
+            kind, message = action.kind, action.message
+            await self.transactions.run(lambda connection: raise_alert(connection, host, kind, "critical", message))
         else:
-            await self._transactions.run(lambda connection: _close_alerts(connection, host, action))
+            await self.transactions.run(lambda connection: _close_alerts(connection, host, action))
 
     async def _start(self, host: str) -> None:
         try:
-            await self._writers.start(host)
+            await self.writers.start(host)
         except TemporalDoesNotAnswer as error:
             logger.warning("the writer of %s can't be started: %s", host, error)
         else:
             logger.warning("the writer of %s did not run and was started", host)
-
-
-def _open_alert(connection: Connection, host: str, told: OpenAlert) -> None:
-    raise_alert(connection, host=host, kind=told.kind, severity="critical", message=told.message, dedupe_key=told.kind)
 
 
 def _close_alerts(connection: Connection, host: str, over: CloseAlerts) -> None:

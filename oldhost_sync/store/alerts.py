@@ -51,20 +51,21 @@ class RaisedAlert:
 
 def raise_alert(
     connection: Connection,
-    *,
     host: str,
     kind: str,
     severity: str,
     message: str,
-    dedupe_key: str,
+    *,
+    dedupe_key: str | None = None,
     change_id: int | None = None,
     count: int = 1,
     sequence: int = 0,
 ) -> bool:
     """Open an alert; False when one with this key is open already. Its text and count are then updated, if this one is
-    numbered. `severity`: info, warning or critical. `sequence`: ignored when its cause was closed by a later one (0:
-    not numbered).
+    numbered. `severity`: info, warning or critical. `dedupe_key`: the kind when it is not given. `sequence`: ignored
+    when its cause was closed by a later one (0: not numbered).
     """
+    dedupe_key = dedupe_key or kind
     if sequence and _was_closed_later(connection, host, dedupe_key, sequence):
         return False
     values = {

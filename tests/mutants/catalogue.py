@@ -182,10 +182,10 @@ MUTANTS = (
         (
             Patch(
                 "oldhost_sync/relay/relay.py",
-                "        try:\n            await self._signal(refs)\n",
+                "        try:\n            await self.signal(refs)\n",
                 "        ids = [ref.change_id for ref in refs]\n"
-                "        await self._transactions.run(lambda connection: outbox.mark_relayed(connection, ids))\n"
-                "        try:\n            await self._signal(refs)\n",
+                "        await self.transactions.run(lambda connection: relay_queue.mark_relayed(connection, ids))\n"
+                "        try:\n            await self.signal(refs)\n",
             ),
         ),
         levels=(SIMULATION, MARIADB),

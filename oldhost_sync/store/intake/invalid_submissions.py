@@ -53,15 +53,8 @@ def record_refused(
         if error_code(error) != DUPLICATE_KEY:
             raise
         return None
-    raise_alert(
-        connection,
-        host=host,
-        kind="submission-refused",
-        severity="warning",
-        message=f"A submitted change was refused: {reason}",
-        dedupe_key=f"refused:{change_id}",
-        change_id=change_id,
-    )
+    told, key = f"A submitted change was refused: {reason}", f"refused:{change_id}"
+    raise_alert(connection, host, "submission-refused", "warning", told, dedupe_key=key, change_id=change_id)
     return change_id
 
 

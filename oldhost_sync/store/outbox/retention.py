@@ -1,10 +1,12 @@
 """Forget what ended long ago, a bounded batch at a time, so that no lock is held for long and tables stay small.
 
-Never forgotten: changes without a fate, dead letters that nobody decided on, changes that were given up and whose state is
-still shown, the rows of nonces that may still be compared with OldHost, open alerts, operators' acts. With a change its idempotency key is forgotten, too.
+Never forgotten: changes without a fate, dead letters that nobody decided on, changes that were given up and whose state
+is still shown, the rows of nonces that may still be compared with OldHost, open alerts, operators' acts. With a change
+its idempotency key is forgotten, too.
 
-What goes is read first, by an index and without a lock, then deleted by its primary key: nothing is sorted, nothing else is
-locked, and it does not matter how stale the server's statistics are. A pass goes on behind what it left standing.
+What goes is read first, by an index and without a lock, then deleted by its primary key: nothing is sorted, nothing
+else is locked, and it does not matter how stale the server's statistics are. A pass goes on behind what it left
+standing.
 """
 
 from __future__ import annotations
@@ -35,33 +37,12 @@ _NONCES = text(
     "WHERE r.host = :host AND r.nonce < :below ORDER BY r.nonce LIMIT :rows"
 )
 _SETTLED = text("SELECT last_applied_nonce FROM nonce_ledger WHERE host = :host")
-# The rest is little beside these. Each: the table, and the ids of what may go.
+# The rest is little beside these. Each: the table, the index that finds what may go, and the condition for it.
 _OTHERS = (
-    (
-        "scheduled_changes",
-        (
-            "SELECT id FROM scheduled_changes FORCE INDEX (ix_scheduled_changes_due) "
-            f"WHERE host = :host AND recorded_at < {_BEFORE} LIMIT :rows"
-        ),
-    ),
-    (
-        "scheduled_changes",
-        (
-            "SELECT id FROM scheduled_changes FORCE INDEX (ix_scheduled_changes_due) "
-            f"WHERE host = :host AND recorded_at IS NULL AND cancelled_at < {_BEFORE} LIMIT :rows"
-        ),
-    ),
-    (
-        "alerts",
-        f"SELECT id FROM alerts FORCE INDEX (ix_alerts_closed) WHERE host = :host AND closed_at < {_BEFORE} LIMIT :rows",
-    ),
-    (
-        "late_emergencies",
-        (
-            "SELECT id FROM late_emergencies FORCE INDEX (ix_late_emergencies_started) "
-            f"WHERE host = :host AND started_at < {_BEFORE} AND ended_at < {_BEFORE} LIMIT :rows"
-        ),
-    ),
+    ("scheduled_changes", "ix_scheduled_changes_due", f"recorded_at < {_BEFORE}"),
+    ("scheduled_changes", "ix_scheduled_changes_due", f"recorded_at IS NULL AND cancelled_at < {_BEFORE}"),
+    ("alerts", "ix_alerts_closed", f"closed_at < {_BEFORE}"),
+    ("late_emergencies", "ix_late_emergencies_started", f"started_at < {_BEFORE} AND ended_at < {_BEFORE}"),
 )
 # Who reads the feed from before this has missed something.
 _HORIZON = text(
@@ -92,8 +73,8 @@ class Pruned:
 
 
 def prune(connection: Connection, host: str, *, days: int, rows: int, place: Place = BEGINNING) -> Pruned:
-    """Delete at most `rows` rows of each kind that ended more than `days` days ago: changes from `place` on with the nonces
-    before them, and when these are through, what else is old.
+    """Delete at most `rows` rows of each kind that ended more than `days` days ago: changes from `place` on with the
+    nonces before them, and when these are through, what else is old.
     """
     values = {"host": host, "days": days, "rows": rows}
     gone, more = _prune_nonces(connection, values)
@@ -103,7 +84,8 @@ def prune(connection: Connection, host: str, *, days: int, rows: int, place: Pla
     _raise_horizon(connection, host, max((row.fate_sequence or 0 for row in going), default=0))
     if len(ended) == rows:
         return Pruned(gone, True, Place(ended[-1].processed_at, ended[-1].id))
-    for table, query in _OTHERS:
+    for table, index, condition in _OTHERS:
+        query = f"SELECT id FROM {table} FORCE INDEX ({index}) WHERE host = :host AND {condition} LIMIT :rows"
         found = [row.id for row in connection.execute(text(query), values)]
         gone += _delete(connection, table, found)
         more = more or len(found) == rows

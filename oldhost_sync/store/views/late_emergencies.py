@@ -221,7 +221,7 @@ def raise_incident_alert(connection: Connection, host: str, severity: str, messa
     if severity == "critical" and connection.execute(_ESCALATE, values).rowcount:
         return
     if not connection.execute(_RESTATE, values).rowcount:
-        raise_alert(connection, host=host, kind=ALERT_KIND, severity=severity, message=message, dedupe_key=ALERT_KIND)
+        raise_alert(connection, host, ALERT_KIND, severity, message)
 
 
 def likely_cause(connection: Connection, host: str, *, unrelayed: int, waiting: int) -> str:

@@ -387,7 +387,7 @@ def test_two_relays_at_once_lose_nothing_and_only_signal_twice(engine: Engine) -
         await two.run_once(0.0)
         change_sql(engine, "UPDATE outbox_events SET relayed_at = NULL")
         # The first has not looked at its lease again yet, as after being stopped for a while.
-        one._leadership._leased_until = one._leadership._tried_at = 0.0
+        one.leadership._leased_until = one.leadership._tried_at = 0.0
         await asyncio.gather(one.run_once(1.0), two.run_once(1.0))
 
     run(rounds())
