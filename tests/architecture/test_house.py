@@ -65,12 +65,15 @@ def test_alert_kinds_are_words_joined_by_hyphens() -> None:
 
 
 def alert_kinds(tree: ast.Module) -> set[str]:
-    """The literals that calls which raise an alert begin with, or give as `kind`."""
+    """The literals that calls which raise an alert have as the kind: the third argument of the store's, the first of
+    the policy's, or `kind`.
+    """
     kinds: set[str] = set()
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         if name in {"raise_alert", "_raise", "RaiseAlert"}:  # an empty kind closes one
-            given = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "kind")]
+            at = 2 if name == "raise_alert" else 0
+            given = [*call.args[at : at + 1], *(keyword.value for keyword in call.keywords if keyword.arg == "kind")]
             kinds |= {str(each.value) for each in given if isinstance(each, ast.Constant) and each.value}
     return kinds
 
