@@ -18,7 +18,7 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from oldhost_sync.api.problems import Forbidden, Unauthenticated
+from oldhost_sync.api.problems import forbidden, unauthenticated
 from oldhost_sync.settings import ApiToken
 
 ROLES_KEY = "x-roles"
@@ -70,7 +70,7 @@ def caller_of(request: Request) -> Caller:
     """The caller; the middleware has refused unknown ones."""
     caller = request.scope.get(CALLER_KEY)
     if not isinstance(caller, Caller):
-        raise Unauthenticated
+        raise unauthenticated()
     return caller
 
 
@@ -83,7 +83,7 @@ def access(roles: Sequence[Role], *, errors: Sequence[int] = (), **openapi_extra
     async def guard(request: Request) -> None:
         caller = caller_of(request)
         if caller.role not in roles:
-            raise Forbidden(caller.role, roles)
+            raise forbidden(caller.role, roles)
 
     always = (400, 401, 403, 422, 500, 503)
     extra: dict[str, Any] = {ROLES_KEY: [role.value for role in roles], "security": [{"bearer": []}], **openapi_extra}
@@ -96,12 +96,25 @@ def public(*, errors: Sequence[int] = (500,)) -> dict[str, Any]:
 
 
 def adder(app: FastAPI, tag: str) -> Callable[..., None]:
-    """Adds a route of `tag`: method, path, handler, model of the answer, summary, and what :func:`access` gives."""
+    """Adds a route of `tag`: method, path, handler, model of the answer, summary; roles and errors as in
+    :func:`access`, and with a body what :func:`oldhost_sync.api.bodies.json_body` gives. No roles: it needs no token.
+    """
 
     def add(
-        method: str, path: str, handler: Callable[..., Any], model: type[BaseModel], summary: str, **more: Any
+        method: str,
+        path: str,
+        handler: Callable[..., Any],
+        model: type[BaseModel],
+        summary: str,
+        roles: Sequence[Role],
+        errors: Sequence[int],
+        *,
+        status_code: int = 200,
+        **openapi_extra: Any,
     ) -> None:
-        app.add_api_route(path, handler, methods=[method], response_model=model, summary=summary, tags=[tag], **more)
+        extra = access(roles, errors=errors, **openapi_extra) if roles else public(errors=errors)
+        more: dict[str, Any] = {"response_model": model, "summary": summary, "tags": [tag], "status_code": status_code}
+        app.add_api_route(path, handler, methods=[method], **more, **extra)
 
     return add
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -15,7 +16,8 @@ from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.problems import BadRequest, Invalid, TooLarge, WrongMediaType, fields_invalid
+from oldhost_sync.api.keys import KEY_PARAMETER
+from oldhost_sync.api.problems import Problem, fields_invalid
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -24,7 +26,8 @@ async def read_body(request: Request, model: type[M]) -> M:
     """The body as `model`. Raises a Problem: 400 no JSON, 413 too large, 415 another media type, 422 a wrong field."""
     content_type = request.headers.get("content-type")
     if content_type is not None and content_type.partition(";")[0].strip().lower() != "application/json":
-        raise WrongMediaType(
+        raise Problem(
+            415,
             "not-json",
             "The body must be JSON",
             "The Content-Type is not application/json.",
@@ -38,7 +41,8 @@ def parse_body(body: bytes, model: type[M]) -> M:
         value = from_json(body, allow_inf_nan=False)
     except ValueError as error:
         # The parser's text names the place and the kind of mistake, not the content.
-        raise BadRequest(
+        raise Problem(
+            400,
             "not-json",
             "The body is not JSON",
             f"{error}.",
@@ -67,25 +71,28 @@ async def _read_bounded(request: Request) -> bytes:
                 raise _too_large()
             parts.append(chunk)
     except ClientDisconnect:
-        raise BadRequest("cut", "The body was cut", "The connection ended before the body did.", "Repeat it.") from None
+        detail = "The connection ended before the body did."
+        raise Problem(400, "cut", "The body was cut", detail, "Repeat it.") from None
     return b"".join(parts)
 
 
-def _too_large() -> TooLarge:
+def _too_large() -> Problem:
     # The rest of the body is unread: the connection can't be used for a next request.
-    return TooLarge(
+    return Problem(
+        413,
         "too-large",
         "The body is too large",
         f"At most {limits.REQUEST_BODY_BYTES_MAX} bytes are accepted.",
         "Send less: a payload holds what changed, not documents.",
-        headers={"Connection": "close"},
+        {"Connection": "close"},
     )
 
 
 def _check(value: Any, levels: int) -> None:
     if isinstance(value, Mapping | list):
         if not levels:
-            raise Invalid(
+            raise Problem(
+                422,
                 "too-deep",
                 "The body nests too deeply",
                 f"At most {limits.REQUEST_JSON_DEPTH_MAX} levels are accepted.",
@@ -94,7 +101,8 @@ def _check(value: Any, levels: int) -> None:
         for item in value.values() if isinstance(value, Mapping) else value:
             _check(item, levels - 1)
     elif isinstance(value, int | float) and not _fits(value):
-        raise Invalid(
+        raise Problem(
+            422,
             "number-too-large",
             "A number is too large",
             "Whole numbers must fit 64 bit, others a double.",
@@ -104,6 +112,11 @@ def _check(value: Any, levels: int) -> None:
 
 def _fits(value: float) -> bool:
     return limits.INTEGER_MIN <= value <= limits.INTEGER_MAX if isinstance(value, int) else math.isfinite(value)
+
+
+def write_body(model: type[BaseModel], **examples: Mapping[str, Any]) -> dict[str, Any]:
+    """As `json_body`, for a route that records: it takes a key, and answers 202."""
+    return {"status_code": HTTPStatus.ACCEPTED, "parameters": [KEY_PARAMETER], **json_body(model, **examples)}
 
 
 def json_body(model: type[BaseModel], **examples: Mapping[str, Any]) -> dict[str, Any]:

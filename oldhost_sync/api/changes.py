@@ -13,11 +13,11 @@ from fastapi import FastAPI, Path, Query, Request, Response
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.auth import READERS, WRITERS, access, adder
-from oldhost_sync.api.bodies import json_body, read_body
+from oldhost_sync.api.auth import READERS, WRITERS, adder
+from oldhost_sync.api.bodies import read_body, write_body
 from oldhost_sync.api.dependencies import Parts
-from oldhost_sync.api.keys import KEY_PARAMETER, Limit, feed_cursor, read_feed_cursor, request_key
-from oldhost_sync.api.problems import Conflict, Unknown, cursor_gone
+from oldhost_sync.api.keys import Limit, feed_cursor, read_feed_cursor, request_key
+from oldhost_sync.api.problems import Problem, cursor_gone
 from oldhost_sync.api.responses import accepted_answer, record, source_of
 from oldhost_sync.api.schemas import Accepted, Cancelled, Fate, Feed, FeedItem, NewChange
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX
@@ -56,42 +56,14 @@ class ChangeRoutes:
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "changes")
-        add(
-            "POST",
-            "/api/changes",
-            self.create,
-            Accepted,
-            "Make a change",
-            status_code=HTTPStatus.ACCEPTED,
-            **access(
-                WRITERS,
-                errors=(405, 413, 415, 422),
-                parameters=[KEY_PARAMETER],
-                **json_body(
-                    NewChange,
-                    a_door_code=_DOOR_CODE,
-                    an_emergency=_EMERGENCY,
-                    later={**_DOOR_CODE, "not_before": "2026-12-24T14:00:00Z"},
-                ),
-            ),
-        )
-        add(
-            "GET",
-            "/api/changes",
-            self.feed,
-            Feed,
-            "Follow what becomes of changes",
-            **access(READERS, errors=(304, 405, 410, 422)),
-        )
-        add("GET", _CHANGE, self.fate, Fate, "A change's whole fate", **access(READERS, errors=(404, 405, 422)))
-        add(
-            "DELETE",
-            _CHANGE,
-            self.cancel,
-            Cancelled,
-            "Cancel a scheduled change that is not due yet",
-            **access(WRITERS, errors=(404, 405, 409, 422)),
-        )
+        later = {**_DOOR_CODE, "not_before": "2026-12-24T14:00:00Z"}
+        body = write_body(NewChange, a_door_code=_DOOR_CODE, an_emergency=_EMERGENCY, later=later)
+        add("POST", "/api/changes", self.create, Accepted, "Make a change", WRITERS, (405, 413, 415, 422), **body)
+        follow = "Follow what becomes of changes"
+        add("GET", "/api/changes", self.feed, Feed, follow, READERS, (304, 405, 410, 422))
+        add("GET", _CHANGE, self.fate, Fate, "A change's whole fate", READERS, (404, 405, 422))
+        cancel = "Cancel a scheduled change that is not due yet"
+        add("DELETE", _CHANGE, self.cancel, Cancelled, cancel, WRITERS, (404, 405, 409, 422))
 
     async def create(self, request: Request) -> Response:
         """Recorded at once, or kept until `not_before`. The server's rules decide its class, the database its order."""
@@ -179,14 +151,15 @@ def _schedule(connection: Connection, *, host: str, body: NewChange, key: str, s
 
 
 def _cancel(connection: Connection, host: str, idempotency_key: str) -> datetime:
-    """When it was cancelled, now or before; raises Unknown or Conflict."""
+    """When it was cancelled, now or before; raises a Problem, 404 or 409."""
     schedule.cancel(connection, host, idempotency_key)
     scheduled = schedule.scheduled_of_key(connection, host, idempotency_key)
     if scheduled is not None and scheduled.cancelled_at is not None:
         return scheduled.cancelled_at
     if scheduled is None and change_status.find_fate(connection, host, idempotency_key) is None:
         raise _unknown_change()
-    raise Conflict(
+    raise Problem(
+        409,
         "already-recorded",
         "It is too late to cancel this change",
         "It is recorded, and on its way to OldHost.",
@@ -226,8 +199,9 @@ def _next_poll(page: change_feed.FeedPage) -> int:
     return limits.FEED_POLL_SECONDS if page.outstanding else limits.FEED_POLL_SECONDS_IDLE
 
 
-def _unknown_change() -> Unknown:
-    return Unknown(
+def _unknown_change() -> Problem:
+    return Problem(
+        404,
         "unknown-change",
         "There is no such change",
         "No change has that key; it may also be older than what is kept.",

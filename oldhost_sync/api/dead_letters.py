@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import FastAPI, Path, Request
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.auth import OPERATORS, WATCHERS, access, adder, caller_of
+from oldhost_sync.api.auth import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
-from oldhost_sync.api.problems import Conflict, Unknown
+from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.schemas import Because, DeadLetter, DeadLetterPage, Done
 from oldhost_sync.store.views import overview
 from workflows.messages import OperatorRequest
@@ -25,28 +25,15 @@ class DeadLetterRoutes:
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "dead letters")
-        add(
-            "GET",
-            "/api/dead-letters",
-            self.list,
-            DeadLetterPage,
-            "Undecided dead letters, oldest first",
-            **access(WATCHERS, errors=(405, 422)),
-        )
+        title = "Undecided dead letters, oldest first"
+        add("GET", "/api/dead-letters", self.list, DeadLetterPage, title, WATCHERS, (405, 422))
         for action, handler, reason in (
             ("retry", self.retry, "The guest's record was corrected at OldHost"),
             ("discard", self.discard, "The booking no longer exists"),
         ):
-            add(
-                "POST",
-                f"/api/dead-letters/{{change_id}}/{action}",
-                handler,
-                Done,
-                f"{action.capitalize()} a rejected change",
-                **access(
-                    OPERATORS, errors=(404, 405, 409, 413, 415, 422), **json_body(Because, example={"reason": reason})
-                ),
-            )
+            path, title = f"/api/dead-letters/{{change_id}}/{action}", f"{action.capitalize()} a rejected change"
+            body = json_body(Because, example={"reason": reason})
+            add("POST", path, handler, Done, title, OPERATORS, (404, 405, 409, 413, 415, 422), **body)
 
     async def list(self, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT) -> DeadLetterPage:
         after_id = read_number_cursor(cursor) or 0
@@ -72,14 +59,16 @@ class DeadLetterRoutes:
             lambda connection: overview.find_outcome(connection, host, change_id)
         )
         if not exists:
-            raise Unknown(
+            raise Problem(
+                404,
                 "unknown-change",
                 "There is no such change",
                 f"No change has the id {change_id}.",
                 "GET /api/dead-letters lists those that can be decided on.",
             )
         if outcome != "DEAD":
-            raise Conflict(
+            raise Problem(
+                409,
                 "no-dead-letter",
                 "This change is no dead letter",
                 f"Change {change_id} is {outcome or 'still on its way'}.",

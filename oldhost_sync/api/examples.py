@@ -10,24 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from oldhost_sync.api.schemas import (
-    KEY,
-    Accepted,
-    AlertPage,
-    AuditPage,
-    Cancelled,
-    DeadLetterPage,
-    Done,
-    Fate,
-    Feed,
-    Found,
-    Health,
-    Unit,
-    UnitAccepted,
-    UnitPage,
-    Upcoming,
-    WriterStatus,
-)
+from oldhost_sync.api import schemas
+from oldhost_sync.api.schemas import KEY
 
 _REJECTED_KEY = "booking-2093-checked-in"
 _REJECTION = "no such guest"
@@ -56,10 +40,9 @@ _CLEANED = {
     "error": None,
 }
 _REJECTED = {
+    **_CLEANED,
     "change_id": 4712,
     "idempotency_key": _REJECTED_KEY,
-    "entity_type": "unit",
-    "entity_id": "12B",
     "event_type": "checked_in",
     "priority_class": "TXN",
     "accepted_at": "2026-05-01T12:00:30Z",
@@ -125,12 +108,12 @@ _WORKFLOW = {
 }
 
 _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
-    Accepted: _ACCEPTED,
-    UnitAccepted: {**_ACCEPTED, "changes": [_ACCEPTED]},
-    Cancelled: {"idempotency_key": KEY, "cancelled_at": "2026-05-01T12:00:00Z"},
-    Unit: _UNIT,
-    UnitPage: {"units": [_UNIT], "next_cursor": None},
-    Fate: {
+    schemas.Accepted: _ACCEPTED,
+    schemas.UnitAccepted: {**_ACCEPTED, "changes": [_ACCEPTED]},
+    schemas.Cancelled: {"idempotency_key": KEY, "cancelled_at": "2026-05-01T12:00:00Z"},
+    schemas.Unit: _UNIT,
+    schemas.UnitPage: {"units": [_UNIT], "next_cursor": None},
+    schemas.Fate: {
         **_CLEANED,
         "state": "APPLIED",
         "outcome": "APPLIED",
@@ -148,7 +131,7 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
             {"step": "applied", "at": "2026-05-01T12:01:02Z", "detail": "OldHost has it", "nonce": 501},
         ],
     },
-    Feed: {
+    schemas.Feed: {
         "changes": [
             {**_CLEANED, "outcome": "APPLIED", "superseded_by": None},
             {**_REJECTED, "outcome": "DEAD", "superseded_by": None},
@@ -157,7 +140,7 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
         "more": False,
         "next_poll": 1,
     },
-    WriterStatus: {
+    schemas.WriterStatus: {
         "host": "oldhost",
         "reachable": True,
         "note": None,
@@ -188,7 +171,7 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
         "open_alerts": 1,
         "emergency_breaches": {"incidents": 1, "breaches": 2, "worst_ms": 41_200},
     },
-    Found: {
+    schemas.Found: {
         "entity_type": "unit",
         "entity_id": "12B",
         "workflow": {
@@ -198,9 +181,9 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
             "dead_letters": [4712],
         },
     },
-    Upcoming: {"upcoming": [_NEXT]},
-    DeadLetterPage: {"dead_letters": [{**_REJECTED, "held": 1}], "next_cursor": None},
-    AlertPage: {
+    schemas.Upcoming: {"upcoming": [_NEXT]},
+    schemas.DeadLetterPage: {"dead_letters": [{**_REJECTED, "held": 1}], "next_cursor": None},
+    schemas.AlertPage: {
         "alerts": [
             {
                 "id": 17,
@@ -216,7 +199,7 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
         ],
         "next_cursor": None,
     },
-    AuditPage: {
+    schemas.AuditPage: {
         "entries": [
             {
                 "id": 5,
@@ -230,7 +213,7 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
         ],
         "next_cursor": None,
     },
-    Health: {"status": "ok"},
+    schemas.Health: {"status": "ok"},
 }
 
 # What the writer says of each act; the act is the last word of its path.
@@ -261,7 +244,7 @@ def add_to(document: dict[str, Any]) -> None:
                 if content is None or not status.startswith("2"):
                     continue
                 name = content["schema"].get("$ref", "").rpartition("/")[2]
-                if name == Done.__name__:
+                if name == schemas.Done.__name__:
                     content["example"] = {"action": action, "operator": "anna", "message": _DONE[action]}
                 elif name in by_name:
                     content["example"] = by_name[name]

@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import FastAPI, Response
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.api.auth import READERS, WATCHERS, access, adder, public
+from oldhost_sync.api.auth import READERS, WATCHERS, access, adder
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.examples import METRICS
 from oldhost_sync.api.schemas import Health
@@ -34,8 +34,8 @@ class HealthRoutes:
         async def document() -> dict[str, Any]:
             return app.openapi()
 
-        add("GET", "/healthz", self.alive, Health, "Is the process alive?", **public(errors=(405, 500)))
-        add("GET", "/readyz", self.ready, Health, "Can it take changes?", **public(errors=(405, 500, 503)))
+        add("GET", "/healthz", self.alive, Health, "Is the process alive?", (), (405, 500))
+        add("GET", "/readyz", self.ready, Health, "Can it take changes?", (), (405, 500, 503))
         app.add_api_route(
             "/metrics",
             self.metrics,

@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 from fastapi import Query, Request
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.problems import Invalid, cursor_gone, field_invalid
+from oldhost_sync.api.problems import Problem, cursor_gone, field_invalid
 from oldhost_sync.store.views.change_feed import BEGINNING, END_US, FeedCursor
 
 # The number of a fate, its time in microseconds, its change. Before, a cursor had a time and a change.
@@ -79,7 +79,7 @@ def feed_cursor(cursor: FeedCursor) -> str:
 
 
 def read_feed_cursor(text: str) -> FeedCursor:
-    """Raises Gone for one of a release whose feed went by time, Invalid for anything else that is no cursor."""
+    """Raises 410 for one of a release whose feed went by time, 422 for anything else that is no cursor."""
     if _FEED_CURSOR_BY_TIME.fullmatch(text):
         raise cursor_gone(
             "This cursor is from an older release, whose feed went by time.", oldest=feed_cursor(BEGINNING)
@@ -90,5 +90,5 @@ def read_feed_cursor(text: str) -> FeedCursor:
     return FeedCursor(int(found[1]), int(found[2]), int(found[3]))
 
 
-def _no_cursor(field: str) -> Invalid:
+def _no_cursor(field: str) -> Problem:
     return field_invalid(f"query.{field}", "is no cursor of this server; leave it out to begin, then use `next_cursor`")

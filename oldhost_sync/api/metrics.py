@@ -20,23 +20,15 @@ class RequestMetrics:
     content_type = CONTENT_TYPE_LATEST
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "oldhost_sync_api_requests", "Requests answered.", ["method", "route", "status"], registry=self.registry
-        )
+        self.registry = registry = CollectorRegistry()
+        name, labels = "oldhost_sync_api_{}".format, ["method", "route"]
+        self._requests = Counter(name("requests"), "Requests answered.", [*labels, "status"], registry=registry)
         self._seconds = Histogram(
-            "oldhost_sync_api_request_seconds",
-            "Time to answer.",
-            ["method", "route"],
-            buckets=_SECONDS,
-            registry=self.registry,
+            name("request_seconds"), "Time to answer.", labels, buckets=_SECONDS, registry=registry
         )
-        self._away = Gauge(
-            "oldhost_sync_api_database_away", "1 while the database is known to be away.", registry=self.registry
-        )
-        self._waiting = Gauge(
-            "oldhost_sync_api_database_waiting", "Requests waiting for a thread.", registry=self.registry
-        )
+        away = "1 while the database is known to be away."
+        self._away = Gauge(name("database_away"), away, registry=registry)
+        self._waiting = Gauge(name("database_waiting"), "Requests waiting for a thread.", registry=registry)
 
     def watch_database(self, away: Callable[[], float], waiting: Callable[[], float]) -> None:
         self._away.set_function(away)

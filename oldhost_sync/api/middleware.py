@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oldhost_sync.api.auth import CALLER_KEY, Tokens
 from oldhost_sync.api.metrics import RequestMetrics
-from oldhost_sync.api.problems import Broken, Unauthenticated
+from oldhost_sync.api.problems import internal, unauthenticated
 from oldhost_sync.store.transactions import error_code
 
 logger = logging.getLogger("oldhost_sync.api")
@@ -61,7 +61,7 @@ class Edge:
             incident = _report(scope, error)
             if status:
                 raise
-            await Broken(incident).response()(scope, receive, send_out)
+            await internal(incident).response()(scope, receive, send_out)
         finally:
             self._metrics.observe(scope, status, time.perf_counter() - started)
 
@@ -69,7 +69,7 @@ class Edge:
         if scope["path"] not in self._public_paths:
             caller = self._tokens.identify(_authorization(scope))
             if caller is None:
-                await Unauthenticated().response()(scope, receive, send)
+                await unauthenticated().response()(scope, receive, send)
                 return
             scope[CALLER_KEY] = caller
         await self._app(scope, receive, send)

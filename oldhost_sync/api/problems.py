@@ -1,9 +1,8 @@
 """Errors as answers: problem+json (RFC 9457) that says what is wrong and what to do.
 
-Problem
-├── the caller's, not again as it is:  BadRequest 400 · Unauthenticated 401 · Forbidden 403 · Unknown 404 ·
-│                                      Conflict 409 · Gone 410 · TooLarge 413 · WrongMediaType 415 · Invalid 422
-└── ours, again later:                 Unavailable 503 (database, Temporal, too busy)
+The caller's, not again as it is:  400 can't be read · 401 no known token · 403 another role · 404 unknown · 405 method
+                                   409 conflict · 410 gone · 413 too large · 415 media type · 422 a wrong field
+Ours, again later:                 503 unavailable (database, Temporal, too busy) · 500 a mistake of ours
 
 A problem never repeats the payload that it is about: it names the field.
 """
@@ -58,220 +57,131 @@ class ProblemBody(BaseModel):
 
 
 class Problem(Exception):  # noqa: N818 - the standard's word
-    """An error answer. `kind` is the last part of its type URI."""
-
-    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    """An error answer. `kind` is the last part of its type URI; `more` are further fields."""
 
     def __init__(
         self,
+        status: int,
         kind: str,
         title: str,
         detail: str,
         action: str,
-        *,
         headers: Mapping[str, str] | None = None,
-        errors: Sequence[Mapping[str, str]] | None = None,
-        more: Mapping[str, object] | None = None,
+        **more: object,
     ) -> None:
         super().__init__(title)
+        self.status = status
         self.headers = dict(headers or {})
-        self.content: dict[str, object] = {
-            "type": TYPE_PREFIX + kind,
-            "title": title,
-            "status": int(self.status),
-            "detail": detail,
-            "action": action,
-        }
-        if errors is not None:
-            self.content["errors"] = list(errors)
-        self.content.update(more or {})
+        said = {"type": TYPE_PREFIX + kind, "title": title, "status": status, "detail": detail, "action": action}
+        self.content: dict[str, object] = said | more
 
     def response(self) -> Response:
         return JSONResponse(self.content, self.status, headers=self.headers, media_type=MEDIA_TYPE)
 
 
-class BadRequest(Problem):
-    status = HTTPStatus.BAD_REQUEST
-
-
-class Unauthenticated(Problem):
-    status = HTTPStatus.UNAUTHORIZED
-
-    def __init__(self) -> None:
-        super().__init__(
-            "unauthenticated",
-            "A bearer token is needed",
-            "The request has no bearer token that this server knows.",
-            "Send 'Authorization: Bearer <token>'; `oldhost-sync tokens new` makes one.",
-            headers={"WWW-Authenticate": 'Bearer realm="oldhost-sync"'},
-        )
-
-
-class Forbidden(Problem):
-    status = HTTPStatus.FORBIDDEN
-
-    def __init__(self, role: str, allowed: Sequence[str]) -> None:
-        super().__init__(
-            "forbidden",
-            "This token may not do that",
-            f"The token's role is {role}; this needs {' or '.join(allowed)}.",
-            "Use a token of that role.",
-            headers={"WWW-Authenticate": 'Bearer realm="oldhost-sync", error="insufficient_scope"'},
-        )
-
-
-class Unknown(Problem):
-    status = HTTPStatus.NOT_FOUND
-
-
-class MethodNotAllowed(Problem):
-    status = HTTPStatus.METHOD_NOT_ALLOWED
-
-
-class Conflict(Problem):
-    status = HTTPStatus.CONFLICT
-
-
-class Gone(Problem):
-    status = HTTPStatus.GONE
-
-
-class TooLarge(Problem):
-    status = HTTPStatus.CONTENT_TOO_LARGE if hasattr(HTTPStatus, "CONTENT_TOO_LARGE") else HTTPStatus(413)
-
-
-class WrongMediaType(Problem):
-    status = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
-
-
-class Invalid(Problem):
-    status = HTTPStatus.UNPROCESSABLE_ENTITY
-
-
-class Unavailable(Problem):
-    status = HTTPStatus.SERVICE_UNAVAILABLE
-
-    def __init__(
-        self,
-        kind: str,
-        title: str,
-        detail: str,
-        action: str,
-        *,
-        retry_after: int = 1,
-        more: Mapping[str, object] | None = None,
-    ) -> None:
-        super().__init__(kind, title, detail, action, headers={"Retry-After": str(retry_after)}, more=more)
-
-
-class Broken(Problem):
-    """Our own mistake; `incident` is in the log beside the traceback."""
-
-    def __init__(self, incident: str) -> None:
-        super().__init__(
-            "internal",
-            "This is our fault",
-            "The server met an error that it did not expect.",
-            f"Report it with the incident {incident}; a write may be repeated with the same Idempotency-Key.",
-            more={"incident": incident},
-        )
+def unavailable(kind: str, title: str, detail: str, action: str, *, retry_after: int = 1, **more: object) -> Problem:
+    return Problem(503, kind, title, detail, action, {"Retry-After": str(retry_after)}, **more)
 
 
 # ----------------------------------------------------------------------------------------------------- common problems
 
 
-def method_not_allowed(method: str, allowed: str) -> MethodNotAllowed:
-    return MethodNotAllowed(
-        "method-not-allowed",
-        "This path does not take that method",
-        f"{method[:20]} is not possible here.",
-        f"Use {allowed}; see GET /openapi.json.",
-        headers={"Allow": allowed},
+def unauthenticated() -> Problem:
+    return Problem(
+        401,
+        "unauthenticated",
+        "A bearer token is needed",
+        "The request has no bearer token that this server knows.",
+        "Send 'Authorization: Bearer <token>'; `oldhost-sync tokens new` makes one.",
+        {"WWW-Authenticate": 'Bearer realm="oldhost-sync"'},
     )
 
 
-def cursor_gone(detail: str, *, oldest: str) -> Gone:
-    return Gone(
+def forbidden(role: str, allowed: Sequence[str]) -> Problem:
+    detail = f"The token's role is {role}; this needs {' or '.join(allowed)}."
+    headers = {"WWW-Authenticate": 'Bearer realm="oldhost-sync", error="insufficient_scope"'}
+    return Problem(403, "forbidden", "This token may not do that", detail, "Use a token of that role.", headers)
+
+
+def internal(incident: str) -> Problem:
+    """Our own mistake; `incident` is in the log beside the traceback."""
+    detail = "The server met an error that it did not expect."
+    action = f"Report it with the incident {incident}; a write may be repeated with the same Idempotency-Key."
+    return Problem(500, "internal", "This is our fault", detail, action, incident=incident)
+
+
+def method_not_allowed(method: str, allowed: str) -> Problem:
+    detail, action = f"{method[:20]} is not possible here.", f"Use {allowed}; see GET /openapi.json."
+    title = "This path does not take that method"
+    return Problem(405, "method-not-allowed", title, detail, action, {"Allow": allowed})
+
+
+def cursor_gone(detail: str, *, oldest: str) -> Problem:
+    return Problem(
+        410,
         "cursor-gone",
         "The feed no longer reaches back to this cursor",
         detail,
         "Read the present state of what you follow (GET /api/units, GET /api/changes/{idempotency_key}), "
         "then go on from `oldest_cursor`.",
-        more={"oldest_cursor": oldest},
+        oldest_cursor=oldest,
     )
 
 
-def database_away(reason: str) -> Unavailable:
-    return Unavailable(
-        "database-away",
-        "The database is away",
-        f"Nothing was recorded: {reason}.",
-        "Repeat the request a little later, with the same Idempotency-Key.",
-    )
+_AGAIN = "Repeat the request a little later, with the same Idempotency-Key"
 
 
-def database_unsuitable(reason: str) -> Unavailable:
-    return Unavailable(
-        "database-unsuitable",
-        "The database is not set up as it must be",
-        f"Nothing was recorded: {reason}.",
-        "Tell who runs the database; then repeat the request, with the same Idempotency-Key.",
-    )
+def database_away(reason: str) -> Problem:
+    return unavailable("database-away", "The database is away", f"Nothing was recorded: {reason}.", f"{_AGAIN}.")
 
 
-def commit_uncertain(idempotency_key: str | None = None) -> Unavailable:
-    return Unavailable(
+def database_unsuitable(reason: str) -> Problem:
+    detail = f"Nothing was recorded: {reason}."
+    action = "Tell who runs the database; then repeat the request, with the same Idempotency-Key."
+    return unavailable("database-unsuitable", "The database is not set up as it must be", detail, action)
+
+
+def commit_uncertain(idempotency_key: str | None = None) -> Problem:
+    more: dict[str, Any] = {} if idempotency_key is None else {"idempotency_key": idempotency_key}
+    return unavailable(
         "commit-uncertain",
         "It is not known whether this was recorded",
         "The connection to the database was lost in the middle of the commit.",
         "Ask GET /api/changes/{idempotency_key}, or repeat the request with that key as its Idempotency-Key: "
         "the same change is never recorded twice under one key.",
-        more=None if idempotency_key is None else {"idempotency_key": idempotency_key},
+        **more,
     )
 
 
-def too_busy() -> Unavailable:
-    return Unavailable(
-        "too-busy",
-        "Too many requests are waiting",
-        "Nothing was recorded: the queue before the database is full.",
-        "Repeat the request a little later, with the same Idempotency-Key, and slow down.",
-    )
+def too_busy() -> Problem:
+    detail = "Nothing was recorded: the queue before the database is full."
+    return unavailable("too-busy", "Too many requests are waiting", detail, f"{_AGAIN}, and slow down.")
 
 
-def field_invalid(field: str, message: str) -> Invalid:
-    return Invalid(
-        "invalid",
-        "The request has a mistake",
-        f"{field}: {message}",
-        "Correct the field and send it again; GET /openapi.json describes it.",
-        errors=[{"field": field, "message": message}],
-    )
+def field_invalid(field: str, message: str) -> Problem:
+    action = "Correct the field and send it again; GET /openapi.json describes it."
+    return _invalid([{"field": field, "message": message}], action)
 
 
-def fields_invalid(errors: Sequence[ErrorDetails] | Sequence[Any], place: str | None = None) -> Invalid:
+def _invalid(errors: Sequence[Mapping[str, str]], action: str) -> Problem:
+    detail = "{field}: {message}".format(**errors[0])
+    return Problem(422, "invalid", "The request has a mistake", detail, action, errors=errors)
+
+
+def fields_invalid(errors: Sequence[ErrorDetails] | Sequence[Any], place: str | None = None) -> Problem:
     """Pydantic's findings without the input, which may be personal."""
     found = [
-        {
-            "field": ".".join(str(part) for part in ([place] if place else []) + list(error["loc"])),
-            "message": error["msg"],
-        }
+        {"field": ".".join(map(str, ([place] if place else []) + list(error["loc"]))), "message": error["msg"]}
         for error in errors[:20]
     ]
-    first = found[0]
-    return Invalid(
-        "invalid",
-        "The request has a mistake",
-        f"{first['field']}: {first['message']}",
-        "Correct the fields listed in `errors` and send it again; GET /openapi.json describes them.",
-        errors=found,
-    )
+    return _invalid(found, "Correct the fields listed in `errors` and send it again; GET /openapi.json describes them.")
 
 
 def of_store_error(error: StoreError, idempotency_key: str | None = None) -> Problem:
     """The answer for an error of the store."""
     if isinstance(error, IdempotencyConflict):
-        return Invalid(
+        return Problem(
+            422,
             "idempotency-key-reused",
             "This Idempotency-Key belongs to another request",
             str(error) or "The key was used before, with another body.",
@@ -282,12 +192,8 @@ def of_store_error(error: StoreError, idempotency_key: str | None = None) -> Pro
     if isinstance(error, CommitUncertain):
         return commit_uncertain(idempotency_key)
     if isinstance(error, TransactionContended):
-        return Unavailable(
-            "contended",
-            "Others are changing the same thing",
-            "Nothing was recorded: the row stayed locked by other requests.",
-            "Repeat the request a little later, with the same Idempotency-Key.",
-        )
+        detail = "Nothing was recorded: the row stayed locked by other requests."
+        return unavailable("contended", "Others are changing the same thing", detail, f"{_AGAIN}.")
     if isinstance(error, DatabaseUnavailable):
         return database_away(str(error))
     return database_unsuitable(str(error))
@@ -297,13 +203,12 @@ def of_http_exception(request: Request, error: HTTPException) -> Problem:
     """The framework's own errors as problems."""
     path = request.url.path[:200]
     if error.status_code == HTTPStatus.NOT_FOUND:
-        return Unknown("unknown-path", "There is nothing here", f"No route matches {path!r}.", "See GET /openapi.json.")
+        detail = f"No route matches {path!r}."
+        return Problem(404, "unknown-path", "There is nothing here", detail, "See GET /openapi.json.")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         return method_not_allowed(request.method, ", ".join(_methods_of(request)))
-    problem = BadRequest("bad-request", "The request can't be read", str(error.detail), "See GET /openapi.json.")
-    problem.status = HTTPStatus(error.status_code)
-    problem.content["status"] = error.status_code
-    return problem
+    title = "The request can't be read"
+    return Problem(error.status_code, "bad-request", title, str(error.detail), "See GET /openapi.json.")
 
 
 def _methods_of(request: Request) -> list[str]:

@@ -14,7 +14,7 @@ from oldhost_sync.api.problems import fields_invalid
 
 
 async def understood_query(request: Request) -> None:
-    """A dependency of the application; raises Invalid, which names each parameter that is unknown or given twice."""
+    """A dependency of the application; raises 422, which names each parameter that is unknown or given twice."""
     if not request.scope["query_string"]:
         return
     route = request.scope.get("route")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from http import HTTPStatus
 from typing import Annotated, Literal
 
 from fastapi import FastAPI, Path, Query, Request, Response
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.auth import READERS, WRITERS, access, adder
-from oldhost_sync.api.bodies import json_body, read_body
+from oldhost_sync.api.auth import READERS, WRITERS, adder
+from oldhost_sync.api.bodies import read_body, write_body
 from oldhost_sync.api.dependencies import Parts
-from oldhost_sync.api.keys import KEY_PARAMETER, Cursor, Limit, read_text_cursor, request_key, text_cursor
-from oldhost_sync.api.problems import Unknown, method_not_allowed
+from oldhost_sync.api.keys import Cursor, Limit, read_text_cursor, request_key, text_cursor
+from oldhost_sync.api.problems import Problem, method_not_allowed
 from oldhost_sync.api.responses import accepted_answer, record, source_of
 from oldhost_sync.api.schemas import Accepted, Unit, UnitAccepted, UnitDetails, UnitPage, UnitStatus
 from oldhost_sync.policy.limits import ID_LENGTH_MAX, UNIT_NAME_LENGTH_MAX
@@ -36,36 +35,13 @@ class UnitRoutes:
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "units")
-        add(
-            "POST",
-            _UNIT + _STATUS,
-            self.set_status,
-            Accepted,
-            "Set a unit's status",
-            status_code=HTTPStatus.ACCEPTED,
-            **access(
-                WRITERS,
-                errors=_WRITE_ERRORS,
-                parameters=[KEY_PARAMETER],
-                **json_body(UnitStatus, clean={"status": "Clean"}),
-            ),
-        )
-        add(
-            "PUT",
-            _UNIT,
-            self.put,
-            UnitAccepted,
-            "Make or change a unit",
-            status_code=HTTPStatus.ACCEPTED,
-            **access(
-                WRITERS,
-                errors=_WRITE_ERRORS,
-                parameters=[KEY_PARAMETER],
-                **json_body(UnitDetails, details={"name": "Seaview 12", "property_id": "seaview", "status": "Clean"}),
-            ),
-        )
-        add("GET", "/api/units", self.list, UnitPage, "List units in id order", **access(READERS, errors=(405, 422)))
-        add("GET", _UNIT, self.get, Unit, "One unit", **access(READERS, errors=(404, 405, 422)))
+        body = write_body(UnitStatus, clean={"status": "Clean"})
+        add("POST", _UNIT + _STATUS, self.set_status, Accepted, "Set a unit's status", WRITERS, _WRITE_ERRORS, **body)
+        example = {"name": "Seaview 12", "property_id": "seaview", "status": "Clean"}
+        body = write_body(UnitDetails, details=example)
+        add("PUT", _UNIT, self.put, UnitAccepted, "Make or change a unit", WRITERS, _WRITE_ERRORS, **body)
+        add("GET", "/api/units", self.list, UnitPage, "List units in id order", READERS, (405, 422))
+        add("GET", _UNIT, self.get, Unit, "One unit", READERS, (404, 405, 422))
 
     async def set_status(self, request: Request, unit_id: UnitId) -> Response:
         """Recorded at once, sent to OldHost when its turn comes; a newer status replaces one that still waits."""
@@ -133,7 +109,8 @@ class UnitRoutes:
         host = self._parts.host
         unit = await self._parts.database.run(lambda connection: store.find_unit(connection, host, unit_id))
         if unit is None:
-            raise Unknown(
+            raise Problem(
+                404,
                 "unknown-unit",
                 "There is no such unit",
                 "No change was ever accepted for a unit of that id.",

@@ -8,25 +8,13 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
 
-from oldhost_sync.api import limits
-from oldhost_sync.api.auth import OPERATORS, WATCHERS, access, adder, caller_of
+from oldhost_sync.api import limits, schemas
+from oldhost_sync.api.auth import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
 from oldhost_sync.api.problems import Problem
-from oldhost_sync.api.schemas import (
-    Alert,
-    AlertPage,
-    AuditEntry,
-    AuditPage,
-    Because,
-    Done,
-    Flush,
-    Found,
-    Resolve,
-    Upcoming,
-    WriterStatus,
-)
+from oldhost_sync.api.schemas import Because, Flush, Resolve
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX, ID_LENGTH_MAX
 from oldhost_sync.store import alerts, audit
 from oldhost_sync.store.views import overview
@@ -43,33 +31,29 @@ class WriterRoutes:
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "writer")
-        watch = access(WATCHERS, errors=(405, 409, 422))
         summary = "The writer's state, from the workflow and from the database"
-        add("GET", "/api/writer/status", self.status, WriterStatus, summary, **access(WATCHERS, errors=(405,)))
-        add("GET", "/api/writer/find", self.find, Found, "Where the writer holds the changes of one entity", **watch)
-        add("GET", "/api/writer/upcoming", self.upcoming, Upcoming, "What the writer sends next", **watch)
-        add("GET", "/api/alerts", self.alerts, AlertPage, "Alerts, newest first", **access(WATCHERS, errors=(405, 422)))
+        add("GET", "/api/writer/status", self.status, schemas.WriterStatus, summary, WATCHERS, (405,))
+        summary = "Where the writer holds the changes of one entity"
+        add("GET", "/api/writer/find", self.find, schemas.Found, summary, WATCHERS, (405, 409, 422))
+        summary = "What the writer sends next"
+        add("GET", "/api/writer/upcoming", self.upcoming, schemas.Upcoming, summary, WATCHERS, (405, 409, 422))
+        add("GET", "/api/alerts", self.alerts, schemas.AlertPage, "Alerts, newest first", WATCHERS, (405, 422))
         summary = "Operators' commands, newest first: who, what and why"
-        add("GET", "/api/audit", self.audit, AuditPage, summary, **access(OPERATORS, errors=(405, 422)))
+        add("GET", "/api/audit", self.audit, schemas.AuditPage, summary, OPERATORS, (405, 422))
         for action, handler, model, example in (
             ("pause", self.pause, Because, {"reason": "OldHost's people asked for an hour of quiet"}),
             ("resume", self.resume, Because, {"reason": "OldHost's people are done"}),
             ("flush", self.flush, Flush, {"reason": "The owner waits", "entity_type": "unit", "entity_id": "12B"}),
             ("resolve", self.resolve, Resolve, {"reason": "OldHost was restored from a backup", "mode": "resend"}),
         ):
-            add(
-                "POST",
-                f"/api/writer/{action}",
-                handler,
-                Done,
-                f"{action.capitalize()} the writer",
-                **access(OPERATORS, errors=_ACT_ERRORS, **json_body(model, example=example)),
-            )
+            path, summary = f"/api/writer/{action}", f"{action.capitalize()} the writer"
+            body = json_body(model, example=example)
+            add("POST", path, handler, schemas.Done, summary, OPERATORS, _ACT_ERRORS, **body)
 
-    async def status(self) -> WriterStatus:
+    async def status(self) -> schemas.WriterStatus:
         """Complete while Temporal answers; without it the database's part, and a note that says so."""
         books, (workflow, note) = await asyncio.gather(self._read_books(), self._ask_writer())
-        return WriterStatus(
+        return schemas.WriterStatus(
             host=self._parts.host, reachable=workflow is not None, note=note, workflow=workflow, **books
         )
 
@@ -77,28 +61,28 @@ class WriterRoutes:
         self,
         entity_id: Annotated[str, Query(min_length=1, max_length=ID_LENGTH_MAX)],
         entity_type: Annotated[str, Query(min_length=1, max_length=EVENT_TYPE_LENGTH_MAX)] = "unit",
-    ) -> Found:
+    ) -> schemas.Found:
         """In the debounce, in a lane, in flight, or held behind a rejected change."""
         found = await self._parts.writer.query("find", entity_type, entity_id)
-        return Found(entity_type=entity_type, entity_id=entity_id, workflow=found)
+        return schemas.Found(entity_type=entity_type, entity_id=entity_id, workflow=found)
 
-    async def upcoming(self, count: Annotated[int, Query(ge=1, le=limits.UPCOMING_MAX)] = 20) -> Upcoming:
+    async def upcoming(self, count: Annotated[int, Query(ge=1, le=limits.UPCOMING_MAX)] = 20) -> schemas.Upcoming:
         """In the order in which they would go if nothing came any more."""
-        return Upcoming(upcoming=await self._parts.writer.query("upcoming", count))
+        return schemas.Upcoming(upcoming=await self._parts.writer.query("upcoming", count))
 
-    async def pause(self, request: Request) -> Done:
+    async def pause(self, request: Request) -> schemas.Done:
         """Nothing is sent until it is resumed; changes go on being accepted and held."""
         return await self._act("pause", request, await read_body(request, Because))
 
-    async def resume(self, request: Request) -> Done:
+    async def resume(self, request: Request) -> schemas.Done:
         """Sending goes on where it stopped."""
         return await self._act("resume", request, await read_body(request, Because))
 
-    async def flush(self, request: Request) -> Done:
+    async def flush(self, request: Request) -> schemas.Done:
         """What the debounce holds back, of one entity or of all, goes to its lane now."""
         return await self._act("flush", request, await read_body(request, Flush))
 
-    async def resolve(self, request: Request) -> Done:
+    async def resolve(self, request: Request) -> schemas.Done:
         """Ends a halt: a person decides what a program must not."""
         return await self._act("resolve", request, await read_body(request, Resolve))
 
@@ -107,7 +91,7 @@ class WriterRoutes:
         open: Annotated[bool, Query(description="Only those still open")] = True,  # noqa: A002 - the query's word
         cursor: Cursor = None,
         limit: Limit = limits.PAGE_DEFAULT,
-    ) -> AlertPage:
+    ) -> schemas.AlertPage:
         before_id = read_number_cursor(cursor)
         host = self._parts.host
         found = await self._parts.database.run(
@@ -115,22 +99,22 @@ class WriterRoutes:
                 connection, host, open_only=open, limit=limit + 1, before_id=before_id
             )
         )
-        page = [Alert(id=each.alert_id, **_without(asdict(each), "alert_id")) for each in found[:limit]]
-        return AlertPage(alerts=page, next_cursor=str(page[-1].id) if len(found) > limit else None)
+        page = [schemas.Alert(id=each.alert_id, **_without(asdict(each), "alert_id")) for each in found[:limit]]
+        return schemas.AlertPage(alerts=page, next_cursor=str(page[-1].id) if len(found) > limit else None)
 
-    async def audit(self, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT) -> AuditPage:
+    async def audit(self, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT) -> schemas.AuditPage:
         before_id = read_number_cursor(cursor)
         host = self._parts.host
         found = await self._parts.database.run(
             lambda connection: audit.list_acts(connection, host, limit=limit + 1, before_id=before_id)
         )
-        page = [AuditEntry(id=each.act_id, **_without(asdict(each), "act_id")) for each in found[:limit]]
-        return AuditPage(entries=page, next_cursor=str(page[-1].id) if len(found) > limit else None)
+        page = [schemas.AuditEntry(id=each.act_id, **_without(asdict(each), "act_id")) for each in found[:limit]]
+        return schemas.AuditPage(entries=page, next_cursor=str(page[-1].id) if len(found) > limit else None)
 
-    async def _act(self, action: str, request: Request, body: Because) -> Done:
+    async def _act(self, action: str, request: Request, body: Because) -> schemas.Done:
         operator = caller_of(request).name
         message = await self._parts.writer.update(action, OperatorRequest(operator=operator, **body.model_dump()))
-        return Done(action=action, operator=operator, message=message)
+        return schemas.Done(action=action, operator=operator, message=message)
 
     async def _ask_writer(self) -> tuple[dict[str, Any] | None, str | None]:
         try:

@@ -13,7 +13,7 @@ from temporalio.client import Client
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.database import Circuit
-from oldhost_sync.api.problems import Conflict, Problem, Unavailable
+from oldhost_sync.api.problems import Problem, unavailable
 from oldhost_sync.writer_client import Cause, QueryRefused, UpdateRefused, WriterClient, WriterError, WriterUnavailable
 from workflows.messages import OperatorRequest
 
@@ -62,10 +62,10 @@ class TemporalWriterLink:
     def _problem(self, error: WriterError) -> Problem:
         if isinstance(error, UpdateRefused):
             reason = str(error) or "It gave no reason."
-            return Conflict("refused", f"The writer refused to {error.name}", reason, "See GET /api/writer/status.")
+            return Problem(409, "refused", f"The writer refused to {error.name}", reason, "See GET /api/writer/status.")
         if not isinstance(error, WriterUnavailable):
             assert isinstance(error, QueryRefused)
-            return Conflict("query-refused", "The writer can't say", str(error), "Check the question.")
+            return Problem(409, "query-refused", "The writer can't say", str(error), "Check the question.")
         if error.cause is Cause.NO_WRITER:
             return writer_away("the writer was never started, or has ended; the relay starts it", "writer-missing")
         kind = {Cause.FAILING: "writer-failing", Cause.NO_WORKER: "no-worker"}.get(error.cause, "writer-away")
@@ -74,8 +74,8 @@ class TemporalWriterLink:
         return writer_away(reason, kind)
 
 
-def writer_away(reason: str, kind: str = "writer-away") -> Unavailable:
-    return Unavailable(
+def writer_away(reason: str, kind: str = "writer-away") -> Problem:
+    return unavailable(
         kind,
         "The writer can't be reached",
         f"{reason[:1].upper()}{reason[1:]}.",

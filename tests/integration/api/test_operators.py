@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection, Engine
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Parts
-from oldhost_sync.api.problems import Conflict
+from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.audit import record_act
@@ -89,7 +89,7 @@ def test_nobody_acts_in_another_s_name_or_without_a_reason(anna: httpx.Client, w
 
 
 def test_an_act_the_writer_refuses_is_a_409_with_its_reason(anna: httpx.Client, writer: ScriptedWriter) -> None:
-    writer.problem = Conflict("refused", "The writer refused to resume", "It is not paused.", "See the status.")
+    writer.problem = Problem(409, "refused", "The writer refused to resume", "It is not paused.", "See the status.")
     answer = anna.post("/api/writer/resume", json=WHY)
     assert (answer.status_code, answer.json()["detail"]) == (409, "It is not paused.")
 

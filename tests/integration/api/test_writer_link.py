@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from oldhost_sync.api.problems import Conflict, Unavailable
+from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import TemporalWriterLink
 from workflows.messages import OperatorRequest, workflow_id
 
@@ -90,11 +90,12 @@ def test_queries_and_acts_reach_the_writer(temporal_dev_server: EmbeddedTemporal
 
 def test_a_refusal_comes_with_the_writer_s_reason(temporal_dev_server: EmbeddedTemporal) -> None:
     async def scenario(link: TemporalWriterLink) -> None:
-        with pytest.raises(Conflict) as refused:
+        with pytest.raises(Problem) as refused:
             await link.update("resume", OperatorRequest(operator="anna"))
-        assert refused.value.content["detail"] == "the writer is not paused"
-        with pytest.raises(Conflict):
+        assert (refused.value.status, refused.value.content["detail"]) == (409, "the writer is not paused")
+        with pytest.raises(Problem) as unknown:
             await link.query("nonsense")
+        assert unknown.value.status == 409
         assert await link.query("status") == {"paused_by": ""}
 
     run_with_writer(temporal_dev_server, "link-refuses", scenario)
@@ -107,7 +108,7 @@ def test_a_writer_that_was_never_started_is_told_apart(temporal_dev_server: Embe
 
         link = TemporalWriterLink("link-missing", connect)
         for _ in range(2):
-            with pytest.raises(Unavailable) as missing:
+            with pytest.raises(Problem) as missing:
                 await link.query("status")
             assert str(missing.value.content["type"]).endswith("writer-missing")
 
@@ -121,7 +122,7 @@ def test_a_run_that_has_ended_is_not_shown_as_if_it_lived(temporal_dev_server: E
         assert await link.query("status") == {"paused_by": ""}
         client = await Client.connect(temporal_dev_server.address)
         await client.get_workflow_handle(workflow_id("link-closed")).terminate()
-        with pytest.raises(Unavailable) as missing:
+        with pytest.raises(Problem) as missing:
             await link.query("status")
         assert str(missing.value.content["type"]).endswith("writer-missing")
 
@@ -140,7 +141,7 @@ def test_a_run_whose_task_fails_is_named_with_its_error(temporal_dev_server: Emb
             # The worker's code knows no such workflow: each of its tasks fails.
             handle = await client.start_workflow("Unknown", id=workflow_id("link-failing"), task_queue="link-failing")
             link = TemporalWriterLink("link-failing", connect)
-            with pytest.raises(Unavailable) as stuck:
+            with pytest.raises(Problem) as stuck:
                 await link.query("status")
             assert str(stuck.value.content["type"]).endswith("writer-failing")
             assert "its workflow task fails" in str(stuck.value.content["detail"]).lower()
@@ -162,11 +163,12 @@ def test_while_temporal_is_away_it_is_not_asked_again_each_time() -> None:
         nonlocal now
         link = TemporalWriterLink("away", connect, clock=lambda: now)
         for _ in range(5):
-            with pytest.raises(Unavailable):
+            with pytest.raises(Problem) as away:
                 await link.query("status")
+            assert away.value.status == 503
         assert attempts == 1
         now = 60.0
-        with pytest.raises(Unavailable):
+        with pytest.raises(Problem):
             await link.update("pause", OperatorRequest(operator="anna"))
         assert attempts == 2
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from oldhost_sync.api.bodies import parse_body
-from oldhost_sync.api.problems import BadRequest, Invalid, Problem
+from oldhost_sync.api.problems import Problem
 
 
 class Anything(BaseModel):
@@ -21,7 +21,7 @@ class Anything(BaseModel):
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
-    with suppress(BadRequest, Invalid):
+    with suppress(Problem):
         parse_body(body, Anything)
 
 
@@ -32,7 +32,7 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     )
 )
 def test_any_value_is_read_or_refused(value: object) -> None:
-    with suppress(BadRequest, Invalid):
+    with suppress(Problem):
         parse_body(json.dumps({"payload": value}).encode(), Anything)
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.database import Database
-from oldhost_sync.api.problems import Unavailable
+from oldhost_sync.api.problems import Problem
 from oldhost_sync.store.errors import CommitUncertain
 
 
@@ -39,10 +39,10 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingEngine]:
     engine.let_go.set()
 
 
-async def refusals(database: Database, count: int) -> list[Unavailable | None]:
+async def refusals(database: Database, count: int) -> list[Problem | None]:
     """Ask `count` times at once; what each was told."""
     answers = await asyncio.gather(*(database.run(lambda _: None) for _ in range(count)), return_exceptions=True)
-    return [answer if isinstance(answer, Unavailable) else None for answer in answers]
+    return [answer if isinstance(answer, Problem) else None for answer in answers]
 
 
 def test_when_the_database_hangs_the_waiting_give_up_and_the_next_are_refused_at_once(hanging: HangingEngine) -> None:
@@ -90,7 +90,7 @@ def test_a_full_waiting_room_refuses_at_once(hanging: HangingEngine) -> None:
         for _ in range(10):
             await asyncio.sleep(0)
         assert database.waiting == 3
-        with pytest.raises(Unavailable, match="Too many requests"):
+        with pytest.raises(Problem, match="Too many requests"):
             await database.run(lambda _: None)
         hanging.let_go.set()
         await asyncio.gather(*tasks, return_exceptions=True)
