@@ -1,7 +1,7 @@
 """What people must be told, as the workflow raises it: a row, once per cause, and no more.
 
-The row is what counts. Whoever is told of it (the webhook, `oldhost_sync.delivery`) is told outside of the workflow: it has
-to go on, and to begin its new run, while nobody listens.
+The row is what counts. Whoever is told of it (the webhook, `oldhost_sync.delivery`) is told outside of the workflow: it
+has to go on, and to begin its new run, while nobody listens.
 """
 
 from __future__ import annotations

@@ -146,7 +146,8 @@ def _id_of_activity() -> str:
 def record_or_leave(
     engine: Engine, host: str, items: Sequence[messages.Submission], blocked: set[tuple[str, str]]
 ) -> list[messages.Recorded]:
-    """As `record`, each in its transaction; one whose entity's row somebody holds is left, and what follows of that entity.
+    """As `record`, each in its transaction; one whose entity's row somebody holds is left, and what follows of that
+    entity.
 
     `blocked`: the entities of what was left, before and after.
     """

@@ -1,12 +1,12 @@
 """Recovery of what earlier runs of the writer left unread: signals that Temporal acknowledged and no activity recorded.
 
-A run that ends by continue-as-new hands over what it knows. One that ends otherwise (terminated, failed, ended by the server because
-its history is too large, reset) leaves its signals in its history, and the next run has it read here: back to the last run that was
-given everything by its predecessor. Each signal has the key that the run itself would have given it, so that what was recorded
-is not recorded again. Where a history is gone, people are told.
+A run that ends by continue-as-new hands over what it knows. One that ends otherwise (terminated, failed, ended by the
+server because its history is too large, reset) leaves its signals in its history, and the next run has it read here:
+back to the last run that was given everything by its predecessor. Each signal has the key that the run itself would
+have given it, so that what was recorded is not recorded again. Where a history is gone, people are told.
 
-A reset run begins with a copy of another's history, and is given again the signals of all runs that followed; Temporal's id of
-each signal's request tells them apart.
+A reset run begins with a copy of another's history, and is given again the signals of all runs that followed;
+Temporal's id of each signal's request tells them apart.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class SignalEvent:
 
 @dataclass(slots=True)
 class RunEvents:
-    """What matters of a run's history. `scheduled`: keys of the submissions that were handed to an activity, in order."""
+    """The relevant part of a run's history. `scheduled`: keys of the submissions given to an activity, in order."""
 
     signals: list[SignalEvent] = field(default_factory=list)
     scheduled: list[str] = field(default_factory=list)
@@ -155,7 +155,7 @@ class RecoveryActivities:
     def _submissions_of(
         self, host: str, run: RunStart, seen: dict[str, None], recovered: messages.Recovered, began_at: datetime
     ) -> tuple[list[Submission], int]:
-        """All that was submitted to a run, in order, and how many of them are too old to tell whether they were recorded."""
+        """All submissions to a run, in order, and how many of them are too old to know whether they were recorded."""
         try:
             events = self.histories.events_of(host, run.run_id, activity.heartbeat)
         except HistoryGone:
@@ -196,7 +196,8 @@ class RecoveryActivities:
         if too_old:
             parts.append(f"{too_old} signals are older than {RETENTION_DAYS} days")
         message = (
-            f"Changes that were signalled to the writer may be lost: {' and '.join(parts)}. What was sent by signal and "
+            f"Changes that were signalled to the writer may be lost: {' and '.join(parts)}. What was sent by signal "
+            "and "
             "is not found by its key must be sent again; see docs/messages.md, what a signal promises."
         )
 

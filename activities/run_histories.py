@@ -1,4 +1,4 @@
-"""Runs' histories, as Temporal has them. Activities run in threads; what is asked of Temporal runs on the worker's loop."""
+"""Runs' histories, read from Temporal. Activities run in threads; requests to Temporal run on the worker's loop."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from workflows.messages import workflow_id
 
 T = TypeVar("T")
 
-# Temporal writes its list of runs a moment after a run began; the run that asks is in it once those before it are. Until then
-# the activity fails, and Temporal repeats it so much later.
+# Temporal writes its list of runs a moment after a run began; the run that asks is in it once those before it are.
+# Until then the activity fails, and Temporal repeats it so much later.
 LISTED_AGAIN = timedelta(seconds=1)
 RUNS_LISTED_MAX = 1_000
 BEAT_SECONDS = 1.0

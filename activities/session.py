@@ -39,7 +39,7 @@ NOT_HERE = "this worker does not hold the session"
 
 @dataclass(slots=True)
 class SessionActivities:
-    """`addresses`: where each host is. `task_queue`: this worker's own, on which its sessions are spoken to. `clock`: seconds."""
+    """`addresses`: of each host. `task_queue`: this worker's own, for its sessions' activities. `clock`: seconds."""
 
     engine: Engine
     addresses: Callable[[str], Address]

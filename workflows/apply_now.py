@@ -1,6 +1,7 @@
 """What applications ask of the writer itself: to record a change now, and to wait for what becomes of it.
 
-Both are promises: `submit` answers when the change is recorded, `apply_now` when it has its fate, or when that can't be soon.
+Both are promises: `submit` answers when the change is recorded, `apply_now` when it has its fate, or when that can't be
+soon.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ with workflow.unsafe.imports_passed_through():
     from workflows.submission_keys import update_key
     from workflows.waiting_updates import WaitingUpdates
 
-# An open handler must not hold up a new run, nor the ten that may be open at a time the operators' updates; the promise gives
-# applications this long, recording included.
+# An open handler must not hold up a new run, nor the ten that may be open at a time the operators' updates; the promise
+# gives applications this long, recording included.
 APPLY_NOW_MS = 25_000
 RECORDING_LIMIT = timedelta(seconds=10)
 
@@ -58,13 +59,14 @@ class DirectChanges:
         return messages.SubmitAnswer(recorded.idempotency_key, recorded.change_id, recorded.outcome)
 
     async def apply_now(self, change: dict[str, Any]) -> messages.ApplyNowAnswer:
-        """Record an EMERGENCY change and wait for its fate, if there is room to wait and nothing is known to be in its way."""
+        """Record an EMERGENCY change and wait for its fate, if there is room to wait and sending is possible."""
         until_ms = now_ms() + APPLY_NOW_MS
         with self._waiting.for_the_books():
             recorded = await self._record(change, "apply_now", only_class="EMERGENCY")
         answer = messages.ApplyNowAnswer(recorded.idempotency_key, recorded.change_id, "ACCEPTED", recorded.nonce)
         if recorded.ref is None or recorded.processed:
-            # A nonce alone says nothing: a rejection may have used it up. Recorded by a worker before 0.2: no outcome is told.
+            # A nonce alone says nothing: a rejection may have used it up. Recorded by a worker before 0.2: no outcome
+            # is told.
             answer.status = recorded.outcome or "SETTLED"
             return answer
         if not self._waiting.may_wait_for_fate:

@@ -1,7 +1,7 @@
 """The activities as the writer calls them: each with its time limits and its rule for retries, in one place.
 
-What talks to OldHost has one attempt: an ambiguous end goes to the recovery path, never to a blind retry (trap 1). What works on
-the database is idempotent and is tried until it works.
+What talks to OldHost has one attempt: an ambiguous end goes to the recovery path, never to a blind retry (trap 1). What
+works on the database is idempotent and is tried until it works.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ SENDING_LIMIT = timedelta(seconds=120)
 PROBING_LIMIT = timedelta(seconds=60)
 CLOSING_LIMIT = timedelta(seconds=20)
 DATABASE_LIMIT = timedelta(seconds=30)
-# Some thousand signals of 28 kB take half a minute; what did not fit goes on with the next attempt, from where it stood.
+# Some thousand signals of 28 kB take half a minute; what did not fit goes on with the next attempt, from where it
+# stood.
 RECOVERY_LIMIT = timedelta(minutes=10)
 # A statement may take 8 s, and a page of history some seconds.
 RECOVERY_HEARTBEAT = timedelta(seconds=30)

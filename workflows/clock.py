@@ -1,7 +1,7 @@
 """The writer's clock: the workflow's own time, the same in every replay.
 
-It is the server's, and stands still for hours in a run when that is set back. A timer that has rung proves how late it is, so the
-writer's clock goes on from there.
+It is the server's, and stands still for hours in a run when that is set back. A timer that has rung proves how late it
+is, so the writer's clock goes on from there.
 """
 
 from __future__ import annotations

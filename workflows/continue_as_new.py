@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-# The pages of a large rebuild alone can bring Temporal's suggestion of a new run (4 MiB; 150,000 changes with UUIDs as ids). What
-# could not be carried there would be rebuilt again, and nothing ever sent. So such a run works on for so many events first, far
-# below Temporal's limits (51,200 events, 50 MiB).
+# The pages of a large rebuild alone can bring Temporal's suggestion of a new run (4 MiB; 150,000 changes with UUIDs as
+# ids). What could not be carried there would be rebuilt again, and nothing ever sent. So such a run works on for so
+# many events first, far below Temporal's limits (51,200 events, 50 MiB).
 EVENTS_AFTER_REBUILD = 4_000
 # Nor is a new run begun while the rebuild goes on, unless it has got nowhere for hours.
 EVENTS_OF_REBUILD_MAX = 20_000
-# Temporal ends a run at 50 MiB, with all signals that it has not read. Submitted changes are the one thing that can bring a run
+# Temporal ends a run at 50 MiB, with all signals that it has not read. Submitted changes are the one thing that can
+# bring a run
 # there: each is in its history twice, as the signal and as the input of the activity that records it.
 HISTORY_BYTES_MAX = 8 * 1024 * 1024
 # Temporal refuses a run's signal 10,001, the relay's too.
 SIGNALS_MAX = 5_000
 
 
-# Before a new run what speaks to OldHost ends; book-keeping that takes longer than this is left to the next run, which does it
+# Before a new run what speaks to OldHost ends; book-keeping that takes longer than this is left to the next run, which
+# does it
 # again: somebody may hold a row or a table for as long as he likes.
 DRAIN_MS = 2_000
 
 
 class Renewal:
-    """`asked`: new settings came, and hold from the next run on. `leaving`: what waits for book-keeping gives up now."""
+    """`asked`: new settings came, which the next run will use. `leaving`: nothing waits for book-keeping any more."""
 
     def __init__(self) -> None:
         self.asked = False

@@ -1,8 +1,9 @@
 """The inbox: changes that came by signal, in their order, until an activity has recorded them in the outbox.
 
-They are the one thing with payloads that the writer holds (invariant I9): they are recorded at once. What has not been when a new
-run begins is carried there while it is small; else it stays behind in this run's history, and the next run finds it there.
-One whose entity's row somebody holds is put back: it and what follows of its entity wait, all others go on.
+They are the one thing with payloads that the writer holds (invariant I9): they are recorded at once. What has not been
+when a new run begins is carried there while it is small; else it stays behind in this run's history, and the next run
+finds it there. One whose entity's row somebody holds is put back: it and what follows of its entity wait, all others go
+on.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from dataclasses import dataclass
 from workflows.messages import Submission
 
 PER_ACTIVITY_MAX = 50
-# An activity's input copies the payloads into history: with batches of this size a copy is recorded within milliseconds, and what
-# is left when a run ends is small.
+# An activity's input copies the payloads into history: with batches of this size a copy is recorded within
+# milliseconds, and what is left when a run ends is small.
 BATCH_BYTES_MAX = 128 * 1024
-# Temporal refuses inputs above 2 MiB, of an activity and of a new run, and stops at them for ever; half is the snapshot's.
+# Temporal refuses inputs above 2 MiB, of an activity and of a new run, and stops at them for ever; half is the
+# snapshot's.
 BYTES_MAX = 512 * 1024
 # Who holds an entity's row is mostly gone within a second; each attempt copies the payload into history again.
 RETRY_MS_MIN = 1_000
@@ -44,8 +46,8 @@ class Block:
 class Inbox:
     """`recording`: an activity is at it; the next batch waits for its end, so that the order holds.
 
-    `held`: nothing is recorded yet, because older signals are still read from an earlier run's history. `release`: runs begun
-    before 0.2 take larger batches, and record before a new run what they can't carry.
+    `held`: nothing is recorded yet, because older signals are still read from an earlier run's history. `release`: runs
+    begun before 0.2 take larger batches, and record before a new run what they can't carry.
     """
 
     def __init__(self, carried: Iterable[Submission], *, release: int = 2) -> None:

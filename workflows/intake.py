@@ -1,8 +1,8 @@
 """Intake: what a signal carried, made safe to keep.
 
 A signal has no answer and can't be refused, and an error in its handler would stop the writer at that task for ever. So
-nothing here raises, whatever the bytes: a change that can't be kept becomes a sentence that says why, and recording that
-refuses it where people see it; a ref that can't be read is counted.
+nothing here raises, whatever the bytes: a change that can't be kept becomes a sentence that says why, and recording
+that refuses it where people see it; a ref that can't be read is counted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ FIGURE_MAX = 366 * 86_400_000
 def read_input(raw: RawValue, workflow_id: str) -> tuple[WriterInput, str]:
     """The argument of the workflow, and what was wrong with it ("": nothing). None, null and {} are good ones.
 
-    The host is the workflow's id's, whatever the argument says: two writers of one host would take each other's session away.
+    The host is the workflow's id's, whatever the argument says: two writers of one host would take each other's session
+    away.
     """
     given, problem = WriterInput(), ""
     if raw.payload.data:

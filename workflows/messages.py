@@ -1,13 +1,13 @@
-"""Everything that crosses Temporal's boundary: signals, updates, queries, activity inputs and results. What happened at OldHost
-comes back as the machine's own events (`oldhost_sync/policy/events.py`).
+"""Everything that crosses Temporal's boundary: signals, updates, queries, activity inputs and results. What happened at
+OldHost comes back as the machine's own events (`oldhost_sync/policy/events.py`).
 
 Two rules. Ids only: no payload and no personal data (invariant I9); the one exception is a submitted change, which is
 recorded at once and travels on as a ref. Tolerant: every field added later has a default, because a running workflow
 and an older sender meet here; a change travels as a short list, because thousands share one signal.
 """
 
-# Annotations are values here, not text: the SDK asks for the types of each dataclass that it decodes, and text would be compiled
-# anew every time (a twentieth of a busy worker's time).
+# Annotations are values here, not text: the SDK asks for the types of each dataclass that it decodes, and text would be
+# compiled anew every time (a twentieth of a busy worker's time).
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -80,8 +80,8 @@ class WriterInput:
     """Argument of `SyncWriterWorkflow`; every field has a default, and there may be no argument at all.
 
     `host`: empty: from the workflow's id. `policy` None: the worker's settings. `snapshot` None: rebuild from MariaDB.
-    `submissions`, `decisions`: what the run before had begun to record. `unrecorded`: its history, and perhaps those of the
-    runs before it, hold signals that were not recorded.
+    `submissions`, `decisions`: what the run before had begun to record. `unrecorded`: its history, and perhaps those of
+    the runs before it, hold signals that were not recorded.
     """
 
     host: str = ""
@@ -123,7 +123,8 @@ class ResolveMode(StrEnum):
 
 @dataclass
 class SubmitAnswer:
-    """Answer of `submit`, after the change was recorded: `change_id` is 0 while one with a `not_before` waits for its time.
+    """Answer of `submit`, after the change was recorded: `change_id` is 0 while one with a `not_before` waits for its
+    time.
 
     `status`: PENDING, SCHEDULED, or the change's fate, for a repetition of one that has it.
     """
@@ -166,7 +167,8 @@ class OpenSession:
 class SendBatch:
     """Input of `send`, on the session's own queue: change ids in the order to be sent.
 
-    `sequence`: this is the session's first, second, … send; it reserves its nonces after the one before it (0: at once).
+    `sequence`: this is the session's first, second, … send; it reserves its nonces after the one before it (0: at
+    once).
     `release`: what the writer's run understands; one begun before 0.2 (release 1) is told WAITING instead of HELD.
     `accepted_at_ms`: of each change, so that one whose id the database gave out again is noticed.
     """
@@ -191,9 +193,10 @@ class SessionRef:
 class OutstandingPage:
     """Input of `load_outstanding`: changes without a fate, after `after_id`, in id order.
 
-    `quiet_ms`: only those relayed at least so long ago (the sweep leaves the ones on their way alone). `part`: "emergencies", with
-    the older changes of their entities; "rest", all; "entity", all of `entity`; "sweep". None of these gives what is held behind a
-    dead letter. Empty, from runs begun before 0.2: all relayed ones, and the dead letters.
+    `quiet_ms`: only those relayed at least so long ago (the sweep leaves the ones on their way alone). `part`:
+    "emergencies", with the older changes of their entities; "rest", all; "entity", all of `entity`; "sweep". None of
+    these gives what is held behind a dead letter. Empty, from runs begun before 0.2: all relayed ones, and the dead
+    letters.
     """
 
     host: str
@@ -206,10 +209,11 @@ class OutstandingPage:
 
 @dataclass
 class Outstanding:
-    """Result of `load_outstanding`. With the first page comes what else a new writer must know: `held`, entities with a dead
-    letter as [entity_type, entity_id, [change ids]] (runs begun before 0.2 only); `dead_letters`, how many there are; `paused` by
-    whom and why; `ban_left_ms` of the last ban, negative when it is over; `policy`, the worker's settings, for a writer that was
-    started without any. With the first page of a sweep: `paused`, and whether the books are `halted` (None: not told).
+    """Result of `load_outstanding`. With the first page comes what else a new writer must know: `held`, entities with a
+    dead letter as [entity_type, entity_id, [change ids]] (runs begun before 0.2 only); `dead_letters`, how many there
+    are; `paused` by whom and why; `ban_left_ms` of the last ban, negative when it is over; `policy`, the worker's
+    settings, for a writer that was started without any. With the first page of a sweep: `paused`, and whether the books
+    are `halted` (None: not told).
     """
 
     refs: list[WireRef] = field(default_factory=list)
@@ -227,9 +231,10 @@ class Outstanding:
 class Submissions:
     """Input of `record_submissions`: to be recorded in this order, each in its own transaction.
 
-    `may_leave`: what can't be recorded now, because somebody holds its entity's row, is left for later, and with it what
-    follows of that entity. `original_run_id`: of the run that asks, before any reset; another one than the activity's own run
-    says that the run was reset, and that nobody can tell by the position alone which signal is which: all are left.
+    `may_leave`: what can't be recorded now, because somebody holds its entity's row, is left for later, and with it
+    what follows of that entity. `original_run_id`: of the run that asks, before any reset; another one than the
+    activity's own run says that the run was reset, and that nobody can tell by the position alone which signal is
+    which: all are left.
     """
 
     host: str
@@ -242,9 +247,11 @@ class Submissions:
 class Recorded:
     """Result of `record_submissions`, one per item: `ref` None when it was refused; `refused` then says why.
 
-    `processed`: an idempotent repetition of a change that has its fate already (`nonce`: the one that it used up, applied or rejected).
-    `outcome`: PENDING, SCHEDULED, CANCELLED or its fate. `by_relay`: older changes of its entity are still on their way; the relay brings it after them. `left`: not recorded,
-    to be asked again; `after_reset`: the run was reset, and what it holds is for `recover_submissions`.
+    `processed`: an idempotent repetition of a change that has its fate already (`nonce`: the one that it used up,
+    applied or rejected).
+    `outcome`: PENDING, SCHEDULED, CANCELLED or its fate. `by_relay`: older changes of its entity are still on their
+    way; the relay brings it after them. `left`: not recorded, to be asked again; `after_reset`: the run was reset, and
+    what it holds is for `recover_submissions`.
     """
 
     idempotency_key: str = ""
@@ -273,7 +280,7 @@ class Recovery:
 
 @dataclass
 class Recovered:
-    """Result of `recover_submissions`: how many signals were recorded only now; `gone`: runs whose histories are no more."""
+    """Result of `recover_submissions`: how many signals it has recorded; `gone`: runs whose history is deleted."""
 
     recorded: int = 0
     runs: int = 0

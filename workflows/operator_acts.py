@@ -1,7 +1,7 @@
 """Operators' acts, one after the other: each is made durable first, with who and why, and then the machine follows.
 
-One order for all of them, and the same in the books as here: whatever fails in between, a writer that is rebuilt from the books
-does what this one would have done. What a run could not finish is carried to the next, under the same id.
+One order for all of them, and the same in the books as here: whatever fails in between, a writer that is rebuilt from
+the books does what this one would have done. What a run could not finish is carried to the next, under the same id.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ with workflow.unsafe.imports_passed_through():
     from workflows.clock import now_ms
     from workflows.messages import OperatorRequest
 
-# Each waiting act is one of the ten updates that Temporal lets wait; while the database is away they would fill all places.
+# Each waiting act is one of the ten updates that Temporal lets wait; while the database is away they would fill all
+# places.
 PENDING_MAX = 3
 
 

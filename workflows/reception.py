@@ -1,11 +1,13 @@
 """Reception: changes that applications hand to the workflow itself, until they are recorded in the outbox.
 
-A signal is acknowledged by Temporal before anybody here has read it. So its key comes from where it stands: the run it was sent to
-(before any reset), and its place among that run's submissions. Whoever reads the run's history finds the same key, and a signal
-that this run leaves unread, however it ends, is recorded by a later one, exactly once (invariant I13).
+A signal is acknowledged by Temporal before anybody here has read it. So its key comes from where it stands: the run it
+was sent to (before any reset), and its place among that run's submissions. Whoever reads the run's history finds the
+same key, and a signal that this run leaves unread, however it ends, is recorded by a later one, exactly once (invariant
+I13).
 
-While no worker runs, up to 10,000 signals pile up at Temporal, which hands all of them over in one task. Their handlers only keep
-them; what they say is read some at a pass, so that the task ends long before Temporal takes it for a deadlock.
+While no worker runs, up to 10,000 signals pile up at Temporal, which hands all of them over in one task. Their handlers
+only keep them; what they say is read some at a pass, so that the task ends long before Temporal takes it for a
+deadlock.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ with workflow.unsafe.imports_passed_through():
     from workflows.messages import Submission, from_wire
     from workflows.submission_keys import signal_key
 
-# Older signals are recorded before newer ones, so that the newest state wins; if reading them takes longer, the newer ones go on.
+# Older signals are recorded before newer ones, so that the newest state wins; if reading them takes longer, the newer
+# ones go on.
 HELD_MS_MAX = 120_000
 # Read at a pass: some 20 ms each, by count where they are small, by size where they are large.
 READ_AT_ONCE_MAX = 500
@@ -109,7 +112,7 @@ class Reception:
             self._machine.enqueue([from_wire(recorded.ref)], now_ms())
 
     async def recover(self) -> None:
-        """Have the histories of the runs before this one read, and what they left unread recorded; the relay brings it."""
+        """Record what earlier runs left unread, from their histories; the relay brings it."""
         request = messages.Recovery(self._host, self._run_id, self._original_run_id, self._continued_run_id, now_ms())
         try:
             await calls.recover_submissions(request)
@@ -123,7 +126,7 @@ class Reception:
 
     @property
     def follows_a_reset(self) -> bool:
-        """Only to be asked at the end of the run: what came before the reset was played without it, and must be played again so."""
+        """Ask only at the end of the run: history before the reset was played without it, and must replay the same."""
         return self._run_id != self._original_run_id
 
     def successor(self) -> tuple[list[Submission], bool]:

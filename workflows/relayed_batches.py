@@ -1,7 +1,8 @@
 """Relayed: batches of refs that the relay has signalled, taken over a few at a pass.
 
-While no worker runs, they pile up at Temporal, which hands them over in one task when one comes: 200 of them are 100,000 changes
-and some 2 s of work, which Temporal takes for a deadlock. The task would be tried again, for ever, with the same end.
+While no worker runs, they pile up at Temporal, which hands them over in one task when one comes: 200 of them are
+100,000 changes and some 2 s of work, which Temporal takes for a deadlock. The task would be tried again, for ever, with
+the same end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the writer tells people: the answers of its queries, and the small table in Temporal's UI. Reads the machine, changes nothing."""
+"""Answers of the writer's queries, and the table in Temporal's UI. Reads the machine, changes nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.pending_operation import PendingOperation
 from oldhost_sync.policy.session import Phase
 
-# An answer names at most so many changes of one entity: nobody reads more, and while it is made the writer does nothing else.
+# An answer names at most so many changes of one entity: nobody reads more, and while it is made the writer does nothing
+# else.
 FOUND_MAX = 200
 
 
@@ -74,8 +75,8 @@ def state(machine: Machine) -> str:
 
 
 def find(machine: Machine, entity: EntityKey, now_ms: int) -> dict[str, Any]:
-    """Where the entity's changes are: debounced, in their lane, or in flight. `held`: how many more wait in MariaDB behind its dead
-    letters, as far as the writer has seen them. The oldest FOUND_MAX are named; `count` is of all.
+    """Where the entity's changes are: debounced, in their lane, or in flight. `held`: how many more wait in MariaDB
+    behind its dead letters, as far as the writer has seen them. The oldest FOUND_MAX are named; `count` is of all.
     """
     hold = machine.coalescer.holds.get(entity)
     held = {entry.ref.change_id for entry in hold.waiting} if hold else set()

@@ -6,7 +6,8 @@ from hashlib import sha256
 
 
 def signal_key(original_run_id: str, place: int, data: bytes) -> str:
-    """The key of a submission that came by signal: `place` counts the run's `submit_change` signals from 1, `data` is what came.
+    """The key of a submission that came by signal: `place` counts the run's `submit_change` signals from 1, `data` is
+    what came.
 
     With the digest a signal that took another's place (a reset that leaves signals out) is not taken for it.
     """

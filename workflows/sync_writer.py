@@ -1,8 +1,8 @@
 """SyncWriterWorkflow: the singleton that drives one OldHost. A thin driver of the pure machine.
 
-Its fixed id takes the place of a lease. Signals and updates feed the machine; `decide` says what to do; each action becomes an
-activity whose end is fed back. Timers only while nothing is on its way. A new run is started when Temporal suggests it, with the
-machine's snapshot; what can't be carried is rebuilt from MariaDB.
+Its fixed id takes the place of a lease. Signals and updates feed the machine; `decide` says what to do; each action
+becomes an activity whose end is fed back. Timers only while nothing is on its way. A new run is started when Temporal
+suggests it, with the machine's snapshot; what can't be carried is rebuilt from MariaDB.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class SyncWriterWorkflow:
     def signalled(self, name: str, args: Sequence[RawValue]) -> None:
         """`enqueue`, `submit_change`, `configure`, or nothing that we know.
 
-        All come this way because an argument too few or too many makes the SDK's own dispatch raise, and a signal that raises
-        stops the writer at its task for ever.
+        All come this way because an argument too few or too many makes the SDK's own dispatch raise, and a signal that
+        raises stops the writer at its task for ever.
         """
         argument = args[0] if args else NOTHING
         self.reception.signals += 1
@@ -139,7 +139,7 @@ class SyncWriterWorkflow:
 
     @workflow.update
     async def apply_now(self, change: dict[str, Any]) -> messages.ApplyNowAnswer:
-        """Record an EMERGENCY change and wait up to 25 s for its nonce; during a ban or halt the answer comes at once."""
+        """Record an EMERGENCY change and wait up to 25 s for its nonce; in a ban or halt the answer comes at once."""
         return await self.direct.apply_now(change)
 
     @apply_now.validator
@@ -219,7 +219,7 @@ class SyncWriterWorkflow:
             raise ValueError(objection)
 
     def _check_loaded(self) -> None:
-        """What is being read from MariaDB would undo the operator's act. What makes no sense is refused before it costs history."""
+        """A rebuild under way would undo the operator's act. What makes no sense is refused without a history event."""
         if not self.machine.loaded:
             raise ValueError("the writer is still reading what is outstanding from MariaDB: repeat this in a moment")
         self.acts.check_room()
@@ -238,10 +238,10 @@ class SyncWriterWorkflow:
     def upcoming(self, count: int = 20) -> list[dict[str, Any]]:
         return status_report.upcoming(self.machine, max(1, min(count, 200)))
 
-    # ---------------------------------------------------------------------------------------------- loading and recording
+    # -------------------------------------------------------------------------------------------- loading and recording
 
     async def _rebuild(self) -> None:
-        """A first start, or a loss, of a run begun before 0.2: MariaDB knows what is outstanding. Later ones read it as they go."""
+        """Runs of release 1 read from MariaDB what is outstanding before anything else; later ones read it as they go."""
         after_id = 0
         while True:
             page = await calls.load_outstanding(messages.OutstandingPage(self.host, after_id), calls.UNTIL_IT_WORKS)
@@ -269,8 +269,8 @@ class SyncWriterWorkflow:
 
     @property
     def _leaves_at_once(self) -> bool:
-        """A run that was reset waits for no activity: one that nobody had started then never times out, nor do those that come
-        after it. Whatever is on its way at OldHost is the next session's to settle, as after a terminate.
+        """A run that was reset waits for no activity: one that nobody had started then never times out, nor do those
+        that come after it. Whatever is on its way at OldHost is the next session's to settle, as after a terminate.
         """
         return self.reception.was_reset and workflow.patched("reset-leaves-at-once")
 
@@ -339,9 +339,11 @@ class SyncWriterWorkflow:
         self.wakeup_requested = True
 
     def _is_drained(self) -> bool:
-        """Nothing is under way any more; or after a moment nothing that speaks to OldHost, and nobody waits for an answer.
+        """Nothing is under way any more; or after a moment nothing that speaks to OldHost, and nobody waits for an
+        answer.
 
-        Book-keeping may hang for as long as somebody holds a row or a table; what of it is not done, the next run does again.
+        Book-keeping may hang for as long as somebody holds a row or a table; what of it is not done, the next run does
+        again.
         """
         if self.relayed.waiting:
             return False
@@ -374,14 +376,17 @@ class SyncWriterWorkflow:
         self.unreadable += count
         self.wakeup_requested = True
         if now_ms() >= self.tell_unreadable_at_ms:
-            text = f"{self.unreadable} things that came by signal can't be read, the last by {name[:64]!r}; see docs/messages.md."
+            text = (
+                f"{self.unreadable} things that came by signal can't be read, the last by {name[:64]!r}; "
+                "see docs/messages.md."
+            )
             self.machine.unreadable(text, "unreadable-signals")
             self.unreadable = 0
             self.tell_unreadable_at_ms = now_ms() + UNREADABLE_ALERT_MS
 
 
 def _readable(carried: snapshot.Snapshot | None) -> snapshot.Snapshot | None:
-    """Nothing where a worker that did not know this version has begun the run: it went on by rebuilding, and so do we."""
+    """None if the worker that began the run did not know this version: it rebuilt the state, and so do we."""
     version = carried.get("version", 0) if carried else 0
     if version > snapshot.VERSION_UNMARKED and not workflow.patched(f"snapshot-{version}"):
         return None

@@ -1,4 +1,4 @@
-"""Validating: what an update must carry to be taken. A ValueError says what is wrong, and nothing of it reaches history."""
+"""Validators of updates. A ValueError says what is wrong, and nothing of a refused update reaches history."""
 
 from __future__ import annotations
 

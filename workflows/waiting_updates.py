@@ -1,4 +1,4 @@
-"""How many applications' updates may wait at a time. Temporal takes ten in flight for a run, the operators' among them."""
+"""How many updates of applications may wait at a time. Temporal takes ten in flight per run, operators' included."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A batch: operations that go over a session one after the other, from their reservation to their recorded answers.
 
-All its nonces are reserved at once, while its predecessor is on the wire, then it waits for its turn. On the wire goes only
-what was marked SENT less than a second ago; while OldHost works on N, the answer to N-1 is recorded and N+1 is marked, in one
-transaction. So the socket never waits for the database, and at most two rows are in doubt (I6).
+All its nonces are reserved at once, while its predecessor is on the wire, then it waits for its turn. On the wire goes
+only what was marked SENT less than a second ago; while OldHost works on N, the answer to N-1 is recorded and N+1 is
+marked, in one transaction. So the socket never waits for the database, and at most two rows are in doubt (I6).
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Batch:
         self._held: list[tuple[EntityKey, list[int]]] = []
 
     def send(self, sequence: int) -> SendEnded:
-        """Reserve, go as far as the session lasts, record. Any error ends the session; what is not one of the ledger's or the
-        host's is raised after that.
+        """Reserve, go as far as the session lasts, record. Any error ends the session; what is not one of the ledger's
+        or the host's is raised after that.
         """
         try:
             self._reserve(sequence)
@@ -108,7 +108,7 @@ class Batch:
             refusal=self._refusal,
         )
 
-    # ----------------------------------------------------------------------------------------------- reserving, the turn
+    # ---------------------------------------------------------------------------------------------- reserving, the turn
 
     def _reserve(self, sequence: int) -> None:
         if not self._pipeline.await_sequence(sequence, self._beat):
@@ -138,7 +138,7 @@ class Batch:
             return False
         return step is Step.SEND
 
-    # -------------------------------------------------------------------------------------------------------- operations
+    # ------------------------------------------------------------------------------------------------------- operations
 
     def _send_holding_the_wire(self) -> None:
         """One after the other, as long as each answer is definite and used its nonce up."""
@@ -199,7 +199,7 @@ class Batch:
         return answer
 
     def _renew_mark(self, operation: Reserved) -> bool:
-        """SENT once more, after OldHost refused the send before; what is marked already for later keeps its own second."""
+        """Mark SENT again after OldHost refused the send; what is already marked for later keeps its own deadline."""
         following, since = self._marked, self._marked_at
         self._advance(operation, again=True)
         in_time = self._still_in_time()
@@ -237,10 +237,10 @@ class Batch:
         if self._wait_recorded(before):
             self._advance(following)
 
-    # --------------------------------------------------------------------------------------------- what ends the session
+    # -------------------------------------------------------------------------------------------- what ends the session
 
     def _give_up(self, operation: Reserved, answer: Answer | Unwritten) -> None:
-        """No answer that lets us go on: what is certainly not taken does not count as sent, recovery decides the rest."""
+        """The answer ends the session. What was certainly not taken counts as not sent; recovery decides the rest."""
         self._hold.close(why_ended(operation, answer))
         self._refusal = kind(answer)
         follows = refusal(operation, answer)
@@ -281,7 +281,7 @@ class Batch:
         self._banned_ms = round(self._limits.ban_seconds * 1000)
         self._banned_ms = self._hold.retry(keep, self._beat)
 
-    # --------------------------------------------------------------------------------------------------------- recording
+    # -------------------------------------------------------------------------------------------------------- recording
 
     def _advance(self, sent: Reserved | None, *, again: bool = False) -> None:
         """One transaction: the pending answer recorded, `sent` marked SENT. Until it is recorded, all is in doubt."""

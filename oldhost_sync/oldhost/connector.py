@@ -1,4 +1,5 @@
-"""The way to OldHost: its name looked up and its address connected to under one deadline, with a heartbeat all the while.
+"""The way to OldHost: its name looked up and its address connected to under one deadline, with a heartbeat all the
+while.
 
 A name server that takes its time blocks a thread of its own, never the caller: who opens a session would miss its
 heartbeats and be given up each time. A look-up that outlasts the deadline goes on, and the next try gets what it found.

@@ -1,4 +1,4 @@
-"""Asking OldHost for the nonce it expects: the only truth after an ambiguous end (docs/protocol.md). It consumes none."""
+"""Ask OldHost for the nonce it expects: the only truth after an ambiguous end (docs/protocol.md)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """What a session asks of the nonce ledger: the seam between "what may be sent" and "how it is remembered".
 
-Two implementations keep the same conformance suite: MariaDB's (`oldhost_sync.store.ledger.maria_ledger`) and the simulation's in
-memory. Every call is one transaction. Every call that changes anything compares the epoch under the ledger row's lock
-and raises :class:`~oldhost_sync.oldhost.errors.Fenced` when it is not ours: that is the fence (trap 2).
+Two implementations keep the same conformance suite: MariaDB's (`oldhost_sync.store.ledger.maria_ledger`) and the
+simulation's in memory. Every call is one transaction. Every call that changes anything compares the epoch under the
+ledger row's lock and raises :class:`~oldhost_sync.oldhost.errors.Fenced` when it is not ours: that is the fence (trap
+2).
 
 A nonce's row: RESERVED → SENT → APPLIED or FAILED. RESERVED means that no byte was ever written: the next takeover
 releases it. SENT is bound to its nonce and its exact body for ever.
@@ -90,7 +91,7 @@ class TakenOver:
 
     @property
     def newest_written(self) -> int | None:
-        """The last nonce that may have been on the wire; None where nothing was, or where there are too many to tell."""
+        """The last nonce that may have been on the wire; None where there is none, or too many to know."""
         written = [row.nonce for row in self.in_doubt if row.sends]
         return written[-1] if written and len(self.in_doubt) < BOUND_MAX else None
 

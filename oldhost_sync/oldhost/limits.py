@@ -22,14 +22,15 @@ class SessionLimits:
     # How long a session tries to get the connection before it tells the writer to come back.
     connect_patience_seconds: float = 20.0
     connect_pause_seconds: float = 0.5
-    # A whole opening, with all its waiting and asking: well below the writer's limit for it (90 s), so that no zombie of
-    # an opening that was given up goes on asking.
+    # A whole opening, with all its waiting and asking: well below the writer's limit for it (90 s), so that no zombie
+    # of an opening that was given up goes on asking.
     opening_seconds: float = 45.0
-    # Before OldHost and the ledger are said to contradict each other: how long until the second look, the settle time, but
-    # never more than this; the looking itself takes no longer. With `opening_seconds` below the writer's limit (90 s).
+    # Before OldHost and the ledger are said to contradict each other: how long until the second look, the settle time,
+    # but never more than this; the looking itself takes no longer. With `opening_seconds` below the writer's limit (90
+    # s).
     second_look_seconds_max: float = 20.0
-    # How long an operator who resolves a halt waits while OldHost is asked; can it not be asked by then, his decision is kept.
-    # The activity that records it has 30 s.
+    # How long an operator who resolves a halt waits while OldHost is asked; can it not be asked by then, his decision
+    # is kept. The activity that records it has 30 s.
     count_seconds: float = 10.0
     # How long a probe waits for the wire, likewise (60 s); it is asked for again later.
     probe_wait_seconds: float = 20.0
@@ -61,7 +62,7 @@ class SessionLimits:
 
     @property
     def late_seconds(self) -> float:
-        """What the settle time leaves for OldHost to apply what it has read, after the way to the wire and an exchange."""
+        """The part of the settle time that OldHost has to apply what it has read, after the send and the exchange."""
         return self.settle_seconds - self.send_within_seconds - self.request_timeout_seconds
 
     @property

@@ -161,7 +161,7 @@ class NoncePipeline:
             beat()
 
     def take_wire(self, timeout_seconds: float, beat: Heartbeat) -> bool:
-        """Wait until nobody holds the wire, whatever is next, and hold it; False when that took too long, or is over."""
+        """Wait until the wire is free, whatever is next, and hold it; False on timeout or when the session ended."""
         until = self._clock() + timeout_seconds
         while True:
             with self._gate:

@@ -288,8 +288,8 @@ class Opening:
         """What OldHost expects, read twice alike on a connection that is open after it.
 
         Once is enough where nothing may have been sent since the ledger counted and OldHost says what it counts: no
-        apply of ours can change it, so that a host which gives few answers to a connection still gets operations. So is one
-        that says that all which may have been sent was applied.
+        apply of ours can change it, so that a host which gives few answers to a connection still gets operations. So is
+        one that says that all which may have been sent was applied.
         """
         certain = [Expected(nonce) for nonce in taken.final_nonces]
         before: Reading | None = None

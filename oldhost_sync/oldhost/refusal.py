@@ -1,8 +1,9 @@
 """What follows from an answer after which the session does not go on: a table, and a sentence for people.
 
-A send that OldHost has certainly not taken (the answer did not use the nonce up) is taken back: it does not count. For if its
-nonce turns out to be used after all, somebody else has used it, and calling the operation applied would lose it (I2).
-Only what is ambiguous counts, and a replay of what may have arrived before: then the nonce is probably used by us.
+A send that OldHost has certainly not taken (the answer did not use the nonce up) is taken back: it does not count. For
+if its nonce turns out to be used after all, somebody else has used it, and calling the operation applied would lose it
+(I2). Only what is ambiguous counts, and a replay of what may have arrived before: then the nonce is probably used by
+us.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def why_ended(operation: Reserved, answer: Answer | Unwritten) -> str:
 def why_halted(operation: Reserved) -> str:
     """A sentence for operators, of a replay of what was never sent before."""
     return (
-        f"OldHost calls nonce {operation.nonce} a replay, though we never sent it before: somebody else wrote to OldHost, "
+        f"OldHost calls nonce {operation.nonce} a replay, though we never sent it before: somebody else wrote to "
+        "OldHost, "
         f"or a proxy delivered change {operation.change_id} twice. Look whether OldHost has it, then decide: "
         "`resolve adopt` counts it as applied, `resolve resend` sends it again."
     )

@@ -105,7 +105,7 @@ class Session:
         self._hold.close(reason)
 
     def drain(self, reason: str, timeout_seconds: float, beat: Heartbeat) -> bool:
-        """Finish what is on the wire and what is marked for it, record that, then close; False when it took too long."""
+        """Finish what is on the wire or marked for it, record that, then close; False when it took too long."""
         self._pipeline.drain(reason)
         ended = self._pipeline.wait_idle(timeout_seconds, beat)
         self.close(reason)

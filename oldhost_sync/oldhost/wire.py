@@ -102,7 +102,7 @@ class OutOfRange:
 
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
-    """Anything else: only the expected nonce can tell. `unreadable`: something came, and it is no answer of the page."""
+    """Any other end: only the expected nonce decides. `unreadable`: an answer came that the protocol does not have."""
 
     why: str
     unreadable: bool = False

@@ -24,8 +24,8 @@ class Send:
     """Send these changes in this order over the open session.
 
     `sequence` counts the session's sends from 1: the two in flight reach the worker in any order and go in this one.
-    `label` is for people, in Temporal's UI. `accepted_at_ms`: of each, by which the ledger tells whether it is still the
-    change that was meant.
+    `label` is for people, in Temporal's UI. `accepted_at_ms`: of each, by which the ledger tells whether it is still
+    the change that was meant.
     """
 
     batch: int
@@ -60,7 +60,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Read a page of outstanding changes: the emergencies' (with what goes before them), the rest's, or one `entity`'s."""
+    """Read a page of outstanding changes: emergencies (with what goes before them), the rest, or one `entity`'s."""
 
     part: Part
     after_id: int
@@ -69,7 +69,8 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class RaiseAlert:
-    """Tell people (or `close` what they were told of under this `dedupe_key`). `count`: of what; `sequence`: a later one is larger.
+    """Tell people (or `close` what they were told of under this `dedupe_key`). `count`: of what; `sequence`: a later
+    one is larger.
 
     The one shape of an alert, up to the activity that records it.
     """
@@ -95,8 +96,8 @@ class TellPeople:
 class RecordHalt:
     """Write the halt into the ledger, so that it outlives the workflow.
 
-    `never_taken`: the change whose first send OldHost called a replay, so that nobody takes it for applied. `epoch`: of the
-    session whose send showed it; 0: of none.
+    `never_taken`: the change whose first send OldHost called a replay, so that nobody takes it for applied. `epoch`: of
+    the session whose send showed it; 0: of none.
     """
 
     reason: str

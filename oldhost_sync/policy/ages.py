@@ -1,7 +1,7 @@
 """Ages: how many operations wait, by when their turn comes and how old they are, to the minute.
 
-Kept up as changes come and go, so that a forecast walks some hundreds of cells and not what waits. Its error is that minute; where
-what waits came over weeks, the cells are made wider, so that they stay few.
+Kept up as changes come and go, so that a forecast walks some hundreds of cells and not what waits. Its error is that
+minute; where what waits came over weeks, the cells are made wider, so that they stay few.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Alarms: what people are told, in which words, and when it is over. Each cause has one open alert at a time (its dedupe key)."""
+"""Alarms: the alerts' texts, and when each closes. Each cause has one open alert at a time (its dedupe key)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Alarms:
         """Make a halt durable in the ledger: it was not the ledger that found it."""
         self._pending.append(RecordHalt(reason, never_taken, epoch))
 
-    # --------------------------------------------------------------------------------------------- OldHost and the session
+    # ------------------------------------------------------------------------------------------ OldHost and the session
 
     def banned(self, until_ms: int) -> None:
         text = f"OldHost banned us until {clock(until_ms)}: no change can reach it before, emergencies neither."
@@ -52,15 +52,18 @@ class Alarms:
 
     def goes_nowhere(self, ref: ChangeRef, sessions: int) -> None:
         text = (
-            f"{sessions} sessions in a row could not learn what OldHost makes of change {ref.change_id} ({ref.entity_type} "
-            f"{ref.entity_id}, {ref.event_type}). It is bound to the next nonce and goes first, so everything waits behind it."
+            f"{sessions} sessions in a row could not learn what OldHost makes of change {ref.change_id} "
+            f"({ref.entity_type} "
+            f"{ref.entity_id}, {ref.event_type}). It is bound to the next nonce and goes first, so everything waits "
+            "behind it."
         )
         self._raise("goes-nowhere", "critical", text, GOES_NOWHERE, ref.change_id)
         self.stuck = ref.change_id
 
     def answers_are_lost(self, sends: int, reason: str) -> None:
         text = (
-            f"{sends} sends in a row brought no answer that can be read ({reason or 'the worker says no more'}). What became of each "
+            f"{sends} sends in a row brought no answer that can be read ({reason or 'the worker says no more'}). What "
+            "became of each "
             "operation is known only when the settle time is over, so OldHost gets a small part of what it could."
         )
         self._raise("answers-lost", "critical", text, "answers")
@@ -72,7 +75,7 @@ class Alarms:
         self._close("ban")
         self._close("halt")
 
-    # ------------------------------------------------------------------------------------------------------------- changes
+    # ---------------------------------------------------------------------------------------------------------- changes
 
     def dead_letter(self, ref: ChangeRef) -> None:
         text = (

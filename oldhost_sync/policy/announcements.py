@@ -1,8 +1,9 @@
-"""Announcements: what people are told from 0.2 on. One list is told at a time, and what comes meanwhile is coalesced by cause.
+"""Announcements: what people are told from 0.2 on. One list is told at a time, and what comes meanwhile is coalesced by
+cause.
 
-A thousand emergencies that can't go have one cause and one alert, with a count. Each alert carries a sequence, so that the store
-can tell which of two came later, however late they arrive: an alert opens and closes in the order of its cause's events. What is
-not told when a run ends is told by the next one.
+A thousand emergencies that can't go have one cause and one alert, with a count. Each alert carries a sequence, so that
+the store can tell which of two came later, however late they arrive: an alert opens and closes in the order of its
+cause's events. What is not told when a run ends is told by the next one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ DEAD_LETTERS = "dead-letters"
 
 
 class Announcements(Alarms):
-    """`told_emergencies`: under which cause, with which count and when people were told of emergencies that can't go."""
+    """`told_emergencies`: cause, count and time of the last alert about emergencies that can't be sent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +57,7 @@ class Announcements(Alarms):
         if halt not in self._halts:
             self._halts.append(halt)
 
-    # ------------------------------------------------------------------------------------------------------- emergencies
+    # ------------------------------------------------------------------------------------------------------ emergencies
 
     def emergencies_wait(self, cause: str, why: str, count: int, between: tuple[int, int], now_ms: int) -> None:
         """So many can't reach OldHost for this one cause; told at once, then as they grow in number."""
@@ -77,7 +78,7 @@ class Announcements(Alarms):
             self._close(f"emergencies:{self.told_emergencies[0]}")
             self.told_emergencies = None
 
-    # ------------------------------------------------------------------------------------------------------ dead letters
+    # ----------------------------------------------------------------------------------------------------- dead letters
 
     def rejected(self, ref: ChangeRef, count: int, now_ms: int) -> None:
         """The first few undecided dead letters have an alert each; beyond, one alert counts them all."""
@@ -88,8 +89,10 @@ class Announcements(Alarms):
             return
         self.grouped = (count, now_ms)
         text = (
-            f"{count} changes that OldHost rejected wait for a decision, the newest is {ref.change_id} ({ref.entity_type} "
-            f"{ref.entity_id}, {ref.event_type}). List them with `oldhost-sync dead-letters list`, then retry or discard them."
+            f"{count} changes that OldHost rejected wait for a decision, the newest is {ref.change_id} "
+            f"({ref.entity_type} "
+            f"{ref.entity_id}, {ref.event_type}). List them with `oldhost-sync dead-letters list`, then retry or "
+            "discard them."
         )
         self._raise("dead-letters", "critical", text, DEAD_LETTERS)
 
@@ -104,13 +107,16 @@ class Announcements(Alarms):
 
     def no_progress(self, seconds: int, reason: str, emergencies: int) -> None:
         urgent = f" {emergencies} of them emergencies." if emergencies else ""
-        text = f"No change has reached OldHost for {seconds} s though some could go ({reason}). The writer goes on trying.{urgent}"
+        text = (
+            f"No change has reached OldHost for {seconds} s though some could go ({reason}). "
+            f"The writer goes on trying.{urgent}"
+        )
         self._raise("no-progress", "critical", text, "no-progress")
 
     def progress_is_back(self) -> None:
         self._close("no-progress")
 
-    # ----------------------------------------------------------------------------------------------------------- keeping
+    # ---------------------------------------------------------------------------------------------------------- keeping
 
     def _raise(self, kind: str, severity: str, message: str, dedupe_key: str, change_id: int | None = None) -> None:
         self._keep(RaiseAlert(kind, severity, message, dedupe_key, change_id))
@@ -119,7 +125,7 @@ class Announcements(Alarms):
         self._keep(RaiseAlert("", "info", "", dedupe_key, close=True))
 
     def _keep(self, alert: RaiseAlert) -> None:
-        """The last opening and the last closing of a cause, in their order, are all that matters of what is not told yet."""
+        """Only the last opening and the last closing of each cause that are not recorded yet matter, in their order."""
         key = (alert.dedupe_key, alert.close)
         self._waiting.pop(key, None)
         self._waiting[key] = alert

@@ -1,8 +1,8 @@
 """The breaker: what holds sending back after a ban (trap 5).
 
 It closes only after OldHost was asked and agreed with the ledger. A second ban within four ban lengths of the first
-(the hour, at 15 minutes) is no accident: the breaker halts until an operator resolves. The table below is the whole of it;
-an event that is not in it for a state raises and changes nothing.
+(the hour, at 15 minutes) is no accident: the breaker halts until an operator resolves. The table below is the whole of
+it; an event that is not in it for a state raises and changes nothing.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ _TRANSITIONS: dict[tuple[BreakerState, BreakerEvent], BreakerState] = {
 
 @dataclass
 class Breaker:
-    """`until_ms`: when the ban is over (OPEN only). `banned_at_ms`: when the last ban began. `reason`: why it is not closed.
-    `told_at_ms`: when OldHost last said how long. `asks_again`: False in runs begun before 0.2, which waited to the end.
+    """`until_ms`: when the ban is over (OPEN only). `banned_at_ms`: when the last ban began. `reason`: why it is not
+    closed.
+    `told_at_ms`: when OldHost last said how long. `asks_again`: False in runs begun before 0.2, which waited to the
+    end.
     """
 
     ban_ms: int
@@ -79,7 +81,7 @@ class Breaker:
         return again
 
     def load_ban(self, left_ms: int, now_ms: int) -> None:
-        """An earlier run's ban, which is over or not (`left_ms` < 0: so long ago): a second one soon after it is a second one."""
+        """An earlier run's ban, over or not (`left_ms` < 0: it ended so long ago). It counts as the first of two."""
         self.banned_at_ms = now_ms + left_ms - self.ban_ms
         if left_ms > 0:
             self._move(BreakerEvent.BAN)
@@ -93,7 +95,7 @@ class Breaker:
 
     @property
     def ask_at_ms(self) -> int:
-        """When OldHost is asked again. Asking does not prolong a ban, and its end may be garbage: at least once per ban length."""
+        """When OldHost is asked again: at least once per ban length. Asking does not prolong a ban."""
         return (
             self.until_ms
             if self.told_at_ms is None

@@ -1,8 +1,9 @@
 """The coalescer: waiting changes become operations. Debounce per key, lanes, order per entity, holds after a rejection.
 
-Debounce restarts with each newer change of the key and never lasts beyond `max_wait` from the first (traps 6, 7). A key that
-waits in its lane goes on coalescing until it is taken. Order inheritance: what is taken for an entity is its oldest waiting
-change, whatever lane brought the entity's turn (invariant I4, trap 11). An entity with an operation in flight is blocked.
+Debounce restarts with each newer change of the key and never lasts beyond `max_wait` from the first (traps 6, 7). A key
+that waits in its lane goes on coalescing until it is taken. Order inheritance: what is taken for an entity is its
+oldest waiting change, whatever lane brought the entity's turn (invariant I4, trap 11). An entity with an operation in
+flight is blocked.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _LWW, _TXN, _EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EME
 
 
 class Coalescer:
-    """All that waits. Times are ms; nothing here reads a clock. `released`: entities whose oldest dead letter is decided on: what
-    it held is to be read from MariaDB.
+    """All that waits. Times are ms; nothing here reads a clock. `released`: entities whose oldest dead letter is
+    decided on: what it held is to be read from MariaDB.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Coalescer:
         self._place(heir)
 
     def put_back(self, entry: PendingOperation) -> Added:
-        """An operation that was taken and not sent waits again where it was; if its key has moved on, the newer one does."""
+        """An operation that was taken and not sent waits again in its place, or the newer one of its key does."""
         newer = self._by_key.get(entry.ref.key, 0) if entry.ref.priority_class is _LWW else 0
         if newer <= entry.ref.change_id:
             return Added.NEW if self._place(entry) else Added.HELD
@@ -96,8 +97,8 @@ class Coalescer:
         return Added.SUPERSEDED
 
     def fall_due(self, now_ms: int, at_most: int | None = None) -> None:
-        """Move keys whose debounce is over into their lane: what was flushed, then what is due longest. `at_most` so many of each
-        now, and the rest when this is called again; None: all.
+        """Move keys whose debounce is over into their lane: what was flushed, then what is due longest. `at_most` so
+        many of each now, and the rest when this is called again; None: all.
         """
         for change_id in list(islice(self._flushed, at_most)):
             self._debounced.remove(change_id)
@@ -119,8 +120,9 @@ class Coalescer:
     def take(self) -> list[PendingOperation]:
         """Take what goes next: one operation, or for an EMERGENCY the chain of its entity's older ones with it.
 
-        The entity is blocked until `release`. A chain is sent in one go, so it is no longer than a batch, and stops before a TXN
-        that would have to be held if one before it were rejected; the rest goes next. Empty when nothing can go.
+        The entity is blocked until `release`. A chain is sent in one go, so it is no longer than a batch, and stops
+        before a TXN that would have to be held if one before it were rejected; the rest goes next. Empty when nothing
+        can go.
         """
         heads = {cls: lane.head() for cls, lane in self.lanes.items()}
         turn = self.turns.choose(
@@ -171,7 +173,7 @@ class Coalescer:
     # ----------------------------------------------------------------------------------------------------------- holds
 
     def hold(self, entity: EntityKey, dead_change_id: int) -> int:
-        """OldHost rejected a change of this entity: its later TXN changes wait for an operator. Returns how many are forgotten."""
+        """A change of this entity was rejected: its later TXN changes wait for an operator. Returns how many leave."""
         hold = self.holds.setdefault(entity, Hold([]))
         if dead_change_id not in hold.dead:
             insort(hold.dead, dead_change_id)
@@ -277,8 +279,8 @@ class Coalescer:
         return order[:count]
 
     def _near(self, count: int) -> set[int]:
-        """Who may be among the next `count`: of each lane those in front, each with the older ones of its entity, which go first.
-        In a lane that has `count` of these, what comes later does not matter.
+        """Who may be among the next `count`: of each lane those in front, each with the older ones of its entity, which
+        go first. In a lane that has `count` of these, what comes later does not matter.
         """
         near: set[int] = set()
         for lane in self.lanes.values():
@@ -293,7 +295,7 @@ class Coalescer:
         return near
 
     def restore(self, entries: Iterable[PendingOperation]) -> None:
-        """Take entries over as they are, oldest first, into a room where nothing waits: several times quicker than one by one."""
+        """Load entries as they are, oldest first, into an empty coalescer: several times quicker than one by one."""
         ready: dict[PriorityClass, list[tuple[LaneItem, EntityKey]]] = {cls: [] for cls in self.lanes}
         instants: dict[PriorityClass, list[tuple[int, int]]] = {cls: [] for cls in self.lanes}
         debounced: list[tuple[int, int]] = []

@@ -1,7 +1,7 @@
 """What happened at OldHost: one value each, from the session that saw it to the machine that learns of it.
 
-They are the results of the activities that speak to OldHost. So refs are as they travel (`wire_ref.py`), every field has a
-default, and a field keeps its name: a run's history, and workers of another release, have them.
+They are the results of the activities that speak to OldHost. So refs are as they travel (`wire_ref.py`), every field
+has a default, and a field keeps its name: a run's history, and workers of another release, have them.
 """
 
 # Annotations are values here, not text; see workflows/messages.py.
@@ -14,8 +14,9 @@ from oldhost_sync.policy.wire_ref import WireRef, from_wire
 
 @dataclass(frozen=True, slots=True)
 class SessionOpened:
-    """OldHost agrees with the ledger. `fates`: of all that was unsettled, and whatever else was settled. `bound`: refs in nonce
-    order, to be sent first; `more_bound` when that list was cut. `task_queue`: of the worker that holds the session.
+    """OldHost agrees with the ledger. `fates`: of all that was unsettled, and whatever else was settled. `bound`: refs
+    in nonce order, to be sent first; `more_bound` when that list was cut. `task_queue`: of the worker that holds the
+    session.
     """
 
     epoch: int = 0
@@ -48,7 +49,7 @@ class OpeningPostponed:
 
 @dataclass(frozen=True, slots=True)
 class OpeningHalted:
-    """Nothing goes on until an operator decides; `message` is a sentence that says why (`reason`: by its older name)."""
+    """Nothing is sent until an operator decides; `message` is a sentence that says why (`reason`: its older name)."""
 
     message: str = ""
     reason: str = ""
@@ -62,14 +63,14 @@ class OpeningFailed:
 
 @dataclass(frozen=True, slots=True)
 class SendEnded:
-    """A send said how it ended: one fate per change id (WAITING: not sent; BOUND: its end is in doubt; HELD: behind a dead
-    letter), and how the session stands after it.
+    """A send said how it ended: one fate per change id (WAITING: not sent; BOUND: its end is in doubt; HELD: behind a
+    dead letter), and how the session stands after it.
 
-    `service_ms`: mean time OldHost took per operation on the wire. `banned_ms`: > 0 when OldHost answered with a ban that lasts
-    so long from now. `refusal`: the kind of answer that ended the session ("banned", "ambiguous", …), if one did. `halted`: why
-    the ledger was halted, if it was; `never_taken`: the change whose first send OldHost called a replay. `older`: refs of
-    outstanding changes that must go before those refused here, oldest first; `held`: entities with dead letters as
-    [entity_type, entity_id, [change ids]].
+    `service_ms`: mean time OldHost took per operation on the wire. `banned_ms`: > 0 when OldHost answered with a ban
+    that lasts so long from now. `refusal`: the kind of answer that ended the session ("banned", "ambiguous", …), if one
+    did. `halted`: why the ledger was halted, if it was; `never_taken`: the change whose first send OldHost called a
+    replay. `older`: refs of outstanding changes that must go before those refused here, oldest first; `held`: entities
+    with dead letters as [entity_type, entity_id, [change ids]].
     """
 
     fates: list[Fate] = field(default_factory=list)
@@ -100,7 +101,7 @@ class SendFailed:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """OldHost's expected nonce, 0 when it could not be asked; `session_open` False when it differs from the ledger's, or it closed."""
+    """OldHost's expected nonce, 0 if it could not be asked; `session_open` False if it differs from the ledger's."""
 
     session_open: bool = True
     expected_nonce: int = 0

@@ -1,6 +1,7 @@
 """The forecast: when will the backlog be empty, and does that break a promise?
 
-Drain time is backlog / (service rate - arrival rate), not backlog / service rate. During a ban nothing drains before its end.
+Drain time is backlog / (service rate - arrival rate), not backlog / service rate. During a ban nothing drains before
+its end.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the forecast looks at: operations waiting (and emergencies among them), rates per second, ages and waits in ms."""
+    """Input of the forecast: operations waiting (emergencies among them), rates per second, ages and waits in ms."""
 
     operations: int
     emergencies: int

@@ -1,4 +1,5 @@
-"""What has left the waiting room: batches being sent, operations bound to a nonce, and those whose end nobody knows yet.
+"""What has left the waiting room: batches being sent, operations bound to a nonce, and those whose end nobody knows
+yet.
 
 An entity with anything in here is blocked: its operations reach OldHost one after the other (invariant I4).
 """
@@ -13,7 +14,7 @@ from oldhost_sync.policy.pending_operation import PendingOperation
 
 
 class InFlight:
-    """Entries by change id, grouped: `batches` (batch number → ids in order), `bound` (ids in nonce order), `unsettled`."""
+    """Entries by change id; `batches` (number → ids in order), `bound` (ids in nonce order), `unsettled`."""
 
     def __init__(self, coalescer: Coalescer) -> None:
         self._coalescer = coalescer

@@ -14,7 +14,8 @@ ID_LENGTH_MAX = 128
 IDEMPOTENCY_KEY_LENGTH_MAX = 128
 SOURCE_LENGTH_MAX = 64
 
-# OldHost refuses bodies over 64 KiB (docs/protocol.md), and a unit's payload stands in its body twice: whole and lifted.
+# OldHost refuses bodies over 64 KiB (docs/protocol.md), and a unit's payload stands in its body twice: whole and
+# lifted.
 HOST_BODY_BYTES_MAX = 64 * 1024
 # Names of the fields, types, nonce-free rest; two ids of 128 characters that JSON may escape to 12 bytes each.
 ENVELOPE_BYTES_MAX = 4 * 1024
@@ -46,8 +47,8 @@ CONNECTION_READ_SECONDS_MAX = 10
 CONNECT_SECONDS_MAX = 3
 # Waiting for one entity's row: a hot entity is better refused than waited for.
 LOCK_WAIT_SECONDS_MAX = 4
-# Between two statements of a transaction the product does nothing but think. Who is silent for longer is stopped, or cut
-# off, and may hold the ledger's row, which its successor must lock: that one gets it while it waits the first time.
+# Between two statements of a transaction the product does nothing but think. Who is silent for longer is stopped, or
+# cut off, and may hold the ledger's row, which its successor must lock: that one gets it while it waits the first time.
 IDLE_TRANSACTION_SECONDS_MAX = 3
 # Waiting for a free connection: beyond it the API says 503.
 POOL_WAIT_SECONDS_MAX = 2
@@ -75,9 +76,11 @@ RELAY_UNPROCESSED_MAX = 100_000
 RELAY_COUNT_INTERVAL_SECONDS = 2.0
 # A relay that is silent for so long gives its place up to the other one.
 RELAY_LEASE_SECONDS = 5
-# Changes that the writer has and whose rows somebody holds: so many are remembered, not to be signalled again each round.
+# Changes that the writer has and whose rows somebody holds: so many are remembered, not to be signalled again each
+# round.
 RELAY_UNMARKED_MAX = 5_000
-# How soon after its row is free a fate that waited is written; nobody waits for it, since all who ask look at both places.
+# How soon after its row is free a fate that waited is written; nobody waits for it, since all who ask look at both
+# places.
 RELAY_FATES_INTERVAL_SECONDS = 1.0
 # They are written under the ledger row's lock, some 0.3 ms each; numbered, some 0.02 ms each.
 RELAY_FATES_BATCH_ROWS, RELAY_NUMBERED_ROWS = 100, 500

@@ -55,7 +55,8 @@ class LoadWatch:
         yield from self._say(
             "forecast:emergency",
             self.latest.breaks_emergency,
-            f"The 30 s promise for emergencies will break: the last one waiting needs {self.latest.emergency_ms / 1000:.0f} s.",
+            "The 30 s promise for emergencies will break: the last one waiting needs "
+            f"{self.latest.emergency_ms / 1000:.0f} s.",
         )
 
     def forecast(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> Forecast:
@@ -120,20 +121,22 @@ class LoadMonitor(LoadWatch):
         yield from self._say(
             "forecast:consistency",
             _breaks(oldest_ms, CONSISTENCY_MS, told="forecast:consistency" in self.told),
-            f"The 4 h promise will break: {len(coalescer.waiting)} operations wait, and by the time all of them have reached "
+            f"The 4 h promise will break: {len(coalescer.waiting)} operations wait, and by the time all of them have "
+            "reached "
             f"OldHost the oldest will be {oldest_ms / 3_600_000:.1f} h old.",
         )
         yield from self._say(
             "forecast:emergency",
             # What a ban, a pause or a halt does to emergencies is told as such.
             self._lasts(late=not blocked_ms and found.breaks_emergency, now_ms=now_ms),
-            f"The 30 s promise for emergencies will break: {len(coalescer.lanes[PriorityClass.EMERGENCY])} wait, the last of them for "
+            f"The 30 s promise for emergencies will break: {len(coalescer.lanes[PriorityClass.EMERGENCY])} wait, the "
+            "last of them for "
             f"{found.emergency_ms / 1000:.0f} s more.",
         )
 
     def _lasts(self, *, late: bool, now_ms: int) -> bool:
-        """Whether a forecast a minute ago said so too: a burst is over before anybody could act on its forecast. The emergencies
-        that are late in it are told by themselves (`promise`), as soon as they are.
+        """Whether a forecast a minute ago said so too: a burst is over before anybody could act on its forecast. The
+        emergencies that are late in it are told by themselves (`promise`), as soon as they are.
         """
         if not late:
             self._late_since_ms = None

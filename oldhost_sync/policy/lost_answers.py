@@ -1,7 +1,7 @@
 """Lost answers: sends in a row of which none brought an answer that can be read.
 
-Each such operation is found applied, or sent again, when the settle time is over. So there is progress, a tenth of what could be,
-and nobody would be told of it by a standstill.
+Each such operation is found applied, or sent again, when the settle time is over. So there is progress, a tenth of what
+could be, and nobody would be told of it by a standstill.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""The writer's machine: what it knows, how each event changes it, and what it decides. Pure: no clock, no chance, no IO; time is an
-argument (ms).
+"""The writer's machine: what it knows, how each event changes it, and what it decides. Pure: no clock, no chance, no
+IO; time is an argument (ms).
 
-The workflow, the planner and the simulation drive this very code: they tell it what happened and then ask `decide` what to do.
-Authority: MariaDB knows which changes exist and what became of them; this machine knows only when and in which order, and rebuilds
-itself from MariaDB when it starts empty.
+The workflow, the planner and the simulation drive this very code: they tell it what happened and then ask `decide` what
+to do. Authority: MariaDB knows which changes exist and what became of them; this machine knows only when and in which
+order, and rebuilds itself from MariaDB when it starts empty.
 
-Its parts: `coalescer` (what waits), `in_flight` (what is on its way), `session` and its `lifecycle`, `breaker`, `settlement` (what
-becomes of changes), `operators` (their acts), `loading` and `sweeping` (what is read from MariaDB), `alarms` (what people are told).
+Its parts: `coalescer` (what waits), `in_flight` (what is on its way), `session` and its `lifecycle`, `breaker`,
+`settlement` (what becomes of changes), `operators` (their acts), `loading` and `sweeping` (what is read from MariaDB),
+`alarms` (what people are told).
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ from oldhost_sync.policy.writer_policy import (
 
 @dataclass
 class Machine:
-    """The whole state. `loaded` False: still rebuilding from MariaDB, nothing is sent; `carried`: but for what waits, it came from
-    an earlier run. `draining`: a new run is about to start. `release`: which of its actions' orders it keeps (RELEASE_MIN, RELEASE).
+    """The whole state. `loaded` False: still rebuilding from MariaDB, nothing is sent; `carried`: but for what waits,
+    it came from an earlier run. `draining`: a new run is about to start. `release`: which of its actions' orders it
+    keeps (RELEASE_MIN, RELEASE).
     """
 
     policy: WriterPolicy
@@ -87,13 +89,13 @@ class Machine:
         self.progress = Progress(self.now_ms)
         self.lost_answers = LostAnswers()
 
-    # ---------------------------------------------------------------------------------------------------------- deciding
+    # --------------------------------------------------------------------------------------------------------- deciding
 
     def decide(self, now_ms: int) -> list[Action]:
         """What to do now, given all that was told; each action is given out once, and remembered as under way.
 
-        Sends first, while a session is open and something may go; the session itself only when nothing is in flight; then what goes
-        on beside it: asking OldHost for its nonce, looking for strays, the forecast, telling people.
+        Sends first, while a session is open and something may go; the session itself only when nothing is in flight;
+        then what goes on beside it: asking OldHost for its nonce, looking for strays, the forecast, telling people.
         """
         self.coalescer.fall_due(now_ms, MOVED_AT_ONCE_MAX if self.release >= RELEASE else None)
         self.breaker.tick(now_ms)
@@ -119,7 +121,7 @@ class Machine:
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     def watch_at_ms(self) -> int | None:
-        """When to ask even while something is on its way at the host, which may take longer than anybody should wait to be told."""
+        """When to ask even while an operation is on its way, which may take longer than an alert should wait."""
         if self.release < RELEASE or self.draining or self.progress.told is not None or not self.could_go:
             return None
         return self.progress.due_at_ms
@@ -165,10 +167,10 @@ class Machine:
     def _may_sweep(self) -> bool:
         return self.loaded and self.loading.part is None and not self.sweeping.under_way
 
-    # ------------------------------------------------------------------------------------------------- changes coming in
+    # ------------------------------------------------------------------------------------------------ changes coming in
 
     def enqueue(self, refs: Iterable[ChangeRef], now_ms: int, *, sweep: bool = False) -> int:
-        """Take changes over; what is already held is ignored (the relay may say things twice). Returns how many were new."""
+        """Take changes; known ones are ignored (the relay may signal twice). Returns how many were new."""
         new = 0
         for ref in refs:
             if not self._holds(ref) and self._accept(ref, now_ms, sweep=sweep):

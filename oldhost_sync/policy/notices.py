@@ -1,4 +1,4 @@
-"""Notices: emergencies that nothing can reach OldHost for, and a standstill. Told once a cause, and again when it grows."""
+"""Notices: emergencies that can't be sent, and a standstill. One alert per cause, renewed when the count grows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An operator's act: one value from the update that asks for it to the database that keeps it and the machine that follows it."""
+"""An operator's act: one value from the update to the database that keeps it and the machine that follows it."""
 
 # Annotations are values here, not text; see workflows/messages.py.
 from dataclasses import dataclass, field
@@ -9,12 +9,13 @@ from oldhost_sync.policy.wire_ref import WireRef, from_wire
 
 @dataclass
 class OperatorAct:
-    """Input of `record_decision`: made durable before the machine follows it. `action`: pause, resume, flush, retry, discard,
-    resolve, or the writer's own halt.
+    """Input of `record_decision`: made durable before the machine follows it. `action`: pause, resume, flush, retry,
+    discard, resolve, or the writer's own halt.
 
-    `entity`: [entity_type, entity_id] of a flush; None: all. `unsettled`: what is in doubt at the writer when it is resolved.
-    `decision_id` names the act, so that a repetition by a later run finds it done; empty: the activity's own id (runs begun
-    before 0.2). `epoch`: of the session whose send halts; 0: of none.
+    `entity`: [entity_type, entity_id] of a flush; None: all. `unsettled`: what is in doubt at the writer when it is
+    resolved.
+    `decision_id` names the act, so that a repetition by a later run finds it done; empty: the activity's own id (runs
+    begun before 0.2). `epoch`: of the session whose send halts; 0: of none.
     """
 
     host: str
@@ -35,8 +36,9 @@ class OperatorAct:
 
 @dataclass
 class ActRecorded:
-    """Result of `record_decision`: `ref` the change that waits again (retry); `refused` why nothing was done; `fates` what the
-    database says of what was `unsettled`; `halted` what a halt tells since OldHost was asked; `epoch` that a resolve began.
+    """Result of `record_decision`: `ref` the change that waits again (retry); `refused` why nothing was done; `fates`
+    what the database says of what was `unsettled`; `halted` what a halt tells since OldHost was asked; `epoch` that a
+    resolve began.
     """
 
     ref: WireRef | None = None

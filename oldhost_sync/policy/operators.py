@@ -43,7 +43,7 @@ class Operators:
         return self._machine.paused, breaker.reason if breaker.state is BreakerState.HALTED else ""
 
     def follow_database(self, paused: Sequence[str] | None, now_ms: int, *, halted: bool) -> None:
-        """The database is the truth about operators' acts: one that an earlier run had begun may have ended after this one began."""
+        """The database is right about operators' acts: one that an earlier run began may have ended during this one."""
         machine = self._machine
         if machine.breaker.state is BreakerState.HALTED and not halted:
             self.resolve(now_ms)
@@ -143,7 +143,7 @@ class Operators:
             raise Refused("the writer is not halted: there is nothing to resolve")
 
     def resolve(self, now_ms: int, fates: Iterable[Fate] = (), epoch: int = 0) -> None:
-        """`fates`: what the database says now of what was in doubt. `epoch`: which the decision began; earlier sessions' finds are old."""
+        """`fates`: of what was in doubt, from the database. `epoch`: of the decision; earlier reports are stale."""
         machine = self._machine
         self.can_resolve()
         machine.lifecycle.resolved(epoch)

@@ -1,8 +1,9 @@
 """The outlook: when will what is known to wait reach OldHost, how old will it be then, and does that break a promise?
 
-Each lane is walked in its order. Only emergencies and TXN changes that are still to come overtake an LWW change, and it keeps its
-lane's share of the turns whatever comes; so a burst or a rising rate alone is no alarm, and what ages in a ban or behind 50,000
-others is told when that is known, not when it has happened. What is scheduled for later is not known here.
+Each lane is walked in its order. Only emergencies and TXN changes that are still to come overtake an LWW change, and it
+keeps its lane's share of the turns whatever comes; so a burst or a rising rate alone is no alarm, and what ages in a
+ban or behind 50,000 others is told when that is known, not when it has happened. What is scheduled for later is not
+known here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from oldhost_sync.policy.ages import Ages
 from oldhost_sync.policy.forecast import Forecast
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
 
-# However many emergencies are said to come, something is left for the others: a rate is measured over minutes, a burst is over.
+# However many emergencies are said to come, something is left for the others: a rate is measured over minutes, a burst
+# is over.
 SHARE_LEFT_MIN = 0.1
 
 
@@ -33,9 +35,9 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits: `urgent`, of the emergencies in their order, since when each waits and how many operations go up to and with it
-    (a sample of the first; `emergencies` is their number). `blocked_ms`: how long nothing can be sent. `sent_since_ms`: since when
-    the oldest waits whose end at OldHost is not known yet.
+    """What waits: `urgent`, of the emergencies in their order, since when each waits and how many operations go up to
+    and with it (a sample of the first; `emergencies` is their number). `blocked_ms`: how long nothing can be sent.
+    `sent_since_ms`: since when the oldest waits whose end at OldHost is not known yet.
     """
 
     txn: Ages
@@ -74,7 +76,7 @@ def outlook(backlog: Backlog, arrivals: Arrivals, now_ms: int) -> Forecast:
 
 @dataclass(frozen=True, slots=True)
 class _Pace:
-    """When the n-th operation of a lane is done, in ms from now: first a lane's share of the turns, then all of them."""
+    """When a lane's n-th operation is done, in ms from now: first with the lane's share of turns, then with all."""
 
     begin_s: float
     urgent: float

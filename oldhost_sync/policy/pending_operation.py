@@ -14,7 +14,7 @@ _LWW = PriorityClass.LWW
 
 @dataclass(slots=True)
 class PendingOperation:
-    """One operation to be: its newest change, when its key first waited, when it is due, and whether it is in its lane."""
+    """A future operation: its newest change, when its key began to wait, when it is due, whether it is in its lane."""
 
     ref: ChangeRef
     first_at_ms: int
@@ -36,8 +36,8 @@ class PendingOperation:
 class Hold:
     """An entity with dead letters: its later TXN changes wait in MariaDB until an operator has decided on each.
 
-    `left`: how many the machine has seen and left there, none newer than `newest`. `waiting`: they themselves, in runs begun
-    before 0.2, which kept them.
+    `left`: how many the machine has seen and left there, none newer than `newest`. `waiting`: they themselves, in runs
+    begun before 0.2, which kept them.
     """
 
     dead: list[int]
@@ -46,7 +46,7 @@ class Hold:
     newest: int = 0
 
     def holds(self, change_id: int, *, keeps: bool) -> bool:
-        """Whether a TXN change waits for an operator; one that was itself a dead letter, or came before all of them, does not."""
+        """Whether a TXN change waits for an operator; not one that was a dead letter, or is older than all of them."""
         return change_id not in self.dead and (keeps or change_id > self.dead[0])
 
     def leave(self, *change_ids: int) -> None:

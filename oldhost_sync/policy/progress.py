@@ -1,6 +1,8 @@
-"""Progress: a fate, not an opening. How long none has come while something could go, and why, as far as anybody has said.
+"""Progress: a fate, not an opening. How long none has come while something could go, and why, as far as anybody has
+said.
 
-A session that opens and brings nothing is none: such sessions are counted across their openings and come ever more slowly.
+A session that opens and brings nothing is none: such sessions are counted across their openings and come ever more
+slowly.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ STATES = {"busy": "BUSY", "unsteady": "UNSTEADY", "unreadable": "UNREADABLE"}
 
 @dataclass
 class Progress:
-    """`since_ms`: of the last fate, or since something could go. `reason`: the last word on why none comes. `sessions` in a row
-    without one. `told`: with which reason people were told.
+    """`since_ms`: of the last fate, or since something could go. `reason`: the last word on why none comes. `sessions`
+    in a row without one. `told`: with which reason people were told.
     """
 
     since_ms: int

@@ -1,7 +1,8 @@
-"""The promise to emergencies, and what an incident is: one or more of them late, from the first until none has been for a while.
+"""The promise to emergencies, and what an incident is: one or more of them late, from the first until none has been for
+a while.
 
-An emergency is late from half of the promise on (people are warned), and a breach at the promise. An incident counts each
-once: those that have ended, as their fates are read, and those that still wait, anew at each look.
+An emergency is late from half of the promise on (people are warned), and a breach at the promise. An incident counts
+each once: those that have ended, as their fates are read, and those that still wait, anew at each look.
 """
 
 from __future__ import annotations

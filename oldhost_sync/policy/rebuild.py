@@ -1,9 +1,9 @@
 """Loading: what the writer reads from MariaDB page by page, while it sends what it has.
 
-After a start with nothing: emergencies first, each with the older changes of its entity, then everything else. The first page
-also says what stands (a pause, a ban), so nothing is sent before it. That the rest comes later is safe: the reservation refuses
-a change with an older outstanding one of its entity, and says which. And one entity's changes, when a dead letter was decided on:
-what is held behind it waits in MariaDB only, so that it costs nothing however much it is.
+After a start with nothing: emergencies first, each with the older changes of its entity, then everything else. The
+first page also says what stands (a pause, a ban), so nothing is sent before it. That the rest comes later is safe: the
+reservation refuses a change with an older outstanding one of its entity, and says which. And one entity's changes, when
+a dead letter was decided on: what is held behind it waits in MariaDB only, so that it costs nothing however much it is.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Part(StrEnum):
 
 @dataclass
 class Loading:
-    """`part`: of a start, what is read next (None: all is read), after change `after_id`. `entities`: whose changes are to be read,
-    each after which change. One page is read at a time (`under_way`); the next one not before `at_ms`.
+    """`part`: of a start, what is read next (None: all is read), after change `after_id`. `entities`: whose changes are
+    to be read, each after which change. One page is read at a time (`under_way`); the next one not before `at_ms`.
     """
 
     part: Part | None = None
@@ -84,5 +84,5 @@ class Loading:
         self.failures += 1
 
     def want(self, entity: EntityKey) -> None:
-        """Read all of this entity's changes; from the beginning, if they are being read: some may just have become free."""
+        """Read all of this entity's changes, from the beginning if that is under way: some may be free by now."""
         self.entities[entity] = 0

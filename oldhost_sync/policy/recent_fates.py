@@ -1,4 +1,4 @@
-"""Recent fates: what ended while a page of outstanding changes was being read. In the page it still stands as outstanding."""
+"""Recent fates: what ended while a page of outstanding changes was being read, and is outstanding in that page."""
 
 from __future__ import annotations
 

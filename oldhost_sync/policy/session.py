@@ -34,7 +34,8 @@ class SessionEvent(StrEnum):
     REST = "rest"  # the next one is not asked for at once
 
 
-# They count in every phase: an opening that was given up still ends, and the next one may have been asked for meanwhile.
+# They count in every phase: an opening that was given up still ends, and the next one may have been asked for
+# meanwhile.
 _ANSWERS = {
     SessionEvent.OPENED: Phase.OPEN,
     SessionEvent.POSTPONED: Phase.PAUSING,
@@ -55,10 +56,12 @@ _TRANSITIONS: dict[tuple[Phase, SessionEvent], Phase] = {
 
 @dataclass
 class Session:
-    """`lost`: send no more, end it when nothing is in flight. `sends`: how many so far. `attempts`: in a row without success.
+    """`lost`: send no more, end it when nothing is in flight. `sends`: how many so far. `attempts`: in a row without
+    success.
 
-    `opened_at_nonce`: what OldHost expected then. What it expects next, only the ledger knows. `bound_list_was_cut`: more operations
-    are bound than the ledger named. `sessions_without_progress`: in a row, that began with an operation in doubt, and none ended.
+    `opened_at_nonce`: what OldHost expected then. What it expects next, only the ledger knows. `bound_list_was_cut`:
+    more operations are bound than the ledger named. `sessions_without_progress`: in a row, that began with an operation
+    in doubt, and none ended.
     """
 
     phase: Phase = Phase.NONE

@@ -1,7 +1,7 @@
 """The session's life: when the next one is opened, what each answer about it means, and when it ends.
 
-One path leads back to work after anything unclear: let what is in flight end, then open a session, which settles what is
-unsettled.
+One path leads back to work after anything unclear: let what is in flight end, then open a session, which settles what
+is unsettled.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 class SessionLifecycle:
     """The machine's part that opens and ends sessions.
 
-    `resolved_epoch`: of the last resolve in this run; no send of an older run's session is under way. `opening_predates_resolve`: an
-    operator resolved while a session was being opened, and what that finds came before.
+    `resolved_epoch`: of the last resolve in this run; no send of an older run's session is under way.
+    `opening_predates_resolve`: an operator resolved while a session was being opened, and what that finds came before.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -46,7 +46,7 @@ class SessionLifecycle:
         self.resolved_epoch = 0
         self.opening_predates_resolve = False
 
-    # ---------------------------------------------------------------------------------------------------------- deciding
+    # --------------------------------------------------------------------------------------------------------- deciding
 
     def next_actions(self, now_ms: int) -> Iterator[Action]:
         """Open one when there is none and nothing speaks against it; end one that must not, or need not, go on."""
@@ -84,7 +84,7 @@ class SessionLifecycle:
         newest = max(refs, key=lambda ref: ref.change_id, default=None)
         return () if newest is None else (newest.change_id, newest.accepted_at_ms)
 
-    # ----------------------------------------------------------------------------------------------------------- opening
+    # ---------------------------------------------------------------------------------------------------------- opening
 
     def opening_ended(self, event: OpeningEnded, now_ms: int) -> None:
         match event:
@@ -152,7 +152,7 @@ class SessionLifecycle:
         if session.attempts == REOPEN_ALERT_ATTEMPTS and (machine.release < RELEASE or not machine.could_go):
             machine.alarms.no_session(session.attempts, reason)
 
-    # ----------------------------------------------------------------------------------------------------------- sending
+    # ---------------------------------------------------------------------------------------------------------- sending
 
     def send_ended(self, batch: int, event: SendEnded | SendFailed, now_ms: int, epoch: int) -> None:
         if isinstance(event, SendEnded):
@@ -194,7 +194,7 @@ class SessionLifecycle:
                     machine.settlement.put_back(change_id)
         machine.settlement.leave_unsettled(ids)
 
-    # ------------------------------------------------------------------------------------------------------------ ending
+    # ----------------------------------------------------------------------------------------------------------- ending
 
     def closed(self) -> None:
         self._machine.session = self._machine.session.ended(SessionEvent.CLOSED)

@@ -1,4 +1,4 @@
-"""Settlement: what becomes of each change, as somebody has reported it, and what that means for those that wait behind it."""
+"""Settlement: the reported fate of each change, and what it means for the changes that wait behind it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Settlement:
         machine.counters.received -= added is Added.HELD
 
     def supersede(self, entity: EntityKey, change_id: int) -> None:
-        """A newer change took its place. If it was a dead letter that an operator retried, it holds nothing any more."""
+        """A newer change took its place. A dead letter that an operator retried holds nothing any more."""
         self.superseded(change_id)
         self._machine.coalescer.unhold(entity, change_id)
 

@@ -1,9 +1,10 @@
 """The snapshot: the machine's state as plain JSON, compact and versioned, to be carried into the next run.
 
-Waiting changes are stored by column, with ids and times as differences, the few type names as indexes, and UUIDs as their 16
-bytes: 25,000 of them compress to 0.18 MB, or to 0.48 MB when all entity ids are UUIDs. It is taken when nothing is being sent.
-Where the waiting changes are too many or too large to carry, they stay behind and the new run reads them from MariaDB; a version that is
-not known is rebuilt whole. A new version costs nothing but its number: `_readable` in workflows/sync_writer.py marks the runs.
+Waiting changes are stored by column, with ids and times as differences, the few type names as indexes, and UUIDs as
+their 16 bytes: 25,000 of them compress to 0.18 MB, or to 0.48 MB when all entity ids are UUIDs. It is taken when
+nothing is being sent. Where the waiting changes are too many or too large to carry, they stay behind and the new run
+reads them from MariaDB; a version that is not known is rebuilt whole. A new version costs nothing but its number:
+`_readable` in workflows/sync_writer.py marks the runs.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ READABLE = (1, 2, 3)  # 1 had its UUIDs as text, 1 and 2 the changes held behind
 VERSION_HELD_IN_DATABASE = 3
 # A run that is given a later one says so in its history, so that workers of two releases go on with it alike.
 VERSION_UNMARKED = 1
-# Temporal refuses payloads above 2 MiB and retries the refused task for ever. Compressed, as the data converter does it, the
-# waiting changes take at most half of that; submissions and what little else there is have the other half.
+# Temporal refuses payloads above 2 MiB and retries the refused task for ever. Compressed, as the data converter does
+# it, the waiting changes take at most half of that; submissions and what little else there is have the other half.
 WAITING_BYTES_MAX = 1024 * 1024
 # The quickest: a fifth larger than level 6 and 0.1 s sooner, while OldHost waits for the new run.
 COMPRESSION_LEVEL = 1
@@ -104,8 +105,8 @@ def _dump_told(machine: Machine) -> Snapshot:
 
 
 def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, release: int = RELEASE) -> Machine:
-    """A machine as the snapshot left it, `loaded` unless its waiting changes stayed behind; an empty one, to be rebuilt, when
-    there is no snapshot that this version can read.
+    """A machine as the snapshot left it, `loaded` unless its waiting changes stayed behind; an empty one, to be
+    rebuilt, when there is no snapshot that this version can read.
     """
     machine = Machine(policy, now_ms, release)
     if snapshot is None or snapshot.get("version") not in READABLE:
@@ -234,7 +235,7 @@ def _load_changes(machine: Machine, snapshot: Snapshot) -> None:
 
 
 def _kept_hold(machine: Machine, dead: list[int], held: list[PendingOperation]) -> Hold:
-    """A hold of a run that kept what was held: left in MariaDB from now on, unless this run was begun before 0.2 itself."""
+    """A hold of a run that kept held changes: they are left in MariaDB now, unless this run is of release 1 too."""
     machine.dead_letters += len(dead)
     if machine.release < RELEASE:
         return Hold(dead, held)
@@ -253,12 +254,13 @@ _BY_LETTER = {letter: cls for cls, letter in _CLASSES.items()}
 
 
 def _as_text(columns: list[Any]) -> str:
-    """One value instead of 400,000: Temporal's converter copies whatever it is given piece by piece, which took 0.15 s."""
+    """One value instead of 400,000: Temporal's converter copies each value by itself, which took 0.15 s."""
     return json.dumps(columns, separators=(",", ":"))
 
 
 def _columns(entries: Iterable[PendingOperation]) -> list[Any]:
-    """[types, ids (differences), classes, type indexes, entity ids, accepted (differences), first, due (offsets), ready, UUIDs].
+    """[types, ids (differences), classes, type indexes, entity ids, accepted (differences), first, due (offsets),
+    ready, UUIDs].
 
     An entity id that is a UUID is empty among the entity ids, and the next 16 bytes among the UUIDs (base64).
     """

@@ -1,4 +1,4 @@
-"""A change ref as it travels: [change_id, class, entity_type, entity_id, event_type, accepted_at_ms]. Thousands share one signal."""
+"""A change ref on the wire: [change_id, class, entity_type, entity_id, event_type, accepted_at_ms]."""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +14,8 @@ CHANGE_ID_MAX = 2**63 - 1
 AT_MS_MAX = 253_402_300_799_999
 
 _NAME = re.compile(NAME_PATTERN)
-# What no screen shows and, of halves of characters, what UTF-8 can't even carry: neither a log nor a database nor an error's text.
+# What no screen shows and, of halves of characters, what UTF-8 can't even carry: neither a log nor a database nor an
+# error's text.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _LINES = frozenset("\n\t")
 
@@ -47,7 +48,8 @@ def from_wire(item: Sequence[Any]) -> ChangeRef:
 
 
 def why_unprintable(text: str, *, lines: bool = False) -> str:
-    """Why `text` can't be kept and shown, itself fit for both; empty when it can. `lines`: line ends and tabs may be in it.
+    """Why `text` can't be kept and shown, itself fit for both; empty when it can. `lines`: line ends and tabs may be in
+    it.
 
     The same on every Python, which `str.isprintable` is not: a run is replayed by whatever worker takes it.
     """

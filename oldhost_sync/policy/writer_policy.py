@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 # Two: while one batch is on the wire the next one already waits at the socket. A third would only delay an emergency.
 BATCHES_IN_FLIGHT_MAX = 2
-# A batch fills about this long: longer than an activity's round trip (some 100 ms), so that the socket never waits for Temporal;
-# short, because an emergency waits for at most two of them.
+# A batch fills about this long: longer than an activity's round trip (some 100 ms), so that the socket never waits for
+# Temporal; short, because an emergency waits for at most two of them.
 BATCH_FILL_MS = 300
 # Bounds a send's input, its one reserve transaction, and what a crash leaves reserved.
 BATCH_OPERATIONS_MAX = 100
 # OldHost's pace until it is measured (about 400 ms a request).
 SERVICE_MS_DEFAULT = 400.0
-# Pause before opening a session again when that failed for a reason of our own (database or worker away): doubles up to 30 s.
+# Pause before opening a session again when that failed for a reason of our own (database or worker away): doubles up to
+# 30 s.
 REOPEN_MS_MIN = 1_000
 REOPEN_MS_MAX = 30_000
 # After so many attempts in a row without a session, people are told.
@@ -24,8 +25,8 @@ SESSIONS_WITHOUT_PROGRESS_ALERT = 5
 RELOAD_MS_MIN = 1_000
 RELOAD_MS_MAX = 10_000
 FORECAST_MS = 60_000
-# So long without a fate, though something could go, is told: longer than what a lost reply or a killed worker costs (some 15 s),
-# and well within the promise for emergencies.
+# So long without a fate, though something could go, is told: longer than what a lost reply or a killed worker costs
+# (some 15 s), and well within the promise for emergencies.
 NO_PROGRESS_MS = 20_000
 # An alert that counts is told again as its count grows, no more often than this.
 ALERT_GROWS_MS = 10_000
@@ -33,11 +34,11 @@ ALERT_GROWS_MS = 10_000
 ALERTS_AT_ONCE_MAX = 100
 # So many undecided dead letters have an alert each; who has more wants to hear of them once.
 DEAD_LETTERS_TOLD_MAX = 20
-# One pass of the writer moves so many keys from their debounce into their lane (some 25 ms), and the rest at its next passes:
-# Temporal takes a task of 2 s for a deadlock, and nobody is answered meanwhile.
+# One pass of the writer moves so many keys from their debounce into their lane (some 25 ms), and the rest at its next
+# passes: Temporal takes a task of 2 s for a deadlock, and nobody is answered meanwhile.
 MOVED_AT_ONCE_MAX = 2_500
-# So many waiting changes are carried into a new run, which takes them over in its first pass (some 0.12 s). More are read again
-# from MariaDB, page by page, while it sends.
+# So many waiting changes are carried into a new run, which takes them over in its first pass (some 0.12 s). More are
+# read again from MariaDB, page by page, while it sends.
 CARRIED_MAX = 25_000
 # The promises that the forecast watches (README.md).
 CONSISTENCY_MS = 4 * 3_600_000

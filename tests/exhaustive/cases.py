@@ -1,5 +1,5 @@
-"""Level L2: every call of the scenario fails in every mode, once and for good; on the ambiguous path, every pair; and at every
-call the writer's run is lost (`rebuilds`).
+"""Level L2: every call of the scenario fails in every mode, once and for good; on the ambiguous path, every pair; and
+at every call the writer's run is lost (`rebuilds`).
 
 A pair is two calls of the workers: the API and the relays have no part in finding out what became of an operation. Its
 second is no single statement: one that fails rolls its transaction back, as a COMMIT that fails before its effect does.
@@ -57,7 +57,8 @@ class Table:
     def lines(self) -> Iterator[str]:
         for kind, planned in sorted(self.planned.items()):
             yield f"{kind:24} {self.run.get(kind, 0):>6} run of {planned:>6}"
-        yield f"{'all':24} {sum(self.run.values()):>6} run of {sum(self.planned.values()):>6}, {len(self.failed)} failed"
+        run, planned = sum(self.run.values()), sum(self.planned.values())
+        yield f"{'all':24} {run:>6} run of {planned:>6}, {len(self.failed)} failed"
 
 
 def numbered_calls() -> list[tuple[str, str]]:
@@ -77,7 +78,8 @@ def single_cases() -> Iterator[tuple[str, Case]]:
 
 
 def ambiguous_calls() -> list[int]:
-    """From the COMMIT that marks one operation SENT to the COMMIT that records its answer: what may leave it in doubt."""
+    """From the COMMIT that marks one operation SENT to the COMMIT that records its answer: what may
+    leave it in doubt."""
     calls = numbered_calls()
     marks = [number for number, (_, what) in enumerate(calls) if SENT in what]
     first = marks[PAIRED_OPERATION]

@@ -1,9 +1,11 @@
-"""A rebuild at every point: at each IO call of the scenario the writer's run is lost, and the next one knows only MariaDB.
+"""A rebuild at every point: at each IO call of the scenario the writer's run is lost, and the next one knows only
+MariaDB.
 
-Ways in which a run is lost: it is terminated; it is terminated and the process whose call it is dies with it, before or after the
-call's effect (a relay between its claim, its signal, the acknowledgement and its mark); it is terminated after the call and has
-rebuilt itself before the process' next transaction (so between the acknowledgement of a signal and the relay's mark); or it begins
-a new run whose snapshot was left behind. Order (I4) and everything else must hold as without it.
+Ways in which a run is lost: it is terminated; it is terminated and the process whose call it is dies with it, before or
+after the call's effect (a relay between its claim, its signal, the acknowledgement and its mark); it is terminated
+after the call and has rebuilt itself before the process' next transaction (so between the acknowledgement of a signal
+and the relay's mark); or it begins a new run whose snapshot was left behind. Order (I4) and everything else must hold
+as without it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from tests.simulation.hub import Process
 from tests.simulation.shape import Verdict
 from tests.simulation.workflow_run import payload_of
 
-# "die" and "after" are modes of the call itself (tests/simulation/faults.py): nothing of it happened, all of it but its reply did.
+# "die" and "after" are modes of the call itself (tests/simulation/faults.py): nothing of it happened, all of it but its
+# reply did.
 ENDED, ENDED_AND_DIED, ENDED_UNANSWERED = "ended", "ended, caller died", "ended, unanswered"
 REBUILT_MEANWHILE, LEFT_BEHIND = "ended and rebuilt before the caller's next step", "snapshot left behind"
 MODE_OF_THE_CALL = {ENDED_AND_DIED: "die", ENDED_UNANSWERED: "after"}
@@ -55,7 +58,8 @@ class LosingRun(NumberedFaults):
 
 
 class RebuildScenario(Scenario):
-    """The fixed life with one lost run. A run that is missing is begun again at once, as by the next signal or a watchdog."""
+    """The fixed life with one lost run. A run that is missing is begun again at once, as by the
+    next signal or a watchdog."""
 
     def __init__(self, faults: LosingRun) -> None:
         super().__init__(faults)

@@ -1,7 +1,7 @@
 """Records the histories that the replay tests play again: `python -m tests.replay.record [name ...]`.
 
-Record anew only when the writer's behaviour was changed on purpose and under `workflow.patched` or with a new run; otherwise a
-failing replay says that running writers would be stopped by the new code.
+Record anew only when the writer's behaviour was changed on purpose and under `workflow.patched` or with a new run;
+otherwise a failing replay says that running writers would be stopped by the new code.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ async def ban(writer: Writer) -> None:
 
 
 async def people(writer: Writer) -> None:
-    """Operators and applications: pause, resume, flush, refused requests, submissions good and bad, `apply_now`, queries."""
+    """Operators and applications: pause, resume, flush, refused requests, submissions good and bad,
+    `apply_now`, queries."""
     await writer.operate("pause")
     await writer.take(EMERGENCY, "unit-1")
     with contextlib.suppress(WorkflowUpdateFailedError):
@@ -83,7 +84,8 @@ async def faults(writer: Writer) -> None:
 
 
 async def renewed(writer: Writer) -> None:
-    """A new run that takes everything over in the middle of a ban (recorded: the last run, which begins with a snapshot)."""
+    """A new run that takes everything over in the middle of a ban (recorded: the last run, which
+    begins with a snapshot)."""
     await answered(writer, "a", Reply.REJECTED)
     await writer.until(lambda: writer.world.told("dead-letter"))
     await writer.take(TXN, "a")

@@ -1,4 +1,5 @@
-"""Plays recorded histories again with today's code: `python -m tests.replay.replayer FILE…`; exit 1 when one does not fit."""
+"""Plays recorded histories again with today's code: `python -m tests.replay.replayer FILE…`; exit 1
+when one does not fit."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from workflows.sync_writer import SyncWriterWorkflow
 
 
 def history_of(path: Path) -> WorkflowHistory:
-    """Under the id that it was recorded with: a writer tells people when its argument names a host that is not its id's."""
+    """Under the id that it was recorded with: a writer tells people when its argument names a host
+    that is not its id's."""
     text = path.read_text()
     payload = json.loads(text)["events"][0]["workflowExecutionStartedEventAttributes"]["input"]["payloads"][0]
     plain = base64.b64decode(payload["metadata"]["encoding"]) == b"json/plain"

@@ -48,7 +48,8 @@ def replay(seed: int, console: Console, *, quiet: bool) -> int:
         for line in trace:
             print(line)
     print(
-        f"seed {seed}: event log {verdict.digest}, {verdict.virtual_s:.0f} virtual seconds, {verdict.operations} operations"
+        f"seed {seed}: event log {verdict.digest}, {verdict.virtual_s:.0f} virtual seconds, {verdict.operations} "
+        "operations"
     )
     for violation in verdict.violations:
         console.print(f"VIOLATED: {violation}", style="red", markup=False)

@@ -115,7 +115,8 @@ _SCHEMA = [_create(table) for table in metadata.sorted_tables] + [
 
 @cache
 def _empty() -> bytes:
-    """All tables without rows, as a database's bytes: laying the schema down anew for each run costs ten times as much."""
+    """All tables without rows, as a database's bytes: laying the schema down anew for each run
+    costs ten times as much."""
     raw = sqlite3.connect(":memory:")
     for statement in _SCHEMA:
         raw.execute(statement)

@@ -2,7 +2,8 @@
 
 Modes: "" nothing · "before" its effect (it never happened) · "after" its effect (the reply is lost) · "hang" (no reply
 until somebody's deadline) · "die" (the process ends here) · what only some kinds know: "deadlock", "part" (some bytes,
-then the rest), "locked" (somebody else holds the row), "part-die", "die-after" (after the effect), "freeze" (the process is stopped right here).
+then the rest), "locked" (somebody else holds the row), "part-die", "die-after" (after the effect), "freeze" (the
+process is stopped right here).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What OldHost ends with, field by field and over all event types: the oracle by entity.
 
-OldHost keeps one record of an entity, whatever event wrote it: a later operation with `{"status": "Dirty"}` replaces the status that an
-earlier one of another event type left. So what counts is not each key's last operation but, for each field, the newest
-accepted change that says it.
+OldHost keeps one record of an entity, whatever event wrote it: a later operation with `{"status": "Dirty"}` replaces
+the status that an earlier one of another event type left. So what counts is not each key's last operation but, for each
+field, the newest accepted change that says it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def folded(bodies: Iterable[Mapping[str, Any]]) -> dict[Entity, dict[str, Any]]:
 def differences(world: Any, rows: Iterable[Any], adopted: Collection[int] = ()) -> list[str]:
     """`rows` of the outbox by id: (id, key, entity_type, entity_id, event_type, payload, class, outcome, nonce).
 
-    Left out: a field whose newest change OldHost does not have by somebody's decision or by its own (rejected, discarded, its rejection
-    lost, `adopted`), and entities whose order an operator or a rejection has changed.
+    Left out: a field whose newest change OldHost does not have by somebody's decision or by its own (rejected,
+    discarded, its rejection lost, `adopted`), and entities whose order an operator or a rejection has changed.
     """
     always = world.always
     newest: dict[Entity, dict[str, tuple[int, Any] | None]] = {}
@@ -43,7 +43,8 @@ def differences(world: Any, rows: Iterable[Any], adopted: Collection[int] = ()) 
                 newest.setdefault(entity, {})[name] = None if given_up else (change_id, value)
     records = folded(entry.body for entry in world.oldhost.host._standing if entry.body is not None)
     return [
-        f"I3: {entity} ends with {name} = {said[1]!r} (change {said[0]}), OldHost has {records.get(entity, {}).get(name)!r}"
+        f"I3: {entity} ends with {name} = {said[1]!r} (change {said[0]}), OldHost has "
+        f"{records.get(entity, {}).get(name)!r}"
         for entity, fields in sorted(newest.items())
         if entity not in reordered
         for name, said in sorted(fields.items())

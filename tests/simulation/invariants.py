@@ -89,7 +89,8 @@ class Always:
         self.violations.append(f"{text} (at {self.world.at():.3f} s)")
 
     def meddle(self) -> None:
-        """From now on a nonce that had its end may be used again, so the rows below the floor are looked at again, too."""
+        """From now on a nonce that had its end may be used again, so the rows below the floor are
+        looked at again, too."""
         self.meddled = True
         self._floor = 0
 
@@ -327,7 +328,8 @@ class Always:
         busy = len(machine.in_flight.batches) >= 2 or machine.session.bound_list_was_cut
         if machine.may_send and can_go and not busy:
             self.fail(f"I8: the writer idles while change {can_go[0].ref.change_id} could go")
-        # One that was sent and is signalled again, because the relay's mark was lost, waits anew until its fate is looked up.
+        # One that was sent and is signalled again, because the relay's mark was lost, waits anew until its fate is
+        # looked up.
         self._due = {change_id: due for change_id, due in self._due.items() if change_id in coalescer.waiting}
         for entry in coalescer.waiting.values():
             due = self._due.setdefault(entry.ref.change_id, entry.due_at_ms)
@@ -379,7 +381,8 @@ def after_healing(world: Any) -> list[str]:
 
 
 def _adopted(world: Any) -> dict[int, None]:
-    """Changes that OldHost may lack by an operator's decision: of the operations in doubt, or lost, when its count was adopted."""
+    """Changes that OldHost may lack by an operator's decision: of the operations in doubt, or lost,
+    when its count was adopted."""
     rows = world.database.rows(
         "SELECT change_id FROM nonce_requests_archive WHERE reason = 'OldHost''s count was adopted' "
         "UNION SELECT change_id FROM nonce_requests WHERE answer = 'counted as applied by an operator''s decision'"

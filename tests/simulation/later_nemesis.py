@@ -1,4 +1,5 @@
-"""Mishaps that came to the programme later. They have a generator of their own, so that the seeds from before stay what they were."""
+"""Mishaps that came to the programme later. They have a generator of their own, so that the seeds
+from before stay what they were."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The other company's OldHost, as its own simulator has it (rules, faults, one connection), on virtual time and wires."""
+"""The other company's OldHost, as its own simulator has it (rules, faults, one connection), on
+virtual time and wires."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Operators who do anything at any moment: what makes no sense, what contradicts, and the same thing twice at once.
 
-They like the moments in which the writer is least itself: a rebuild, a ban, a halt. Their acts come late or out of order, their
-answers may be lost; whatever they do, the promises hold, and the writer is as the books say. A generator of their own keeps
-the seeds from before as they were.
+They like the moments in which the writer is least itself: a rebuild, a ban, a halt. Their acts come late or out of
+order, their answers may be lost; whatever they do, the promises hold, and the writer is as the books say. A generator
+of their own keeps the seeds from before as they were.
 """
 
 from __future__ import annotations

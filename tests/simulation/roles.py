@@ -204,7 +204,8 @@ class Applications:
             wish.answers.append(type(answer).__name__)
 
     def _signal(self, wish: Wish) -> None:
-        """`submit_change`. Once acknowledged it must be recorded, whatever becomes of the run (I13): nobody sends it again."""
+        """`submit_change`. Once acknowledged it must be recorded, whatever becomes of the run
+        (I13): nobody sends it again."""
         while self.world.temporal.away:
             self.hub.sleep(2.0)
         change = _as_change(wish)
@@ -224,7 +225,8 @@ class Applications:
         return "SELECT id FROM outbox_events WHERE json_extract(payload, '$.number') = ?", number
 
     def _submit(self, wish: Wish) -> None:
-        """The update `submit`, under one update id; without a key it is repeated until it is answered, with one it may go by HTTP."""
+        """The update `submit`, under one update id; without a key it is repeated until it is
+        answered, with one it may go by HTTP."""
         change = _as_change(wish)
         tries = 100 if wish.keyless else self.hub.random.choice((1, 3))
         for _ in range(tries):

@@ -1,4 +1,5 @@
-"""A process's way to the database: delays, lost connections, lost COMMITs, deadlocks, an entity's lock held for a while."""
+"""A process's way to the database: delays, lost connections, lost COMMITs, deadlocks, an entity's
+lock held for a while."""
 
 from __future__ import annotations
 

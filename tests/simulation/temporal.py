@@ -1,4 +1,5 @@
-"""Temporal's part: the real `SyncWriterWorkflow` on a loop of its own, task queues, timeouts, retries, signals, updates.
+"""Temporal's part: the real `SyncWriterWorkflow` on a loop of its own, task queues, timeouts, retries, signals,
+updates.
 
 What it keeps of Temporal's contract: signals and results are durable once acknowledged; a workflow task is atomic; an
 attempt that timed out goes on running in its process and its result is refused; a task on a dead queue is refused after
@@ -108,7 +109,8 @@ class Server:
             run.add(run.cancel, history=1)
 
     def reset(self) -> None:
-        """To its first workflow task: another run with the same input, which is given again each signal of the one it replaces."""
+        """To its first workflow task: another run with the same input, which is given again each
+        signal of the one it replaces."""
         old = self.run
         if old is None or old.closed:
             return
@@ -180,7 +182,7 @@ class Server:
         info = workflow.UpdateInfo(update_id or f"update-{self._ids}", name)
         run.add(lambda: run.update(info, argument, answered), history=2)
 
-    # --------------------------------------------------------------------------------------------------------- activities
+    # ------------------------------------------------------------------------------------------------------- activities
 
     def begin_activity(
         self,

@@ -24,7 +24,8 @@ class Calm:
 
 
 def test_a_run_ends_soon_though_temporals_clock_was_set_back_and_the_database_is_away() -> None:
-    """A new session is due, and a draining run opens none: nothing may wake it for that until its two seconds are over."""
+    """A new session is due, and a draining run opens none: nothing may wake it for that until its
+    two seconds are over."""
     world = World(1, shape=SHAPE, faults=Calm())
     world.begin()
     world._go_on_for(25)  # the next sweep is two minutes off: no timer of before the jump rings soon

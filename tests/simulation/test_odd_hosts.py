@@ -1,7 +1,7 @@
 """Hosts that behave oddly: nothing is lost, and every stop is told within 30 s (I12).
 
-The simulator's own switchboard on the simulation's wire, so that minutes of trouble take a second. Each mode is on for two minutes
-under a steady load; then the host is as it should be, and everything must come to its end.
+The simulator's own switchboard on the simulation's wire, so that minutes of trouble take a second. Each mode is on for
+two minutes under a steady load; then the host is as it should be, and everything must come to its end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ SHAPE = Shape(
 
 @dataclass(frozen=True)
 class Mode:
-    """`faults` at the host for as long as it is odd. `bans`: it is banned as it begins. `repeats`: a replay is no fault of ours."""
+    """`faults` at the host for as long as it is odd. `bans`: it is banned as it begins. `repeats`:
+    a replay is no fault of ours."""
 
     name: str
     faults: tuple[dict[str, Any], ...]
@@ -41,7 +42,8 @@ class Mode:
 
 
 class OddWorld(World):
-    """One odd host. `silent_s`: the longest time without a fate and without an open alert while something urgent waited."""
+    """One odd host. `silent_s`: the longest time without a fate and without an open alert while
+    something urgent waited."""
 
     def __init__(self, mode: Mode, *, resolve_with: str = "") -> None:
         super().__init__(1, shape=SHAPE, faults=NoFaults())

@@ -18,7 +18,8 @@ SHAPE = Shape(
 
 
 class RestoredWorld(World):
-    """OldHost is restored `BACK` operations, and told them again. `before`, `after`: its faults for one operation each."""
+    """OldHost is restored `BACK` operations, and told them again. `before`, `after`: its faults for
+    one operation each."""
 
     def __init__(self, *, before: tuple[dict[str, Any], ...] = (), after: tuple[dict[str, Any], ...] = ()) -> None:
         super().__init__(1, shape=SHAPE, faults=NoFaults())

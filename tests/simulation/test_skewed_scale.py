@@ -1,7 +1,7 @@
 """Backlogs of every shape: an activation's work stays bounded, and what it asks of Temporal too (I11).
 
-Work is counted in calls of the policy's functions, never timed; the bound is what a backlog of ordinary shape and size costs. The activities
-are counted as the workflow would start them: one for each action.
+Work is counted in calls of the policy's functions, never timed; the bound is what a backlog of ordinary shape and size
+costs. The activities are counted as the workflow would start them: one for each action.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""One run of the real `SyncWriterWorkflow`: an event loop in virtual time, and what the SDK's functions ask of a runtime.
+"""One run of the real `SyncWriterWorkflow`: an event loop in virtual time, and what the SDK's functions ask of a
+runtime.
 
 A workflow task is atomic: all that came is given to the workflow, then its loop turns until nothing moves.
 """

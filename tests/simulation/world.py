@@ -265,7 +265,7 @@ class World:
             way, keyless = "submit", event_type in TXN and self._ways.random() < 0.5
         return Wish(f"key-{number}", entity_type, entity, event_type, payload, way, keyless=keyless)
 
-    # ------------------------------------------------------------------------------------------------- starting the roles
+    # ----------------------------------------------------------------------------------------------- starting the roles
 
     def engine(self, process: Process) -> store.Engine:
         """A process's way to the database."""

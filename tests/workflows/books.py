@@ -1,7 +1,9 @@
-"""MariaDB's and OldHost's part, in memory: which changes exist, which nonces are bound to them, what OldHost has applied.
+"""MariaDB's and OldHost's part, in memory: which changes exist, which nonces are bound to them, what OldHost has
+applied.
 
-Pure: the time is an argument, and how OldHost's reply to an operation goes is the caller's to say. It keeps the rules of
-the store and of the protocol (docs/protocol.md), so that a test of the machine or of the workflow states order and counts against it.
+Pure: the time is an argument, and how OldHost's reply to an operation goes is the caller's to say. It keeps the rules
+of the store and of the protocol (docs/protocol.md), so that a test of the machine or of the workflow states order and
+counts against it.
 """
 
 from __future__ import annotations
@@ -131,7 +133,8 @@ class Books:
     epoch: int = 0
     banned_until_ms: int = 0
     halted: str = ""
-    # What a halt tells when the next resolve finds another count than was shown; and whether halts come after a resolve.
+    # What a halt tells when the next resolve finds another count than was shown; and whether halts come after a
+    # resolve.
     other_count: str = ""
     halts_are_late: bool = False
     paused: list[str] | None = None

@@ -119,7 +119,8 @@ class Stage:
 
     @asynccontextmanager
     async def workers(self, world: World, *, cache: int = 100) -> AsyncIterator[None]:
-        """`cache` 0: every task replays the whole history, as after a restart (and none waits for a worker that is gone)."""
+        """`cache` 0: every task replays the whole history, as after a restart (and none waits for a
+        worker that is gone)."""
         client = self.env.client
         shared = Worker(
             client,

@@ -1,4 +1,5 @@
-"""What fails around the writer, and how it goes on: lost replies, lost workers, a database that is away, lost signals."""
+"""What fails around the writer, and how it goes on: lost replies, lost workers, a database that is
+away, lost signals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The inbox: order kept, one activity at it, never more in one than Temporal takes, and nobody waits for another's row."""
+"""The inbox: order kept, one activity at it, never more in one than Temporal takes, and nobody
+waits for another's row."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""The writer's world in virtual time: `Books` behind the real names of the activities, on Temporal's time-skipping server.
+"""The writer's world in virtual time: `Books` behind the real names of the activities, on Temporal's time-skipping
+server.
 
-A test says how OldHost replies to which change (`replies`), what fails, and reads what was asked of the world in which order.
+A test says how OldHost replies to which change (`replies`), what fails, and reads what was asked of the world in which
+order.
 """
 
 from __future__ import annotations
@@ -40,8 +42,9 @@ def _set_event() -> asyncio.Event:
 class World:
     """`replies`: how the sends of a change go, one after the other, then well. `opening_fails`: so many times.
 
-    `lost_worker_epochs`: sessions whose queue nobody polls. `sends_without_report`: changes whose send does its work and
-    then ends without a word. `strange_fates`: changes whose send reports what is no fate. `books_closed`: MariaDB is away.
+    `lost_worker_epochs`: sessions whose queue nobody polls. `sends_without_report`: changes whose send does its work
+    and then ends without a word. `strange_fates`: changes whose send reports what is no fate. `books_closed`: MariaDB
+    is away.
     `may_send`: OldHost takes its time until it is set.
     """
 

@@ -1,4 +1,5 @@
-"""A session on a real MariaDB and a real simulated OldHost, with a clock to shift and a hook before and after each call.
+"""A session on a real MariaDB and a real simulated OldHost, with a clock to shift and a hook before and after each
+call.
 
 `Doomed` is how a test kills a process between two steps: from then on nothing of that process does anything.
 """

@@ -68,7 +68,8 @@ def test_a_mark_that_grew_old_is_renewed_when_nobody_took_over(stage: Stage) -> 
 
 
 def test_what_was_marked_for_later_and_grew_old_while_oldhost_was_busy_is_renewed(stage: Stage) -> None:
-    """The renewed mark of the operation before it says nothing of its own: it was taken over meanwhile, and not sent."""
+    """The renewed mark of the operation before it says nothing of its own: it was taken over
+    meanwhile, and not sent."""
     ids = [stage.world.record("u1"), stage.world.record("u2")]
     process = Process()
     session = stage.session(process)

@@ -1,4 +1,5 @@
-"""A process killed, or its database lost, at any single IO call, before or after its effect: nothing is lost or doubled.
+"""A process killed, or its database lost, at any single IO call, before or after its effect: nothing is lost or
+doubled.
 
 Complete, not sampled: the calls of the scenario are numbered by a run without a fault, then each is tried.
 """

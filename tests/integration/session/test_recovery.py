@@ -258,7 +258,8 @@ def test_a_ledger_that_contradicts_itself_halts_at_the_takeover(stage: Stage) ->
 def test_a_ledger_set_back_under_an_open_session_halts_with_oldhosts_count_and_one_resolve_ends_it(
     stage: Stage,
 ) -> None:
-    """As by a fail-over to a replica that lacked the last commits: the session notices first, what it halts on has no count."""
+    """As by a fail-over to a replica that lacked the last commits: the session notices first, what
+    it halts on has no count."""
     session = stage.session()
     send(session, [stage.world.record(f"u{number}") for number in range(3)])
     stage.world.execute("DELETE FROM nonce_requests")

@@ -1,4 +1,5 @@
-"""A host that closes each connection after so many answers: after the first time the next request is not written too early."""
+"""A host that closes each connection after so many answers: after the first time the next request
+is not written too early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A machine at play: it drives the real machine against `Books`, hands its actions to whoever ends them, and checks every
+"""A machine at play: it drives the real machine against `Books`, hands its actions to whoever ends them, and checks
+every
 invariant that can be seen from outside after each step. Time stands in `now_ms` and moves only when told."""
 
 from __future__ import annotations
@@ -292,7 +293,8 @@ class Play:
         return True
 
     def drain_unless_halted(self, steps_max: int = 3000) -> None:
-        """No more faults: everything ends well, time goes on, until nothing waits that may go, or a halt. It must end."""
+        """No more faults: everything ends well, time goes on, until nothing waits that may go, or a
+        halt. It must end."""
         self.deliver()
         self.machine.probed(Probed(session_open=False), self.now_ms)  # ask OldHost once more
         self.step()

@@ -98,7 +98,7 @@ def test_a_key_falls_due_at_the_same_cost_however_many_wait() -> None:
     assert grows(fall_due) < 1.2
 
 
-# ------------------------------------------------------------------------------------------- a backlog of any shape, all at once
+# ---------------------------------------------------------------------------------- a backlog of any shape, all at once
 
 LATER_MS = START_MS + 700_000
 

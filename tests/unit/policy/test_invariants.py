@@ -1,10 +1,10 @@
 """Property tests of the machine: whatever comes in, whatever fails, in whatever order, the invariants hold.
 
-One random play interleaves arrivals, deliveries (late, twice, lost), time, replies, failures, operators, carry-overs and
-rebuilds; `Play` checks after every step, and at the end, when the faults are over, that all converged.
+One random play interleaves arrivals, deliveries (late, twice, lost), time, replies, failures, operators, carry-overs
+and rebuilds; `Play` checks after every step, and at the end, when the faults are over, that all converged.
 
-The plays are the same in each run (`derandomize`): a commit that passes here passes again, and a failure is nobody's bad
-luck. To look further: PLAYS=5000 takes fresh ones.
+The plays are the same in each run (`derandomize`): a commit that passes here passes again, and a failure is nobody's
+bad luck. To look further: PLAYS=5000 takes fresh ones.
 """
 
 from __future__ import annotations

@@ -229,7 +229,8 @@ def test_a_ban_stops_sending_until_oldhost_was_asked(play: Play) -> None:
 
 
 def test_emergencies_that_can_not_go_are_one_alert_with_their_number(play: Play) -> None:
-    """The one that was banned itself, and those that came in the ban; told again as they grow, and no more often than that."""
+    """The one that was banned itself, and those that came in the ban; told again as they grow, and
+    no more often than that."""
     play.take("EMERGENCY", "a")
     play.end_send(1, lambda _: Reply.BAN)
     for unit in "bcd":
@@ -476,7 +477,8 @@ def test_answers_lost_one_after_the_other_are_told_though_each_operation_is_foun
 
 
 def test_sessions_without_anything_in_doubt_are_not_fruitless(play: Play) -> None:
-    """What was stuck was resolved otherwise (an operator's decision, a newer change): neither an error nor an alert is left."""
+    """What was stuck was resolved otherwise (an operator's decision, a newer change): neither an
+    error nor an alert is left."""
     play.take("TXN", "a")
     for batch in range(1, 6):
         play.end_send(batch, lambda _: Reply.LOST_BEFORE)

@@ -1,4 +1,5 @@
-"""What comes over Temporal's boundary, made safe: nothing that a signal can carry raises, and what gets in can be kept."""
+"""What comes over Temporal's boundary, made safe: nothing that a signal can carry raises, and what
+gets in can be kept."""
 
 from __future__ import annotations
 
