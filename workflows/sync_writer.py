@@ -241,7 +241,7 @@ class SyncWriterWorkflow:
     # -------------------------------------------------------------------------------------------- loading and recording
 
     async def _rebuild(self) -> None:
-        """Runs of release 1 read from MariaDB what is outstanding before anything else; later ones read it as they go."""
+        """Runs of release 1 read from MariaDB what is outstanding first; later ones read it as they go."""
         after_id = 0
         while True:
             page = await calls.load_outstanding(messages.OutstandingPage(self.host, after_id), calls.UNTIL_IT_WORKS)

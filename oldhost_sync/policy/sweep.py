@@ -13,7 +13,7 @@ from oldhost_sync.policy.writer_policy import FIRST_SWEEP_MS
 
 @dataclass
 class Sweeping:
-    """`at_ms`: when the next page is due; it begins after change `after_id` (0: a new sweep). `under_way`: being read."""
+    """`at_ms`: when the next page is due; after change `after_id` (0: a new sweep). `under_way`: being read."""
 
     every_ms: int
     at_ms: int = 0
