@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 from socketserver import ThreadingMixIn
 from typing import Any
@@ -54,8 +55,12 @@ class _SilentHandler(WSGIRequestHandler):
         """Probes come every few seconds."""
 
 
-def serve(bind: str, registry: CollectorRegistry, readiness: Readiness) -> Callable[[], None]:
-    """Serve at "address:port" on a thread of its own; call what is returned to stop it."""
+@contextmanager
+def served(bind: str | None, registry: CollectorRegistry, readiness: Readiness) -> Iterator[None]:
+    """Serve at "address:port" on a thread of its own; nothing is served without an address."""
+    if not bind:
+        yield
+        return
     address, port = bind_address(bind)
     figures = make_wsgi_app(registry)
 
@@ -74,13 +79,12 @@ def serve(bind: str, registry: CollectorRegistry, readiness: Readiness) -> Calla
     server = make_server(address, port, app, server_class=_Server, handler_class=_SilentHandler)
     thread = threading.Thread(target=server.serve_forever, name="role-server", daemon=True)
     thread.start()
-
-    def stop() -> None:
+    try:
+        yield
+    finally:
         server.shutdown()
         server.server_close()
         thread.join()
-
-    return stop
 
 
 def _answer(start_response: StartResponse, status: HTTPStatus, content: dict[str, Any]) -> Iterable[bytes]:

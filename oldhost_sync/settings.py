@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self, get_args
+from enum import StrEnum
+from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-Role = Literal["app", "viewer", "ops"]
+
+class Role(StrEnum):
+    """app: writes changes and reads their fate · viewer: reads · ops: everything."""
+
+    APP = "app"
+    VIEWER = "viewer"
+    OPS = "ops"
+
 
 # The longest time from marking a row SENT to writing its request; later it is not written.
 SEND_WITHIN_SECONDS = 1.0
@@ -22,6 +30,8 @@ SEND_WITHIN_SECONDS = 1.0
 SETTLE_MARGIN_SECONDS = 2.0
 
 _SHA256_HEX = re.compile(r"[0-9a-f]{64}")
+_HTTP_URL = r"^https?://[^/\s]+", "http://address:port"
+_DATABASE_URL = r"^(mysql|mariadb)(\+pymysql)?://", "mysql+pymysql://user:password@address:port/database"
 _TOKEN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -96,15 +106,11 @@ class Settings(BaseSettings):
     metrics_bind: str | None = Field(default=None, description="Where relay and worker serve /metrics, address:port")
     alert_webhook_url: str | None = Field(default=None, repr=False, description="Alerts are posted here as JSON")
 
-    @field_validator("oldhost_urls", mode="before")
+    @field_validator("oldhost_urls", "api_tokens", mode="before")
     @classmethod
-    def parse_hosts(cls, value: Any) -> Any:
-        return parse_oldhost_urls(value) if isinstance(value, str) else value
-
-    @field_validator("api_tokens", mode="before")
-    @classmethod
-    def parse_tokens(cls, value: Any) -> Any:
-        return parse_api_tokens(value) if isinstance(value, str) else value
+    def parse_list(cls, value: Any, info: ValidationInfo) -> Any:
+        parse = parse_api_tokens if info.field_name == "api_tokens" else parse_oldhost_urls
+        return parse(value) if isinstance(value, str) else value
 
     @field_validator("api_bind", "metrics_bind")
     @classmethod
@@ -113,18 +119,12 @@ class Settings(BaseSettings):
             bind_address(value)
         return value
 
-    @field_validator("oldhost_url", "alert_webhook_url")
+    @field_validator("oldhost_url", "alert_webhook_url", "database_url")
     @classmethod
-    def check_http(cls, value: str | None) -> str | None:
-        if value is not None and not re.match(r"^https?://[^/\s]+", value):
-            raise ValueError("give it as http://address:port")
-        return value
-
-    @field_validator("database_url")
-    @classmethod
-    def check_database(cls, value: str | None) -> str | None:
-        if value is not None and not re.match(r"^(mysql|mariadb)(\+pymysql)?://", value):
-            raise ValueError("give it as mysql+pymysql://user:password@address:port/database")
+    def check_url(cls, value: str | None, info: ValidationInfo) -> str | None:
+        pattern, shape = _DATABASE_URL if info.field_name == "database_url" else _HTTP_URL
+        if value is not None and not re.match(pattern, value):
+            raise ValueError(f"give it as {shape}")
         return value
 
     @model_validator(mode="after")
@@ -157,13 +157,13 @@ class Settings(BaseSettings):
     def need_database_url(self) -> str:
         """The database's address; SettingsError when it is not set."""
         if self.database_url is None:
-            raise SettingsError("SYNC_DATABASE_URL is not set: mysql+pymysql://user:password@address:port/database")
+            raise SettingsError(f"SYNC_DATABASE_URL is not set: {_DATABASE_URL[1]}")
         return self.database_url
 
     def need_oldhost_url(self) -> str:
         """OldHost's address; SettingsError when it is not set."""
         if self.oldhost_url is None:
-            raise SettingsError("SYNC_OLDHOST_URL is not set: http://address:port")
+            raise SettingsError(f"SYNC_OLDHOST_URL is not set: {_HTTP_URL[1]}")
         return self.oldhost_url
 
     def urls_by_host(self) -> dict[str, str]:
@@ -230,11 +230,11 @@ def _parse_token(entry: str, number: int) -> ApiToken:
     name, role, digest = parts
     if not _TOKEN_NAME.fullmatch(name):
         raise ValueError(f"token {number} needs a name of letters, digits, '_', '.' or '-', at most 64")
-    if role not in get_args(Role):
-        raise ValueError(f"token {number} ({name}) has the role {role!r}; roles are {', '.join(get_args(Role))}")
+    if role not in set(Role):
+        raise ValueError(f"token {number} ({name}) has the role {role!r}; roles are {', '.join(Role)}")
     if not _SHA256_HEX.fullmatch(digest.lower()):
         raise ValueError(f"token {number} ({name}) needs the token's SHA-256 as 64 hexadecimal digits")
-    return ApiToken(name, role, digest.lower())  # type: ignore[arg-type]  # checked two lines above
+    return ApiToken(name, Role(role), digest.lower())
 
 
 def bind_address(value: str) -> tuple[str, int]:

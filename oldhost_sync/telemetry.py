@@ -30,13 +30,8 @@ class RelayMetrics:
         self.failures = counter("oldhost_sync_relay_failures", "Rounds that ended in an outage", by_condition)
         self.scheduled = counter("oldhost_sync_scheduled_recorded", "Scheduled changes recorded when due", ["host"])
         self.pruned = counter("oldhost_sync_pruned_rows", "Rows forgotten by retention", ["host"])
-        self.wait_seconds = Histogram(
-            "oldhost_sync_accepted_to_held_seconds",
-            "From accepted to held by the writer",
-            by_class,
-            buckets=_WAIT_SECONDS,
-            registry=registry,
-        )
+        name, told = "oldhost_sync_accepted_to_held_seconds", "From accepted to held by the writer"
+        self.wait_seconds = Histogram(name, told, by_class, buckets=_WAIT_SECONDS, registry=registry)
         self.condition = gauge("oldhost_sync_relay_condition", "1 for the relay's present condition", by_condition)
         held = "Changes held by the writer, as last counted"
         self.unprocessed = gauge("oldhost_sync_relay_unprocessed", held, ["host"])
@@ -85,13 +80,8 @@ class WorkerMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         self.operations = counter("oldhost_sync_operations", "Operations by what became of them", ["host", "outcome"])
-        self.service_seconds = Histogram(
-            "oldhost_sync_operation_seconds",
-            "Time on the wire of one operation",
-            ["host"],
-            buckets=_CALL_SECONDS,
-            registry=registry,
-        )
+        name, told = "oldhost_sync_operation_seconds", "Time on the wire of one operation"
+        self.service_seconds = Histogram(name, told, ["host"], buckets=_CALL_SECONDS, registry=registry)
         self.sessions = counter("oldhost_sync_sessions", "Sessions asked for, by what was found", ["host", "state"])
         self.refusals = counter("oldhost_sync_host_refusals", "Refusals by OldHost", ["host", "reason"])
         held = "1 while this worker holds the connection"

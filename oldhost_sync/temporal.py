@@ -15,7 +15,7 @@ import sys
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
@@ -134,28 +134,25 @@ def writer_handle(client: Client, host: str) -> WorkflowHandle[object, object]:
 
 async def start_writer(client: Client, host: str, policy: WriterPolicy) -> WorkflowHandle[object, object]:
     """Start the writer or attach to the running one; safe to call at any time, from anywhere."""
+    return await _start(client, host, policy, static_summary=f"OldHost Sync writer of {host}")
+
+
+async def _start(client: Client, host: str, policy: WriterPolicy, **more: Any) -> WorkflowHandle[object, object]:
     return await client.start_workflow(
         WORKFLOW_TYPE,
         WriterInput(host=host, policy=policy),
         id=workflow_id(host),
         task_queue=TASK_QUEUE,
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-        static_summary=f"OldHost Sync writer of {host}",
+        **more,
     )
 
 
 async def signal_enqueue(client: Client, host: str, policy: WriterPolicy, refs: Sequence[ChangeRef]) -> None:
     """Hand refs to the writer, starting it if need be. Returned means: durably in the writer's history."""
-    await client.start_workflow(
-        WORKFLOW_TYPE,
-        WriterInput(host=host, policy=policy),
-        id=workflow_id(host),
-        task_queue=TASK_QUEUE,
-        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-        start_signal="enqueue",
-        start_signal_args=[EnqueueBatch([to_wire(ref) for ref in refs])],
-        rpc_timeout=timedelta(seconds=10),
-    )
+    batch = [EnqueueBatch([to_wire(ref) for ref in refs])]
+    limit = timedelta(seconds=10)
+    await _start(client, host, policy, start_signal="enqueue", start_signal_args=batch, rpc_timeout=limit)
 
 
 def leave(code: int) -> NoReturn:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
 from typing import Any
@@ -67,56 +68,52 @@ class QueryRefused(WriterError):  # noqa: N818 - says what happened
     """The caller's fault: the writer has no answer to such a query."""
 
 
+@dataclass(eq=False)
 class WriterClient:
     """The writer of `host`. `connect` is called when first needed; a query may take `query_seconds`, and so may it."""
 
-    def __init__(
-        self,
-        host: str,
-        *,
-        query_seconds: float,
-        update_seconds: float,
-        connect: Callable[[], Awaitable[Client]] = connect,
-    ) -> None:
-        self._host = host
-        self._client = SharedClient(connect, query_seconds)
-        self._query_seconds = query_seconds
-        self._update_seconds = update_seconds
+    host: str
+    query_seconds: float
+    update_seconds: float
+    connect: Callable[[], Awaitable[Client]] = connect
+
+    def __post_init__(self) -> None:
+        self._client = SharedClient(self.connect, self.query_seconds)
 
     async def query(self, name: str, *arguments: object) -> Any:
         """The answer of the query `name`."""
         client = await self._connected()
-        question = writer_handle(client, self._host).query(
+        question = writer_handle(client, self.host).query(
             name,
             args=list(arguments),
             # A closed run answers queries as if it were running.
             reject_condition=QueryRejectCondition.NOT_OPEN,
-            rpc_timeout=timedelta(seconds=self._query_seconds),
+            rpc_timeout=timedelta(seconds=self.query_seconds),
         )
         try:
-            return await self._answer(client, question, self._query_seconds)
+            return await self._answer(client, question, self.query_seconds)
         except WorkflowQueryRejectedError:
-            raise WriterUnavailable(self._host, Cause.NO_WRITER) from None
+            raise WriterUnavailable(self.host, Cause.NO_WRITER) from None
         except WorkflowQueryFailedError as error:
-            raise QueryRefused(self._host, str(error)) from None
+            raise QueryRefused(self.host, str(error)) from None
 
     async def update(self, name: str, request: OperatorRequest) -> Any:
         """The answer of the update `name`: it was carried out."""
         client = await self._connected()
-        limit = timedelta(seconds=self._update_seconds)
-        question = writer_handle(client, self._host).execute_update(name, request, rpc_timeout=limit)
+        limit = timedelta(seconds=self.update_seconds)
+        question = writer_handle(client, self.host).execute_update(name, request, rpc_timeout=limit)
         try:
-            return await self._answer(client, question, self._update_seconds)
+            return await self._answer(client, question, self.update_seconds)
         except WorkflowUpdateFailedError as error:
             cause = error.cause
             reason = cause.message if isinstance(cause, ApplicationError) else str(cause)
-            raise UpdateRefused(self._host, name, reason) from None
+            raise UpdateRefused(self.host, name, reason) from None
 
     async def _connected(self) -> Client:
         try:
             return await self._client.get()
         except (RPCError, RuntimeError, TimeoutError):
-            raise WriterUnavailable(self._host, Cause.NOT_CONNECTED) from None
+            raise WriterUnavailable(self.host, Cause.NOT_CONNECTED) from None
 
     async def _answer(self, client: Client, question: Awaitable[Any], seconds: float) -> Any:
         try:
@@ -127,13 +124,13 @@ class WriterClient:
 
     async def _why_not(self, client: Client, error: Exception) -> WriterUnavailable:
         if isinstance(error, RPCError) and error.status == RPCStatusCode.NOT_FOUND:
-            return WriterUnavailable(self._host, Cause.NO_WRITER)
+            return WriterUnavailable(self.host, Cause.NO_WRITER)
         try:
-            async with asyncio.timeout(self._query_seconds):
-                health = await writer_health(client, self._host)
+            async with asyncio.timeout(self.query_seconds):
+                health = await writer_health(client, self.host)
         except (RPCError, TimeoutError):
-            return WriterUnavailable(self._host, Cause.NO_TEMPORAL)
-        return WriterUnavailable(self._host, _CAUSES[health.state], health.error)
+            return WriterUnavailable(self.host, Cause.NO_TEMPORAL)
+        return WriterUnavailable(self.host, _CAUSES[health.state], health.error)
 
 
 _CAUSES = {

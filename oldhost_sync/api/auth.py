@@ -11,7 +11,6 @@ import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request
@@ -19,18 +18,10 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from oldhost_sync.api.problems import forbidden, unauthenticated
-from oldhost_sync.settings import ApiToken
+from oldhost_sync.settings import ApiToken, Role
 
 ROLES_KEY = "x-roles"
 CALLER_KEY = "oldhost_sync.caller"
-
-
-class Role(StrEnum):
-    """app: writes changes and reads their fate · viewer: reads · ops: everything."""
-
-    APP = "app"
-    VIEWER = "viewer"
-    OPS = "ops"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +36,7 @@ class Tokens:
     """The known tokens."""
 
     def __init__(self, tokens: Iterable[ApiToken]) -> None:
-        self._known = [(bytes.fromhex(token.sha256_hex), Caller(token.name, Role(token.role))) for token in tokens]
+        self._known = [(bytes.fromhex(token.sha256_hex), Caller(token.name, token.role)) for token in tokens]
 
     def identify(self, authorization: bytes | None) -> Caller | None:
         """The caller of an `Authorization` header; None for none, another scheme, or an unknown token."""

@@ -225,25 +225,20 @@ def _methods_of(request: Request) -> list[str]:
 def install(app: FastAPI) -> None:
     """Make every error of `app` a problem."""
 
-    async def on_problem(_request: Request, error: Exception) -> Response:
-        assert isinstance(error, Problem)
+    @app.exception_handler(Problem)
+    async def on_problem(_request: Request, error: Problem) -> Response:
         return error.response()
 
-    async def on_http(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
+    @app.exception_handler(HTTPException)
+    async def on_http(request: Request, error: HTTPException) -> Response:
         return of_http_exception(request, error).response()
 
-    async def on_validation(_request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
+    @app.exception_handler(RequestValidationError)
+    async def on_validation(_request: Request, error: RequestValidationError) -> Response:
         return fields_invalid(error.errors()).response()
 
-    async def on_store(request: Request, error: Exception) -> Response:
-        assert isinstance(error, StoreError)
+    @app.exception_handler(StoreError)
+    async def on_store(request: Request, error: StoreError) -> Response:
         if isinstance(error, CommitUncertain) and request.method == "GET":
             return database_away(str(error)).response()  # a read leaves nothing behind that could be uncertain
         return of_store_error(error).response()
-
-    app.add_exception_handler(Problem, on_problem)
-    app.add_exception_handler(HTTPException, on_http)
-    app.add_exception_handler(RequestValidationError, on_validation)
-    app.add_exception_handler(StoreError, on_store)

@@ -6,7 +6,6 @@ import hashlib
 import re
 import secrets
 from dataclasses import asdict
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -16,7 +15,7 @@ from oldhost_sync.cli.output import console, print_json, rows
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import NAME_PATTERN
-from oldhost_sync.settings import parse_api_tokens
+from oldhost_sync.settings import Role, parse_api_tokens
 from oldhost_sync.store.alerts import list_alerts
 from oldhost_sync.store.intake.rules import default_class, rules_of, set_rule
 from oldhost_sync.user_errors import WRONG, CliError
@@ -26,14 +25,6 @@ TOKEN_BYTES = 32
 
 tokens = typer.Typer(no_args_is_help=True, help="Tokens for the API.")
 rules = typer.Typer(no_args_is_help=True, help="Which class the changes of an event type have.")
-
-
-class Role(StrEnum):
-    """As the API knows them."""
-
-    APP = "app"
-    VIEWER = "viewer"
-    OPS = "ops"
 
 
 def add_to(app: typer.Typer) -> None:

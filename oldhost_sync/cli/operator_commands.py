@@ -32,12 +32,12 @@ def add_to(app: typer.Typer) -> None:
 
 def pause(reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
     """Stop sending and close the connection; changes go on being taken and coalesced."""
-    _act("pause", OperatorRequest(operator_name(operator), _said(reason)), as_json)
+    _act("pause", reason, operator, as_json)
 
 
 def resume(reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
     """Send again after a pause."""
-    _act("resume", OperatorRequest(operator_name(operator), _said(reason)), as_json)
+    _act("resume", reason, operator, as_json)
 
 
 def flush(
@@ -47,10 +47,8 @@ def flush(
     as_json: AsJson = False,
 ) -> None:
     """Send now what the debounce holds back: one entity's changes, or all."""
-    request = OperatorRequest(operator_name(operator), _said(reason))
-    if entity is not None:
-        request.entity_type, request.entity_id = entity_of(entity)
-    _act("flush", request, as_json)
+    entity_type, entity_id = (None, None) if entity is None else entity_of(entity)
+    _act("flush", reason, operator, as_json, entity_type=entity_type, entity_id=entity_id)
 
 
 def resolve(
@@ -63,7 +61,7 @@ def resolve(
     as_json: AsJson = False,
 ) -> None:
     """End a halt: OldHost went back, another writer wrote to it, or a second ban came within the hour."""
-    _act("resolve", OperatorRequest(operator_name(operator), _said(reason), mode=mode.value), as_json)
+    _act("resolve", reason, operator, as_json, mode=mode.value)
 
 
 def list_dead_letters(
@@ -89,19 +87,18 @@ def list_dead_letters(
 
 def retry(change_id: ChangeId, reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
     """Send a rejected change again, before what is held behind it."""
-    _decide("retry", change_id, reason, operator, as_json=as_json)
+    _act("retry", reason, operator, as_json, change_id=change_id)
 
 
 def discard(change_id: ChangeId, reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
     """Give a rejected change up; what is held behind it goes on."""
-    _decide("discard", change_id, reason, operator, as_json=as_json)
+    _act("discard", reason, operator, as_json, change_id=change_id)
 
 
-def _decide(action: str, change_id: int, reason: str, operator: str | None, *, as_json: bool) -> None:
-    _act(action, OperatorRequest(operator_name(operator), _said(reason), change_id=change_id), as_json)
-
-
-def _act(action: str, request: OperatorRequest, as_json: bool) -> None:
+def _act(action: str, reason: str, operator: str | None, as_json: bool, **more: Any) -> None:
+    request = OperatorRequest(operator_name(operator), reason.strip(), **more)
+    if not request.reason:
+        raise CliError("say why: --reason '…'. It is recorded.", WRONG)
     config = settings()
     answer = update(config, action, request)
     message = str(answer)
@@ -111,12 +108,6 @@ def _act(action: str, request: OperatorRequest, as_json: bool) -> None:
         print_json({"action": action, "host": config.host, "operator": request.operator, "answer": answer})
     else:
         console().print(f"{config.host}: {message}", markup=False)
-
-
-def _said(reason: str) -> str:
-    if not reason.strip():
-        raise CliError("say why: --reason '…'. It is recorded.", WRONG)
-    return reason.strip()
 
 
 def _letter(letter: dict[str, Any]) -> tuple[object, ...]:

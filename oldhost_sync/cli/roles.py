@@ -83,20 +83,11 @@ def up(
     oldhost_admin_port: Annotated[int, typer.Option(min=0, max=65535)] = 9401,
 ) -> None:
     """Run everything on this machine until Ctrl-C, with a MariaDB, Temporal and OldHost where no address is set."""
+    given = locals()
     from oldhost_sync.stack.servers import StackPlan
     from oldhost_sync.stack.up import run_up
 
-    plan = StackPlan(
-        folder=folder,
-        mariadb_port=mariadb_port,
-        temporal_port=temporal_port,
-        temporal_ui_port=temporal_ui_port,
-        oldhost_port=oldhost_port,
-        oldhost_admin_port=oldhost_admin_port,
-        latency_ms=latency_ms,
-        workers=workers,
-        relays=relays,
-    )
+    plan = StackPlan(**given)
     raise typer.Exit(run_up(settings_of_a_new_stack(), plan))
 
 

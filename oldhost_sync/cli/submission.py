@@ -9,6 +9,7 @@ simply repeated.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,14 +73,14 @@ def submit(
         engine.dispose()
 
 
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """How a file is to be treated and reported."""
 
-    def __init__(self, valid_only: bool, check_only: bool, refused_to: Path | None, as_json: bool) -> None:
-        self.valid_only = valid_only
-        self.check_only = check_only
-        self.refused_to = refused_to
-        self.as_json = as_json
+    valid_only: bool
+    check_only: bool
+    refused_to: Path | None
+    as_json: bool
 
 
 # ----------------------------------------------------------------------------------------------------------- one change

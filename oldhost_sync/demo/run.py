@@ -22,6 +22,7 @@ from oldhost_sync.demo.facts import Admin, books, gather
 from oldhost_sync.demo.picture import Progress, Seen, headline, table
 from oldhost_sync.demo.verdict import Run, failed, verdict
 from oldhost_sync.planner import arrivals, rehearse
+from oldhost_sync.settings import Role
 from oldhost_sync.stack.folder import StackFolder
 from oldhost_sync.stack.servers import Stack
 from oldhost_sync.store.engine import create_engine
@@ -109,7 +110,7 @@ class _Demonstration:
     async def run(self) -> Run:
         predicted = await asyncio.to_thread(rehearse, self._compressed.played, None, self._changes)
         client = await Client.connect(self._stack.addresses.temporal, data_converter=DATA_CONVERTER)
-        applications = Applications(self._stack.addresses.api, self._stack.tokens["app"], client, self._host)
+        applications = Applications(self._stack.addresses.api, self._stack.tokens[Role.APP], client, self._host)
         started_at = time.time()
         watching = asyncio.create_task(self._watch(applications))
         banning = asyncio.create_task(self._ban_once())

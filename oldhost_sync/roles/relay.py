@@ -22,7 +22,7 @@ from oldhost_sync.relay.readiness import ReadinessCheck
 from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.watchdog import Watchdog
 from oldhost_sync.relay.writers import TemporalWriters
-from oldhost_sync.role_server import Readiness, serve
+from oldhost_sync.role_server import Readiness, served
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.telemetry import AppliedWaits, RelayMetrics
@@ -35,16 +35,15 @@ async def run(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(signum, stop.set)
     registry = CollectorRegistry()
     readiness = Readiness()
-    stop_serving = serve(settings.metrics_bind, registry, readiness) if settings.metrics_bind else lambda: None
     engine = create_engine(settings.need_database_url(), pool_size=CONNECTIONS)
     owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
         transactions, metrics = RelayTransactions.of(engine), RelayMetrics(registry)
         writers = TemporalWriters(temporal.writer_policy(settings))
-        await _relay(settings, transactions, writers, metrics, AppliedWaits(registry), owner, readiness, stop)
+        with served(settings.metrics_bind, registry, readiness):
+            await _relay(settings, transactions, writers, metrics, AppliedWaits(registry), owner, readiness, stop)
     finally:
         engine.dispose()
-        stop_serving()
 
 
 async def _relay(

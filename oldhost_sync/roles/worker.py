@@ -16,10 +16,11 @@ import signal
 import socket
 import threading
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
@@ -36,7 +37,7 @@ from oldhost_sync.delivery import POST_SECONDS_MAX, Delivery
 from oldhost_sync.environment import settings
 from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.role_server import Readiness, serve
+from oldhost_sync.role_server import Readiness, served
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
 from oldhost_sync.store.engine import check_server, create_engine
 from oldhost_sync.telemetry import WorkerMetrics
@@ -76,7 +77,7 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
         sessions = session_activities(settings, engine, WorkerMetrics(registry))
         connected = client if client is not None else await connect()
         readiness = Readiness()
-        with _served(settings, registry, readiness):
+        with served(settings.metrics_bind, registry, readiness):
             async with (
                 _stopped_by_signals(stop or asyncio.Event()) as stopping,
                 _alerts_delivered(settings, engine),
@@ -116,6 +117,12 @@ def workers(
     recording = RecordingActivities(engine, writer_policy(settings), sessions.count)
     recovery = RecoveryActivities(engine, TemporalHistories(client, asyncio.get_running_loop()))
     alerts = AlertActivities(engine)
+    of_both: dict[str, Any] = {
+        "activity_executor": threads,
+        "graceful_shutdown_timeout": grace,
+        "max_heartbeat_throttle_interval": HEARTBEAT_INTERVAL,
+        "default_heartbeat_throttle_interval": HEARTBEAT_INTERVAL,
+    }
     shared = Worker(
         client,
         task_queue=TASK_QUEUE,
@@ -129,25 +136,19 @@ def workers(
             alerts.raise_alert,
             alerts.raise_alerts,
         ],
-        activity_executor=threads,
         max_cached_workflows=CACHED_WORKFLOWS,
         sticky_queue_schedule_to_start_timeout=STICKY,
         max_concurrent_activities=SHARED_THREADS,
         max_concurrent_workflow_task_polls=polls(settings),
-        graceful_shutdown_timeout=grace,
-        max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
-        default_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
+        **of_both,
     )
     own = Worker(
         client,
         task_queue=sessions.task_queue,
         activities=[sessions.send, sessions.probe, sessions.close_session],
-        activity_executor=threads,
         max_concurrent_activities=session_threads(settings),
         max_concurrent_activity_task_polls=polls(settings),
-        graceful_shutdown_timeout=grace,
-        max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
-        default_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
+        **of_both,
     )
     return shared, own
 
@@ -242,19 +243,6 @@ async def _looked_at(settings: Settings, engine: Engine, client: Client, readine
         looking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await looking
-
-
-@contextmanager
-def _served(settings: Settings, registry: CollectorRegistry, readiness: Readiness) -> Iterator[None]:
-    stop = serve(settings.metrics_bind, registry, readiness) if settings.metrics_bind else _nothing
-    try:
-        yield
-    finally:
-        stop()
-
-
-def _nothing() -> None:
-    """No metrics are served, so there is nothing to stop."""
 
 
 @asynccontextmanager

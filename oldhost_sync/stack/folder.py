@@ -10,12 +10,9 @@ import secrets
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from oldhost_sync.settings import ApiToken, Role
-
-ROLES: tuple[Role, ...] = ("app", "viewer", "ops")
 
 
 class FolderInUse(Exception):  # noqa: N818 - it says what happened
@@ -45,9 +42,7 @@ class StackFolder:
         self._lock = lock
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -57,13 +52,8 @@ class StackFolder:
 
     def development_tokens(self) -> dict[Role, str]:
         """One token for each role, made on first use and kept for this folder (readable by its owner alone)."""
-        path = self.path / "tokens.json"
-        if path.exists():
-            stored: dict[Role, str] = json.loads(path.read_text())
-            return stored
-        tokens = {role: f"dev-{role}-{secrets.token_urlsafe(18)}" for role in ROLES}
-        write_private(path, json.dumps(tokens, indent=2) + "\n")
-        return tokens
+        made = {role.value: f"dev-{role}-{secrets.token_urlsafe(18)}" for role in Role}
+        return {Role(role): token for role, token in kept_secrets(self.path / "tokens.json", made).items()}
 
     def write_environment(self, values: Mapping[str, str]) -> Path:
         """What another shell needs to reach this stack: `set -a; . up.env; set +a`."""
@@ -77,6 +67,14 @@ def as_api_tokens(tokens: Mapping[Role, str]) -> tuple[ApiToken, ...]:
     return tuple(
         ApiToken(f"dev-{role}", role, hashlib.sha256(token.encode()).hexdigest()) for role, token in tokens.items()
     )
+
+
+def kept_secrets(path: Path, made: dict[str, str]) -> dict[str, str]:
+    """What the file holds; written with what was `made` when there is none."""
+    if not path.exists():
+        write_private(path, json.dumps(made, indent=2) + "\n")
+    stored: dict[str, str] = json.loads(path.read_text())
+    return stored
 
 
 def write_private(path: Path, content: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import json
 import os
 import re
 import secrets
@@ -22,7 +21,7 @@ from pathlib import Path
 
 import pymysql
 
-from oldhost_sync.stack.folder import write_private
+from oldhost_sync.stack.folder import kept_secrets
 from oldhost_sync.stack.mariadb_install import LOG_FILE_SIZE, install_data_folder, own_temporary_folder, run_as_root
 from oldhost_sync.stack.ports import pick_port
 from oldhost_sync.stack.processes import Child, EmbeddedServer
@@ -62,9 +61,8 @@ class EmbeddedMariaDB(EmbeddedServer):
     ) -> None:
         self.folder = folder.absolute()
         self.database = _checked(database)
-        self._wanted_port = port
         super().__init__(ended)
-        self.port = 0
+        self.port = port or 0
         self._socket_folder: str | None = None
         self._socket = ""
         self._passwords: dict[str, str] = {}
@@ -87,7 +85,8 @@ class EmbeddedMariaDB(EmbeddedServer):
         """Install if need be, start, and return once it answers."""
         program = need_program("mariadbd", install=INSTALL_ADVICE)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._passwords = self._read_or_make_passwords()
+        made = {user: secrets.token_urlsafe(18) for user in (self.APP_USER, self.MIGRATION_USER)}
+        self._passwords = kept_secrets(self.folder / "accounts.json", made)
         install_data_folder(program, self.folder / "data")
         self._make_socket_path()
         self._start_on_a_port(program)
@@ -121,7 +120,7 @@ class EmbeddedMariaDB(EmbeddedServer):
     # ------------------------------------------------------------------------------------------------------- starting
 
     def _start_on_a_port(self, program: str) -> None:
-        wanted = self.port or self._wanted_port
+        wanted = self.port
 
         def child() -> Child:
             self.port = pick_port(wanted, "MariaDB")
@@ -173,15 +172,6 @@ class EmbeddedMariaDB(EmbeddedServer):
             yield cursor
 
     # ---------------------------------------------------------------------------------------------- accounts and paths
-
-    def _read_or_make_passwords(self) -> dict[str, str]:
-        path = self.folder / "accounts.json"
-        if path.exists():
-            stored: dict[str, str] = json.loads(path.read_text())
-            return stored
-        passwords = {user: secrets.token_urlsafe(18) for user in (self.APP_USER, self.MIGRATION_USER)}
-        write_private(path, json.dumps(passwords))
-        return passwords
 
     def _make_socket_path(self) -> None:
         beside = self.folder / "mariadb.sock"

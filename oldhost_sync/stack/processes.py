@@ -245,6 +245,7 @@ def _die_with(parent: int) -> Callable[[], None]:
     return ask_kernel
 
 
+@dataclass(eq=False)
 class Supervisor:
     """A group of children that end together, except those that may be restarted.
 
@@ -256,20 +257,13 @@ class Supervisor:
     LONG_LIFE_SECONDS = 60.0
     PAUSE_SECONDS, PAUSE_SECONDS_MAX = 1.0, 60.0
 
-    def __init__(
-        self,
-        *,
-        on_restart: Callable[[Child], None] | None = None,
-        on_pause: Callable[[Child, float], None] | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._children: list[tuple[Child, bool]] = []
-        self._on_restart = on_restart
-        self._on_pause = on_pause
-        self._monotonic = monotonic
-        self._short_lives: dict[str, int] = {}
-        self._paused_until: dict[str, float] = {}
-        self.ended = threading.Event()
+    on_restart: Callable[[Child], None] | None = None
+    on_pause: Callable[[Child, float], None] | None = None
+    monotonic: Callable[[], float] = time.monotonic
+    ended: threading.Event = field(default_factory=threading.Event)
+    _children: list[tuple[Child, bool]] = field(default_factory=list)
+    _short_lives: dict[str, int] = field(default_factory=dict)
+    _paused_until: dict[str, float] = field(default_factory=dict)
 
     def add(self, child: Child, *, restart: bool = False) -> Child:
         """Start `child` (unless it runs) and watch it from now on."""
@@ -292,8 +286,8 @@ class Supervisor:
             if not restart:
                 raise ChildDied(child)
             if self._is_due(child):
-                if self._on_restart is not None:
-                    self._on_restart(child)
+                if self.on_restart is not None:
+                    self.on_restart(child)
                 child.start()
 
     def stop(self) -> None:
@@ -304,12 +298,12 @@ class Supervisor:
 
     def _is_due(self, child: Child) -> bool:
         """At once for the first few deaths, then after a pause that doubles with each short life."""
-        now = self._monotonic()
+        now = self.monotonic()
         if child.name not in self._paused_until:
             pause = self._pause(child, now)
             self._paused_until[child.name] = now + pause
-            if pause and self._on_pause is not None:
-                self._on_pause(child, pause)
+            if pause and self.on_pause is not None:
+                self.on_pause(child, pause)
         if now < self._paused_until[child.name]:
             return False
         del self._paused_until[child.name]

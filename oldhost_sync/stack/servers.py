@@ -54,28 +54,22 @@ class Addresses:
     metrics: list[str] = field(default_factory=list)
 
 
+@dataclass(eq=False)
 class Stack:
     """`start` returns when the API answers; `watch` returns when told to end; `stop` leaves no process behind."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        plan: StackPlan,
-        folder: StackFolder,
-        *,
-        environment: Mapping[str, str] | None = None,
-        tell: Callable[[str], None] = lambda _message: None,
-    ) -> None:
-        self.settings = settings
-        self.plan = plan
-        self.folder = folder
-        self.addresses = Addresses()
-        self.tokens: dict[Role, str] = {}
-        self.children: dict[str, Child] = {}
-        self._environment = dict(os.environ if environment is None else environment)
-        self._tell = tell
-        self._mariadb: EmbeddedMariaDB | None = None
-        self._temporal: EmbeddedTemporal | None = None
+    settings: Settings
+    plan: StackPlan
+    folder: StackFolder
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
+    tell: Callable[[str], None] = lambda _message: None
+    addresses: Addresses = field(default_factory=Addresses)
+    tokens: dict[Role, str] = field(default_factory=dict, repr=False)
+    children: dict[str, Child] = field(default_factory=dict)
+    _mariadb: EmbeddedMariaDB | None = None
+    _temporal: EmbeddedTemporal | None = None
+
+    def __post_init__(self) -> None:
         self._supervisor = Supervisor(on_restart=self._tell_restart, on_pause=self._tell_pause)
 
     def start(self) -> Addresses:
@@ -124,7 +118,7 @@ class Stack:
 
     def role_environment(self) -> dict[str, str]:
         """What every role of this stack is told by its environment."""
-        own = {name: value for name, value in self._environment.items() if not name.startswith("SYNC_")}
+        own = {name: value for name, value in self.environment.items() if not name.startswith("SYNC_")}
         return {**own, **self.settings.to_environment(), "TEMPORAL_ADDRESS": self.addresses.temporal}
 
     # -------------------------------------------------------------------------------------------------------- servers
@@ -142,7 +136,7 @@ class Stack:
 
     def _start_mariadb(self) -> None:
         if self.settings.database_url is None:
-            self._tell("Starting MariaDB")
+            self.tell("Starting MariaDB")
             self._mariadb = EmbeddedMariaDB(self.folder.path / "mariadb", self.plan.mariadb_port, ended=self.ended)
             self._mariadb.start()
             self._adopt(self._mariadb.child)
@@ -152,11 +146,11 @@ class Stack:
         self.addresses.migration_url = self.addresses.migration_url or self.addresses.database_url
 
     def _start_temporal(self) -> None:
-        given = self._environment.get("TEMPORAL_ADDRESS")
+        given = self.environment.get("TEMPORAL_ADDRESS")
         if given:
             self.addresses.temporal = given
             return
-        self._tell("Starting Temporal")
+        self.tell("Starting Temporal")
         self._temporal = EmbeddedTemporal(
             self.folder.path / "temporal", self.plan.temporal_port, self.plan.temporal_ui_port, ended=self.ended
         )
@@ -167,7 +161,7 @@ class Stack:
 
     def _start_simulator(self) -> None:
         if self.settings.oldhost_url is None:
-            self._tell("Starting the OldHost simulator")
+            self.tell("Starting the OldHost simulator")
             port = pick_port(self.plan.oldhost_port, "the OldHost simulator")
             admin_port = pick_port(self.plan.oldhost_admin_port, "the OldHost simulator's admin port")
             options = {
@@ -185,7 +179,7 @@ class Stack:
         self.addresses.oldhost = self.settings.need_oldhost_url()
 
     def _migrate(self) -> None:
-        self._tell("Migrating the database")
+        self.tell("Migrating the database")
         migrate(self.addresses.migration_url, hosts=(self.settings.host,))
 
     @staticmethod
@@ -196,7 +190,7 @@ class Stack:
     # ---------------------------------------------------------------------------------------------------------- roles
 
     def _start_roles(self) -> None:
-        self._tell("Starting API, relay and worker")
+        self.tell("Starting API, relay and worker")
         api = self._start_role("api", "api")
         for number in range(self.plan.relays):
             self._start_role("relay", _numbered("relay", number))
@@ -232,7 +226,7 @@ class Stack:
     def _start(
         self, name: str, argv: list[str], environment: Mapping[str, str] | None = None, *, restart: bool = False
     ) -> Child:
-        child = Child(name, argv, self.folder.log(name), environment or self._environment, ended=self.ended)
+        child = Child(name, argv, self.folder.log(name), environment or self.environment, ended=self.ended)
         return self._adopt(child, restart=restart)
 
     def _adopt(self, child: Child, *, restart: bool = False) -> Child:
@@ -240,11 +234,11 @@ class Stack:
         return self._supervisor.add(child, restart=restart)
 
     def _tell_restart(self, child: Child) -> None:
-        self._tell(f"{child.name} ended ({child.how_it_ended()}) and is started again; its log: {child.log}")
+        self.tell(f"{child.name} ended ({child.how_it_ended()}) and is started again; its log: {child.log}")
 
     def _tell_pause(self, child: Child, seconds: float) -> None:
         last = "".join(f"\n    {line}" for line in child.last_lines(3))
-        self._tell(f"{child.name} dies again and again; it is started again in {seconds:.0f} s. It last said:{last}")
+        self.tell(f"{child.name} dies again and again; it is started again in {seconds:.0f} s. It last said:{last}")
 
 
 def _numbered(role: str, number: int) -> str:

@@ -47,11 +47,9 @@ class EmbeddedTemporal(EmbeddedServer):
         self._memory: tempfile.TemporaryDirectory[str] | None = None
         self._persistent = folder is not None
         self.folder = folder.absolute() if folder is not None else None
-        self._wanted = (port, ui_port)
         self._options = tuple(options)
         super().__init__(ended)
-        self.port = 0
-        self.ui_port = 0
+        self.port, self.ui_port = port or 0, ui_port or 0
 
     @property
     def address(self) -> str:
@@ -71,7 +69,7 @@ class EmbeddedTemporal(EmbeddedServer):
 
     def _start(self, folder: Path) -> None:
         program = find_program("temporal") or _downloaded(folder / "bin")
-        port, ui_port = self.port or self._wanted[0], self.ui_port or self._wanted[1]
+        port, ui_port = self.port, self.ui_port
 
         def child() -> Child:
             self.port, self.ui_port = pick_port(port, "Temporal"), pick_port(ui_port, "Temporal's UI")

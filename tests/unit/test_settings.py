@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.settings import ApiToken, Settings, SettingsError, bind_address, load_settings, parse_api_tokens
+from oldhost_sync.settings import ApiToken, Role, Settings, SettingsError, bind_address, load_settings, parse_api_tokens
 
 DIGEST = "ab" * 32
 
@@ -21,7 +21,7 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("SYNC_API_TOKENS", f"shop:app:{DIGEST}, ana:ops:{DIGEST.upper()}")
     settings = load_settings()
     assert settings.debounce_seconds == 2.4
-    assert settings.api_tokens == (ApiToken("shop", "app", DIGEST), ApiToken("ana", "ops", DIGEST))
+    assert settings.api_tokens == (ApiToken("shop", Role.APP, DIGEST), ApiToken("ana", Role.OPS, DIGEST))
 
 
 def test_a_settle_time_that_covers_less_than_what_may_still_happen_is_refused() -> None:
@@ -63,7 +63,7 @@ def test_all_that_is_wrong_is_told_at_once_and_without_the_values() -> None:
 def test_secrets_are_not_shown() -> None:
     settings = Settings(
         database_url="mysql+pymysql://me:hunter2@db/x",
-        api_tokens=(ApiToken("shop", "app", DIGEST),),
+        api_tokens=(ApiToken("shop", Role.APP, DIGEST),),
         alert_webhook_url="https://hooks.example/hunter2",
     )
     assert "hunter2" not in repr(settings)
@@ -81,7 +81,7 @@ def test_settings_reach_other_processes_unchanged(monkeypatch: pytest.MonkeyPatc
     settings = load_settings(
         database_url="mysql+pymysql://me:pass@db/x",
         ban_seconds=18.5,
-        api_tokens=(ApiToken("shop", "app", DIGEST),),
+        api_tokens=(ApiToken("shop", Role.APP, DIGEST),),
         oldhost_urls={"north": "http://b:2"},
     )
     for name, value in settings.to_environment().items():

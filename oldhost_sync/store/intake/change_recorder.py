@@ -29,43 +29,47 @@ PENDING = "PENDING_SYNC"
 SCHEDULED = "SCHEDULED"
 CANCELLED = "CANCELLED"
 
-# Plain SQL for the driver: this is the path of every write, 300 a second.
-_LOCK_UNIT = (
-    "INSERT INTO units (host, id, state, created_at, updated_at) "
-    "VALUES (%s, %s, '{}', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE id = id"
-)
-_LOCK_ENTITY = (
-    "INSERT INTO entities (host, entity_type, id, state, created_at, updated_at) "
-    "VALUES (%s, %s, %s, '{}', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE id = id"
-)
+
+class _Shadow:
+    """The statements about one row of a table of shadow states, whose primary key is `key`.
+
+    Plain SQL for the driver: this is the path of every write, 300 a second.
+    """
+
+    def __init__(self, table: str, *key: str, unused: str = "") -> None:
+        row = " AND ".join(f"{name} = %s" for name in key)
+        self.lock = (
+            f"INSERT INTO {table} ({', '.join(key)}, state, created_at, updated_at) VALUES ({'%s, ' * len(key)}'{{}}', "
+            "UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE id = id"
+        )
+        # For callers that have other work meanwhile.
+        self.reach = f"SET STATEMENT innodb_lock_wait_timeout = 1 FOR SELECT 1 FROM {table} WHERE {row} FOR UPDATE"
+        self.lock_free = f"SELECT 1 FROM {table} WHERE {row} FOR UPDATE NOWAIT"
+        # The stored sync status is for readers of the previous release: it never says SYNCED too soon.
+        self.write = (
+            f"UPDATE {table} SET state = JSON_SET(state, %s, JSON_COMPACT(%s)), sync_status = 'PENDING_SYNC', "
+            f"newest_change_id = %s, {{columns}}updated_at = UTC_TIMESTAMP(6) WHERE {row}"
+        )
+        # A placeholder: the row was made to be locked.
+        self.forget = (
+            f"DELETE FROM {table} WHERE {row}{unused} "
+            "AND newest_change_id IS NULL AND synced_at IS NULL AND state = '{}'"
+        )
+
+
+_UNIT = _Shadow("units", "host", "id", unused=" AND name IS NULL AND status IS NULL")
+_ENTITY = _Shadow("entities", "host", "entity_type", "id")
 _INSERT_CHANGE = (
     "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
     "source, occurred_at, priority_class, created_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, COALESCE("
     "(SELECT priority_class FROM event_rules WHERE host = %s AND event_type = %s), %s), UTC_TIMESTAMP(6)) "
     "RETURNING id, created_at, priority_class"
 )
-# The stored sync status is for readers of the previous release: it never says SYNCED too soon.
-_SHADOW = "state = JSON_SET(state, %s, JSON_COMPACT(%s)), sync_status = 'PENDING_SYNC', newest_change_id = %s"
-# For callers that have other work meanwhile.
-_REACH = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR SELECT 1 FROM"
-_REACH_UNIT = f"{_REACH} units WHERE host = %s AND id = %s FOR UPDATE"
-_REACH_ENTITY = f"{_REACH} entities WHERE host = %s AND entity_type = %s AND id = %s FOR UPDATE"
-_WRITE_UNIT = f"UPDATE units SET {_SHADOW}, {{columns}}updated_at = UTC_TIMESTAMP(6) WHERE host = %s AND id = %s"
-_WRITE_ENTITY = (
-    f"UPDATE entities SET {_SHADOW}, updated_at = UTC_TIMESTAMP(6) WHERE host = %s AND entity_type = %s AND id = %s"
-)
-_IS_PLACEHOLDER = "newest_change_id IS NULL AND synced_at IS NULL AND state = '{}'"
-_FORGET_UNIT = (
-    f"DELETE FROM units WHERE host = %s AND id = %s AND name IS NULL AND status IS NULL AND {_IS_PLACEHOLDER}"
-)
-_FORGET_ENTITY = f"DELETE FROM entities WHERE host = %s AND entity_type = %s AND id = %s AND {_IS_PLACEHOLDER}"
 _INSERT_SCHEDULED = (
     "INSERT INTO scheduled_changes (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
     "source, occurred_at, not_before, created_at) SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6) "
     "FROM DUAL WHERE %s > UTC_TIMESTAMP(6) RETURNING id, created_at"
 )
-_LOCK_FREE_UNIT = "SELECT 1 FROM units WHERE host = %s AND id = %s FOR UPDATE NOWAIT"
-_LOCK_FREE_ENTITY = "SELECT 1 FROM entities WHERE host = %s AND entity_type = %s AND id = %s FOR UPDATE NOWAIT"
 _CHANGE_OF_KEY = (
     "SELECT id, request_hash, entity_type, entity_id, event_type, priority_class, created_at, outcome, nonce "
     "FROM outbox_events WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
@@ -124,15 +128,20 @@ def record_change(
 
 def reach_entity(connection: Connection, host: str, entity_type: str, entity_id: str) -> None:
     """Lock the entity's row if there is one, waiting a second at most; raises the database's error on a conflict."""
-    if entity_type == "unit":
-        connection.exec_driver_sql(_REACH_UNIT, (host, entity_id))
-    else:
-        connection.exec_driver_sql(_REACH_ENTITY, (host, entity_type, entity_id))
+    shadow, key = _shadow(host, entity_type, entity_id)
+    connection.exec_driver_sql(shadow.reach, key)
+
+
+def _shadow(host: str, entity_type: str, entity_id: str) -> tuple[_Shadow, tuple[str, ...]]:
+    """The statements about an entity's row, and its key."""
+    return (_UNIT, (host, entity_id)) if entity_type == "unit" else (_ENTITY, (host, entity_type, entity_id))
 
 
 def record_accepted(connection: Connection, change: Acceptable, *, look_for_schedule: bool) -> RecordedChange:
     """Record `change` now. `look_for_schedule` False: its key can't be in `scheduled_changes`."""
-    _lock_shadow(connection, change)
+    # Locked until the end of the transaction; a new entity gets an empty row.
+    shadow, key = _shadow(change.host, change.entity_type, change.entity_id)
+    connection.exec_driver_sql(shadow.lock, key)
     try:
         row = connection.exec_driver_sql(_INSERT_CHANGE, _change_values(change)).one()
     except IntegrityError as error:
@@ -153,40 +162,23 @@ def record_accepted(connection: Connection, change: Acceptable, *, look_for_sche
 
 def lock_free_entity(connection: Connection, host: str, entity_type: str, entity_id: str) -> None:
     """Lock the entity's row if it has one; raises the database's "lock wait" error at once while it is locked."""
-    if entity_type == "unit":
-        connection.exec_driver_sql(_LOCK_FREE_UNIT, (host, entity_id)).all()
-    else:
-        connection.exec_driver_sql(_LOCK_FREE_ENTITY, (host, entity_type, entity_id)).all()
-
-
-def _lock_shadow(connection: Connection, change: Acceptable) -> None:
-    """Lock the entity's row until the end of the transaction; a new entity gets an empty row."""
-    if change.entity_type == "unit":
-        connection.exec_driver_sql(_LOCK_UNIT, (change.host, change.entity_id))
-    else:
-        connection.exec_driver_sql(_LOCK_ENTITY, (change.host, change.entity_type, change.entity_id))
+    shadow, key = _shadow(host, entity_type, entity_id)
+    connection.exec_driver_sql(shadow.lock_free, key).all()
 
 
 def _write_shadow(connection: Connection, change: Acceptable, change_id: int) -> None:
-    values: list[Any] = [f'$."{change.event_type}"', change.payload, change_id]
-    if change.entity_type != "unit":
-        values += [change.host, change.entity_type, change.entity_id]
-        connection.exec_driver_sql(_WRITE_ENTITY, tuple(values))
-        return
+    shadow, key = _shadow(change.host, change.entity_type, change.entity_id)
     columns = "".join(f"{name} = %s, " for name, _ in change.columns)
-    values += [value for _, value in change.columns]
-    values += [change.host, change.entity_id]
-    connection.exec_driver_sql(_WRITE_UNIT.format(columns=columns), tuple(values))
+    values = (f'$."{change.event_type}"', change.payload, change_id, *(value for _, value in change.columns), *key)
+    connection.exec_driver_sql(shadow.write.format(columns=columns), values)
 
 
 def _undo(connection: Connection, change: Acceptable, change_id: int | None) -> None:
     """Take back what this call wrote so far; the caller's transaction goes on."""
     if change_id is not None:
         connection.exec_driver_sql("DELETE FROM outbox_events WHERE id = %s", (change_id,))
-    if change.entity_type == "unit":
-        connection.exec_driver_sql(_FORGET_UNIT, (change.host, change.entity_id))
-    else:
-        connection.exec_driver_sql(_FORGET_ENTITY, (change.host, change.entity_type, change.entity_id))
+    shadow, key = _shadow(change.host, change.entity_type, change.entity_id)
+    connection.exec_driver_sql(shadow.forget, key)
 
 
 def _record_scheduled(connection: Connection, change: Acceptable) -> RecordedChange | None:

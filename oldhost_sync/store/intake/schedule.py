@@ -119,17 +119,13 @@ def scheduled_of_key(connection: Connection, host: str, idempotency_key: str) ->
 
 def _as_accepted(row: Row[*tuple[Any, ...]]) -> Acceptable:
     """The row as it was accepted: it was checked then, and keeps its hash, so that its key answers as before."""
-    columns = unit_columns(row.event_type, json.loads(row.payload)) if row.entity_type == "unit" else ()
     return Acceptable(
-        host=row.host,
-        entity_type=row.entity_type,
-        entity_id=row.entity_id,
-        event_type=row.event_type,
-        payload=row.payload,
+        **{
+            each: getattr(row, each) for each in ("host", "entity_type", "entity_id", "event_type", "payload", "source")
+        },
         idempotency_key=row.idempotency_key,
         request_hash=row.request_hash,
         occurred_at=None if row.occurred_at is None else row.occurred_at.replace(tzinfo=UTC),
         not_before=None,
-        source=row.source,
-        columns=columns,
+        columns=unit_columns(row.event_type, json.loads(row.payload)) if row.entity_type == "unit" else (),
     )

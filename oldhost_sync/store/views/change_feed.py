@@ -67,12 +67,16 @@ class FeedPage:
     outstanding: bool
 
 
-_SHOWN = (
-    "id AS change_id, idempotency_key, entity_type, entity_id, event_type, priority_class, outcome, "
-    "created_at AS accepted_at, processed_at, nonce, superseded_by, error, fate_sequence"
-)
+# The outbox's columns that are shown, by the names that they get.
+_SHOWN = {
+    "change_id": "id",
+    **{name: name for name in ("idempotency_key", "entity_type", "entity_id", "event_type", "priority_class")},
+    "accepted_at": "created_at",
+    **{name: name for name in ("processed_at", "outcome", "nonce", "superseded_by", "error", "fate_sequence")},
+}
+_LISTED = ", ".join(f"{column} AS {shown}" for shown, column in _SHOWN.items())
 _PART = (
-    f"(SELECT {_SHOWN} FROM outbox_events FORCE INDEX (ix_outbox_events_feed) WHERE host = :host AND {{after}} "
+    f"(SELECT {_LISTED} FROM outbox_events FORCE INDEX (ix_outbox_events_feed) WHERE host = :host AND {{after}} "
     "ORDER BY fate_sequence, processed_at, id LIMIT :limit)"
 )
 # Each part reads the index in its order and stops at the limit, however many fates one number has.
@@ -86,21 +90,7 @@ _FEED = text(
         )
     )
     + " ORDER BY fate_sequence, processed_at, change_id LIMIT :limit"
-).columns(
-    outbox_events.c.id.label("change_id"),
-    outbox_events.c.idempotency_key,
-    outbox_events.c.entity_type,
-    outbox_events.c.entity_id,
-    outbox_events.c.event_type,
-    outbox_events.c.priority_class,
-    outbox_events.c.outcome,
-    outbox_events.c.created_at.label("accepted_at"),
-    outbox_events.c.processed_at,
-    outbox_events.c.nonce,
-    outbox_events.c.superseded_by,
-    outbox_events.c.error,
-    outbox_events.c.fate_sequence,
-)
+).columns(*(outbox_events.c[column].label(shown) for shown, column in _SHOWN.items()))
 
 
 def read_feed(connection: Connection, host: str, since: FeedCursor, *, limit: int) -> FeedPage:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
@@ -57,6 +57,7 @@ class FateView:
     steps: list[StepView] = field(default_factory=list)
 
 
+_NAMES = {each.name for each in fields(FateView)}
 # A fate is in the outbox, or pending while the change's row there is locked.
 _DECIDED = {
     "processed_at": pending_fates.c.decided_at,
@@ -102,19 +103,13 @@ def find_fate(connection: Connection, host: str, idempotency_key: str) -> FateVi
 
 def _scheduled_fate(row: Row[Any]) -> FateView:
     cancelled = row.cancelled_at is not None
-    return FateView(
-        idempotency_key=row.idempotency_key,
-        change_id=row.change_id,
-        entity_type=row.entity_type,
-        entity_id=row.entity_id,
-        event_type=row.event_type,
-        priority_class=None,
-        state="CANCELLED" if cancelled else "SCHEDULED",
-        occurred_at=row.occurred_at,
-        not_before=row.not_before,
-        waiting_for=[] if cancelled else [f"its time, {row.not_before.isoformat()}"],
-        steps=_schedule_steps(row),
-    )
+    state, waiting_for = ("CANCELLED", []) if cancelled else ("SCHEDULED", [f"its time, {row.not_before.isoformat()}"])
+    return _view(row, state=state, priority_class=None, waiting_for=waiting_for, steps=_schedule_steps(row))
+
+
+def _view(row: Row[Any], **more: Any) -> FateView:
+    """The row's columns that have the view's names, and `more`."""
+    return FateView(**{name: value for name, value in row._mapping.items() if name in _NAMES} | more)  # noqa: SLF001
 
 
 def _schedule_steps(row: Row[Any]) -> list[StepView]:
@@ -128,23 +123,8 @@ def _recorded_fate(row: Row[Any]) -> FateView:
     steps = [StepView("accepted", row.created_at, f"as {row.priority_class}, by {row.source}")]
     if row.relayed_at is not None:
         steps.append(StepView("relayed", row.relayed_at, "the writer holds it"))
-    return FateView(
-        idempotency_key=row.idempotency_key,
-        change_id=row.id,
-        entity_type=row.entity_type,
-        entity_id=row.entity_id,
-        event_type=row.event_type,
-        priority_class=row.priority_class,
-        state=row.outcome or ("ACCEPTED" if row.relayed_at is None else "WAITING"),
-        outcome=row.outcome,
-        occurred_at=row.occurred_at,
-        accepted_at=row.created_at,
-        processed_at=row.processed_at,
-        nonce=row.nonce,
-        superseded_by=row.superseded_by,
-        error=row.error,
-        steps=steps,
-    )
+    state = row.outcome or ("ACCEPTED" if row.relayed_at is None else "WAITING")
+    return _view(row, change_id=row.id, state=state, accepted_at=row.created_at, steps=steps)
 
 
 def _end(row: Row[Any]) -> StepView:

@@ -51,25 +51,16 @@ def count_open_alerts(connection: Connection, host: str) -> int:
 
 # -------------------------------------------------------------------------------------------------------- dead letters
 
-_LETTER = (
+_NAMES = ("idempotency_key", "entity_type", "entity_id", "event_type", "priority_class")
+_CHANGE = (
     outbox_events.c.id.label("change_id"),
-    outbox_events.c.idempotency_key,
-    outbox_events.c.entity_type,
-    outbox_events.c.entity_id,
-    outbox_events.c.event_type,
-    outbox_events.c.priority_class,
+    *(outbox_events.c[name] for name in _NAMES),
     outbox_events.c.created_at.label("accepted_at"),
-    outbox_events.c.processed_at,
-    outbox_events.c.nonce,
-    outbox_events.c.error,
 )
+_LETTER = (*_CHANGE, outbox_events.c.processed_at, outbox_events.c.nonce, outbox_events.c.error)
 # Rejected while its row was locked: the letter is in two places for a moment.
-_PENDING_LETTER = (
-    *_LETTER[:-3],
-    pending_fates.c.decided_at.label("processed_at"),
-    pending_fates.c.nonce,
-    pending_fates.c.error,
-)
+_DECIDED_AT = pending_fates.c.decided_at.label("processed_at")
+_PENDING_LETTER = (*_CHANGE, _DECIDED_AT, pending_fates.c.nonce, pending_fates.c.error)
 
 
 def list_dead_letters(connection: Connection, host: str, *, after_id: int, limit: int) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.roles.api import configure
-from oldhost_sync.settings import ApiToken, Settings
+from oldhost_sync.settings import ApiToken, Role, Settings
 from workflows.messages import OperatorRequest
 
 HOST = "oldhost"
@@ -49,7 +49,7 @@ class ScriptedWriter:
 
 def a_token(name: str, role: str) -> ApiToken:
     """The token is the name itself."""
-    return ApiToken(name, role, hashlib.sha256(name.encode()).hexdigest())  # type: ignore[arg-type]
+    return ApiToken(name, Role(role), hashlib.sha256(name.encode()).hexdigest())
 
 
 TOKENS = Tokens([a_token("shop", "app"), a_token("vera", "viewer"), a_token("anna", "ops")])

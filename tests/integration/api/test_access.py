@@ -11,9 +11,10 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from oldhost_sync.api.app import create_app
-from oldhost_sync.api.auth import ROLES_KEY, Role, Tokens, public_paths
+from oldhost_sync.api.auth import ROLES_KEY, Tokens, public_paths
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.settings import Role
 from tests.integration.api.conftest import HOST, ScriptedWriter, a_client, served
 
 TOKEN_OF = {Role.APP: "shop", Role.VIEWER: "vera", Role.OPS: "anna"}

@@ -6,10 +6,10 @@ import hashlib
 
 import pytest
 
-from oldhost_sync.api.auth import Caller, Role, Tokens
-from oldhost_sync.settings import ApiToken
+from oldhost_sync.api.auth import Caller, Tokens
+from oldhost_sync.settings import ApiToken, Role
 
-TOKENS = Tokens([ApiToken(name, "app", hashlib.sha256(name.encode()).hexdigest()) for name in ("first", "last")])
+TOKENS = Tokens([ApiToken(name, Role.APP, hashlib.sha256(name.encode()).hexdigest()) for name in ("first", "last")])
 
 
 @pytest.mark.parametrize("name", ["first", "last"])

@@ -9,7 +9,7 @@ import urllib.request
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from oldhost_sync.role_server import STALE_SECONDS, Readiness, serve
+from oldhost_sync.role_server import STALE_SECONDS, Readiness, served
 from oldhost_sync.stack.ports import free_port
 from oldhost_sync.telemetry import RelayMetrics, WorkerMetrics
 
@@ -29,12 +29,9 @@ def test_metrics_are_served_until_stopped() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    stop = serve(f"127.0.0.1:{port}", registry, Readiness())
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
-            assert b"oldhost_sync_scheduled_recorded_total" in page.read()
-    finally:
-        stop()
+    url = f"http://127.0.0.1:{port}/metrics"
+    with served(f"127.0.0.1:{port}", registry, Readiness()), urllib.request.urlopen(url, timeout=5) as page:
+        assert b"oldhost_sync_scheduled_recorded_total" in page.read()
 
 
 def test_readiness_is_what_the_role_last_found_out_and_unready_when_that_is_long_ago() -> None:
@@ -53,8 +50,7 @@ def test_readiness_is_what_the_role_last_found_out_and_unready_when_that_is_long
 def test_a_role_answers_probes_without_a_token() -> None:
     readiness = Readiness()
     port = free_port()
-    stop = serve(f"127.0.0.1:{port}", CollectorRegistry(), readiness)
-    try:
+    with served(f"127.0.0.1:{port}", CollectorRegistry(), readiness):
         assert probed(port, "/healthz") == (200, {"status": "ok"})
         assert probed(port, "/readyz")[0] == 503
         readiness.found({"writer oldhost": "FAILING: run 1"})
@@ -62,8 +58,6 @@ def test_a_role_answers_probes_without_a_token() -> None:
         readiness.found({"writer oldhost": ""})
         assert probed(port, "/readyz") == (200, {"status": "ok", "checks": {"writer oldhost": "ok"}})
         assert probed(port, "/other")[0] == 404
-    finally:
-        stop()
 
 
 def probed(port: int, path: str) -> tuple[int, object]:
