@@ -167,6 +167,7 @@ async def test_what_breaks_the_machines_rules_halts_the_writer_durably(stage: St
         assert writer.world.applied_ids == [1]
 
 
+@pytest.mark.slow
 async def test_a_simulated_day(stage: Stage) -> None:
     """24 hours of all classes: a ban, rejections, lost replies, a restore that is resolved; every fate is recorded."""
     async with stage.writer() as writer:

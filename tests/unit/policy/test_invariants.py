@@ -189,7 +189,7 @@ class Interleavings(RuleBasedStateMachine):
 Interleavings.TestCase.settings = settings(
     deadline=None,
     derandomize=not PLAYS,
-    max_examples=PLAYS or 500,
+    max_examples=PLAYS or 300,
     stateful_step_count=60,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
