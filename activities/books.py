@@ -1,7 +1,7 @@
 """What the workflow may ask of the books: record what was submitted to it, read what is outstanding, keep decisions.
 
-Temporal repeats these until they work, so each is safe to repeat: a submission has its idempotency key, a decision the
-id of its activity.
+Temporal repeats these until they work, so each is safe to repeat: a submission has its idempotency key, a decision its
+own id.
 """
 
 from __future__ import annotations

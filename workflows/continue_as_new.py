@@ -9,16 +9,14 @@ EVENTS_AFTER_REBUILD = 4_000
 # Nor is a new run begun while the rebuild goes on, unless it has got nowhere for hours.
 EVENTS_OF_REBUILD_MAX = 20_000
 # Temporal ends a run at 50 MiB, with all signals that it has not read. Submitted changes are the one thing that can
-# bring a run
-# there: each is in its history twice, as the signal and as the input of the activity that records it.
+# bring a run there: each is in its history twice, as the signal and as the input of the activity that records it.
 HISTORY_BYTES_MAX = 8 * 1024 * 1024
 # Temporal refuses a run's signal 10,001, the relay's too.
 SIGNALS_MAX = 5_000
 
 
 # Before a new run what speaks to OldHost ends; book-keeping that takes longer than this is left to the next run, which
-# does it
-# again: somebody may hold a row or a table for as long as he likes.
+# does it again: somebody may hold a row or a table for as long as he likes.
 DRAIN_MS = 2_000
 
 

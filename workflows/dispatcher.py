@@ -26,8 +26,8 @@ SWEEP_QUIET_MS = 30_000
 
 
 class Acting:
-    """`under_way`: activities not ended yet. `at_the_host`: those among them that end soon and so need no timer beside
-    them.
+    """`under_way`: activities not ended yet. `at_the_host`: those of them that speak to OldHost; they end soon, so the
+    workflow sets no timer beside them.
 
     `stir` is called when one has ended, `load_standing` with the first page of what is outstanding.
     """

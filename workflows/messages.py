@@ -104,7 +104,7 @@ class EnqueueBatch:
 
 @dataclass
 class OperatorRequest:
-    """Argument of the operators' updates. `change_id`/`idempotency_key` for retry and discard, `mode` for resolve."""
+    """Argument of operators' updates. `change_id` for retry and discard, the entity for flush, `mode` for resolve."""
 
     operator: str = ""
     reason: str = ""

@@ -46,7 +46,7 @@ class ConnectionHold:
         return alive
 
     def halt(self, reason: str) -> bool:
-        """Level L0: stop, and say so where operators look. False: fenced or without a database it can't be said."""
+        """Stop, and record why where operators look. False: fenced, or without a database, it can't be recorded."""
         self.close(reason)
         try:
             self.ledger.halt(self.epoch, reason)

@@ -6,7 +6,7 @@ ledger row's lock and raises :class:`~oldhost_sync.oldhost.errors.Fenced` when i
 2).
 
 A nonce's row: RESERVED → SENT → APPLIED or FAILED. RESERVED means that no byte was ever written: the next takeover
-releases it. SENT is bound to its nonce and its exact body for ever.
+releases it. SENT is bound to its nonce and its exact body until it is known what became of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from oldhost_sync.oldhost.wire import Applied, Malformed, Rejected
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate, PriorityClass
 
-# How many bound operations a new session is told of at once; more only after an operator's `resolve --resend`.
+# How many bound operations a new session is told of at once; more only after an operator's `resolve resend`.
 BOUND_MAX = 100
 
 # The answers that end an operation: its row and its change get their fate by them.

@@ -241,6 +241,6 @@ class NoncePipeline:
 
 
 def check(holds: bool, otherwise: str) -> None:
-    """An invariant of the session (level L0: it stays on in production)."""
+    """An invariant of the session; the check stays on in production."""
     if not holds:
         raise InvariantViolated(otherwise)

@@ -232,7 +232,7 @@ class Opening:
         return _Mismatch(why)
 
     def _violated(self, epoch: int, error: InvariantViolated, expected: int | None = None) -> OpeningHalted:
-        """Level L0: stop, and say so where operators look."""
+        """Stop, and record why where operators look."""
         reason = f"invariant violated: {error}"
         self.ledger.halt(epoch, reason, expected)
         return OpeningHalted(reason)

@@ -273,7 +273,7 @@ class Machine:
         self.lifecycle.closed()
 
     def violated(self, what: str) -> None:
-        """One of our own rules was broken (level 0): stop sending, halt, tell people, and make the halt durable."""
+        """One of our own invariants was broken: stop sending, halt, raise the alert, and make the halt durable."""
         self.lifecycle.give_up()
         self.halt(f"invariant violated: {what}")
         self.alarms.record_halt(f"invariant violated: {what}")

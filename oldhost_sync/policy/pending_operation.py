@@ -50,7 +50,7 @@ class Hold:
         return change_id not in self.dead and (keeps or change_id > self.dead[0])
 
     def leave(self, *change_ids: int) -> None:
-        """These, oldest first, are left in MariaDB too, unless it is said twice."""
+        """These, oldest first, stay in MariaDB too; those that are counted already are not counted again."""
         self.left += len(change_ids) - bisect_right(change_ids, self.newest)
         self.newest = max(self.newest, change_ids[-1])
 

@@ -49,7 +49,7 @@ class SessionLifecycle:
     # --------------------------------------------------------------------------------------------------------- deciding
 
     def next_actions(self, now_ms: int) -> Iterator[Action]:
-        """Open one when there is none and nothing speaks against it; end one that must not, or need not, go on."""
+        """Open a session when there is none and nothing prevents it; close one that is paused, halted, or through."""
         machine = self._machine
         if machine.in_flight.batches or machine.draining or machine.probing:
             return

@@ -40,7 +40,7 @@ MOVED_AT_ONCE_MAX = 2_500
 # So many waiting changes are carried into a new run, which takes them over in its first pass (some 0.12 s). More are
 # read again from MariaDB, page by page, while it sends.
 CARRIED_MAX = 25_000
-# The promises that the forecast watches (README.md).
+# The promises that the forecast watches: consistent within four hours, an emergency within 30 s.
 CONSISTENCY_MS = 4 * 3_600_000
 EMERGENCY_MS = 30_000
 # The first sweep after a start comes early: it finds what was marked relayed while the writer was being rebuilt.

@@ -1,9 +1,8 @@
 """Temporal's limits, looked at in each activation: a real server ends a run, or refuses its task, where one is reached.
 
 The limits are the server's defaults (temporal 1.2x: `limit.numPendingActivities`, `limit.historySize`,
-`limit.historyCount`,
-`history.maxTotalUpdates` and its like). Ours lie far below: what we bound ourselves, we bound whatever the shape of the
-backlog (I11).
+`limit.historyCount`, `history.maxTotalUpdates` and its like). Ours lie far below: what we bound ourselves, we bound
+whatever the shape of the backlog (I11).
 """
 
 from __future__ import annotations

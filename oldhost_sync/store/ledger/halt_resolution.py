@@ -12,8 +12,8 @@ no connection) the decision is kept, and the next session that can probe carries
   unbroken row of them.
 - OldHost went back, adopt: they stay applied in the books, and lost at OldHost; the numbers are used again.
 - OldHost went forward, resend: what is in doubt waits again.
-- OldHost went forward, adopt: what is in doubt counts as applied, unless each of its sends was refused; one that was
-  called a replay at its first send counts, where nothing is used beyond it.
+- OldHost went forward, adopt: what is in doubt counts as applied, unless OldHost refused each of its sends. A first
+  send that was called a replay counts as applied too, if no nonce beyond it is used.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _went_back(connection: Connection, host: str, ledger: LedgerRow, expected: i
 
 
 def _went_forward(connection: Connection, host: str, expected: int, *, resend: bool) -> str:
-    # (below, refused so often, but for this one)
+    # Which SENT rows wait again: below this nonce, with at most so many sends that count, but not this one.
     doubts = (expected, SENDS_ANY, NO_NONCE) if resend else (expected, 0, expected - 1)
     connection.exec_driver_sql(sql.FORGET_STATES_IN_DOUBT, (host, host, expected))
     why = "sent again by an operator's decision" if resend else "each of its sends was refused"
