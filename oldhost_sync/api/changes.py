@@ -18,11 +18,11 @@ from oldhost_sync.api.bodies import read_body, write_body
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import Limit, feed_cursor, read_feed_cursor, request_key
 from oldhost_sync.api.problems import Problem, cursor_gone
-from oldhost_sync.api.responses import accepted_answer, record, source_of
+from oldhost_sync.api.responses import accepted_answer, record, recorded_answer, source_of
 from oldhost_sync.api.schemas import Accepted, Cancelled, Fate, Feed, FeedItem, NewChange
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX
 from oldhost_sync.store.intake import schedule
-from oldhost_sync.store.intake.change_recorder import SCHEDULED, RecordedChange, record_accepted, record_change
+from oldhost_sync.store.intake.change_recorder import SCHEDULED, RecordedChange, record_change
 from oldhost_sync.store.intake.validation import accept
 from oldhost_sync.store.views import change_feed, change_status
 
@@ -73,23 +73,8 @@ class ChangeRoutes:
         if body.not_before is not None:
             fn = partial(_schedule, host=host, body=body, key=key.text, source=source)
             return accepted_answer(await record(self._parts.database, fn, key))
-        change = accept(
-            host,
-            body.entity_type,
-            body.entity_id,
-            body.event_type,
-            body.payload,
-            key.text,
-            body.occurred_at,
-            None,
-            source,
-        )
-        recorded = await record(
-            self._parts.database,
-            lambda connection: record_accepted(connection, change, look_for_schedule=not key.is_new),
-            key,
-        )
-        return accepted_answer(recorded)
+        change = accept(host=host, idempotency_key=key.text, source=source, **body.model_dump())
+        return await recorded_answer(self._parts.database, change, key)
 
     async def fate(self, idempotency_key: Key) -> Fate:
         """Step by step with times: accepted, relayed, reserved, sent, answered; and what it waits for."""
@@ -130,18 +115,7 @@ class ChangeRoutes:
 
 
 def _schedule(connection: Connection, *, host: str, body: NewChange, key: str, source: str) -> RecordedChange:
-    change = record_change(
-        connection,
-        host=host,
-        entity_type=body.entity_type,
-        entity_id=body.entity_id,
-        event_type=body.event_type,
-        payload=body.payload,
-        idempotency_key=key,
-        occurred_at=body.occurred_at,
-        not_before=body.not_before,
-        source=source,
-    )
+    change = record_change(connection, host=host, idempotency_key=key, source=source, **body.model_dump())
     if change.duplicate and change.scheduled_id is None:
         # It was scheduled, and is recorded by now: the first answer was the schedule's.
         scheduled = schedule.scheduled_of_key(connection, host, key)

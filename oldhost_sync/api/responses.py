@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection
@@ -19,7 +20,8 @@ from oldhost_sync.api.keys import RequestKey
 from oldhost_sync.api.problems import commit_uncertain
 from oldhost_sync.policy.limits import SOURCE_LENGTH_MAX
 from oldhost_sync.store.errors import CommitUncertain
-from oldhost_sync.store.intake.change_recorder import RecordedChange
+from oldhost_sync.store.intake.change_recorder import RecordedChange, record_accepted
+from oldhost_sync.store.intake.validation import Acceptable
 
 T = TypeVar("T")
 
@@ -30,6 +32,12 @@ async def record(database: Database, fn: Callable[[Connection], T], key: Request
         return await database.run(fn)
     except CommitUncertain:
         raise commit_uncertain(key.text) from None
+
+
+async def recorded_answer(database: Database, change: Acceptable, key: RequestKey) -> Response:
+    """Record `change` and answer."""
+    fn = partial(record_accepted, change=change, look_for_schedule=not key.is_new)
+    return accepted_answer(await record(database, fn, key))
 
 
 def source_of(request: Request) -> str:

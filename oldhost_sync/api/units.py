@@ -13,10 +13,9 @@ from oldhost_sync.api.bodies import read_body, write_body
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import Cursor, Limit, read_text_cursor, request_key, text_cursor
 from oldhost_sync.api.problems import Problem, method_not_allowed
-from oldhost_sync.api.responses import accepted_answer, record, source_of
+from oldhost_sync.api.responses import accepted_answer, record, recorded_answer, source_of
 from oldhost_sync.api.schemas import Accepted, Unit, UnitAccepted, UnitDetails, UnitPage, UnitStatus
 from oldhost_sync.policy.limits import ID_LENGTH_MAX, UNIT_NAME_LENGTH_MAX
-from oldhost_sync.store.intake.change_recorder import record_accepted
 from oldhost_sync.store.views import units as store
 
 # `:path`, because an id may hold a slash.
@@ -50,12 +49,7 @@ class UnitRoutes:
         change = store.status_change(
             host=self._parts.host, unit_id=unit_id, status=body.status, key=key.text, source=source_of(request)
         )
-        recorded = await record(
-            self._parts.database,
-            lambda connection: record_accepted(connection, change, look_for_schedule=not key.is_new),
-            key,
-        )
-        return accepted_answer(recorded)
+        return await recorded_answer(self._parts.database, change, key)
 
     async def put(self, request: Request, unit_id: UnitId) -> Response:
         """Records the unit's details and, when a status is given, that too: two changes or none."""

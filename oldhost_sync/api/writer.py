@@ -99,7 +99,7 @@ class WriterRoutes:
                 connection, host, open_only=open, limit=limit + 1, before_id=before_id
             )
         )
-        page = [schemas.Alert(id=each.alert_id, **_without(asdict(each), "alert_id")) for each in found[:limit]]
+        page = [schemas.Alert(id=each.alert_id, **asdict(each)) for each in found[:limit]]
         return schemas.AlertPage(alerts=page, next_cursor=str(page[-1].id) if len(found) > limit else None)
 
     async def audit(self, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT) -> schemas.AuditPage:
@@ -108,7 +108,7 @@ class WriterRoutes:
         found = await self._parts.database.run(
             lambda connection: audit.list_acts(connection, host, limit=limit + 1, before_id=before_id)
         )
-        page = [schemas.AuditEntry(id=each.act_id, **_without(asdict(each), "act_id")) for each in found[:limit]]
+        page = [schemas.AuditEntry(id=each.act_id, **asdict(each)) for each in found[:limit]]
         return schemas.AuditPage(entries=page, next_cursor=str(page[-1].id) if len(found) > limit else None)
 
     async def _act(self, action: str, request: Request, body: Because) -> schemas.Done:
@@ -136,7 +136,3 @@ class WriterRoutes:
                 ended = self._parts.clock()
                 self._seen = (ended + max(limits.BOOKS_SECONDS, (ended - now) / limits.BOOKS_SHARE_MAX), books)
             return self._seen[1]
-
-
-def _without(values: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key != name}

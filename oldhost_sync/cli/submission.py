@@ -99,14 +99,9 @@ def _submit_one(
         recorded = _record(config, engine, line)
     except InvalidChange as error:
         raise CliError(f"refused: {error}. Nothing was recorded.") from None
-    answer = {
-        "sync_status": recorded.sync_status,
-        "change_id": recorded.change_id,
-        "idempotency_key": recorded.idempotency_key,
-        "duplicate": recorded.duplicate,
-    }
     if as_json:
-        print_json(answer)
+        shown = ("sync_status", "change_id", "idempotency_key", "duplicate")
+        print_json({name: getattr(recorded, name) for name in shown})
         return
     again = ", as before" if recorded.duplicate else ""
     console().print(f"{recorded.sync_status}{again}: change {recorded.change_id}", markup=False)

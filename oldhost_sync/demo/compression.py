@@ -35,15 +35,9 @@ class Compressed:
     @property
     def played(self) -> Scenario:
         real, factor = self.real, self.factor
-        return replace(
-            real,
-            duration_s=real.duration_s / factor,
-            ban_at_s=None if real.ban_at_s is None else real.ban_at_s / factor,
-            ban_s=real.ban_s / factor,
-            latency_ms=real.latency_ms / factor,
-            debounce_s=real.debounce_s / factor,
-            max_wait_s=real.max_wait_s / factor,
-        )
+        spans = ("duration_s", "ban_s", "latency_ms", "debounce_s", "max_wait_s")
+        shorter = {name: getattr(real, name) / factor for name in spans}
+        return replace(real, ban_at_s=None if real.ban_at_s is None else real.ban_at_s / factor, **shorter)
 
     @property
     def emergency_ms(self) -> float:

@@ -53,26 +53,22 @@ class Admin:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def read(self, path: str) -> dict[str, Any]:
-        return self._ask(path, None)
-
-    def act(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return self._ask(path, json.dumps(body).encode())
+    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The answer to a question, or to an act that has a body."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._url + path, data=data)  # noqa: S310 - our own http address
+        with urllib.request.urlopen(request, timeout=ADMIN_SECONDS_MAX) as answer:  # noqa: S310
+            found: dict[str, Any] = json.load(answer)
+            return found
 
     def journal(self) -> list[dict[str, Any]]:
         """All entries, in the order in which OldHost made them."""
         entries: list[dict[str, Any]] = []
         while True:
-            page = self.read(f"/journal?since={len(entries)}&limit={JOURNAL_PAGE}")["entries"]
+            page = self.ask(f"/journal?since={len(entries)}&limit={JOURNAL_PAGE}")["entries"]
             entries += page
             if len(page) < JOURNAL_PAGE:
                 return entries
-
-    def _ask(self, path: str, body: bytes | None) -> dict[str, Any]:
-        request = urllib.request.Request(self._url + path, data=body)  # noqa: S310 - our own http address
-        with urllib.request.urlopen(request, timeout=ADMIN_SECONDS_MAX) as answer:  # noqa: S310
-            found: dict[str, Any] = json.load(answer)
-            return found
 
 
 def gather(engine: Engine, host: str, admin: Admin) -> Facts:
@@ -80,10 +76,10 @@ def gather(engine: Engine, host: str, admin: Admin) -> Facts:
     facts = run_in_transaction(engine, lambda connection: _from_database(connection, host))
     facts.records = {
         (each["entity_type"], each["entity_id"], each["event_type"]): each["payload"]
-        for each in admin.read("/records")["records"]
+        for each in admin.ask("/records")["records"]
     }
     facts.journal = admin.journal()
-    facts.stats = admin.read("/stats")
+    facts.stats = admin.ask("/stats")
     return facts
 
 

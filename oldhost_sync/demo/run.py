@@ -131,7 +131,7 @@ class _Demonstration:
         played = self._compressed.played
         assert played.ban_at_s is not None
         await asyncio.sleep(played.ban_at_s)
-        told = await asyncio.to_thread(self._admin.act, "/actions/ban", {"seconds": played.ban_s})
+        told = await asyncio.to_thread(self._admin.ask, "/actions/ban", {"seconds": played.ban_s})
         self._ban = (told["banned_until"] - played.ban_s, told["banned_until"])
 
     async def _until_drained(self, deadline: float) -> None:
@@ -150,7 +150,7 @@ class _Demonstration:
                 await asyncio.sleep(PROGRESS_SECONDS)
 
     def _look(self) -> tuple[Books, dict[str, Any]]:
-        return books(self._engine, self._host), self._admin.read("/stats")
+        return books(self._engine, self._host), self._admin.ask("/stats")
 
 
 def _stay(stack: Stack, console: Console) -> None:

@@ -137,12 +137,7 @@ class PromiseWatch:
         if incident is not None and not is_late and calm:
             late_emergencies.end_incident(connection, host)
             return
-        unrelayed = sum(each.unrelayed for each in waiting)
-        cause = (
-            late_emergencies.likely_cause(connection, host, unrelayed=unrelayed, waiting=len(waiting))
-            if is_late
-            else ""
-        )
+        cause = late_emergencies.likely_cause(connection, host, waiting) if is_late else ""
         after = (incident or Incident()).looked(ended, late, cause)
         if after != incident:
             late_emergencies.keep_incident(connection, host, after, is_new=incident is None)

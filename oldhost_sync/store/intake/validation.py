@@ -75,7 +75,7 @@ def accept(
         event_type=event_type,
         payload=text,
         idempotency_key=key,
-        request_hash=_request_hash(host, entity_type, entity_id, event_type, text, occurred, due),
+        request_hash=_request_hash((host, entity_type, entity_id, event_type), text, occurred, due),
         occurred_at=occurred,
         not_before=due,
         source=source,
@@ -161,17 +161,9 @@ def _plain(value: object) -> object:
     raise TypeError(f"{type(value).__name__} is no JSON type")
 
 
-def _request_hash(
-    host: str,
-    entity_type: str,
-    entity_id: str,
-    event_type: str,
-    payload: str,
-    occurred_at: datetime | None,
-    not_before: datetime | None,
-) -> bytes:
-    times = [None if moment is None else moment.isoformat() for moment in (occurred_at, not_before)]
-    head = json.dumps([host, entity_type, entity_id, event_type, *times], separators=(",", ":"))
+def _request_hash(named: tuple[str, ...], payload: str, *times: datetime | None) -> bytes:
+    shown = [None if moment is None else moment.isoformat() for moment in times]
+    head = json.dumps([*named, *shown], separators=(",", ":"))
     return sha256(f"{head}\n{payload}".encode()).digest()
 
 

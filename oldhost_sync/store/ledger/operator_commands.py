@@ -178,7 +178,7 @@ def _done_before(connection: Connection, act: Act) -> Outcome | None:
 
 
 def _ref(row: Row[tuple[object, ...]]) -> ChangeRef:
-    return as_ref(row[:6])  # type: ignore[arg-type]  # the first six columns are a ref's
+    return as_ref(row[:6])  # the first six columns are a ref's
 
 
 def _entity(row: Row[tuple[object, ...]]) -> EntityKey:

@@ -103,7 +103,7 @@ class Precedence:
         if row.newer_applied and row.priority_class == PriorityClass.LWW:
             newest = self._newest_of_key(row, row.event_type)
             if newest is not None and newest.id > row.id:
-                return Before([as_ref(newest[:6])])  # type: ignore[arg-type]  # the first six columns are a ref's
+                return Before([as_ref(newest[:6])])  # the first six columns are a ref's
         older: list[ChangeRef] = []
         if row.older_emergency is not None:
             older += self._older(row, PriorityClass.EMERGENCY, row.id)
@@ -125,7 +125,7 @@ class Precedence:
         while event_type := self._connection.exec_driver_sql(_NEXT_TYPE, (*self._entity(row), event_type)).scalar():
             found = self._newest_of_key(row, event_type)
             if found is not None and found.id < row.id and not found.has_nonce and not found.is_stale:
-                refs.append(as_ref(found[:6]))  # type: ignore[arg-type]  # the first six columns are a ref's
+                refs.append(as_ref(found[:6]))  # the first six columns are a ref's
         return refs
 
     def _newest_of_key(self, row: Row[Any], event_type: str) -> Row[Any] | None:

@@ -48,17 +48,12 @@ class Candidate:
 
     @staticmethod
     def of(row: Row[Any]) -> Candidate:
+        named = ("idempotency_key", "entity_type", "entity_id", "event_type", "outcome", "nonce", "error")
         return Candidate(
             change_id=row.id,
-            idempotency_key=row.idempotency_key,
-            entity_type=row.entity_type,
-            entity_id=row.entity_id,
-            event_type=row.event_type,
+            **{name: getattr(row, name) for name in named},
             priority_class=PriorityClass(row.priority_class),
             payload=json.loads(row.payload),
-            outcome=row.outcome,
-            nonce=row.nonce,
-            error=row.error,
             applied_change_id=row.applied_change_id,
             applied_hash=row.applied_hash,
             other_applied_since=bool(row.other_applied_since),
@@ -66,9 +61,7 @@ class Candidate:
             request_status=row.status,
             request_sends=row.sends or 0,
             request_body=row.body,
-            ref=as_ref(
-                (row.id, row.priority_class, row.entity_type, row.entity_id, row.event_type, row.created_at)  # type: ignore[arg-type]
-            ),
+            ref=as_ref((row.id, row.priority_class, row.entity_type, row.entity_id, row.event_type, row.created_at)),
         )
 
 

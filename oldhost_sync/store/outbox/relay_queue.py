@@ -14,10 +14,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.store.outbox.pending_fates import AT_ONCE, IDS_MAX, listed, tried_at_once
+from oldhost_sync.store.tables import OUTCOMES
 
 REF = "o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.created_at"
 _UNRELAYED = "o.host = :host AND o.processed_at IS NULL AND o.relayed_at IS NULL"
@@ -212,22 +213,12 @@ def books(connection: Connection, host: str) -> Books:
         by_outcome[row.outcome] = by_outcome.get(row.outcome, 0) + row.changes
         by_outcome[None] = by_outcome.get(None, 0) - row.changes
     in_flight = int(connection.execute(_IN_FLIGHT, {"host": host}).scalar_one())
-    refused = by_outcome.get("REFUSED", 0)
-    return Books(
-        accepted=sum(by_outcome.values()) - refused,
-        waiting=by_outcome.get(None, 0) - in_flight,
-        in_flight=in_flight,
-        applied=by_outcome.get("APPLIED", 0),
-        superseded=by_outcome.get("SUPERSEDED", 0),
-        no_op=by_outcome.get("NO_OP", 0),
-        stale=by_outcome.get("STALE", 0),
-        dead=by_outcome.get("DEAD", 0),
-        discarded=by_outcome.get("DISCARDED", 0),
-        refused=refused,
-    )
+    ended = {outcome.lower(): by_outcome.get(outcome, 0) for outcome in OUTCOMES}
+    accepted = sum(by_outcome.values()) - ended["refused"]
+    return Books(accepted=accepted, waiting=by_outcome.get(None, 0) - in_flight, in_flight=in_flight, **ended)
 
 
-def as_ref(row: Row[*tuple[Any, ...]]) -> ChangeRef:
+def as_ref(row: Sequence[Any]) -> ChangeRef:
     """A row of id, priority_class, entity_type, entity_id, event_type, created_at as the policy sees it."""
     change_id, priority_class, entity_type, entity_id, event_type, created_at = row
     at_ms = epoch_ms(created_at)

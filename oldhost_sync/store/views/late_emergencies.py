@@ -61,14 +61,13 @@ _COUNT = text(
 )
 _WAITS = text("SELECT priority_class, upto_ms, changes, total_ms FROM applied_waits WHERE host = :host")
 _INCIDENT = text("SELECT * FROM late_emergencies WHERE host = :host AND is_open = 1")
+_FIGURES = ("warned_ended", "breached_ended", "warned_waiting", "breached_waiting", "worst_ms", "cause")
 _OPEN = text(
-    "INSERT INTO late_emergencies "
-    "(host, warned_ended, breached_ended, warned_waiting, breached_waiting, worst_ms, cause) "
-    "VALUES (:host, :warned_ended, :breached_ended, :warned_waiting, :breached_waiting, :worst_ms, :cause)"
+    f"INSERT INTO late_emergencies (host, {', '.join(_FIGURES)}) "
+    f"VALUES (:host, {', '.join(f':{name}' for name in _FIGURES)})"
 )
 _UPDATE = text(
-    "UPDATE late_emergencies SET warned_ended = :warned_ended, breached_ended = :breached_ended, "
-    "warned_waiting = :warned_waiting, breached_waiting = :breached_waiting, worst_ms = :worst_ms, cause = :cause "
+    f"UPDATE late_emergencies SET {', '.join(f'{name} = :{name}' for name in _FIGURES)} "
     "WHERE host = :host AND is_open = 1"
 )
 _CLOSE = text(
@@ -224,7 +223,7 @@ def raise_incident_alert(connection: Connection, host: str, severity: str, messa
         raise_alert(connection, host, ALERT_KIND, severity, message)
 
 
-def likely_cause(connection: Connection, host: str, *, unrelayed: int, waiting: int) -> str:
+def likely_cause(connection: Connection, host: str, waiting: Sequence[PendingOperation]) -> str:
     """Why they are late, as far as the database knows."""
     row = connection.execute(_HINDRANCES, {"host": host}).one_or_none()
     if row is not None and row.halted:
@@ -236,8 +235,8 @@ def likely_cause(connection: Connection, host: str, *, unrelayed: int, waiting: 
     others = connection.execute(_OTHER_ALERTS, {"host": host, "kind": ALERT_KIND}).scalars().all()
     if others:
         return f"open alerts: {', '.join(dict.fromkeys(others))}"
-    if unrelayed:
-        return f"{unrelayed} of {waiting} could not be handed to the writer yet"
+    if unrelayed := sum(each.unrelayed for each in waiting):
+        return f"{unrelayed} of {len(waiting)} could not be handed to the writer yet"
     return "they wait at the writer: for their turn, for an older change of their unit, or for OldHost's answer"
 
 

@@ -293,7 +293,7 @@ def test_there_is_nothing_to_resolve_without_a_halt(command: Command) -> None:
 
 
 def test_a_dead_letter_is_listed_alerted_retried_and_discarded(command: Command, admin: Admin) -> None:
-    admin.act("/faults", {"name": "reject", "rule": {"field": "payload.code", "equals": "bad"}})
+    admin.ask("/faults", {"name": "reject", "rule": {"field": "payload.code", "equals": "bad"}})
     for key in ("retried", "discarded"):
         submitted(command, f"U-{key}", "door_code_changed", {"code": "bad"}, key)
         ended(command, key, "DEAD")
@@ -304,7 +304,7 @@ def test_a_dead_letter_is_listed_alerted_retried_and_discarded(command: Command,
     assert "door_code_changed" in command("dead-letters", "list").out
     assert until(lambda: "dead-letter" in command("alerts").out, "alerted")
     assert command("dead-letters", "discard", str(letters["discarded"]), "--reason", "gone").code == 0
-    admin.act("/faults", {"name": "reject", "next": 0})
+    admin.ask("/faults", {"name": "reject", "next": 0})
     assert command("dead-letters", "retry", str(letters["retried"]), "--reason", "mended").code == 0
     ended(command, "retried", "APPLIED")
     ended(command, "discarded", "DISCARDED")
