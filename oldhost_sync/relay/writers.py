@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -17,6 +17,8 @@ from oldhost_sync import temporal
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.writer_health import WriterHealth, is_task_queue_polled, writer_health
 from workflows.messages import WriterPolicy
+
+T = TypeVar("T")
 
 CALL_SECONDS_MAX = 10.0
 # All hosts' writers share a task queue: who polls it is asked once for all of them.
@@ -47,16 +49,15 @@ class TemporalWriters:
         await temporal.signal_enqueue(await self._client.get(), host, self._policy, refs)
 
     async def start(self, host: str) -> None:
-        try:
-            async with asyncio.timeout(CALL_SECONDS_MAX):
-                await temporal.start_writer(await self._client.get(), host, self._policy)
-        except (RPCError, RuntimeError, TimeoutError) as error:
-            raise TemporalDoesNotAnswer(_reason(error)) from error
+        await self._asked(lambda client: temporal.start_writer(client, host, self._policy))
 
     async def health(self, host: str) -> WriterHealth:
+        return await self._asked(lambda client: writer_health(client, host, is_polled=self._is_polled))
+
+    async def _asked(self, ask: Callable[[Client], Awaitable[T]]) -> T:
         try:
             async with asyncio.timeout(CALL_SECONDS_MAX):
-                return await writer_health(await self._client.get(), host, is_polled=self._is_polled)
+                return await ask(await self._client.get())
         except (RPCError, RuntimeError, TimeoutError) as error:
             raise TemporalDoesNotAnswer(_reason(error)) from error
 

@@ -16,15 +16,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from oldhost_sync.policy.limits import (
-    CONNECT_SECONDS_MAX,
-    CONNECTION_AGE_SECONDS_MAX,
-    CONNECTION_READ_SECONDS_MAX,
-    IDLE_TRANSACTION_SECONDS_MAX,
-    LOCK_WAIT_SECONDS_MAX,
-    POOL_WAIT_SECONDS_MAX,
-    STATEMENT_SECONDS_MAX,
-)
+from oldhost_sync.policy import limits
 from oldhost_sync.store.errors import DatabaseUnavailable, UnsuitableServer
 from oldhost_sync.store.transactions import translate
 
@@ -57,8 +49,8 @@ def create_engine(
     database_url: str,
     *,
     pool_size: int = 4,
-    statement_seconds: float = STATEMENT_SECONDS_MAX,
-    idle_transaction_seconds: int = IDLE_TRANSACTION_SECONDS_MAX,
+    statement_seconds: float = limits.STATEMENT_SECONDS_MAX,
+    idle_transaction_seconds: int = limits.IDLE_TRANSACTION_SECONDS_MAX,
 ) -> Engine:
     """An engine whose sessions keep the store's rules. Opens no connection yet.
 
@@ -67,10 +59,10 @@ def create_engine(
     """
     session = (
         f"SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}', "
-        f"max_statement_time = {statement_seconds}, innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS_MAX}, "
+        f"max_statement_time = {statement_seconds}, innodb_lock_wait_timeout = {limits.LOCK_WAIT_SECONDS_MAX}, "
         f"idle_transaction_timeout = {idle_transaction_seconds}"
     )
-    slack = CONNECTION_READ_SECONDS_MAX - STATEMENT_SECONDS_MAX
+    slack = limits.CONNECTION_READ_SECONDS_MAX - limits.STATEMENT_SECONDS_MAX
     engine = _create_engine(
         database_address(database_url),
         isolation_level="READ COMMITTED",
@@ -78,13 +70,13 @@ def create_engine(
         hide_parameters=True,
         pool_size=pool_size,
         max_overflow=0,
-        pool_timeout=POOL_WAIT_SECONDS_MAX,
+        pool_timeout=limits.POOL_WAIT_SECONDS_MAX,
         pool_pre_ping=True,
-        pool_recycle=CONNECTION_AGE_SECONDS_MAX,
+        pool_recycle=limits.CONNECTION_AGE_SECONDS_MAX,
         # A closed Connection rolls its transaction back itself; a second ROLLBACK on return would waste a round trip.
         pool_reset_on_return=None,
         connect_args={
-            "connect_timeout": CONNECT_SECONDS_MAX,
+            "connect_timeout": limits.CONNECT_SECONDS_MAX,
             "read_timeout": statement_seconds + slack,
             "write_timeout": statement_seconds + slack,
             "init_command": session,

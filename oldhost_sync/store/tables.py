@@ -24,12 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql
 
-from oldhost_sync.policy.limits import (
-    EVENT_TYPE_LENGTH_MAX,
-    ID_LENGTH_MAX,
-    IDEMPOTENCY_KEY_LENGTH_MAX,
-    TEXT_LENGTH_MAX,
-)
+from oldhost_sync.policy import limits
 from oldhost_sync.store.columns import UtcDateTime, by_host, metadata, of_host, one_of, stamp, table, text_id
 
 __all__ = ["metadata"]
@@ -61,9 +56,9 @@ def _shadow_columns() -> list[Any]:
 units = table(
     "units",
     by_host(),
-    Column("id", text_id(ID_LENGTH_MAX), primary_key=True),
+    Column("id", text_id(limits.ID_LENGTH_MAX), primary_key=True),
     Column("name", String(255)),
-    Column("property_id", text_id(ID_LENGTH_MAX)),
+    Column("property_id", text_id(limits.ID_LENGTH_MAX)),
     Column("status", String(64)),
     *_shadow_columns(),
     one_of("ck_units_sync_status", "sync_status", *SYNC_STATUSES),
@@ -76,8 +71,8 @@ units = table(
 entities = table(
     "entities",
     by_host(),
-    Column("entity_type", text_id(EVENT_TYPE_LENGTH_MAX), primary_key=True),
-    Column("id", text_id(ID_LENGTH_MAX), primary_key=True),
+    Column("entity_type", text_id(limits.EVENT_TYPE_LENGTH_MAX), primary_key=True),
+    Column("id", text_id(limits.ID_LENGTH_MAX), primary_key=True),
     *_shadow_columns(),
     one_of("ck_entities_sync_status", "sync_status", *SYNC_STATUSES),
 )
@@ -86,11 +81,11 @@ entities = table(
 def _submitted_columns() -> list[Any]:
     """What an application submits, at once or for later."""
     return [
-        Column("idempotency_key", text_id(IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
+        Column("idempotency_key", text_id(limits.IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
         Column("request_hash", mysql.BINARY(32), nullable=False),
-        Column("entity_type", text_id(EVENT_TYPE_LENGTH_MAX), nullable=False),
-        Column("entity_id", text_id(ID_LENGTH_MAX), nullable=False),
-        Column("event_type", text_id(EVENT_TYPE_LENGTH_MAX), nullable=False),
+        Column("entity_type", text_id(limits.EVENT_TYPE_LENGTH_MAX), nullable=False),
+        Column("entity_id", text_id(limits.ID_LENGTH_MAX), nullable=False),
+        Column("event_type", text_id(limits.EVENT_TYPE_LENGTH_MAX), nullable=False),
         Column("payload", JSON, nullable=False),
     ]
 
@@ -109,7 +104,7 @@ outbox_events = table(
     Column("outcome", String(16)),
     Column("superseded_by", BigInteger),
     Column("nonce", BigInteger),
-    Column("error", String(TEXT_LENGTH_MAX)),
+    Column("error", String(limits.TEXT_LENGTH_MAX)),
     # Which transaction of the host's ledger decided its fate; NULL until the relay numbers a fate without a number.
     Column("fate_sequence", BigInteger),
     UniqueConstraint("host", "idempotency_key", name="uq_outbox_events_idempotency_key"),
@@ -137,12 +132,12 @@ pending_fates = table(
     "pending_fates",
     by_host(),
     Column("change_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("entity_type", text_id(EVENT_TYPE_LENGTH_MAX), nullable=False),
-    Column("entity_id", text_id(ID_LENGTH_MAX), nullable=False),
+    Column("entity_type", text_id(limits.EVENT_TYPE_LENGTH_MAX), nullable=False),
+    Column("entity_id", text_id(limits.ID_LENGTH_MAX), nullable=False),
     Column("outcome", String(16), nullable=False),
     Column("nonce", BigInteger),
     Column("superseded_by", BigInteger),
-    Column("error", String(TEXT_LENGTH_MAX)),
+    Column("error", String(limits.TEXT_LENGTH_MAX)),
     stamp("decided_at"),
     one_of("ck_pending_fates_outcome", "outcome", *OUTCOMES),
     Index("ix_pending_fates_entity", "host", "entity_type", "entity_id"),
@@ -169,7 +164,7 @@ nonce_ledger = table(
     # When OldHost's last ban was seen, and until when it holds.
     Column("banned_at", UtcDateTime),
     Column("banned_until", UtcDateTime),
-    Column("halted", String(TEXT_LENGTH_MAX)),
+    Column("halted", String(limits.TEXT_LENGTH_MAX)),
     # What OldHost expected at the halt, as operators are shown it: a `resolve` is valid for this count only.
     Column("halted_expected_nonce", BigInteger),
     # An operator's `resolve` that waits until OldHost can be probed; and the epoch that the last one began.
@@ -196,7 +191,7 @@ machine_clocks = table(
 
 def _request_columns() -> list[Any]:
     return [
-        Column("idempotency_key", text_id(IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
+        Column("idempotency_key", text_id(limits.IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
         Column("change_id", BigInteger, nullable=False),
         Column("epoch", BigInteger, nullable=False),
         Column("body", mysql.MEDIUMBLOB, nullable=False),
@@ -205,7 +200,7 @@ def _request_columns() -> list[Any]:
         stamp("created_at"),
         Column("sent_at", UtcDateTime),
         Column("completed_at", UtcDateTime),
-        Column("answer", String(TEXT_LENGTH_MAX)),
+        Column("answer", String(limits.TEXT_LENGTH_MAX)),
     ]
 
 
@@ -228,7 +223,7 @@ nonce_requests_archive = table(
     Column("nonce", BigInteger, nullable=False),
     *_request_columns(),
     stamp("archived_at"),
-    Column("reason", String(TEXT_LENGTH_MAX), nullable=False),
+    Column("reason", String(limits.TEXT_LENGTH_MAX), nullable=False),
     Index("ix_nonce_requests_archive_change", "host", "change_id"),
 )
 
@@ -236,9 +231,9 @@ nonce_requests_archive = table(
 applied_states = table(
     "applied_states",
     by_host(),
-    Column("entity_type", text_id(EVENT_TYPE_LENGTH_MAX), primary_key=True),
-    Column("entity_id", text_id(ID_LENGTH_MAX), primary_key=True),
-    Column("event_type", text_id(EVENT_TYPE_LENGTH_MAX), primary_key=True),
+    Column("entity_type", text_id(limits.EVENT_TYPE_LENGTH_MAX), primary_key=True),
+    Column("entity_id", text_id(limits.ID_LENGTH_MAX), primary_key=True),
+    Column("event_type", text_id(limits.EVENT_TYPE_LENGTH_MAX), primary_key=True),
     Column("change_id", BigInteger, nullable=False),
     Column("payload_hash", mysql.BINARY(32), nullable=False),
     Column("nonce", BigInteger, nullable=False),
@@ -270,7 +265,7 @@ scheduled_changes = table(
 event_rules = table(
     "event_rules",
     by_host(),
-    Column("event_type", text_id(EVENT_TYPE_LENGTH_MAX), primary_key=True),
+    Column("event_type", text_id(limits.EVENT_TYPE_LENGTH_MAX), primary_key=True),
     Column("priority_class", String(16), nullable=False),
     one_of("ck_event_rules_priority_class", "priority_class", *CLASSES),
 )
@@ -281,10 +276,10 @@ alerts = table(
     of_host(),
     Column("kind", String(64), nullable=False),
     Column("severity", String(16), nullable=False),
-    Column("message", String(TEXT_LENGTH_MAX), nullable=False),
+    Column("message", String(limits.TEXT_LENGTH_MAX), nullable=False),
     Column("change_id", BigInteger),
     # One open alert per cause.
-    Column("dedupe_key", text_id(IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
+    Column("dedupe_key", text_id(limits.IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
     stamp("created_at"),
     Column("delivered_at", UtcDateTime),
     Column("closed_at", UtcDateTime),
@@ -303,7 +298,7 @@ alerts = table(
 alert_closings = table(
     "alert_closings",
     by_host(),
-    Column("dedupe_key", text_id(IDEMPOTENCY_KEY_LENGTH_MAX), primary_key=True),
+    Column("dedupe_key", text_id(limits.IDEMPOTENCY_KEY_LENGTH_MAX), primary_key=True),
     Column("sequence", BigInteger, nullable=False),
     Column("closed_at", UtcDateTime, nullable=False),
     Index("ix_alert_closings_closed", "host", "closed_at"),
@@ -315,7 +310,7 @@ operator_audit = table(
     of_host(),
     Column("action", String(32), nullable=False),
     Column("operator", String(128), nullable=False),
-    Column("reason", String(TEXT_LENGTH_MAX), nullable=False),
+    Column("reason", String(limits.TEXT_LENGTH_MAX), nullable=False),
     Column("change_id", BigInteger),
     Column("detail", JSON),
     stamp("created_at"),
@@ -345,7 +340,7 @@ late_emergencies = table(
     Column("warned_waiting", Integer, nullable=False),
     Column("breached_waiting", Integer, nullable=False),
     Column("worst_ms", BigInteger, nullable=False),
-    Column("cause", String(TEXT_LENGTH_MAX), nullable=False),
+    Column("cause", String(limits.TEXT_LENGTH_MAX), nullable=False),
     UniqueConstraint("host", "is_open", name="uq_late_emergencies_open"),
     Index("ix_late_emergencies_started", "host", "started_at"),
 )

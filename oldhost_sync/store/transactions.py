@@ -16,11 +16,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from oldhost_sync.policy.limits import (
-    TRANSACTION_ATTEMPTS_MAX,
-    TRANSACTION_PAUSE_SECONDS,
-    TRANSACTION_PAUSE_SECONDS_MAX,
-)
+from oldhost_sync.policy import limits
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, StoreError, TransactionContended
 
 T = TypeVar("T")
@@ -113,7 +109,7 @@ def run_in_transaction(
     engine: Engine,
     fn: Callable[[Connection], T],
     *,
-    attempts: int = TRANSACTION_ATTEMPTS_MAX,
+    attempts: int = limits.TRANSACTION_ATTEMPTS_MAX,
     pause: Callable[[float], None] = time.sleep,
     chance: Callable[[], float] = random.random,
 ) -> T:
@@ -128,7 +124,7 @@ def run_in_transaction(
         except TransactionContended:
             if attempt + 1 == attempts:
                 raise
-        longest = min(TRANSACTION_PAUSE_SECONDS * 2**attempt, TRANSACTION_PAUSE_SECONDS_MAX)
+        longest = min(limits.TRANSACTION_PAUSE_SECONDS * 2**attempt, limits.TRANSACTION_PAUSE_SECONDS_MAX)
         pause(longest * (0.5 + chance() / 2))
     raise AssertionError("attempts must be at least 1")
 
