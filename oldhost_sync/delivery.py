@@ -171,12 +171,5 @@ class Delivery:
 
 
 def _shown(alert: RaisedAlert) -> dict[str, Any]:
-    return {
-        "id": alert.alert_id,
-        "host": alert.host,
-        "kind": alert.kind,
-        "severity": alert.severity,
-        "message": alert.message,
-        "change_id": alert.change_id,
-        "created_at": alert.created_at.isoformat(),
-    }
+    named = {name: getattr(alert, name) for name in ("host", "kind", "severity", "message", "change_id")}
+    return {"id": alert.alert_id, **named, "created_at": alert.created_at.isoformat()}

@@ -30,6 +30,10 @@ SEND_WITHIN_SECONDS = 1.0
 SETTLE_MARGIN_SECONDS = 2.0
 
 _SHA256_HEX = re.compile(r"[0-9a-f]{64}")
+# At most a day.
+Wait = Annotated[float, Field(ge=0, le=86_400)]
+Span = Annotated[float, Field(gt=0, le=86_400)]
+
 _HTTP_URL = r"^https?://[^/\s]+", "http://address:port"
 _DATABASE_URL = r"^(mysql|mariadb)(\+pymysql)?://", "mysql+pymysql://user:password@address:port/database"
 _TOKEN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -68,17 +72,11 @@ class Settings(BaseSettings):
         default="oldhost", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="Name of the host this writer serves"
     )
 
-    debounce_seconds: float = Field(
-        default=120.0, ge=0, le=86_400, description="How long an LWW key must be quiet before it is sent"
-    )
-    max_wait_seconds: float = Field(
-        default=600.0, ge=0, le=86_400, description="The longest an LWW key may be held by further changes"
-    )
+    debounce_seconds: Wait = Field(default=120.0, description="How long an LWW key must be quiet before it is sent")
+    max_wait_seconds: Wait = Field(default=600.0, description="The longest an LWW key may be held by further changes")
     txn_per_lww: int = Field(default=3, ge=1, le=1000, description="TXN turns to one LWW turn while both wait")
-    ban_seconds: float = Field(
+    ban_seconds: Span = Field(
         default=900.0,
-        gt=0,
-        le=86_400,
         description="How long OldHost bans: used when it does not say; after as long it is asked again",
     )
     settle_seconds: float = Field(
@@ -87,12 +85,8 @@ class Settings(BaseSettings):
     request_timeout_seconds: float = Field(
         default=5.0, gt=0, le=120, description="Total deadline of one request to OldHost"
     )
-    sweep_seconds: float = Field(
-        default=300.0, gt=0, le=86_400, description="How often the writer looks for changes that it lost"
-    )
-    probe_seconds: float = Field(
-        default=100.0, gt=0, le=86_400, description="How often an idle writer compares nonces with OldHost"
-    )
+    sweep_seconds: Span = Field(default=300.0, description="How often the writer looks for changes that it lost")
+    probe_seconds: Span = Field(default=100.0, description="How often an idle writer compares nonces with OldHost")
 
     oldhost_urls: Annotated[dict[str, str], NoDecode] = Field(
         default_factory=dict,

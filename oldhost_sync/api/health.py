@@ -36,6 +36,7 @@ class HealthRoutes:
 
         add("GET", "/healthz", self.alive, Health, "Is the process alive?", (), (405, 500))
         add("GET", "/readyz", self.ready, Health, "Can it take changes?", (), (405, 500, 503))
+        page = {"200": {"content": {"text/plain": {"schema": {"type": "string"}, "example": METRICS}}}}
         app.add_api_route(
             "/metrics",
             self.metrics,
@@ -43,11 +44,7 @@ class HealthRoutes:
             response_class=Response,
             summary="Figures for Prometheus",
             tags=["health"],
-            **access(
-                WATCHERS,
-                errors=(405,),
-                responses={"200": {"content": {"text/plain": {"schema": {"type": "string"}, "example": METRICS}}}},
-            ),
+            **access(WATCHERS, errors=(405,), responses=page),
         )
         app.add_api_route("/openapi.json", document, methods=["GET"], include_in_schema=False, **access(READERS))
 

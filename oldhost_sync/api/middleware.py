@@ -94,18 +94,9 @@ def _report(scope: Scope, error: Exception) -> str:
     incident = uuid.uuid4().hex
     code = error_code(error)
     number = f" (MariaDB {code})" if isinstance(error, DBAPIError) and code is not None else ""
-    route = scope.get("route")
-    places = "".join(
-        f"\n  {frame.filename}:{frame.lineno} in {frame.name}"
-        for frame in traceback.extract_tb(error.__traceback__)[-12:]
-    )
-    logger.error(
-        "incident %s: %s %s ended with %s%s%s",
-        incident,
-        scope["method"],
-        getattr(route, "path", "(no route)"),
-        type(error).__name__,
-        number,
-        places,
-    )
+    path = getattr(scope.get("route"), "path", "(no route)")
+    frames = traceback.extract_tb(error.__traceback__)[-12:]
+    places = "".join(f"\n  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
+    what = f"{type(error).__name__}{number}{places}"
+    logger.error("incident %s: %s %s ended with %s", incident, scope["method"], path, what)
     return incident

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sqlalchemy.engine import Engine
@@ -17,34 +18,22 @@ from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.telemetry import RelayMetrics
 
-# Threads for each kind of duty, in the order of RelayTransactions.
+# Threads for each kind of duty.
 THREADS = {"relay": 4, "schedule": 2, "prune": 1, "watch": 1, "promise": 1, "fates": 1}
 # One for each thread: no duty waits for another's connection.
 CONNECTIONS = sum(THREADS.values())
 
 
-@dataclass(frozen=True, slots=True)
-class RelayTransactions:
-    """What the relays of all hosts of a process share, by kind of duty."""
-
-    relaying: Transactions
-    scheduling: Transactions
-    pruning: Transactions
-    watching: Transactions
-    promises: Transactions
-    fates: Transactions
-
-    @classmethod
-    def of(cls, engine: Engine) -> RelayTransactions:
-        """`engine` must have CONNECTIONS connections."""
-        return cls(*(Transactions(engine, threads, name) for name, threads in THREADS.items()))
+def relay_transactions(engine: Engine) -> dict[str, Transactions]:
+    """What the relays of all hosts of a process share, by kind of duty. `engine` must have CONNECTIONS connections."""
+    return {kind: Transactions(engine, threads, kind) for kind, threads in THREADS.items()}
 
 
 @dataclass(eq=False)
 class HostRelay:
     """Relays, schedules and prunes for one host. `owner` names this process in the lease."""
 
-    transactions: RelayTransactions
+    transactions: Mapping[str, Transactions]
     signal: Signal
     host: str
     owner: str
@@ -54,11 +43,11 @@ class HostRelay:
 
     def __post_init__(self) -> None:
         own, pace, metrics = self.transactions, self.pace, self.metrics
-        self.relay = Relay(own.relaying, self.signal, self.host, self.owner, self.poll, pace, metrics)
+        self.relay = Relay(own["relay"], self.signal, self.host, self.owner, self.poll, pace, metrics)
         self.leadership = self.relay.leadership
         duties = (
-            Scheduler(own.scheduling, self.leadership, pace, metrics),
-            Pruner(own.pruning, self.leadership, pace, metrics),
+            Scheduler(own["schedule"], self.leadership, pace, metrics),
+            Pruner(own["prune"], self.leadership, pace, metrics),
         )
         self.loops = [DutyLoop(duty, time.monotonic, metrics, self.knows_of_outage) for duty in duties]
 

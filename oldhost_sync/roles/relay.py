@@ -16,10 +16,11 @@ from oldhost_sync import temporal
 from oldhost_sync.policy.limits import RELAY_POLL_SECONDS
 from oldhost_sync.relay.duty import Duty, DutyLoop
 from oldhost_sync.relay.fate_writer import FateWriter
-from oldhost_sync.relay.host_relay import CONNECTIONS, HostRelay, RelayTransactions
+from oldhost_sync.relay.host_relay import CONNECTIONS, HostRelay, relay_transactions
 from oldhost_sync.relay.promise_watch import PromiseWatch
 from oldhost_sync.relay.readiness import ReadinessCheck
 from oldhost_sync.relay.shared_poll import SharedPoll
+from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.relay.watchdog import Watchdog
 from oldhost_sync.relay.writers import TemporalWriters
 from oldhost_sync.role_server import Readiness, served
@@ -38,7 +39,7 @@ async def run(settings: Settings) -> None:
     engine = create_engine(settings.need_database_url(), pool_size=CONNECTIONS)
     owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
-        transactions, metrics = RelayTransactions.of(engine), RelayMetrics(registry)
+        transactions, metrics = relay_transactions(engine), RelayMetrics(registry)
         writers = TemporalWriters(temporal.writer_policy(settings))
         with served(settings.metrics_bind, registry, readiness):
             await _relay(settings, transactions, writers, metrics, AppliedWaits(registry), owner, readiness, stop)
@@ -48,7 +49,7 @@ async def run(settings: Settings) -> None:
 
 async def _relay(
     settings: Settings,
-    transactions: RelayTransactions,
+    transactions: dict[str, Transactions],
     writers: TemporalWriters,
     metrics: RelayMetrics,
     waits: AppliedWaits,
@@ -62,11 +63,11 @@ async def _relay(
         for host in settings.hosts()
     }
     leaderships = {host: relay.leadership for host, relay in relays.items()}
-    watchdog = Watchdog(transactions.watching, leaderships, writers, owner=owner)
+    watchdog = Watchdog(transactions["watch"], leaderships, writers, owner=owner)
     watches: tuple[Duty, ...] = (
         watchdog,
-        PromiseWatch(transactions.promises, leaderships, owner=owner, waits=waits),
-        FateWriter(transactions.fates, settings.hosts()),
+        PromiseWatch(transactions["promise"], leaderships, owner=owner, waits=waits),
+        FateWriter(transactions["fates"], settings.hosts()),
         ReadinessCheck(relays, watchdog, readiness),
     )
     async with asyncio.TaskGroup() as tasks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -16,14 +16,6 @@ from oldhost_sync.store.tables import alert_closings, alerts
 from oldhost_sync.store.text import storable
 from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
 
-# As RaisedAlert has them.
-_SHOWN = [
-    alerts.c[name]
-    for name in (
-        *("id", "host", "kind", "severity", "message", "change_id", "dedupe_key"),
-        *("created_at", "delivered_at", "closed_at"),
-    )
-]
 NOW = text("UTC_TIMESTAMP(6)")
 # An abandoned attempt to open an alert ends with its statement; a day is far longer than that.
 _REMEMBER_CLOSING = (
@@ -47,6 +39,9 @@ class RaisedAlert:
     created_at: datetime
     delivered_at: datetime | None
     closed_at: datetime | None
+
+
+_SHOWN = [alerts.c["id" if each.name == "alert_id" else each.name] for each in fields(RaisedAlert)]
 
 
 def raise_alert(

@@ -8,7 +8,7 @@ relays that are active for a moment keep each entity's order; none waits for an 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,14 +20,6 @@ from oldhost_sync.store.intake.validation import Acceptable, unit_columns
 from oldhost_sync.store.tables import scheduled_changes
 
 _WAITING = "host = :host AND recorded_at IS NULL AND cancelled_at IS NULL"
-# As ScheduledChange has them.
-_COLUMNS = [
-    scheduled_changes.c[name]
-    for name in (
-        *("id", "host", "idempotency_key", "entity_type", "entity_id", "event_type"),
-        *("not_before", "created_at", "recorded_at", "cancelled_at", "change_id"),
-    )
-]
 _DUE = text(
     "SELECT id, entity_type, entity_id, not_before FROM scheduled_changes FORCE INDEX (ix_scheduled_changes_due) "
     f"WHERE {_WAITING} AND not_before <= UTC_TIMESTAMP(6) AND (not_before, id) > (:after, :after_id) "
@@ -61,6 +53,9 @@ class ScheduledChange:
     recorded_at: datetime | None
     cancelled_at: datetime | None
     change_id: int | None
+
+
+_SHOWN = [scheduled_changes.c["id" if each.name == "scheduled_id" else each.name] for each in fields(ScheduledChange)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +107,7 @@ def withdraw(connection: Connection, scheduled_id: int) -> None:
 def scheduled_of_key(connection: Connection, host: str, idempotency_key: str) -> ScheduledChange | None:
     """The scheduled change of this key, also when it is recorded or cancelled."""
     columns = scheduled_changes.c
-    query = select(*_COLUMNS).where(columns.host == host, columns.idempotency_key == idempotency_key)
+    query = select(*_SHOWN).where(columns.host == host, columns.idempotency_key == idempotency_key)
     row = connection.execute(query).one_or_none()
     return None if row is None else ScheduledChange(*row)
 

@@ -82,16 +82,9 @@ class Ending:
     @staticmethod
     def of(change: Any, outcome: Outcome, *, nonce: int | None = None, error: str | None = None) -> Ending:
         """`change`: anything with a change's columns, such as an operation or a candidate."""
-        return Ending(
-            change_id=change.change_id,
-            entity_type=change.entity_type,
-            entity_id=change.entity_id,
-            event_type=change.event_type,
-            priority_class=PriorityClass(change.priority_class),
-            outcome=outcome,
-            nonce=nonce,
-            error=error,
-        )
+        named = {name: getattr(change, name) for name in ("change_id", "entity_type", "entity_id", "event_type")}
+        cls = PriorityClass(change.priority_class)
+        return Ending(**named, priority_class=cls, outcome=outcome, nonce=nonce, error=error)
 
     @staticmethod
     def applied(change: Any) -> Ending:

@@ -70,16 +70,10 @@ def decide(connection: Connection, act: Act, count: Count = NOT_ASKED) -> Outcom
         return done
     outcome = _carry_out(connection, act, ledger, count)
     if not outcome.refused:
-        record_act(
-            connection,
-            host=act.host,
-            action=act.action,
-            operator=act.operator,
-            reason=act.reason,
-            change_id=act.change_id,
-            detail={"message": outcome.message, "mode": act.mode, "decision": act.decision_id}
-            | ({"entity_type": act.entity.entity_type, "entity_id": act.entity.entity_id} if act.entity else {}),
-        )
+        about = {"entity_type": act.entity.entity_type, "entity_id": act.entity.entity_id} if act.entity else {}
+        detail = {"message": outcome.message, "mode": act.mode, "decision": act.decision_id} | about
+        named = {name: getattr(act, name) for name in ("host", "action", "operator", "reason", "change_id")}
+        record_act(connection, **named, detail=detail)
     return outcome
 
 

@@ -129,11 +129,5 @@ def _bound(candidate: Candidate) -> Reserved:
 
 
 def _body(candidate: Candidate) -> bytes:
-    return operation_body(
-        entity_type=candidate.entity_type,
-        entity_id=candidate.entity_id,
-        event_type=candidate.event_type,
-        payload=candidate.payload,
-        change_id=candidate.change_id,
-        idempotency_key=candidate.idempotency_key,
-    )
+    named = ("entity_type", "entity_id", "event_type", "payload", "change_id", "idempotency_key")
+    return operation_body(**{name: getattr(candidate, name) for name in named})

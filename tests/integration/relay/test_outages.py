@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.relay.duty import FAILED_ROUNDS_TOLD
-from oldhost_sync.relay.host_relay import HostRelay, RelayTransactions
+from oldhost_sync.relay.host_relay import HostRelay, relay_transactions
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.relay import Condition, Relay
 from oldhost_sync.relay.transactions import Transactions
@@ -52,7 +52,7 @@ def test_the_writer_goes_away_and_comes_back(engine: Engine, caplog: pytest.LogC
 
     async def scenario() -> None:
         listener = Listener()
-        host_relay = HostRelay(RelayTransactions.of(engine), listener, HOST, owner="one", pace=QUICK)
+        host_relay = HostRelay(relay_transactions(engine), listener, HOST, owner="one", pace=QUICK)
         relay = host_relay.relay
         async with running(host_relay):
             await until(lambda: relay.condition is Condition.ACTIVE, "active")
@@ -106,7 +106,7 @@ def test_a_due_change_that_the_database_can_not_take_keeps_its_place_and_is_told
     change_sql(engine, f"UPDATE scheduled_changes SET not_before = UTC_TIMESTAMP(6) - {seconds_ago}")
 
     async def scenario() -> None:
-        relay = HostRelay(RelayTransactions.of(engine), Listener(), HOST, owner="one", pace=QUICK)
+        relay = HostRelay(relay_transactions(engine), Listener(), HOST, owner="one", pace=QUICK)
         scheduling = relay.loops[0]
         async with running(relay):
             await until(lambda: scheduling.failed_rounds > FAILED_ROUNDS_TOLD + 2, "several tries")
