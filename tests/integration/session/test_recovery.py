@@ -371,7 +371,7 @@ def test_an_unreachable_host_is_waited_for(stage: Stage) -> None:
 
 def test_two_batches_wait_for_one_another_and_nothing_overlaps(stage: Stage) -> None:
     # Ten in line, where the writer has two: the last one waits for nine, however busy the machine is.
-    stage.limits = replace(stage.limits, predecessor_seconds=30.0, request_timeout_seconds=5.0)
+    stage.limits = replace(stage.limits, predecessor_seconds=30.0, request_timeout_seconds=1.5)
     stage.control(lambda controls: controls.latency({"latency_ms": 5}))
     ids = [stage.world.record(f"u{number}") for number in range(40)]
     session = stage.session()
