@@ -7,7 +7,7 @@ own id.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from oldhost_sync.store.intake.invalid_submissions import record_refused
 from oldhost_sync.store.intake.rules import class_of
 from oldhost_sync.store.intake.validation import check_name
 from oldhost_sync.store.ledger.maria_ledger import read_fates
-from oldhost_sync.store.ledger.operator_commands import Act, awaits_count, decide
+from oldhost_sync.store.ledger.operator_commands import awaits_count, decide
 from oldhost_sync.store.ledger.writer_state import Standing, standing, stops
 from oldhost_sync.store.outbox.outstanding_changes import (
     Page,
@@ -92,30 +92,12 @@ class RecordingActivities:
 
     @activity.defn(no_thread_cancel_exception=True)
     def record_decision(self, decision: messages.OperatorAct) -> messages.ActRecorded:
-        act = Act(
-            decision.host,
-            decision.action,
-            decision.operator,
-            decision.reason,
-            decision.change_id,
-            decision.mode,
-            decision_id=decision.decision_id or _id_of_activity(),
-            entity=EntityKey(*decision.entity) if decision.entity else None,
-            epoch=decision.epoch,
-        )
+        act = replace(decision, decision_id=decision.decision_id or _id_of_activity())
         count = NOT_ASKED
         if act.action == "resolve" and run_in_transaction(self.engine, partial(awaits_count, host=act.host)):
             count = self.count(act.host)
-        outcome = run_in_transaction(self.engine, lambda connection: decide(connection, act, count))
-        return messages.ActRecorded(
-            to_wire(outcome.ref) if outcome.ref else None,
-            list(outcome.entity) if outcome.entity else None,
-            outcome.message,
-            outcome.refused,
-            read_fates(self.engine, decision.host, decision.unsettled),
-            outcome.halted,
-            outcome.epoch,
-        )
+        recorded = run_in_transaction(self.engine, lambda connection: decide(connection, act, count))
+        return replace(recorded, fates=read_fates(self.engine, act.host, act.unsettled))
 
 
 def _page(connection: Connection, page: messages.OutstandingPage) -> Page:

@@ -22,7 +22,7 @@ CHANGE_ID_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorAct:
+class AuditedAct:
     """One act: `action` (pause, resolve, discard …), who, why, and on which change."""
 
     act_id: int
@@ -63,7 +63,7 @@ def _kept(value: Any) -> Any:
     return storable(value, DETAIL_LENGTH_MAX) if isinstance(value, str) else value
 
 
-def current_pause(connection: Connection, host: str) -> OperatorAct | None:
+def current_pause(connection: Connection, host: str) -> AuditedAct | None:
     """The pause that holds now; None when the last act of this kind ended one, or there was none.
 
     The ids say which is the last, not the times: the database's clock may be set back.
@@ -77,16 +77,14 @@ def current_pause(connection: Connection, host: str) -> OperatorAct | None:
         .limit(1)
     )
     row = connection.execute(statement).one_or_none()
-    return OperatorAct(*row) if row is not None and row.action == "pause" else None
+    return AuditedAct(*row) if row is not None and row.action == "pause" else None
 
 
-def list_acts(
-    connection: Connection, host: str, *, limit: int = 100, before_id: int | None = None
-) -> list[OperatorAct]:
+def list_acts(connection: Connection, host: str, *, limit: int = 100, before_id: int | None = None) -> list[AuditedAct]:
     """Newest first; ask for the next page with the last id as `before_id`."""
     statement = (
         select(operator_audit).where(operator_audit.c.host == host).order_by(operator_audit.c.id.desc()).limit(limit)
     )
     if before_id is not None:
         statement = statement.where(operator_audit.c.id < before_id)
-    return [OperatorAct(*row) for row in connection.execute(statement)]
+    return [AuditedAct(*row) for row in connection.execute(statement)]

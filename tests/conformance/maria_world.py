@@ -10,10 +10,11 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.operator_act import OperatorAct
 from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.intake.rules import set_rule
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
-from oldhost_sync.store.ledger.operator_commands import Act, decide
+from oldhost_sync.store.ledger.operator_commands import decide
 from oldhost_sync.store.outbox.relay_queue import epoch_ms, mark_relayed
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.store.views.sync_status import sync_status
@@ -100,7 +101,7 @@ class MariaWorld:
         count: Count | None = None,
         epoch: int = 0,
     ) -> str:
-        act = Act(HOST, action, "ada", "a test", change_id, mode, decision_id, epoch=epoch)
+        act = OperatorAct(HOST, action, "ada", "a test", change_id, mode, decision_id=decision_id, epoch=epoch)
         told = count or Count(self.shown() or (self.counts()[0] or 0) + 1)
         return run_in_transaction(self.engine, lambda connection: decide(connection, act, told)).refused
 

@@ -7,12 +7,11 @@ and is not refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.oldhost.count import NOT_ASKED, Count
-from oldhost_sync.policy.changes import ChangeRef, EntityKey
+from oldhost_sync.policy.operator_act import ActRecorded, OperatorAct
+from oldhost_sync.policy.wire_ref import WireRef, to_wire
 from oldhost_sync.store.alerts import close_alert
 from oldhost_sync.store.audit import current_pause, record_act
 from oldhost_sync.store.ledger import operator_statements as sql
@@ -26,58 +25,29 @@ from oldhost_sync.store.outbox.relay_queue import as_ref
 NOTED_ONLY = frozenset({"pause", "resume", "flush"})
 
 
-@dataclass(frozen=True, slots=True)
-class Act:
-    """An operator's decision. `action`: halt, retry, discard, resolve, pause, resume or flush; `mode`: of resolve.
-
-    `entity`: of a flush, None for all. `epoch`: of the session whose send showed that a halt is needed; 0: of none.
-    """
-
-    host: str
-    action: str
-    operator: str
-    reason: str
-    change_id: int | None = None
-    mode: str | None = None
-    decision_id: str = ""
-    entity: EntityKey | None = None
-    epoch: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a decision did. `refused`: why it did nothing; `halted`: the halt's text now; `epoch`: begun by it."""
-
-    message: str = ""
-    refused: str = ""
-    ref: ChangeRef | None = None
-    entity: EntityKey | None = None
-    halted: str = ""
-    epoch: int = 0
-
-
 def awaits_count(connection: Connection, host: str) -> bool:
     """Whether a resolve needs OldHost's count: there is a halt, and the ledger counts."""
     return connection.exec_driver_sql(sql.AWAITS_COUNT, (host,)).one_or_none() is not None
 
 
-def decide(connection: Connection, act: Act, count: Count = NOT_ASKED) -> Outcome:
+def decide(connection: Connection, act: OperatorAct, count: Count = NOT_ASKED) -> ActRecorded:
     """Carry `act` out in the caller's transaction. `count`: what OldHost expects now, for a resolve."""
     connection.exec_driver_sql(statements.CREATE_LEDGER, (act.host,))
     ledger = connection.exec_driver_sql(statements.LOCK_LEDGER, (act.host,)).one()
     done = _done_before(connection, act)
     if done is not None:
         return done
-    outcome = _carry_out(connection, act, ledger, count)
-    if not outcome.refused:
-        about = {"entity_type": act.entity.entity_type, "entity_id": act.entity.entity_id} if act.entity else {}
-        detail = {"message": outcome.message, "mode": act.mode, "decision": act.decision_id} | about
+    recorded = _carry_out(connection, act, ledger, count)
+    if not recorded.refused:
+        entity = act.entity_key
+        about = {"entity_type": entity.entity_type, "entity_id": entity.entity_id} if entity else {}
+        detail = {"message": recorded.message, "mode": act.mode, "decision": act.decision_id} | about
         named = {name: getattr(act, name) for name in ("host", "action", "operator", "reason", "change_id")}
         record_act(connection, **named, detail=detail)
-    return outcome
+    return recorded
 
 
-def _carry_out(connection: Connection, act: Act, ledger: statements.LedgerRow, count: Count) -> Outcome:
+def _carry_out(connection: Connection, act: OperatorAct, ledger: statements.LedgerRow, count: Count) -> ActRecorded:
     match act.action:
         case "retry":
             return _retry(connection, act)
@@ -88,14 +58,14 @@ def _carry_out(connection: Connection, act: Act, ledger: statements.LedgerRow, c
         case "halt":
             return _halt(connection, act, ledger)
     if act.action in NOTED_ONLY:
-        return Outcome(message="noted")
-    return Outcome(refused=f"{act.action!r} is nothing that can be decided")
+        return ActRecorded(message="noted")
+    return ActRecorded(refused=f"{act.action!r} is nothing that can be decided")
 
 
-def _retry(connection: Connection, act: Act) -> Outcome:
+def _retry(connection: Connection, act: OperatorAct) -> ActRecorded:
     """The dead letter waits again and gets a new nonce; its old row is archived as evidence."""
     row = _dead_letter(connection, act)
-    if isinstance(row, Outcome):
+    if isinstance(row, ActRecorded):
         return row
     connection.exec_driver_sql(sql.ARCHIVE_OF_CHANGE, (RETRIED, act.host, act.change_id))
     connection.exec_driver_sql(sql.DELETE_OF_CHANGE, (act.host, act.change_id))
@@ -103,16 +73,16 @@ def _retry(connection: Connection, act: Act) -> Outcome:
     return _decided(connection, act, row, f"change {act.change_id} waits again")
 
 
-def _discard(connection: Connection, act: Act) -> Outcome:
+def _discard(connection: Connection, act: OperatorAct) -> ActRecorded:
     row = _dead_letter(connection, act)
-    if isinstance(row, Outcome):
+    if isinstance(row, ActRecorded):
         return row
     connection.exec_driver_sql(RAISE_SEQUENCE, (act.host,))
     connection.exec_driver_sql(sql.DISCARD_CHANGE, (act.change_id,))
     return _decided(connection, act, row, f"change {act.change_id} is given up")
 
 
-def _halt(connection: Connection, act: Act, ledger: statements.LedgerRow) -> Outcome:
+def _halt(connection: Connection, act: OperatorAct, ledger: statements.LedgerRow) -> ActRecorded:
     """A halt found in an epoch that a resolve has ended since: the operator has decided about it already.
 
     Not so when it reports a send that OldHost never took and that still counts: that was not decided.
@@ -120,41 +90,41 @@ def _halt(connection: Connection, act: Act, ledger: statements.LedgerRow) -> Out
     of = act.epoch or ledger.epoch
     news = connection.exec_driver_sql(sql.UNCOUNT_FIRST_SEND, (act.host, act.change_id, of)).rowcount
     if of < (ledger.resolved_epoch or 0) and not news:
-        return Outcome(refused="an operator has resolved since; this halt was found before that")
+        return ActRecorded(refused="an operator has resolved since; this halt was found before that")
     connection.exec_driver_sql(statements.HALT, (None, shortened(act.reason), act.host))
-    return Outcome(message=f"halted: {act.reason}")
+    return ActRecorded(message=f"halted: {act.reason}")
 
 
-def _resolve(connection: Connection, act: Act, ledger: statements.LedgerRow, count: Count) -> Outcome:
+def _resolve(connection: Connection, act: OperatorAct, ledger: statements.LedgerRow, count: Count) -> ActRecorded:
     if ledger.halted is None:
-        return Outcome(refused="the ledger is not halted: there is nothing to resolve")
+        return ActRecorded(refused="the ledger is not halted: there is nothing to resolve")
     if act.mode not in {"resend", "adopt"}:
-        return Outcome(refused="mode must be 'resend' or 'adopt'")
+        return ActRecorded(refused="mode must be 'resend' or 'adopt'")
     changed = "" if count.nonce is None else objection(ledger, count.nonce)
     if changed and count.nonce is not None:
-        return Outcome(
+        return ActRecorded(
             refused=f"{changed} Look again, then decide", halted=show(connection, act.host, ledger, count.nonce)
         )
-    return Outcome(message=resolve(connection, act.host, ledger, act.mode, count), epoch=ledger.epoch + 1)
+    return ActRecorded(message=resolve(connection, act.host, ledger, act.mode, count), epoch=ledger.epoch + 1)
 
 
-def _dead_letter(connection: Connection, act: Act) -> Row[tuple[object, ...]] | Outcome:
+def _dead_letter(connection: Connection, act: OperatorAct) -> Row[tuple[object, ...]] | ActRecorded:
     if act.change_id is not None:
         write_pending_fate(connection, act.host, act.change_id)
     row = connection.exec_driver_sql(sql.CHANGE, (act.change_id, act.host)).one_or_none()
     if row is None:
-        return Outcome(refused=f"there is no change {act.change_id} of {act.host}")
+        return ActRecorded(refused=f"there is no change {act.change_id} of {act.host}")
     if row.outcome != "DEAD":
-        return Outcome(refused=f"change {act.change_id} is {row.outcome or 'still waiting'}, no dead letter")
+        return ActRecorded(refused=f"change {act.change_id} is {row.outcome or 'still waiting'}, no dead letter")
     return row
 
 
-def _decided(connection: Connection, act: Act, row: Row[tuple[object, ...]], message: str) -> Outcome:
+def _decided(connection: Connection, act: OperatorAct, row: Row[tuple[object, ...]], message: str) -> ActRecorded:
     close_alert(connection, act.host, f"dead:{act.change_id}")
-    return Outcome(message, ref=_ref(row) if act.action == "retry" else None, entity=_entity(row))
+    return ActRecorded(message=message, ref=_ref(row) if act.action == "retry" else None, entity=_entity(row))
 
 
-def _done_before(connection: Connection, act: Act) -> Outcome | None:
+def _done_before(connection: Connection, act: OperatorAct) -> ActRecorded | None:
     """The first answer, when this decision was carried out already and its answer was lost."""
     if not act.decision_id:
         return None
@@ -163,17 +133,17 @@ def _done_before(connection: Connection, act: Act) -> Outcome | None:
         return None
     if act.action in {"pause", "resume"} and (current_pause(connection, act.host) is None) != (act.action == "resume"):
         # A run that was reset repeats its messages; the writer must agree with the ledger.
-        return Outcome(refused=f"this {act.action} was carried out and a later act has undone it")
+        return ActRecorded(refused=f"this {act.action} was carried out and a later act has undone it")
     row = connection.exec_driver_sql(sql.CHANGE, (act.change_id, act.host)).one_or_none()
     if row is None:
-        return Outcome(found.message or "")
+        return ActRecorded(message=found.message or "")
     waits_again = act.action == "retry" and row.outcome is None
-    return Outcome(found.message or "", ref=_ref(row) if waits_again else None, entity=_entity(row))
+    return ActRecorded(message=found.message or "", ref=_ref(row) if waits_again else None, entity=_entity(row))
 
 
-def _ref(row: Row[tuple[object, ...]]) -> ChangeRef:
-    return as_ref(row[:6])  # the first six columns are a ref's
+def _ref(row: Row[tuple[object, ...]]) -> WireRef:
+    return to_wire(as_ref(row[:6]))  # the first six columns are a ref's
 
 
-def _entity(row: Row[tuple[object, ...]]) -> EntityKey:
-    return EntityKey(row.entity_type, row.entity_id)
+def _entity(row: Row[tuple[object, ...]]) -> list[str]:
+    return [row.entity_type, row.entity_id]

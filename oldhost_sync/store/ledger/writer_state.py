@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import select, text
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.store.audit import OperatorAct, current_pause
+from oldhost_sync.store.audit import AuditedAct, current_pause
 from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
 from oldhost_sync.store.outbox.outstanding_changes import dead_letters, held_entities
 from oldhost_sync.store.tables import nonce_ledger
@@ -25,7 +25,7 @@ class Standing:
     """
 
     held: list[tuple[str, str, list[int]]]
-    pause: OperatorAct | None
+    pause: AuditedAct | None
     ban_left_ms: int | None
     dead_letters: int
 
@@ -43,7 +43,7 @@ def standing(connection: Connection, host: str, *, held: bool = True) -> Standin
     )
 
 
-def stops(connection: Connection, host: str) -> tuple[OperatorAct | None, bool]:
+def stops(connection: Connection, host: str) -> tuple[AuditedAct | None, bool]:
     """Who paused the writer, if it is paused; and whether it is halted."""
     halted = connection.execute(select(nonce_ledger.c.halted).where(nonce_ledger.c.host == host)).scalar()
     return current_pause(connection, host), halted is not None

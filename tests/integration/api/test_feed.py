@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.store.ledger.operator_commands import Act, decide
+from oldhost_sync.policy.operator_act import OperatorAct
+from oldhost_sync.store.ledger.operator_commands import decide
 from oldhost_sync.store.ledger.statements import CREATE_LEDGER
 from oldhost_sync.store.outbox.pending_fates import RAISE_SEQUENCE
 from oldhost_sync.store.views.change_feed import number_fates
@@ -195,6 +196,6 @@ def test_a_dead_letter_that_is_given_up_comes_again_with_that_fate(shop: httpx.C
     page = poll(shop, None)
     assert [change["outcome"] for change in page["changes"]] == ["DEAD"]
     with engine.begin() as connection:
-        assert not decide(connection, Act("oldhost", "discard", "anna", "the guest left", change_id)).refused
+        assert not decide(connection, OperatorAct("oldhost", "discard", "anna", "the guest left", change_id)).refused
     page = poll(shop, page["next_cursor"])
     assert [(change["change_id"], change["outcome"]) for change in page["changes"]] == [(change_id, "DISCARDED")]

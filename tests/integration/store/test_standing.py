@@ -7,8 +7,9 @@ from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy.changes import EntityKey
+from oldhost_sync.policy.operator_act import OperatorAct
 from oldhost_sync.store.audit import list_acts
-from oldhost_sync.store.ledger.operator_commands import Act, decide
+from oldhost_sync.store.ledger.operator_commands import decide
 from oldhost_sync.store.ledger.writer_state import Standing, standing
 from tests.integration.store.writing import HOST
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.mariadb
 
 def act(engine: Engine, action: str, *, operator: str = "ana", entity: EntityKey | None = None) -> None:
     with engine.begin() as connection:
-        decide(connection, Act(HOST, action, operator, "a look", entity=entity))
+        decide(connection, OperatorAct(HOST, action, operator, "a look", entity=list(entity) if entity else None))
 
 
 def found(engine: Engine) -> Standing:
