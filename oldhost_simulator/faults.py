@@ -29,6 +29,7 @@ from oldhost_simulator.wire import Answer
 
 ENDINGS: Final = (
     "drop_before", "apply_late", "drop_after", "cut_reply", "garbage", "hang", "close_after", "http10", "duplicate",
+    "swallow",
 )  # fmt: skip
 MISFORTUNES: Final[tuple[MisfortuneName, ...]] = ("restore", "foreign_write", "ban")
 GARBAGE: Final = ("bytes", "not_json", "status", "other_nonce")
@@ -48,6 +49,7 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "close_after": {},
     "http10": {"length": True},
     "duplicate": {"answer": "second"},
+    "swallow": {},
     "say": {"status": 0, "shift": 0, "fields": {}},
     "ban": {"seconds": None},
     "restore": {"back": 1},
@@ -55,10 +57,11 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 """Each fault's own parameters with their defaults. A ban's None is the host's usual length.
 
-The last three of the endings, and `say`, are hosts and proxies that behave oddly: the connection is closed quietly
+The last four of the endings, and `say`, are hosts and proxies that behave oddly: the connection is closed quietly
 after a whole reply (`close_after`); HTTP/1.0, one request a connection (`http10`, with a Content-Length or without); a
-proxy delivers a request twice and the client hears the first or the second answer (`duplicate`); an answer of this
-`status` (0: any) says other `fields`, or an expected nonce moved by `shift` (`say`).
+proxy delivers a request twice and the client hears the first or the second answer (`duplicate`); the reply never comes
+though the host has answered, and goes on (`swallow`); an answer of this `status` (0: any) says other `fields`, or an
+expected nonce moved by `shift` (`say`).
 """
 
 _COMMON: Final = ("name", "label", "on", "probability", "next", "skip", "every", "rule")

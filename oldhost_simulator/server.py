@@ -206,9 +206,9 @@ class Server:
             reply = self._encoded(answer, plan, last=last)
             if plan.ending == "cut_reply":
                 reply = reply[: len(reply) // 2]
-            elif plan.ending == "drop_after":
+            elif plan.ending in {"drop_after", "swallow"}:
                 reply = b""
-            ends = plan.ending not in {None, "duplicate"}
+            ends = plan.ending not in {None, "duplicate", "swallow"}
             self._reply(connection, reply, last=last or ends, reset=parameters.get("reset", False))
 
     def _settle(self, call: Call, plan: Plan) -> Answer:

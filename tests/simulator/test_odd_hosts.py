@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.simulator.client import AdminClient, Line, sync_bytes
+from oldhost_simulator import Simulator
+from tests.simulator.client import AdminClient, Line, operation, sync_bytes
 
 
 def test_a_host_can_close_quietly_after_each_second_reply(simulator: object, line: Line, admin: AdminClient) -> None:
@@ -30,6 +31,24 @@ def test_a_proxy_can_deliver_a_request_twice(line: Line, admin: AdminClient, ans
     admin.fault("duplicate", answer=answer, next=1)
     assert line.sync(1).status == status
     assert (admin.stats()["replays"], admin.applied_nonces(at_least=1)) == (1, [1])
+
+
+def test_a_reply_can_be_swallowed_while_the_host_goes_on(line: Line, admin: AdminClient) -> None:
+    admin.fault("swallow", next=1)
+    line.send(sync_bytes(1, operation()))
+    assert admin.applied_nonces(at_least=1) == [1]
+    assert line.sync(2).body == {"nonce": 2, "expected_nonce": 3}
+
+
+def test_a_host_whose_reply_was_swallowed_notices_at_once_that_the_client_leaves(
+    simulator: Simulator, line: Line, admin: AdminClient
+) -> None:
+    admin.fault("swallow", next=1)
+    line.send(sync_bytes(1, operation()))
+    assert admin.applied_nonces(at_least=1) == [1]
+    line.close()
+    with Line(simulator.url) as second:
+        assert second.expected_nonce() == 2
 
 
 def test_a_host_can_say_another_expected_nonce_each_second_time(line: Line, admin: AdminClient) -> None:
