@@ -6,17 +6,27 @@ A window is measured in which work never runs out: it begins after a warm-up and
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from bench.actions import (
+    HOURS_PER_MONTH,
+    RETENTION_DAYS,
+    USD_PER_ACTIVE_GB_HOUR,
+    USD_PER_MILLION_ACTIONS,
+    USD_PER_RETAINED_GB_HOUR,
+    month,
+)
 from bench.deployment import RIVALS, Deployment
-from bench.processes import CpuMeter, resident_mib
+from bench.processes import CpuMeter
 from bench.result import Picture, Result, Series
 from bench.stage import SimulatedHost, Stage
 from bench.statements import served
 from bench.workload import backlog, put_into_outbox, record
 
 LATENCIES_MS = (400, 100, 20, 0)
+QUICK_LATENCIES_MS = (400, 0)
+BUSY_MIN = {400: 99.5, 100: 99.5, 20: 98.5}
+RUN_EVENTS = 4_096  # when Temporal suggests a new run
 # A guess from above, so that the backlog outlasts the window; the quickest was seen at some 700.
 OPERATIONS_PER_SECOND_MAX = 1_000
 # The peak: 10,000 changes in half an hour.
@@ -25,7 +35,7 @@ ARRIVALS_PER_SECOND = 10_000 / 1_800
 
 @dataclass(slots=True)
 class Window:
-    """What was seen while work never ran out. CPU in ms per operation."""
+    """What was seen while work never ran out. All but the first four are per operation; CPU in ms."""
 
     latency_ms: float
     seconds: float
@@ -35,7 +45,8 @@ class Window:
     commits: float
     cpu_ms: dict[str, float] = field(default_factory=dict)
     events: float | None = None
-    resident_mib: dict[str, float] = field(default_factory=dict)
+    history_bytes: float | None = None
+    actions: dict[str, float] = field(default_factory=dict)
 
     @property
     def per_second(self) -> float:
@@ -44,6 +55,13 @@ class Window:
     @property
     def cpu_total_ms(self) -> float:
         return sum(self.cpu_ms.values())
+
+    @property
+    def actions_total(self) -> float | None:
+        return None if self.events is None else sum(self.actions.values())
+
+
+Windows = dict[str, Window]
 
 
 def measure(stage: Stage) -> Result:
@@ -59,7 +77,7 @@ def measure(stage: Stage) -> Result:
             "peak's mix, each change of its own unit, all ready at the start",
             "the window begins after a warm-up and ends while changes wait",
             (
-                f"one window of {_seconds(400, stage.quick):.0f} s at 400 ms (rivals half of it), "
+                f"one window of {_seconds(400, stage.quick):.0f} s at 400 ms (rivals less), "
                 f"{_seconds(0, stage.quick):.0f} s otherwise"
             ),
             (
@@ -68,87 +86,128 @@ def measure(stage: Stage) -> Result:
             ),
         ],
     )
-    windows = {"product": [product(stage, latency_ms) for latency_ms in LATENCIES_MS]}
-    for name in RIVALS:
-        windows[name] = [rival(stage, name, latency_ms) for latency_ms in LATENCIES_MS]
-    arriving = {
-        "product": product(stage, 400, arriving=True),
-        "naive workflow": rival(stage, "naive workflow", 400, arriving=True),
-    }
-    header = ("", *(f"{latency_ms} ms" for latency_ms in LATENCIES_MS))
+    windows = {at: _all(stage, at) for at in (QUICK_LATENCIES_MS if stage.quick else LATENCIES_MS)}
+    arriving = _all(stage, 400, arriving=True)
+    header = ("", *(f"{latency_ms} ms" for latency_ms in windows))
+    names = ("product", *RIVALS)
     result.table(
-        "OldHost busy, %", header, [(name, *(100 * each.busy_share for each in some)) for name, some in windows.items()]
+        "OldHost busy, %",
+        header,
+        [(name, *(100 * some[name].busy_share for some in windows.values())) for name in names],
     )
     result.notes.append("At 0 ms busy is only what the simulator takes to read and answer.")
     result.table(
-        "Operations a second", header, [(name, *(each.per_second for each in some)) for name, some in windows.items()]
+        "Operations a second", header, [(name, *(some[name].per_second for some in windows.values())) for name in names]
     )
     result.table(
         "What an operation costs",
         (
             "",
             "latency, ms",
+            "Temporal actions",
             "history events",
+            "history, bytes",
             "statements",
             "commits",
-            "CPU own, ms",
-            "CPU Temporal, ms",
-            "CPU MariaDB, ms",
+            "CPU, ms",
+            "of it own",
+            "Temporal",
+            "MariaDB",
         ),
         [
-            *[_cost(name, each) for name, some in windows.items() for each in some],
+            *[_cost(name, some[name]) for name in names for some in windows.values()],
             *[_cost(f"{name}, changes arriving", each) for name, each in arriving.items()],
         ],
     )
-    slow, fast = ({name: some[at] for name, some in windows.items()} for at in (0, -1))
-    busy = {name: 100 * each.busy_share for name, each in slow.items()}
-    result.target("OldHost busy during a backlog, 400 ms", busy.pop("product"), ">=", 99, "%", busy)
-    rate = {name: each.per_second for name, each in fast.items()}
-    result.target("operations/s when OldHost answers in 0 ms", rate.pop("product"), ">=", 200, "/s", rate)
-    events = {name: each.events for name, each in arriving.items() if each.events is not None}
-    result.target(
-        "history events per operation, 400 ms, changes arriving", events.pop("product"), "<=", 8, rivals=events
-    )
-    result.pictures.append(
-        Picture(
-            "busy",
-            "OldHost busy during a backlog",
-            "OldHost's latency",
-            "busy, %",
-            [
-                Series(name, [(each.latency_ms, 100 * each.busy_share) for each in some[:-1]])
-                for name, some in windows.items()
-            ],
-            bars=True,
-            labels=[f"{latency_ms} ms" for latency_ms in LATENCIES_MS[:-1]],
-        )
-    )
-    result.pictures.append(
-        Picture(
-            "rate",
-            "Operations a second when OldHost answers in 0 ms",
-            "",
-            "operations/s",
-            [Series("operations/s", [(0, some[-1].per_second) for some in windows.values()])],
-            bars=True,
-            labels=list(windows),
-        )
-    )
+    _actions_table(result, {"backlog only": windows[400], "changes arriving": arriving})
+    _month_table(result, {"backlog only": windows[400], "changes arriving": arriving})
+    _targets(result, windows, arriving)
+    _pictures(result, windows)
     return result
+
+
+def _all(stage: Stage, latency_ms: float, *, arriving: bool = False) -> Windows:
+    first = product(stage, latency_ms, arriving=arriving)
+    return {"product": first} | {name: rival(stage, name, latency_ms, arriving=arriving) for name in RIVALS}
+
+
+def _targets(result: Result, windows: dict[int, Windows], arriving: Windows) -> None:
+    def target(what: str, values: dict[str, float], bound: str, limit: float, unit: str = "") -> None:
+        rivals = {name: value for name, value in values.items() if name != "product"}
+        result.target(what, values["product"], bound, limit, unit, rivals)
+
+    for latency_ms, some in windows.items():
+        if latency_ms in BUSY_MIN:
+            busy = {name: 100 * each.busy_share for name, each in some.items()}
+            target(f"OldHost busy during a backlog, {latency_ms} ms", busy, ">=", BUSY_MIN[latency_ms], "%")
+    plain = windows[0]["plain loop"].per_second
+    rates = {name: each.per_second / plain for name, each in windows[0].items()}
+    target("operations/s when OldHost answers in 0 ms / the plain loop's", rates, ">=", 1)
+    for when, some, limit in (("backlog only", windows[400], 12), ("changes arriving", arriving, 20)):
+        cpu = {name: each.cpu_total_ms for name, each in some.items()}
+        target(f"CPU per operation, 400 ms, {when}", cpu, "<=", limit, "ms")
+    events = {name: each.events for name, each in arriving.items() if each.events is not None}
+    target("history events per operation, 400 ms, changes arriving", events, "<=", 2.5)
+    actions = {name: each.actions_total for name, each in arriving.items() if each.actions_total is not None}
+    target("Temporal actions per operation, 400 ms, changes arriving", actions, "<=", 0.5)
+
+
+def _actions_table(result: Result, windows: dict[str, Windows]) -> None:
+    """By type, of those who use Temporal."""
+    rows = [
+        (f"{name}, {when}", kind, count)
+        for when, some in windows.items()
+        for name, each in some.items()
+        for kind, count in sorted(each.actions.items(), key=lambda item: -item[1])
+    ]
+    result.table("Temporal actions per operation at 400 ms, by type", ("", "action", "per operation"), rows)
+
+
+def _month_table(result: Result, windows: dict[str, Windows]) -> None:
+    rows: list[tuple[str | float, ...]] = []
+    for when, some in windows.items():
+        for name, each in some.items():
+            if each.events and each.history_bytes and each.actions_total is not None:
+                run_bytes = RUN_EVENTS * each.history_bytes / each.events
+                cost = month(1000 / each.latency_ms, each.actions_total, each.history_bytes, run_bytes)
+                rows.append((f"{name}, {when}", cost.actions, cost.active_storage, cost.retained_storage, cost.total))
+    result.table(
+        "A month of one host that is busy all the time, on Temporal Cloud, in US dollars",
+        ("", "actions", "active storage", "retained storage", "together"),
+        rows,
+    )
+    result.notes.append(
+        f"By arithmetic: 2.5 operations/s for {HOURS_PER_MONTH} h, ${USD_PER_MILLION_ACTIONS:g} a million actions, "
+        f"${USD_PER_ACTIVE_GB_HOUR:g} a GB and hour of the open run's history (half of a run's {RUN_EVENTS:,} events) "
+        f"and ${USD_PER_RETAINED_GB_HOUR:g} of those kept for {RETENTION_DAYS} days; without a plan's fee."
+    )
+
+
+def _pictures(result: Result, windows: dict[int, Windows]) -> None:
+    names = ("product", *RIVALS)
+    timed = [latency_ms for latency_ms in windows if latency_ms]
+    busy = [Series(name, [(float(at), 100 * windows[at][name].busy_share) for at in timed]) for name in names]
+    title = "OldHost busy during a backlog"
+    labels = [f"{latency_ms} ms" for latency_ms in timed]
+    result.pictures.append(Picture("busy", title, "OldHost's latency", "busy, %", busy, bars=True, labels=labels))
+    rates = [Series("operations/s", [(0, windows[0][name].per_second) for name in names])]
+    title = "Operations a second when OldHost answers in 0 ms"
+    result.pictures.append(Picture("rate", title, "", "operations/s", rates, bars=True, labels=list(names)))
 
 
 def _cost(name: str, window: Window) -> tuple[str | float | None, ...]:
     cpu = window.cpu_ms
-    own = sum(value for role, value in cpu.items() if role not in {"mariadb", "temporal"})
-    uses_temporal = window.events is not None
     return (
         name,
         window.latency_ms,
+        window.actions_total,
         window.events,
+        window.history_bytes,
         window.statements,
         window.commits,
-        own,
-        cpu["temporal"] if uses_temporal else None,
+        window.cpu_total_ms,
+        sum(value for role, value in cpu.items() if role not in {"mariadb", "temporal"}),
+        cpu.get("temporal"),
         cpu["mariadb"],
     )
 
@@ -160,8 +219,8 @@ def rival(stage: Stage, name: str, latency_ms: float, *, arriving: bool = False)
         put_into_outbox(deployment.engine, deployment.host, backlog(enough(latency_ms, seconds)), relayed=False)
         deployment.start(name)
         deployment.wait_applied(warm_up(latency_ms))
-        count_events = deployment.history_events if name == "naive workflow" else None
-        return observe(deployment, simulator, latency_ms, seconds, count_events, arriving=arriving)
+        in_temporal = name == "naive workflow"
+        return observe(deployment, simulator, latency_ms, seconds, in_temporal=in_temporal, arriving=arriving)
 
 
 def product(stage: Stage, latency_ms: float, *, arriving: bool = False) -> Window:
@@ -173,7 +232,7 @@ def product(stage: Stage, latency_ms: float, *, arriving: bool = False) -> Windo
         deployment.start("relay")
         deployment.start_writer()
         deployment.wait_applied(warm_up(latency_ms))
-        return observe(deployment, simulator, latency_ms, seconds, deployment.history_events, arriving=arriving)
+        return observe(deployment, simulator, latency_ms, seconds, arriving=arriving)
 
 
 def observe(
@@ -181,12 +240,12 @@ def observe(
     simulator: SimulatedHost,
     latency_ms: float,
     seconds: float,
-    count_events: Callable[[], int] | None = None,
     *,
+    in_temporal: bool = True,
     arriving: bool = False,
 ) -> Window:
     """Watch for `seconds` from now on, in which work must not run out."""
-    events_before = count_events() if count_events else 0
+    written_before = deployment.written() if in_temporal else None
     before = served(deployment.engine)
     meter = CpuMeter(deployment.pids())
     applied = simulator.stats()["applied"]
@@ -200,18 +259,20 @@ def observe(
     operations = max(1, int(stats["applied"] - applied))
     if deployment.unprocessed() == 0:
         raise RuntimeError(f"nothing was left to do at {latency_ms} ms: a longer backlog is needed")
-    events = count_events() - events_before if count_events else None
-    return Window(
+    window = Window(
         latency_ms=latency_ms,
         seconds=stats["window_seconds"],
         operations=operations,
         busy_share=stats["busy_share"],
         statements=spent.statements / operations,
         commits=spent.commits / operations,
-        cpu_ms={name: 1000 * value / operations for name, value in cost.items()},
-        events=None if events is None else events / operations,
-        resident_mib={name: resident_mib(pid) for name, pid in deployment.pids().items()},
+        cpu_ms={name: 1000 * value / operations for name, value in cost.items() if in_temporal or name != "temporal"},
     )
+    if written_before is not None:
+        written = deployment.written().since(written_before)
+        window.events, window.history_bytes = written.events / operations, written.size / operations
+        window.actions = {name: count / operations for name, count in written.actions.items()}
+    return window
 
 
 def _record_for(deployment: Deployment, seconds: float) -> None:
@@ -237,4 +298,4 @@ def warm_up(latency_ms: float) -> int:
 def _seconds(latency_ms: float, quick: bool) -> float:
     if quick:
         return 8.0 if latency_ms >= 400 else 5.0
-    return 24.0 if latency_ms >= 400 else 7.0
+    return 30.0 if latency_ms >= 400 else 7.0

@@ -12,6 +12,7 @@ import os
 import secrets
 import sys
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
 from temporalio.service import RPCError
 
+from bench.actions import actions
 from bench.stage import ROOT, SimulatedHost, Stage
 from oldhost_sync.settings import Settings, load_settings
 from oldhost_sync.stack.ports import free_port
@@ -42,6 +44,18 @@ COMMANDS = {
     "naive workflow": [sys.executable, "-m", "bench.rivals.naive_worker"],
 }
 RIVALS = ("naive workflow", "plain loop", "queue worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Of a writer's histories, and Temporal's actions by type."""
+
+    events: int
+    size: int
+    actions: Counter[str]
+
+    def since(self, before: Written) -> Written:
+        return Written(self.events - before.events, self.size - before.size, self.actions - before.actions)
 
 
 @dataclass
@@ -97,6 +111,9 @@ class Deployment:
         self.children[name] = child
         return child
 
+    def stop(self, name: str) -> None:
+        self.children.pop(name).stop(30)
+
     def pids(self) -> dict[str, int]:
         """Of everything that works for this host."""
         found = {name: child.pid for name, child in self.children.items() if child.running}
@@ -120,12 +137,11 @@ class Deployment:
         found: dict[str, Any] = self.ask(lambda client: writer_handle(client, self.host).query("status"))
         return found
 
-    def history_events(self) -> int:
-        """Events of all runs of the writer so far."""
-        return self.ask(self._count_events)
-
-    async def _count_events(self, client: Client) -> int:
-        return sum([len(history.events) for history in await self._histories(client)])
+    def written(self) -> Written:
+        """What all runs of the writer have written into their histories so far, and what Temporal counted."""
+        events = [event for history in self.histories() for event in history.events]
+        counted = actions(self.stage.metrics_port)
+        return Written(len(events), sum(event.ByteSize() for event in events), counted)
 
     async def _histories(self, client: Client) -> list[WorkflowHistory]:
         """Of all runs, newest first."""

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench import activations, burst, busy, emergency, hosts, kill, machine_cost, peak, session_rate, waiting
+from bench import (
+    activations,
+    burst,
+    busy,
+    emergency,
+    hosts,
+    kill,
+    lost_replies,
+    machine_cost,
+    peak,
+    session_rate,
+    waiting,
+)
 from bench.result import Result
 from bench.stage import Stage
 
@@ -16,6 +28,7 @@ MEASUREMENTS: dict[str, Callable[[Stage], Result]] = {
     "emergency": emergency.measure,
     "burst": burst.measure,
     "kill": kill.measure,
+    "lost": lost_replies.measure,
     "peak": peak.measure,
     "waiting": waiting.measure,
     "hosts": hosts.measure,

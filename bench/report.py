@@ -45,7 +45,7 @@ def to_markdown(result: Result) -> str:
 
 
 def targets_table(targets: Sequence[Target]) -> str:
-    """With a column for each rival that was measured beside one of them."""
+    """With a column for each rival that was measured beside one of them, and one that says which did better."""
     rivals = list(dict.fromkeys(name for each in targets for name in each.rivals))
     rows = [
         (
@@ -53,11 +53,19 @@ def targets_table(targets: Sequence[Target]) -> str:
             f"{shown(each.measured)} {each.unit}".strip(),
             f"{each.bound} {shown(each.limit)} {each.unit}".strip(),
             "met" if each.met else "MISSED",
+            ahead(each),
             *(each.rivals.get(name) for name in rivals),
         )
         for each in targets
     ]
-    return to_text(("target", "measured", "promised", "", *rivals), rows)
+    return to_text(("target", "measured", "promised", "", "rival ahead?", *rivals), rows)
+
+
+def ahead(target: Target) -> str:
+    """The rivals that did better in the same run, by more than `LEVEL`; – where none can be measured."""
+    if not target.rivals:
+        return "–"
+    return ", ".join(target.ahead) or "no"
 
 
 def write(results: Sequence[Result], folder: Path, headline: str) -> None:

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from math import ceil, isnan
 from typing import Any
 
+# Two runs of the same thing differ by so much on a quiet machine; what is nearer than this is level.
+LEVEL = 0.01
 Cell = str | int | float | None
 
 
@@ -27,6 +29,13 @@ class Target:
     @property
     def met(self) -> bool:
         return self.measured <= self.limit if self.bound == "<=" else self.measured >= self.limit
+
+    @property
+    def ahead(self) -> list[str]:
+        """The rivals that were better by more than `LEVEL`."""
+        if self.bound == "<=":
+            return [name for name, value in self.rivals.items() if value < self.measured * (1 - LEVEL)]
+        return [name for name, value in self.rivals.items() if value > self.measured * (1 + LEVEL)]
 
 
 @dataclass(slots=True)
@@ -89,7 +98,7 @@ class Result:
     def as_json(self) -> dict[str, Any]:
         found = asdict(self)
         for target, made in zip(self.targets, found["targets"], strict=True):
-            made["met"] = target.met
+            made |= {"met": target.met, "ahead": target.ahead}
         return found
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from oldhost_sync.stack.mariadb import DatabaseUrls, EmbeddedMariaDB
+from oldhost_sync.stack.ports import free_port
 from oldhost_sync.stack.processes import Child
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.schema_migration import migrate
@@ -47,6 +48,17 @@ class SimulatedHost:
     def act(self, action: str, **wanted: Any) -> dict[str, Any]:
         return self._call("POST", f"/actions/{action}", wanted)
 
+    def fault(self, name: str, **wanted: Any) -> None:
+        """Switch a fault on; it replaces the one of that label, which is the name by default."""
+        self._call("POST", "/faults", {"name": name, **wanted})
+
+    def fired(self, name: str) -> int:
+        """How often faults of that name hit since they were switched on."""
+        return sum(int(each["fired"]) for each in self._call("GET", "/faults")["faults"] if each["name"] == name)
+
+    def no_faults(self) -> None:
+        self._call("DELETE", "/faults")
+
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.admin + path, data, {"Content-Type": "application/json"}, method=method)
@@ -62,6 +74,7 @@ class Stage:
     quick: bool = False
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="oldhost-bench-")))
     say: Callable[[str], None] = lambda _text: None
+    metrics_port: int = field(default_factory=free_port)  # Temporal's
     _mariadb: EmbeddedMariaDB | None = None
     _temporal: EmbeddedTemporal | None = None
     _count: int = 0
@@ -88,7 +101,8 @@ class Stage:
     @property
     def temporal(self) -> EmbeddedTemporal:
         if self._temporal is None:
-            self._temporal = EmbeddedTemporal(self.folder / "temporal")
+            metrics = f"--metrics-port={self.metrics_port}"
+            self._temporal = EmbeddedTemporal(self.folder / "temporal", options=(metrics,))
             self._temporal.start()
         return self._temporal
 

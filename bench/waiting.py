@@ -108,7 +108,7 @@ def _held_at(stage: Stage, size: int, seconds: float) -> Window:
         deployment.start_writer()
         deployment.wait_applied(30)
         done = _feed_for(deployment, simulator, size, 0, WARM_UP_SECONDS)
-        events = deployment.history_events()
+        written = deployment.written()
         applied = simulator.stats()["applied"]
         before, meter = served(deployment.engine), CpuMeter(deployment.pids())
         simulator.reset()
@@ -123,7 +123,7 @@ def _held_at(stage: Stage, size: int, seconds: float) -> Window:
             spent.statements / operations,
             spent.commits / operations,
             {name: 1000 * value / operations for name, value in cost.items()},
-            (deployment.history_events() - events) / operations,
+            deployment.written().since(written).events / operations,
         )
 
 

@@ -15,7 +15,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
-    from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, PriorityClass
+    from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, CoalescingKey, PriorityClass
     from oldhost_sync.policy.events import OpeningReported, SendEnded, SessionOpened
     from workflows import messages
     from workflows.messages import from_wire, to_wire
@@ -57,8 +57,11 @@ class NaiveWriter:
             sent = await self._send(session, ref)
             if sent is not None and sent.older:  # an emergency overtakes nothing of its own entity
                 self.emergencies[:0] = [*(from_wire(each) for each in sent.older), ref]
+            elif sent is None or any(fate.outcome in {WAITING, BOUND} for fate in sent.fates):
+                self.emergencies.insert(0, ref)  # sent again, it is answered with its fate if it has one by then
             if sent is None or not sent.session_open:
                 session = await self._open()
+                self.emergencies[:0] = session.bound_refs()
         left = [*self.emergencies, *self.ready, *self.debounced.values()]
         workflow.continue_as_new(args=[self.host, self.debounce_ms, [to_wire(ref) for ref in left]])
 
