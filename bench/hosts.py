@@ -26,6 +26,8 @@ from oldhost_sync.stack.processes import Child
 from oldhost_sync.temporal import start_writer, writer_handle, writer_policy
 
 LATENCY_MS = 400
+PRODUCT, PLAIN = ("worker", "relay"), ("plain loop",)
+READY_SECONDS_MAX = 150.0  # a hundred hosts are opened one after the other
 _IDLE_SECONDS = 8
 
 
@@ -41,9 +43,17 @@ class Crowd:
     mib: dict[str, float]
     spent: Served
 
+    def cores(self, part: str) -> float | None:
+        return self.cpu[part] / self.seconds if part in self.cpu else None
+
+    @property
+    def cpu_ms(self) -> float:
+        """Of an operation, of all but the simulators."""
+        return 1000 * sum(value for name, value in self.cpu.items() if name != "simulators") / max(1, self.operations)
+
 
 def measure(stage: Stage) -> Result:
-    numbers = (1, 10) if stage.quick else (1, 10, 25, 50)
+    numbers = (1, 10) if stage.quick else (1, 10, 50, 100)
     seconds = 8 if stage.quick else 10
     result = Result(
         "hosts",
@@ -51,45 +61,49 @@ def measure(stage: Stage) -> Result:
         conditions=[
             f"OldHosts at {LATENCY_MS} ms (all simulators in one process), a backlog for each, window of {seconds} s",
             "one worker and one relay process for all hosts (SYNC_OLDHOST_URLS), one Temporal dev server, one MariaDB",
+            "beside the plain loop: one process with a thread for each host",
         ],
     )
     crowds = [_crowd(stage, number, seconds) for number in numbers]
+    plain = _crowd(stage, numbers[-1], seconds, PLAIN)
     result.table(
         "",
         (
+            "",
             "hosts",
             "busy, median %",
             "busy, least %",
             "operations/s",
-            "CPU worker, cores",
+            "CPU of its process, cores",
             "CPU relay",
             "CPU Temporal",
             "CPU MariaDB",
             "CPU simulators",
             "ms CPU per operation",
-            "worker MiB",
+            "its MiB",
             "Temporal MiB",
             "commits/s",
         ),
         [
             (
+                name,
                 each.hosts,
                 100 * median(each.busy),
                 100 * min(each.busy),
                 each.operations / each.seconds,
-                each.cpu["worker"] / each.seconds,
-                each.cpu["relay"] / each.seconds,
-                each.cpu["temporal"] / each.seconds,
-                each.cpu["mariadb"] / each.seconds,
-                each.cpu["simulators"] / each.seconds,
-                1000 * sum(value for name, value in each.cpu.items() if name != "simulators") / max(1, each.operations),
-                each.mib["worker"],
-                each.mib["temporal"],
+                *(each.cores(part) for part in (own, "relay", "temporal", "mariadb", "simulators")),
+                each.cpu_ms,
+                each.mib[own],
+                each.mib.get("temporal"),
                 each.spent.commits / each.seconds,
             )
-            for each in crowds
+            for name, own, each in [*(("product", "worker", each) for each in crowds), ("plain loop", *PLAIN, plain)]
         ],
     )
+    last = crowds[-1]
+    for what, limit, measure_of in (("median", 95, median), ("least", 90, min)):
+        busy = {"plain loop": 100 * measure_of(plain.busy)}
+        result.target(f"{last.hosts} hosts busy, {what}", 100 * measure_of(last.busy), ">=", limit, "%", busy)
     first, last = crowds[0], crowds[-1]
     per_host = (last.mib["worker"] - first.mib["worker"]) / (last.hosts - first.hosts)
     result.notes.append(f"A further host takes {per_host:.1f} MiB of the worker's memory.")
@@ -114,7 +128,8 @@ def measure(stage: Stage) -> Result:
     return result
 
 
-def _crowd(stage: Stage, number: int, seconds: float) -> Crowd:
+def _crowd(stage: Stage, number: int, seconds: float, roles: tuple[str, ...] = PRODUCT) -> Crowd:
+    is_product = roles == PRODUCT
     with ExitStack() as ends:
         simulators, child = _simulators(stage, number)
         ends.callback(child.stop)
@@ -122,18 +137,24 @@ def _crowd(stage: Stage, number: int, seconds: float) -> Crowd:
         urls = dict(zip(hosts, (each.url for each in simulators), strict=True))
         deployment = ends.enter_context(Deployment(stage, simulators[0], {"oldhost_urls": urls}, host=hosts[0]))
         for host in hosts:
-            put_into_outbox(deployment.engine, host, backlog(round(2.5 * (seconds + 40))), relayed=True)
-        deployment.start("worker")
-        deployment.start("relay")
+            changes = backlog(round(2.5 * (seconds + 40 + number / 2)))
+            put_into_outbox(deployment.engine, host, changes, relayed=is_product)
+        for role in roles:
+            deployment.start(role)
         deployment.children["simulators"] = child
-        ends.callback(lambda: deployment.ask(lambda client: _end(client, hosts)))
-        deployment.ask(lambda client: _begin(client, deployment, hosts))
-        deployment.wait_for("all hosts at work", lambda: all(each.stats()["applied"] >= 2 for each in simulators), 90)
-        return _watch(deployment, simulators, seconds)
+        if is_product:
+            ends.callback(lambda: deployment.ask(lambda client: _end(client, hosts)))
+            deployment.ask(lambda client: _begin(client, deployment, hosts))
+        at_work = "all hosts at work"
+        deployment.wait_for(
+            at_work, lambda: all(each.stats()["applied"] >= 2 for each in simulators), READY_SECONDS_MAX
+        )
+        return _watch(deployment, simulators, seconds, uses_temporal=is_product)
 
 
-def _watch(deployment: Deployment, simulators: list[SimulatedHost], seconds: float) -> Crowd:
-    before, meter = served(deployment.engine), CpuMeter(deployment.pids())
+def _watch(deployment: Deployment, simulators: list[SimulatedHost], seconds: float, *, uses_temporal: bool) -> Crowd:
+    pids = {name: pid for name, pid in deployment.pids().items() if uses_temporal or name != "temporal"}
+    before, meter = served(deployment.engine), CpuMeter(pids)
     applied = sum(each.stats()["applied"] for each in simulators)
     for each in simulators:
         each.reset()
@@ -147,7 +168,7 @@ def _watch(deployment: Deployment, simulators: list[SimulatedHost], seconds: flo
         busy=[each["busy_share"] for each in stats],
         operations=int(sum(each["applied"] for each in stats) - applied),
         cpu=meter.read(),
-        mib={name: resident_mib(pid) for name, pid in deployment.pids().items()},
+        mib={name: resident_mib(pid) for name, pid in pids.items()},
         spent=served(deployment.engine).since(before),
     )
 

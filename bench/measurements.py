@@ -15,6 +15,7 @@ from bench import (
     machine_cost,
     peak,
     session_rate,
+    skew,
     waiting,
 )
 from bench.result import Result
@@ -31,5 +32,6 @@ MEASUREMENTS: dict[str, Callable[[Stage], Result]] = {
     "lost": lost_replies.measure,
     "peak": peak.measure,
     "waiting": waiting.measure,
+    "skew": skew.measure,
     "hosts": hosts.measure,
 }

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
-from datetime import UTC
 from itertools import pairwise
 
-from temporalio.api.enums.v1 import EventType
-from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHistory
 
 from bench.busy import Window
@@ -24,6 +20,7 @@ from bench.replay import longest_history, replay_table
 from bench.result import Picture, Result, Series, median, spread
 from bench.stage import SimulatedHost, Stage
 from bench.statements import served
+from bench.workflow_tasks import TASK_COMPLETED, TASK_STARTED, event_time, task_seconds
 from bench.workload import backlog, put_into_outbox
 from oldhost_sync.temporal import writer_handle, writer_policy
 
@@ -35,8 +32,6 @@ FEED_SECONDS = 0.5
 # The database still writes its pages after 50,000 inserts; that is not the operations' cost.
 WARM_UP_SECONDS = 7.0
 RENEWALS = 3
-_TASK_STARTED = EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED
-_TASK_COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 
 
 def measure(stage: Stage) -> Result:
@@ -53,7 +48,7 @@ def measure(stage: Stage) -> Result:
             "CPU of all processes but the simulator",
         ],
     )
-    windows = {size: _held_at(stage, size, seconds) for size in BACKLOGS}
+    windows = {size: _heldevent_time(stage, size, seconds) for size in BACKLOGS}
     first = windows[BACKLOGS[0]].cpu_total_ms
     result.table(
         "An operation's cost by backlog",
@@ -100,7 +95,7 @@ def measure(stage: Stage) -> Result:
     return result
 
 
-def _held_at(stage: Stage, size: int, seconds: float) -> Window:
+def _heldevent_time(stage: Stage, size: int, seconds: float) -> Window:
     with stage.simulator(LATENCY_MS) as simulator, Deployment(stage, simulator) as deployment:
         put_into_outbox(deployment.engine, deployment.host, backlog(size), relayed=True)
         deployment.start("worker")
@@ -184,7 +179,7 @@ def _full_writer(stage: Stage, result: Result) -> None:
             )
         ],
     )
-    tasks = [each for history in histories for each in _task_seconds(history.events)]
+    tasks = [each for history in histories for each in task_seconds(history)]
     result.table(
         "Workflow tasks with that backlog, s", ("tasks", "p50", "p99", "largest"), [(len(tasks), *spread(tasks))]
     )
@@ -218,23 +213,10 @@ def _renew(deployment: Deployment, simulator: SimulatedHost) -> float:
 
 def _carry_over_seconds(old: WorkflowHistory, new: WorkflowHistory) -> float:
     """From the start of the old run's last workflow task, with the snapshot, to the end of the new one's first."""
-    began = next(event for event in reversed(old.events) if event.event_type == _TASK_STARTED)
-    ended = next(event for event in new.events if event.event_type == _TASK_COMPLETED)
-    return _at(ended) - _at(began)
+    began = next(event for event in reversed(old.events) if event.event_type == TASK_STARTED)
+    ended = next(event for event in new.events if event.event_type == TASK_COMPLETED)
+    return event_time(ended) - event_time(began)
 
 
 def _polls(deployment: Deployment) -> bool:
     return "is at work" in deployment.children["worker"].said()
-
-
-def _task_seconds(events: Sequence[HistoryEvent]) -> list[float]:
-    started: dict[int, float] = {event.event_id: _at(event) for event in events if event.event_type == _TASK_STARTED}
-    return [
-        _at(event) - started[event.workflow_task_completed_event_attributes.started_event_id]
-        for event in events
-        if event.event_type == _TASK_COMPLETED
-    ]
-
-
-def _at(event: HistoryEvent) -> float:
-    return event.event_time.ToDatetime(tzinfo=UTC).timestamp()

@@ -2,19 +2,23 @@
 
 The lease is the ledger's row with its epoch. It claims a page of the oldest changes and sends it as one batch, so that
 between two operations there is a single transaction: the strongest plain loop we could think of. What it lacks is a
-policy: each change is an operation, and an emergency waits behind all that came before it.
+policy: each change is an operation, and an emergency waits behind all that came before it. A thread for each host.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 
+from sqlalchemy.engine import Engine
+
 from bench.rivals.holding import Holding
-from oldhost_sync.settings import load_settings
+from oldhost_sync.settings import Settings, load_settings
 from oldhost_sync.store.engine import create_engine
 
 PAGE = 20
 POLL_SECONDS = 0.05
+CONNECTIONS_MAX = 16
 _OLDEST = (
     "SELECT id FROM outbox_events FORCE INDEX (ix_outbox_events_outstanding) "
     "WHERE host = %s AND processed_at IS NULL ORDER BY id LIMIT %s"
@@ -23,7 +27,14 @@ _OLDEST = (
 
 def main() -> None:
     settings = load_settings()
-    engine = create_engine(settings.need_database_url(), pool_size=2)
+    urls = settings.urls_by_host()
+    engine = create_engine(settings.need_database_url(), pool_size=min(2 * len(urls), CONNECTIONS_MAX))
+    for host, url in urls.items():
+        own = settings.model_copy(update={"host": host, "oldhost_url": url})
+        threading.Thread(target=send_for_ever, args=(own, engine)).start()
+
+
+def send_for_ever(settings: Settings, engine: Engine) -> None:
     holding = Holding(settings, engine)
     holding.session()
     while True:
