@@ -44,7 +44,7 @@ def measure(stage: Stage) -> Result:
                 f"one emergency every {PAUSE_SECONDS[0]:g} to {PAUSE_SECONDS[1]:g} s, each fifth of a unit whose older "
                 "change waits"
             ),
-            f"{count} emergencies each ({FEW_SENT} of the plain loop), the product's through outbox, relay and Temporal",
+            f"{count} emergencies each ({FEW_SENT} of the plain loop); through outbox, relay, Temporal and worker",
         ],
     )
     found = {"product": _product(stage, waiting, count)}
