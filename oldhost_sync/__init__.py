@@ -2,7 +2,7 @@
 
 For applications that write to the same MariaDB:
 
-    from oldhost_sync import record_change
+    from oldhost_sync import record_change, record_changes
 
 A name is loaded when it is asked for, so that importing the package loads neither Temporal nor the API.
 """
@@ -14,31 +14,38 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from oldhost_sync.store.errors import (
+        ChangesRefused,
         CommitUncertain,
         DatabaseUnavailable,
+        EntityRefused,
         IdempotencyConflict,
         InvalidChange,
         StoreError,
         TransactionContended,
     )
+    from oldhost_sync.store.intake.batch_recorder import record_changes
     from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
     from oldhost_sync.store.transactions import run_in_transaction
 
 __all__ = [
+    "ChangesRefused",
     "CommitUncertain",
     "DatabaseUnavailable",
+    "EntityRefused",
     "IdempotencyConflict",
     "InvalidChange",
     "RecordedChange",
     "StoreError",
     "TransactionContended",
     "record_change",
+    "record_changes",
     "run_in_transaction",
 ]
 
 _MODULES = {
     "RecordedChange": "oldhost_sync.store.intake.change_recorder",
     "record_change": "oldhost_sync.store.intake.change_recorder",
+    "record_changes": "oldhost_sync.store.intake.batch_recorder",
     "run_in_transaction": "oldhost_sync.store.transactions",
 }
 

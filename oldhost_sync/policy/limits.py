@@ -39,8 +39,17 @@ NOT_BEFORE_DAYS_MAX = 1100
 OCCURRED_AT_YEAR_MIN = 1970
 OCCURRED_AT_YEAR_MAX = 9998
 
+# Changes of one batch: some 50 ms of the database's time, for which their entities are locked.
+BATCH_CHANGES_MAX = 500
+
 # ------------------------------------------------------------------------------------------------------------- database
 
+# Payloads that one statement of a batch carries. Escaped they may double, and MariaDB's max_allowed_packet is 16 MiB.
+BATCH_STATEMENT_BYTES_MAX = 4 * 1024 * 1024
+# For how long a batch comes back to entities that others hold, before it says so.
+BATCH_SECONDS_MAX = 2.0
+# How often a batch is decided again because one of its keys was taken meanwhile: each time one more key is known.
+BATCH_DECISIONS_MAX = 5
 # A statement that takes longer is stuck; the server ends it before the client gives its connection up.
 STATEMENT_SECONDS_MAX = 8
 CONNECTION_READ_SECONDS_MAX = 10
@@ -97,6 +106,7 @@ RETENTION_BATCH_ROWS = 100
 RETENTION_INTERVAL_SECONDS = 3600.0
 
 assert 2 * PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX <= HOST_BODY_BYTES_MAX
+assert PAYLOAD_BYTES_MAX < BATCH_STATEMENT_BYTES_MAX
 assert PAYLOAD_DEPTH_MAX + 2 <= DATABASE_JSON_DEPTH_MAX
 assert IDLE_TRANSACTION_SECONDS_MAX < LOCK_WAIT_SECONDS_MAX < STATEMENT_SECONDS_MAX < CONNECTION_READ_SECONDS_MAX
 assert RELAY_SCHEDULE_INTERVAL_SECONDS < 1

@@ -11,7 +11,7 @@ other side with a locking read. Of two at the same time at least one waits and s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -29,9 +29,10 @@ from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
 PENDING = "PENDING_SYNC"
 SCHEDULED = "SCHEDULED"
 CANCELLED = "CANCELLED"
+UNIT = "unit"
 
 
-class _Shadow:
+class Shadow:
     """The statements about one row of a table of shadow states, whose primary key is `key`.
 
     Plain SQL for the driver: this is the path of every write, 300 a second.
@@ -39,10 +40,8 @@ class _Shadow:
 
     def __init__(self, table: str, *key: str, unused: str = "") -> None:
         row = " AND ".join(f"{name} = %s" for name in key)
-        self.lock = (
-            f"INSERT INTO {table} ({', '.join(key)}, state, created_at, updated_at) VALUES ({'%s, ' * len(key)}'{{}}', "
-            "UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE id = id"
-        )
+        self.table, self.key = table, key
+        self.lock = self.lock_rows(1)
         # For callers that have other work meanwhile.
         self.reach = f"SET STATEMENT innodb_lock_wait_timeout = 1 FOR SELECT 1 FROM {table} WHERE {row} FOR UPDATE"
         self.lock_free = f"SELECT 1 FROM {table} WHERE {row} FOR UPDATE NOWAIT"
@@ -57,9 +56,29 @@ class _Shadow:
             "AND newest_change_id IS NULL AND synced_at IS NULL AND state = '{}'"
         )
 
+    def lock_rows(self, count: int) -> str:
+        """Lock so many rows in the order of their keys; those that are missing are made, empty."""
+        row = f"({'%s, ' * len(self.key)}'{{}}', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))"
+        head = f"INSERT INTO {self.table} ({', '.join(self.key)}, state, created_at, updated_at) VALUES "
+        return f"{head}{', '.join([row] * count)} ON DUPLICATE KEY UPDATE id = id"
 
-_UNIT = _Shadow("units", "host", "id", unused=" AND name IS NULL AND status IS NULL")
-_ENTITY = _Shadow("entities", "host", "entity_type", "id")
+    def write_rows(self, count: int, columns: Sequence[str]) -> str:
+        """As `write`, of locked rows. Values of each: key, payload, newest change, `columns`; after all: the path."""
+        names = (*self.key, "state", "newest_change_id", *columns)
+        row = f"({'%s, ' * len(names)}UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))"
+        taken = ", ".join(f"{name} = VALUES({name})" for name in ("newest_change_id", *columns))
+        return (
+            f"INSERT INTO {self.table} ({', '.join(names)}, created_at, updated_at) VALUES {', '.join([row] * count)} "
+            f"ON DUPLICATE KEY UPDATE state = JSON_SET(state, %s, JSON_COMPACT(VALUES(state))), "
+            f"sync_status = 'PENDING_SYNC', {taken}, updated_at = UTC_TIMESTAMP(6)"
+        )
+
+    def key_of(self, host: str, entity: tuple[str, str]) -> tuple[str, ...]:
+        return (host, *entity) if len(self.key) == 3 else (host, entity[1])
+
+
+UNIT_SHADOW = Shadow("units", "host", "id", unused=" AND name IS NULL AND status IS NULL")
+ENTITY_SHADOW = Shadow("entities", "host", "entity_type", "id")
 _INSERT_CHANGE = (
     "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
     "source, occurred_at, priority_class, created_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, COALESCE("
@@ -71,13 +90,14 @@ _INSERT_SCHEDULED = (
     "source, occurred_at, not_before, created_at) SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6) "
     "FROM DUAL WHERE %s > UTC_TIMESTAMP(6) RETURNING id, created_at"
 )
+# What the first answer is made of.
+CHANGE_COLUMNS = "idempotency_key, id, request_hash, priority_class, created_at, outcome, nonce"
+SCHEDULED_COLUMNS = "idempotency_key, id, request_hash, change_id, created_at, cancelled_at"
 _CHANGE_OF_KEY = (
-    "SELECT id, request_hash, entity_type, entity_id, event_type, priority_class, created_at, outcome, nonce "
-    "FROM outbox_events WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
+    f"SELECT {CHANGE_COLUMNS} FROM outbox_events WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
 )
 _SCHEDULED_OF_KEY = (
-    "SELECT id, request_hash, change_id, created_at, cancelled_at FROM scheduled_changes "
-    "WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
+    f"SELECT {SCHEDULED_COLUMNS} FROM scheduled_changes WHERE host = %s AND idempotency_key = %s LOCK IN SHARE MODE"
 )
 
 
@@ -133,9 +153,10 @@ def reach_entity(connection: Connection, host: str, entity_type: str, entity_id:
     connection.exec_driver_sql(shadow.reach, key)
 
 
-def _shadow(host: str, entity_type: str, entity_id: str) -> tuple[_Shadow, tuple[str, ...]]:
+def _shadow(host: str, entity_type: str, entity_id: str) -> tuple[Shadow, tuple[str, ...]]:
     """The statements about an entity's row, and its key."""
-    return (_UNIT, (host, entity_id)) if entity_type == "unit" else (_ENTITY, (host, entity_type, entity_id))
+    shadow = UNIT_SHADOW if entity_type == UNIT else ENTITY_SHADOW
+    return shadow, shadow.key_of(host, (entity_type, entity_id))
 
 
 def record_accepted(connection: Connection, change: Acceptable, *, look_for_schedule: bool) -> RecordedChange:
@@ -157,6 +178,10 @@ def record_accepted(connection: Connection, change: Acceptable, *, look_for_sche
             _undo(connection, change, change_id)
             return earlier
     _write_shadow(connection, change, change_id)
+    return newly_recorded(change, change_id, priority_class, accepted_at)
+
+
+def newly_recorded(change: Acceptable, change_id: int, priority_class: str, accepted_at: datetime) -> RecordedChange:
     ref = _ref(change_id, priority_class, change, accepted_at)
     return RecordedChange(change_id, None, change.idempotency_key, ref, accepted_at.replace(tzinfo=UTC), PENDING)
 
@@ -184,7 +209,7 @@ def _undo(connection: Connection, change: Acceptable, change_id: int | None) -> 
 
 def _record_scheduled(connection: Connection, change: Acceptable) -> RecordedChange | None:
     """Schedule `change`; None when its time has come already, by the database's clock."""
-    values = (*_common_values(change), _stored(change.not_before), _stored(change.not_before))
+    values = (*common_values(change), stored(change.not_before), stored(change.not_before))
     try:
         row = connection.exec_driver_sql(_INSERT_SCHEDULED, values).one_or_none()
     except IntegrityError as error:
@@ -196,17 +221,23 @@ def _record_scheduled(connection: Connection, change: Acceptable) -> RecordedCha
     known = connection.exec_driver_sql(_CHANGE_OF_KEY, (change.host, change.idempotency_key)).one_or_none()
     if known is not None:
         connection.exec_driver_sql("DELETE FROM scheduled_changes WHERE id = %s", (row.id,))
-        return _earlier_change(change, known)
-    return RecordedChange(None, row.id, change.idempotency_key, None, row.created_at.replace(tzinfo=UTC), SCHEDULED)
+        return earlier_change(change, known)
+    return newly_scheduled(change, row.id, row.created_at)
+
+
+def newly_scheduled(change: Acceptable, scheduled_id: int, accepted_at: datetime) -> RecordedChange:
+    accepted = accepted_at.replace(tzinfo=UTC)
+    return RecordedChange(None, scheduled_id, change.idempotency_key, None, accepted, SCHEDULED)
 
 
 def _first_answer(connection: Connection, change: Acceptable) -> RecordedChange:
     known = connection.exec_driver_sql(_CHANGE_OF_KEY, (change.host, change.idempotency_key)).one()
-    return _earlier_change(change, known)
+    return earlier_change(change, known)
 
 
-def _earlier_change(change: Acceptable, known: Row[*tuple[Any, ...]]) -> RecordedChange:
-    _check_same(change, known.request_hash)
+def earlier_change(change: Acceptable, known: Row[*tuple[Any, ...]]) -> RecordedChange:
+    """The first answer of a key that is in the outbox; IdempotencyConflict when it is another change's."""
+    check_same(change, known.request_hash)
     ref = _ref(known.id, known.priority_class, change, known.created_at)
     accepted_at = known.created_at.replace(tzinfo=UTC)
     return RecordedChange(
@@ -216,33 +247,36 @@ def _earlier_change(change: Acceptable, known: Row[*tuple[Any, ...]]) -> Recorde
 
 def _earlier_schedule(connection: Connection, change: Acceptable) -> RecordedChange | None:
     known = connection.exec_driver_sql(_SCHEDULED_OF_KEY, (change.host, change.idempotency_key)).one_or_none()
-    if known is None:
-        return None
-    _check_same(change, known.request_hash)
+    return None if known is None else earlier_schedule(change, known)
+
+
+def earlier_schedule(change: Acceptable, known: Row[*tuple[Any, ...]]) -> RecordedChange:
+    """The first answer of a key that is in `scheduled_changes`; IdempotencyConflict when it is another change's."""
+    check_same(change, known.request_hash)
     accepted_at = known.created_at.replace(tzinfo=UTC)
     status = SCHEDULED if known.cancelled_at is None else CANCELLED
     return RecordedChange(known.change_id, known.id, change.idempotency_key, None, accepted_at, status, duplicate=True)
 
 
-def _check_same(change: Acceptable, request_hash: bytes) -> None:
+def check_same(change: Acceptable, request_hash: bytes) -> None:
     if request_hash != change.request_hash:
         raise IdempotencyConflict(
             f"idempotency key {change.idempotency_key} was used for another change; use a new key for a new change"
         )
 
 
-def _common_values(change: Acceptable) -> tuple[Any, ...]:
+def common_values(change: Acceptable) -> tuple[Any, ...]:
     named = (change.host, change.idempotency_key, change.request_hash)
     about = (change.entity_type, change.entity_id, change.event_type, change.payload)
-    return (*named, *about, change.source, _stored(change.occurred_at))
+    return (*named, *about, change.source, stored(change.occurred_at))
 
 
 def _change_values(change: Acceptable) -> tuple[Any, ...]:
     default = default_class(change.event_type).value
-    return (*_common_values(change), change.host, change.event_type, default)
+    return (*common_values(change), change.host, change.event_type, default)
 
 
-def _stored(moment: datetime | None) -> datetime | None:
+def stored(moment: datetime | None) -> datetime | None:
     """As DATETIME holds it: UTC, without a zone (the driver would drop any other zone silently)."""
     return None if moment is None else moment.astimezone(UTC).replace(tzinfo=None)
 

@@ -7,6 +7,7 @@ rule holds from the next change on, without a cache.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from types import MappingProxyType
 
 from sqlalchemy import select
@@ -43,6 +44,15 @@ def class_of(connection: Connection, host: str, event_type: str) -> PriorityClas
         select(event_rules.c.priority_class).where(event_rules.c.host == host, event_rules.c.event_type == event_type)
     ).scalar()
     return default_class(event_type) if found is None else PriorityClass(found)
+
+
+def classes_of(connection: Connection, host: str, event_types: Collection[str]) -> dict[str, str]:
+    """The class that a change of each of `event_types` (at least one) gets now, by its stored name."""
+    places = ", ".join(["%s"] * len(event_types))
+    query = f"SELECT event_type, priority_class FROM event_rules WHERE host = %s AND event_type IN ({places})"
+    found = connection.exec_driver_sql(query, (host, *event_types)).all()
+    stored: dict[str, str] = {row.event_type: row.priority_class for row in found}
+    return {each: stored.get(each) or default_class(each).value for each in event_types}
 
 
 def rules_of(connection: Connection, host: str) -> dict[str, PriorityClass]:

@@ -27,7 +27,10 @@ _UNIT_COLUMNS: dict[str, dict[str, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Acceptable:
-    """A change within all limits. `columns` are the unit's own columns that it sets; `payload` is canonical JSON."""
+    """A change within all limits. `columns` are the unit's own columns that it sets; `payload` is canonical JSON.
+
+    `key_is_new`: its key was made just now, so that nobody can have used it.
+    """
 
     host: str
     entity_type: str
@@ -40,6 +43,7 @@ class Acceptable:
     not_before: datetime | None
     source: str
     columns: tuple[tuple[str, str | None], ...] = ()
+    key_is_new: bool = False
 
 
 def accept(
@@ -80,6 +84,7 @@ def accept(
         not_before=due,
         source=source,
         columns=unit_columns(event_type, payload) if entity_type == "unit" else (),
+        key_is_new=idempotency_key is None,
     )
 
 

@@ -1,0 +1,340 @@
+"""Record a batch of changes in one transaction, with statements of many rows: the same steps as for one change.
+
+First the rows of all entities are locked, in the order of their keys. Under these locks the outbox gives out the ids,
+in the order of the items (I4, trap 19). Last the shadows are written. Only UNIQUE indexes decide on a key: where one
+turns out to be taken while the rows are written, all of them are taken back, and the batch is decided again with what
+is known then.
+
+There are two ways to lock. `record_changes` waits for each row, as `record_change` does. A batch of the API or of a
+file never waits for a lock while it holds others: a row that somebody else holds is left for another transaction
+(store/intake/batch_submission.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from inspect import signature
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from sqlalchemy.engine import Connection, Row
+from sqlalchemy.exc import IntegrityError
+
+from oldhost_sync.policy import limits
+from oldhost_sync.store.errors import (
+    ChangesRefused,
+    IdempotencyConflict,
+    InvalidChange,
+    TransactionContended,
+)
+from oldhost_sync.store.intake.change_batch import (
+    ChangeBatch,
+    Decision,
+    Entity,
+    Group,
+    Item,
+    Result,
+    Unacceptable,
+    decide,
+)
+from oldhost_sync.store.intake.change_recorder import (
+    CHANGE_COLUMNS,
+    ENTITY_SHADOW,
+    SCHEDULED_COLUMNS,
+    UNIT,
+    UNIT_SHADOW,
+    RecordedChange,
+    Shadow,
+    common_values,
+    earlier_change,
+    earlier_schedule,
+    newly_recorded,
+    newly_scheduled,
+    stored,
+)
+from oldhost_sync.store.intake.rules import classes_of
+from oldhost_sync.store.intake.validation import Acceptable, accept
+from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
+
+# Entity, payload, newest change, values of its own columns.
+_ShadowRow = tuple[Entity, str, int | None, tuple[str | None, ...]]
+
+# What a batch does about a row that somebody holds: nothing, at once.
+_NO_WAIT = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
+_SAVE, _TAKE_BACK = "SAVEPOINT oldhost_sync_batch", "ROLLBACK TO SAVEPOINT oldhost_sync_batch"
+_INSERT_CHANGES = (
+    "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+    "source, occurred_at, priority_class, created_at) VALUES "
+)
+_INSERT_SCHEDULED = (
+    "INSERT INTO scheduled_changes (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
+    "source, occurred_at, not_before, created_at) VALUES "
+)
+_CHANGE_ROW = "(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6))"
+_KNOWN = {
+    table: f"SELECT {columns} FROM {table} WHERE host = %s AND idempotency_key IN "
+    for table, columns in (("outbox_events", CHANGE_COLUMNS), ("scheduled_changes", SCHEDULED_COLUMNS))
+}
+_FIELDS = tuple(name for name in signature(accept).parameters if name not in {"host", "source"})
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What one transaction did: results by place in the batch, and the groups whose row somebody else holds."""
+
+    results: dict[int, Result] = field(default_factory=dict)
+    held: list[Group] = field(default_factory=list)
+
+
+def record_changes(
+    connection: Connection, changes: Iterable[Mapping[str, Any]], *, host: str, source: str = "python"
+) -> list[RecordedChange]:
+    """Record up to 500 changes in the caller's transaction; they count when the caller commits.
+
+    `changes`: each has `entity_type`, `entity_id`, `event_type`, `payload`, and may have `idempotency_key`,
+    `occurred_at`, `not_before`, as for `record_change`. One result for each, in their order. Changes of one entity are
+    recorded in their order, and all of them or none.
+
+    Raises ChangesRefused where any is refused; those of other entities are recorded all the same, and its `results`
+    say which. So roll back, or look at them and commit. Deadlocks come through as they are.
+    """
+    items = [_item(host, source, change) for change in changes]
+    if len(items) > limits.BATCH_CHANGES_MAX:
+        raise InvalidChange(f"a batch has {len(items)} changes; at most {limits.BATCH_CHANGES_MAX} are accepted")
+    batch = ChangeBatch(items)
+    results = batch.results(record_groups(connection, host, batch.groups, wait=True).results)
+    recorded = [result for result in results if isinstance(result, RecordedChange)]
+    if len(recorded) < len(results):
+        raise ChangesRefused(results)
+    return recorded
+
+
+def _item(host: str, source: str, change: Mapping[str, Any]) -> Item:
+    given: dict[str, Any] = {name: change.get(name) for name in _FIELDS}
+    try:
+        _check_names(change)
+        return accept(host=host, source=source, **given)
+    except InvalidChange as error:
+        entity_type, entity_id = given["entity_type"], given["entity_id"]
+        named = isinstance(entity_type, str) and isinstance(entity_id, str)
+        return Unacceptable(error, (entity_type, entity_id) if named else None)
+
+
+def _check_names(change: Mapping[str, Any]) -> None:
+    unknown = [str(name) for name in change if name not in _FIELDS]
+    if unknown:
+        raise InvalidChange(f"{unknown[0]} is no field of a change; they are {', '.join(_FIELDS)}")
+
+
+def record_groups(connection: Connection, host: str, groups: Sequence[Group], *, wait: bool) -> Attempt:
+    """Record the groups in the caller's transaction. Without `wait` some may be left as held, and a conflict raises the
+    database's error at once.
+    """
+    recorder = _BatchRecorder(connection, host, wait)
+    recorder.look_for(_given_keys(item for group in groups for _, item in group.items))
+    for _ in range(limits.BATCH_DECISIONS_MAX):
+        connection.exec_driver_sql(_SAVE)
+        try:
+            return recorder.record(groups)
+        except _KeyTaken:
+            connection.exec_driver_sql(_TAKE_BACK)
+    raise TransactionContended("keys of the batch were taken by others again and again")
+
+
+class _KeyTaken(Exception):  # noqa: N818 - an event, not a mistake
+    """A key was taken between the look and the write; the recorder knows its row now."""
+
+
+class _BatchRecorder:
+    def __init__(self, connection: Connection, host: str, wait: bool) -> None:
+        self._connection = connection
+        self._host = host
+        self._wait = wait
+        self._patience = "" if wait else _NO_WAIT
+        self._known: dict[str, dict[str, Row[*tuple[Any, ...]]]] = {table: {} for table in _KNOWN}
+
+    # ------------------------------------------------------------------------------------------------------------ keys
+
+    def look_for(self, keys: Sequence[str], *, locking: bool = False, tables: Iterable[str] = tuple(_KNOWN)) -> bool:
+        """Whether any of `keys` is known; what is found is remembered. `locking`: wait for who writes one just now."""
+        found = False
+        for table in tables if keys else ():
+            query = f"{_KNOWN[table]}({_places(len(keys))})"
+            if locking:
+                query = f"{self._patience}{query} LOCK IN SHARE MODE"
+            rows = self._connection.exec_driver_sql(query, (self._host, *keys)).all()
+            self._known[table].update({row.idempotency_key: row for row in rows})
+            found = found or bool(rows)
+        return found
+
+    def _first_answer(self, change: Acceptable) -> Result | None:
+        key = change.idempotency_key
+        try:
+            # A scheduled change that was recorded has a row on both sides; its first answer was the schedule's.
+            if (known := self._known["scheduled_changes"].get(key)) is not None:
+                return earlier_schedule(change, known)
+            if (known := self._known["outbox_events"].get(key)) is not None:
+                return earlier_change(change, known)
+        except IdempotencyConflict as conflict:
+            return conflict
+        return None
+
+    # -------------------------------------------------------------------------------------------------------- the steps
+
+    def record(self, groups: Sequence[Group]) -> Attempt:
+        """One try; raises _KeyTaken."""
+        decided = [(group, decide(group, self._first_answer)) for group in groups]
+        held = self._lock([group.entity for group, decision in decided if decision.new])
+        attempt = Attempt(held=[group for group, _ in decided if group.entity in held])
+        decisions = [decision for group, decision in decided if group.entity not in held]
+        for decision in decisions:
+            attempt.results.update(decision.results)
+        attempt.results.update(self._write(decisions))
+        return attempt
+
+    def _lock(self, entities: Sequence[Entity]) -> set[Entity]:
+        """Lock the entities' rows; those that are missing are made. The entities that somebody else holds."""
+        held: set[Entity] = set()
+        units = sorted(entity for entity in entities if entity[0] == UNIT)
+        others = sorted(entity for entity in entities if entity[0] != UNIT)
+        for shadow, wanted in ((UNIT_SHADOW, units), (ENTITY_SHADOW, others)):
+            if wanted and self._wait:
+                self._make(shadow, wanted)
+            elif wanted:
+                held |= self._lock_free(shadow, wanted)
+        return held
+
+    def _lock_free(self, shadow: Shadow, wanted: Sequence[Entity]) -> set[Entity]:
+        locked = self._existing(shadow, wanted, " FOR UPDATE SKIP LOCKED")
+        rest = [entity for entity in wanted if entity not in locked]
+        held = self._existing(shadow, rest, "") if rest else set()
+        missing = [entity for entity in rest if entity not in held]
+        if missing:
+            self._make(shadow, missing)
+        return held
+
+    def _existing(self, shadow: Shadow, entities: Sequence[Entity], locking: str) -> set[Entity]:
+        """Type by type: MariaDB finds no range of an index for pairs."""
+        found: set[Entity] = set()
+        for entity_type, some in groupby(entities, itemgetter(0)):
+            ids = [entity_id for _, entity_id in some]
+            *parents, _ = shadow.key_of(self._host, (entity_type, ids[0]))
+            condition = " AND ".join(f"{name} = %s" for name in shadow.key[:-1])
+            query = f"SELECT id FROM {shadow.table} WHERE {condition} AND id IN ({_places(len(ids))}){locking}"
+            rows = self._connection.exec_driver_sql(query, (*parents, *ids)).scalars()
+            found.update((entity_type, entity_id) for entity_id in rows)
+        return found
+
+    def _make(self, shadow: Shadow, entities: Sequence[Entity]) -> None:
+        values = tuple(value for entity in entities for value in shadow.key_of(self._host, entity))
+        self._connection.exec_driver_sql(self._patience + shadow.lock_rows(len(entities)), values)
+
+    def _write(self, decisions: Sequence[Decision]) -> dict[int, Result]:
+        new = sorted((each for decision in decisions for each in decision.new), key=lambda each: each[0])
+        if not new:
+            return {}
+        later = self._not_due([change for _, change in new if change.not_before is not None])
+        at_once = [change for _, change in new if change.idempotency_key not in later]
+        results: dict[str, RecordedChange] = {}
+        if later:
+            results |= self._insert_scheduled([change for _, change in new if change.idempotency_key in later])
+        if at_once:
+            results |= self._insert_changes(at_once)
+            self._write_shadows(at_once, results)
+        return {index: results[change.idempotency_key] for index, change in new}
+
+    def _not_due(self, planned: Sequence[Acceptable]) -> set[str]:
+        """The keys of those whose time has not come yet, by the database's clock."""
+        if not planned:
+            return set()
+        now = self._connection.exec_driver_sql("SELECT UTC_TIMESTAMP(6)").scalar_one().replace(tzinfo=UTC)
+        return {each.idempotency_key for each in planned if each.not_before is not None and each.not_before > now}
+
+    def _insert_scheduled(self, changes: Sequence[Acceptable]) -> dict[str, RecordedChange]:
+        rows = [(*common_values(change), stored(change.not_before)) for change in changes]
+        made = self._insert(_INSERT_SCHEDULED, changes, rows)
+        if self.look_for(_given_keys(changes), locking=True, tables=["outbox_events"]):
+            raise _KeyTaken
+        return {change.idempotency_key: newly_scheduled(change, *made[change.idempotency_key]) for change in changes}
+
+    def _insert_changes(self, changes: Sequence[Acceptable]) -> dict[str, RecordedChange]:
+        classes = classes_of(self._connection, self._host, {change.event_type for change in changes})
+        rows = [(*common_values(change), classes[change.event_type]) for change in changes]
+        made = self._insert(_INSERT_CHANGES, changes, rows)
+        if self.look_for(_given_keys(changes), locking=True, tables=["scheduled_changes"]):
+            raise _KeyTaken
+        recorded: dict[str, RecordedChange] = {}
+        for change in changes:
+            change_id, created_at = made[change.idempotency_key]
+            recorded[change.idempotency_key] = newly_recorded(change, change_id, classes[change.event_type], created_at)
+        return recorded
+
+    def _insert(
+        self, head: str, changes: Sequence[Acceptable], rows: Sequence[tuple[Any, ...]]
+    ) -> dict[str, tuple[int, datetime]]:
+        """Insert one row for each change, in their order; id and time by key."""
+        made: dict[str, tuple[int, datetime]] = {}
+        for part in _parts([len(change.payload) for change in changes]):
+            values = tuple(value for row in rows[part] for value in row)
+            places = ", ".join([_CHANGE_ROW] * len(rows[part]))
+            statement = f"{self._patience}{head}{places} RETURNING idempotency_key, id, created_at"
+            try:
+                returned = self._connection.exec_driver_sql(statement, values).all()
+            except IntegrityError as error:
+                # The statement's own rows are gone again; a locking read sees the row that was in the way.
+                keys = [change.idempotency_key for change in changes[part]]
+                if error_code(error) == DUPLICATE_KEY and self.look_for(keys, locking=True):
+                    raise _KeyTaken from None
+                raise
+            made.update({key: (row_id, created_at) for key, row_id, created_at in returned})
+        return made
+
+    def _write_shadows(self, changes: Sequence[Acceptable], recorded: Mapping[str, RecordedChange]) -> None:
+        """One statement for each event type: of each entity its last payload of that type, and its newest change."""
+        newest: dict[Entity, int | None] = {}
+        last: dict[tuple[str, Entity], tuple[str, dict[str, str | None]]] = {}
+        for change in changes:
+            entity = (change.entity_type, change.entity_id)
+            newest[entity] = recorded[change.idempotency_key].change_id
+            _, columns = last.get((change.event_type, entity), ("", {}))
+            last[change.event_type, entity] = (change.payload, {**columns, **dict(change.columns)})
+        alike: dict[tuple[Shadow, str, tuple[str, ...]], list[_ShadowRow]] = {}
+        for (event_type, entity), (payload, columns) in last.items():
+            row = (entity, payload, newest[entity], tuple(columns.values()))
+            shadow = UNIT_SHADOW if entity[0] == UNIT else ENTITY_SHADOW
+            alike.setdefault((shadow, event_type, tuple(columns)), []).append(row)
+        for (shadow, event_type, names), rows in alike.items():
+            self._write_alike(shadow, event_type, names, rows)
+
+    def _write_alike(
+        self, shadow: Shadow, event_type: str, columns: tuple[str, ...], rows: Sequence[_ShadowRow]
+    ) -> None:
+        for part in _parts([len(payload) for _, payload, _, _ in rows]):
+            values: list[Any] = []
+            for entity, payload, newest, more in rows[part]:
+                values += (*shadow.key_of(self._host, entity), payload, newest, *more)
+            statement = shadow.write_rows(len(rows[part]), columns)
+            self._connection.exec_driver_sql(statement, (*values, f'$."{event_type}"'))
+
+
+def _given_keys(items: Iterable[Item]) -> list[str]:
+    """The keys that somebody may have used before; one that was just made is new."""
+    return [item.idempotency_key for item in items if isinstance(item, Acceptable) and not item.key_is_new]
+
+
+def _places(count: int) -> str:
+    return ", ".join(["%s"] * count)
+
+
+def _parts(sizes: Sequence[int]) -> Iterator[slice]:
+    """Rows of these sizes in order, in parts that one statement can carry."""
+    start, total = 0, 0
+    for index, size in enumerate(sizes):
+        if total + size > limits.BATCH_STATEMENT_BYTES_MAX:
+            yield slice(start, index)
+            start, total = index, 0
+        total += size
+    yield slice(start, len(sizes))
