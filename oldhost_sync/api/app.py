@@ -12,6 +12,7 @@ from fastapi.openapi.utils import get_openapi
 
 from oldhost_sync.api import examples, problems, schemas
 from oldhost_sync.api.auth import public_paths
+from oldhost_sync.api.batches import BatchRoutes
 from oldhost_sync.api.changes import ChangeRoutes
 from oldhost_sync.api.dead_letters import DeadLetterRoutes
 from oldhost_sync.api.dependencies import Parts
@@ -28,7 +29,15 @@ to repeat the request with when an answer was lost. Errors are `application/prob
 `action` what to do."""
 
 # The routes read bodies themselves, so their schemas are added to the document here.
-_BODIES = (schemas.UnitStatus, schemas.UnitDetails, schemas.NewChange, schemas.Because, schemas.Flush, schemas.Resolve)
+_BODIES = (
+    schemas.UnitStatus,
+    schemas.UnitDetails,
+    schemas.NewChange,
+    schemas.NewChanges,
+    schemas.Because,
+    schemas.Flush,
+    schemas.Resolve,
+)
 
 
 def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], None]) -> FastAPI:
@@ -51,7 +60,7 @@ def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], None]) -> FastAPI
         dependencies=[Depends(understood_query)],
     )
     problems.install(app)
-    for routes in (UnitRoutes, ChangeRoutes, WriterRoutes, DeadLetterRoutes, HealthRoutes):
+    for routes in (UnitRoutes, BatchRoutes, ChangeRoutes, WriterRoutes, DeadLetterRoutes, HealthRoutes):
         routes(parts).mount(app)
     for add_routes in more:
         add_routes(app, parts)

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request
@@ -105,12 +106,15 @@ def adder(app: FastAPI, tag: str) -> Callable[..., None]:
     ) -> None:
         extra = access(roles, errors=errors, **openapi_extra) if roles else public(errors=errors)
         more: dict[str, Any] = {"response_model": model, "summary": summary, "tags": [tag], "status_code": status_code}
+        if HTTPStatus.MULTI_STATUS in errors:
+            extra["responses"][HTTPStatus.MULTI_STATUS]["model"] = model
         app.add_api_route(path, handler, methods=[method], **more, **extra)
 
     return add
 
 
 _MEANINGS = {
+    207: "Not every change was recorded: each result says what became of its own.",
     304: "Nothing new since the ETag; Retry-After says when to ask again.",
     400: "The request can't be read.",
     401: "No bearer token, or an unknown one.",
@@ -119,7 +123,7 @@ _MEANINGS = {
     405: "The path does not take this method.",
     409: "It is not in a state in which this is possible.",
     410: "The feed no longer reaches back to this cursor; `oldest_cursor` says where it begins.",
-    413: "The body is larger than 64 KiB.",
+    413: "The body is larger than 64 KiB (a batch: 2 MiB).",
     415: "The body is not JSON.",
     422: "A field or a query parameter is wrong, or the Idempotency-Key belongs to another body.",
     500: "Our fault.",

@@ -24,6 +24,11 @@ M = TypeVar("M", bound=BaseModel)
 
 async def read_body(request: Request, model: type[M]) -> M:
     """The body as `model`. Raises a Problem: 400 no JSON, 413 too large, 415 another media type, 422 a wrong field."""
+    return parse_body(await read_bytes(request, limits.REQUEST_BODY_BYTES_MAX), model)
+
+
+async def read_bytes(request: Request, bytes_max: int) -> bytes:
+    """A JSON body, unread. Raises a Problem: 413 too large, 415 another media type."""
     content_type = request.headers.get("content-type")
     if content_type is not None and content_type.partition(";")[0].strip().lower() != "application/json":
         raise Problem(
@@ -33,12 +38,17 @@ async def read_body(request: Request, model: type[M]) -> M:
             "The Content-Type is not application/json.",
             "Send the body as JSON, with Content-Type: application/json.",
         )
-    return parse_body(await _read_bounded(request), model)
+    return await _read_bounded(request, bytes_max)
 
 
 def parse_body(body: bytes, model: type[M]) -> M:
+    return checked(parse_json(body), model, "body")
+
+
+def parse_json(body: bytes) -> Any:
+    """Raises a Problem, 400. Depth and numbers are not checked yet."""
     try:
-        value = from_json(body, allow_inf_nan=False)
+        return from_json(body, allow_inf_nan=False)
     except ValueError as error:
         # The parser's text names the place and the kind of mistake, not the content.
         raise Problem(
@@ -46,29 +56,38 @@ def parse_body(body: bytes, model: type[M]) -> M:
             "not-json",
             "The body is not JSON",
             f"{error}.",
-            "Send one JSON object in UTF-8, at most 64 KiB, without NaN or Infinity.",
+            "Send one JSON object in UTF-8, without NaN or Infinity.",
         ) from None
+
+
+def checked(value: Any, model: type[M], place: str) -> M:
+    """`value` as `model`. Raises a Problem, 422, whose fields are named from `place` on."""
     _check(value, limits.REQUEST_JSON_DEPTH_MAX)
+    return shaped(value, model, place)
+
+
+def shaped(value: Any, model: type[M], place: str) -> M:
+    """As `checked`; what `model` leaves open is not looked at."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
         raise fields_invalid(
-            error.errors(include_url=False, include_input=False, include_context=False), "body"
+            error.errors(include_url=False, include_input=False, include_context=False), place
         ) from None
 
 
-async def _read_bounded(request: Request) -> bytes:
+async def _read_bounded(request: Request, bytes_max: int) -> bytes:
     """The whole body; refused as soon as it is known to be too long, announced or not (chunked)."""
     announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced[:12]) > limits.REQUEST_BODY_BYTES_MAX:
-        raise _too_large()
+    if announced.isdecimal() and int(announced[:12]) > bytes_max:
+        raise _too_large(bytes_max)
     parts: list[bytes] = []
     size = 0
     try:
         async for chunk in request.stream():
             size += len(chunk)
-            if size > limits.REQUEST_BODY_BYTES_MAX:
-                raise _too_large()
+            if size > bytes_max:
+                raise _too_large(bytes_max)
             parts.append(chunk)
     except ClientDisconnect:
         detail = "The connection ended before the body did."
@@ -76,13 +95,13 @@ async def _read_bounded(request: Request) -> bytes:
     return b"".join(parts)
 
 
-def _too_large() -> Problem:
+def _too_large(bytes_max: int) -> Problem:
     # The rest of the body is unread: the connection can't be used for a next request.
     return Problem(
         413,
         "too-large",
         "The body is too large",
-        f"At most {limits.REQUEST_BODY_BYTES_MAX} bytes are accepted.",
+        f"At most {bytes_max} bytes are accepted.",
         "Send less: a payload holds what changed, not documents.",
         {"Connection": "close"},
     )

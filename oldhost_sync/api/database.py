@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from sqlalchemy import event
@@ -75,27 +76,66 @@ class Circuit:
         self._next_probe = None
 
 
+class Places(asyncio.Semaphore):
+    """So many at a time; at most `queue_max` wait for a place."""
+
+    def __init__(self, count: int, queue_max: int) -> None:
+        super().__init__(count)
+        self._queue_max = queue_max
+        self.waiting = 0
+
+    async def take(self) -> None:
+        """Raises a Problem when too many wait, TimeoutError when it takes too long."""
+        if not self.locked():
+            await self.acquire()
+            return
+        if self.waiting >= self._queue_max:
+            raise too_busy()
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(limits.DATABASE_QUEUE_SECONDS_MAX):
+                await self.acquire()
+        finally:
+            self.waiting -= 1
+
+
 class Database:
-    """Runs functions of a connection, each in one transaction, on its own threads."""
+    """Runs functions of a connection, each in one transaction, on its own threads; and work of several transactions."""
 
     def __init__(
         self, engine: Engine, *, threads: int = limits.DATABASE_THREADS, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._engine = engine
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="api-database")
-        self._free = asyncio.Semaphore(threads)
-        self._waiting = 0
+        self._free = Places(threads, limits.DATABASE_QUEUE_MAX)
+        self._batches = Places(limits.BATCHES_AT_ONCE, limits.BATCHES_WAITING_MAX)
         self._clock = clock
         self._last_end = clock()
         self.circuit = Circuit(limits.DATABASE_PROBE_SECONDS)
 
     async def run(self, fn: Callable[[Connection], T]) -> T:
         """Run `fn` in a transaction of its own, repeated whole on a conflict. Raises Problem or StoreError."""
+        return await self.work(lambda engine: run_in_transaction(engine, fn, attempts=limits.DATABASE_ATTEMPTS))
+
+    @asynccontextmanager
+    async def turn_of_a_batch(self) -> AsyncIterator[None]:
+        """Batches wait here for one another, so that single requests always have threads."""
+        try:
+            await self._batches.take()
+        except TimeoutError:
+            raise too_busy() from None
+        try:
+            yield
+        finally:
+            self._batches.release()
+
+    async def work(self, fn: Callable[[Engine], T]) -> T:
+        """Run `fn`, which makes its own transactions, on a thread. Raises Problem or StoreError."""
         if not self.circuit.admits(self._clock()):
             raise database_away(self.circuit.reason)
         await self._take_thread()
         loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._threads, self._transact, fn)
+        future = loop.run_in_executor(self._threads, fn, self._engine)
         # The thread is free when its function has ended, which may be after its request gave up.
         future.add_done_callback(self._give_thread_back)
         try:
@@ -113,30 +153,18 @@ class Database:
     @property
     def waiting(self) -> int:
         """Requests in the waiting room."""
-        return self._waiting
+        return self._free.waiting
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._engine.dispose()
 
-    def _transact(self, fn: Callable[[Connection], T]) -> T:
-        return run_in_transaction(self._engine, fn, attempts=limits.DATABASE_ATTEMPTS)
-
     async def _take_thread(self) -> None:
-        if not self._free.locked():
-            await self._free.acquire()
-            return
-        if self._waiting >= limits.DATABASE_QUEUE_MAX:
-            raise too_busy()
-        self._waiting += 1
         try:
-            async with asyncio.timeout(limits.DATABASE_QUEUE_SECONDS_MAX):
-                await self._free.acquire()
+            await self._free.take()
         except TimeoutError:
             self._notice_silence()
             raise too_busy() from None
-        finally:
-            self._waiting -= 1
 
     def _notice_silence(self) -> None:
         """A request gave up waiting: the database is away unless it answers others."""

@@ -110,6 +110,33 @@ _WORKFLOW = {
 _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
     schemas.Accepted: _ACCEPTED,
     schemas.UnitAccepted: {**_ACCEPTED, "changes": [_ACCEPTED]},
+    schemas.BatchAccepted: {
+        "recorded": 1,
+        "refused": 1,
+        "results": [
+            {"status": 202, **_ACCEPTED, "replayed": False, "problem": None},
+            {
+                "status": 422,
+                "sync_status": None,
+                "change_id": None,
+                "idempotency_key": "booking-2093-checked-in",
+                "replayed": False,
+                "problem": {
+                    "type": "urn:oldhost-sync:problem:invalid",
+                    "title": "The request has a mistake",
+                    "status": 422,
+                    "detail": "entity_type: entity_type must be 1 to 64 of the characters A-Z a-z 0-9 _ . -",
+                    "action": "Correct the field and send it again; GET /openapi.json describes it.",
+                    "errors": [
+                        {
+                            "field": "entity_type",
+                            "message": "entity_type must be 1 to 64 of the characters A-Z a-z 0-9 _ . -",
+                        }
+                    ],
+                },
+            },
+        ],
+    },
     schemas.Cancelled: {"idempotency_key": KEY, "cancelled_at": "2026-05-01T12:00:00Z"},
     schemas.Unit: _UNIT,
     schemas.UnitPage: {"units": [_UNIT], "next_cursor": None},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oldhost_sync.policy.limits import (
+    BATCH_SECONDS_MAX,
     CONNECTION_READ_SECONDS_MAX,
     IDEMPOTENCY_KEY_LENGTH_MAX,
     PAYLOAD_DEPTH_MAX,
@@ -12,6 +13,8 @@ from oldhost_sync.store.views.units import STATUS_KEY_SUFFIX
 
 # A payload is at most 30 KiB; the rest is for escapes and the envelope.
 REQUEST_BODY_BYTES_MAX = 64 * 1024
+# A batch: 500 changes of 4 KiB on average. Read and checked, it takes some 20 ms of a core.
+BATCH_BODY_BYTES_MAX = 2 * 1024 * 1024
 # Deeper than any payload may be; checked before anything recursive reads it.
 REQUEST_JSON_DEPTH_MAX = 24
 # What MariaDB's JSON functions, JavaScript bridges and C# clients still agree on: signed 64 bit.
@@ -27,6 +30,10 @@ DATABASE_THREADS = 4
 DATABASE_QUEUE_MAX = 400
 # How long a request waits there before it is refused.
 DATABASE_QUEUE_SECONDS_MAX = 1.0
+# Batches that are read and recorded at the same time; the other threads are for single requests. Two fill two cores.
+BATCHES_AT_ONCE = 2
+# Batches that wait for that: two seconds' work, and at most 32 MiB.
+BATCHES_WAITING_MAX = 16
 # While the database is known away, one request per interval tries it; all others are refused at once.
 DATABASE_PROBE_SECONDS = 1.0
 # Shorter than elsewhere: a person waits for it.
@@ -40,6 +47,8 @@ DATABASE_ATTEMPTS = 3
 DATABASE_ANSWER_SECONDS_MAX = 6.0
 assert 2 * DATABASE_LOCK_SECONDS * DATABASE_ATTEMPTS <= DATABASE_ANSWER_SECONDS_MAX
 assert DATABASE_STATEMENT_SECONDS < DATABASE_ANSWER_SECONDS_MAX
+assert BATCH_SECONDS_MAX + DATABASE_STATEMENT_SECONDS < DATABASE_ANSWER_SECONDS_MAX
+assert BATCHES_AT_ONCE < DATABASE_THREADS
 
 # Pages of lists.
 PAGE_DEFAULT, PAGE_MAX = 50, 500

@@ -2,6 +2,7 @@
 
 The caller's, not again as it is:  400 can't be read · 401 no known token · 403 another role · 404 unknown · 405 method
                                    409 conflict · 410 gone · 413 too large · 415 media type · 422 a wrong field
+                                   424 (in a batch) another change of the entity was refused
 Ours, again later:                 503 unavailable (database, Temporal, too busy) · 500 a mistake of ours
 
 A problem never repeats the payload that it is about: it names the field.
@@ -24,6 +25,7 @@ from starlette.routing import Match, Route
 from oldhost_sync.store.errors import (
     CommitUncertain,
     DatabaseUnavailable,
+    EntityRefused,
     IdempotencyConflict,
     InvalidChange,
     StoreError,
@@ -141,8 +143,10 @@ def database_unsuitable(reason: str) -> Problem:
     return unavailable("database-unsuitable", "The database is not set up as it must be", detail, action)
 
 
-def commit_uncertain(idempotency_key: str | None = None) -> Problem:
-    more: dict[str, Any] = {} if idempotency_key is None else {"idempotency_key": idempotency_key}
+def commit_uncertain(idempotency_key: str | None = None, **more: Any) -> Problem:
+    """`idempotency_key`: what to ask by, and to repeat the request with."""
+    if idempotency_key is not None:
+        more["idempotency_key"] = idempotency_key
     return unavailable(
         "commit-uncertain",
         "It is not known whether this was recorded",
@@ -186,6 +190,15 @@ def of_store_error(error: StoreError, idempotency_key: str | None = None) -> Pro
             "This Idempotency-Key belongs to another request",
             str(error) or "The key was used before, with another body.",
             "Use a new key for a new change; repeat a request only with its own body.",
+        )
+    if isinstance(error, EntityRefused):
+        return Problem(
+            424,
+            "entity-refused",
+            "Another change of the same entity was refused",
+            f"Not recorded, because changes.{error.because_of} was refused: an entity's changes are recorded together.",
+            "Mend or leave out the other change, and send this one again.",
+            because_of=error.because_of,
         )
     if isinstance(error, InvalidChange):
         return field_invalid(str(error).split(" ", 1)[0], str(error))

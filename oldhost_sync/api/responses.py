@@ -47,14 +47,14 @@ def source_of(request: Request) -> str:
 
 def accepted_answer(change: RecordedChange, changes: Sequence[RecordedChange] = ()) -> Response:
     """202; the same bytes for the first request and every repetition, whatever has happened to the change since."""
-    content = _accepted(change)
+    content = accepted_fields(change)
     if changes:
-        content["changes"] = [_accepted(each) for each in changes]
+        content["changes"] = [accepted_fields(each) for each in changes]
     headers = {"Idempotency-Replayed": "true"} if change.duplicate else None
     return Response(json.dumps(content, separators=(",", ":")), 202, headers, "application/json")
 
 
-def _accepted(change: RecordedChange) -> dict[str, Any]:
+def accepted_fields(change: RecordedChange) -> dict[str, Any]:
     scheduled = change.scheduled_id is not None
     return {
         "sync_status": change.sync_status,

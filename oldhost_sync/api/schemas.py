@@ -8,7 +8,9 @@ from typing import Annotated, Any
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from oldhost_sync.api import limits
+from oldhost_sync.api.problems import ProblemBody
 from oldhost_sync.policy.limits import (
+    BATCH_CHANGES_MAX,
     ID_LENGTH_MAX,
     NAME_PATTERN,
     TEXT_LENGTH_MAX,
@@ -68,6 +70,25 @@ class NewChange(Request):
     not_before: Instant | None = Field(default=None, description="Record it then and not earlier.")
 
 
+class BatchChange(NewChange):
+    """A change of a batch, with a key of its own."""
+
+    idempotency_key: str | None = Field(
+        default=None,
+        pattern="^[!-~]+$",
+        max_length=limits.REQUEST_KEY_LENGTH_MAX,
+        description="Your name for this change. None: made of the Idempotency-Key header and the item's place "
+        "(`key:0`), or, without the header, by the server.",
+        examples=[KEY],
+    )
+
+
+class NewChanges(Request):
+    """Up to 500 changes. Those of one entity are recorded in this order, and all of them or none."""
+
+    changes: list[BatchChange] = Field(min_length=1, max_length=BATCH_CHANGES_MAX)
+
+
 class Because(Request):
     """An operator's reason."""
 
@@ -106,6 +127,29 @@ class UnitAccepted(Accepted):
     """As Accepted, for each change that came of it."""
 
     changes: list[Accepted]
+
+
+class BatchResult(BaseModel):
+    """One change of a batch: as the route for one change would have answered it."""
+
+    status: int = Field(
+        examples=[202],
+        description="202: recorded · 422: refused, see `problem` · 424: not recorded, because another change of its "
+        "entity was refused · 503: not recorded now (`commit-uncertain`: perhaps), repeat it with its key",
+    )
+    sync_status: str | None = Field(examples=["PENDING_SYNC"], description="PENDING_SYNC or SCHEDULED when recorded")
+    change_id: int | None = Field(examples=[4711], description="The order token; null while scheduled")
+    idempotency_key: str | None = Field(examples=[KEY])
+    replayed: bool = Field(description="It was recorded before, under this key; this is the first answer")
+    problem: ProblemBody | None = Field(description="Why it is not recorded")
+
+
+class BatchAccepted(BaseModel):
+    """One result for each change, in the order of the request. Each `recorded` one is durable."""
+
+    recorded: int = Field(description="How many are recorded, now or before")
+    refused: int = Field(description="How many are not")
+    results: list[BatchResult]
 
 
 class Cancelled(BaseModel):

@@ -25,6 +25,7 @@ MATRIX = {
     ("GET", "/api/units"): "app viewer ops",
     ("GET", "/api/units/{unit_id:path}"): "app viewer ops",
     ("POST", "/api/changes"): "app ops",
+    ("POST", "/api/changes/batch"): "app ops",
     ("GET", "/api/changes"): "app viewer ops",
     ("GET", "/api/changes/{idempotency_key:path}"): "app viewer ops",
     ("DELETE", "/api/changes/{idempotency_key:path}"): "app ops",

@@ -42,7 +42,7 @@ def test_every_protected_route_documents_its_refusals(document: dict[str, Any]) 
 
 def test_every_write_has_a_body_with_an_example(document: dict[str, Any]) -> None:
     writes = [(name, operation) for name, operation in operations(document) if name.startswith(("POST", "PUT"))]
-    assert len(writes) == 9
+    assert len(writes) == 10
     for name, operation in writes:
         content = operation["requestBody"]["content"]["application/json"]
         assert content["examples"], name
@@ -75,7 +75,7 @@ def test_every_operation_has_an_example_of_its_success_that_fits_its_schema(docu
     schema = schemathesis.openapi.from_dict(document)
     for name, operation in operations(document):
         method, path = name.split()
-        ((status, success),) = [each for each in operation["responses"].items() if each[0].startswith("2")]
+        status, success = min(operation["responses"].items())
         ((media_type, content),) = success["content"].items()
         example = content["example"]
         told = example.encode() if media_type == "text/plain" else json.dumps(example).encode()
