@@ -1,14 +1,14 @@
 """`submit`: one change by options, or a file of them, one JSON object a line.
 
 A file is checked as a whole before anything is recorded: shapes, limits, and keys that belong to another change. With
-anything to refuse nothing is recorded, unless `--valid-only` says otherwise. Then each line is recorded in a
-transaction of its own, under a key made of the file's content and the line's number, so that a run that was cut off is
-simply repeated.
+anything to refuse nothing is recorded, unless `--valid-only` says otherwise. Then the lines are recorded in batches,
+each under a key made of the file's content and the line's number, so that a run that was cut off is simply repeated.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,14 +21,17 @@ from oldhost_sync.cli.changes import AsJson, entity_of
 from oldhost_sync.cli.output import console, error_console, print_json, rows
 from oldhost_sync.cli.submission_file import Checked, Line, check, check_known_keys, check_one, read_json
 from oldhost_sync.environment import settings
+from oldhost_sync.policy.limits import BATCH_CHANGES_MAX
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.errors import InvalidChange
-from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
-from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.store.errors import EntityRefused, InvalidChange, StoreError
+from oldhost_sync.store.intake.batch_submission import submit_changes
+from oldhost_sync.store.intake.change_batch import Result
+from oldhost_sync.store.intake.change_recorder import RecordedChange
 from oldhost_sync.user_errors import FAILED, WRONG, CliError, print_error
 
 FILE_BYTES_MAX = 512 * 1024 * 1024  # it is held in memory while it is checked
+HELD_SECONDS_MAX = 20.0  # entities that an application holds are waited for; nobody waits at a screen for milliseconds
 REFUSALS_SHOWN = 50  # on the screen; --json and --refused-to have them all
 
 
@@ -96,7 +99,9 @@ def _submit_one(
         if check_only:
             console().print("It is valid; nothing was recorded.")
             return
-        recorded = _record(config, engine, line)
+        (recorded,) = submit_changes(engine, config.host, [line.change], seconds_max=HELD_SECONDS_MAX)
+        if isinstance(recorded, StoreError):
+            raise recorded
     except InvalidChange as error:
         raise CliError(f"refused: {error}. Nothing was recorded.") from None
     if as_json:
@@ -151,26 +156,45 @@ def _make_writable(file: Path) -> None:
 
 
 def _record_all(config: Settings, engine: Engine, checked: Checked, progress: Progress) -> list[RecordedChange]:
-    """Record what is valid; a line whose key was taken between the check and now moves to the refused ones."""
+    """Record what is valid; a line whose key was taken between the check and now moves to the refused ones, with the
+    lines of the same entity in its batch.
+    """
     done: list[RecordedChange] = []
-    for line in progress.track(list(checked.lines), description="recording"):
-        try:
-            done.append(_record(config, engine, line))
-        except InvalidChange as error:
-            checked.refuse(line, str(error))
-        except Exception:
-            print_error(
-                f"stopped at line {line.number}; {len(done)} lines are recorded. "
-                "Repeat the command: none of them is recorded twice."
-            )
-            raise
+    lines = list(checked.lines)
+    task = progress.add_task("recording", total=len(lines))
+    for start in range(0, len(lines), BATCH_CHANGES_MAX):
+        part = lines[start : start + BATCH_CHANGES_MAX]
+        results = _submit(config, engine, part, len(done))
+        done += [result for result in results if isinstance(result, RecordedChange)]
+        for line, result in zip(part, results, strict=True):
+            if isinstance(result, InvalidChange):
+                checked.refuse(line, _reason(result, part))
+            elif isinstance(result, StoreError):
+                _tell_stop(line, len(done))
+                raise result
+        progress.advance(task, len(part))
     return done
 
 
-def _record(config: Settings, engine: Engine, line: Line) -> RecordedChange:
-    return run_in_transaction(
-        engine, lambda connection: record_change(connection, host=config.host, source="cli", **line.change)
+def _submit(config: Settings, engine: Engine, part: Sequence[Line], done: int) -> list[Result]:
+    try:
+        changes = [line.change for line in part]
+        return submit_changes(engine, config.host, changes, seconds_max=HELD_SECONDS_MAX)
+    except Exception:
+        _tell_stop(part[0], done)
+        raise
+
+
+def _tell_stop(line: Line, done: int) -> None:
+    print_error(
+        f"stopped at line {line.number}; {done} lines are recorded. Repeat the command: none of them is recorded twice."
     )
+
+
+def _reason(refused: InvalidChange, part: Sequence[Line]) -> str:
+    if isinstance(refused, EntityRefused):
+        return f"line {part[refused.because_of].number} is of the same entity and was refused"
+    return str(refused)
 
 
 def _report(checked: Checked, recorded: list[RecordedChange] | None, wanted: Wanted) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.store.errors import InvalidChange
 from oldhost_sync.store.intake.submitted_keys import known_hashes
-from oldhost_sync.store.intake.validation import accept
+from oldhost_sync.store.intake.validation import Acceptable, accept
 from oldhost_sync.store.transactions import run_in_transaction
 
 REQUIRED = ("entity_type", "entity_id", "event_type", "payload")
@@ -23,12 +23,11 @@ FIELDS = (*REQUIRED, "idempotency_key", "occurred_at", "not_before")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One valid line: the arguments of `record_change`, and the hash that its idempotency key stands for."""
+    """One valid line."""
 
     number: int
     raw: bytes
-    change: dict[str, Any]
-    request_hash: bytes
+    change: Acceptable
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +76,8 @@ def check(host: str, content: bytes, track: Track = iter) -> Checked:
         except InvalidChange as error:
             checked.refusals.append(Refusal(number, str(error), raw))
             continue
-        first = seen.setdefault(line.change["idempotency_key"], line)
-        if first.request_hash == line.request_hash:
+        first = seen.setdefault(line.change.idempotency_key, line)
+        if first.change.request_hash == line.change.request_hash:
             checked.lines.append(line)
         else:
             reason = f"its idempotency_key is that of line {first.number}, which is another change"
@@ -95,11 +94,11 @@ def check_known_keys(engine: Engine, host: str, checked: Checked) -> Checked:
     """Refuse the lines whose key the database knows for another change. Only keys given in the file can be known."""
     known = run_in_transaction(
         engine,
-        lambda connection: known_hashes(connection, host, [line.change["idempotency_key"] for line in checked.lines]),
+        lambda connection: known_hashes(connection, host, [line.change.idempotency_key for line in checked.lines]),
     )
     kept = Checked(refusals=list(checked.refusals))
     for line in checked.lines:
-        if known.get(line.change["idempotency_key"], line.request_hash) == line.request_hash:
+        if known.get(line.change.idempotency_key, line.change.request_hash) == line.change.request_hash:
             kept.lines.append(line)
         else:
             reason = "its idempotency_key was used for another change; use a new key for a new change"
@@ -141,8 +140,7 @@ def _check_change(host: str, number: int, raw: bytes, value: Mapping[str, Any], 
     change |= {name: _time(name, value.get(name)) for name in ("occurred_at", "not_before")}
     key = value.get("idempotency_key")
     accepted = accept(host=host, source="cli", idempotency_key=fallback_key if key is None else key, **change)
-    change["idempotency_key"] = accepted.idempotency_key
-    return Line(number, raw, change, accepted.request_hash)
+    return Line(number, raw, accepted)
 
 
 def _time(name: str, value: object) -> datetime | None:

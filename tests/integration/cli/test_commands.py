@@ -14,6 +14,7 @@ import pytest
 
 from oldhost_sync.demo.facts import Admin
 from oldhost_sync.stack.servers import Stack
+from oldhost_sync.store.engine import create_engine
 from tests.integration.cli.conftest import Command, Said
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes]
@@ -247,6 +248,38 @@ def test_a_key_taken_between_check_and_recording_is_refused_and_the_others_are_t
     assert said.code == 1
     assert "Submitted: 3 lines, 2 recorded, 0 recorded before, 1 refused." in said.out
     assert "Nothing was recorded" not in said.out
+
+
+def test_with_a_refused_line_the_other_lines_of_its_entity_are_refused_and_name_it(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted(command, "U-8", "door_code_changed", {"code": "1"}, "late-8")
+    late = {"entity_type": "unit", "entity_id": "N-0", "event_type": "checked_in", "payload": {"code": "2"}}
+    file = tmp_path / "changes.jsonl"
+    file.write_text("\n".join([*lines(2, "N"), json.dumps(late | {"idempotency_key": "late-8"})]))
+    monkeypatch.setattr("oldhost_sync.cli.submission.check_known_keys", lambda _engine, _host, checked: checked)
+    said = command("submit", str(file), "--json").json
+    assert (said["recorded"], [refusal["line"] for refusal in said["refused"]]) == (1, [1, 3])
+    assert said["refused"][0]["reason"] == "line 3 is of the same entity and was refused"
+
+
+def test_a_held_entity_stops_a_file_and_the_next_run_records_the_rest(
+    command: Command, stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oldhost_sync.cli.submission.HELD_SECONDS_MAX", 0.2)
+    submitted(command, "O-1", "checked_in", {}, "held-1")
+    file = tmp_path / "changes.jsonl"
+    file.write_text("\n".join(lines(3, "O")))
+    engine = create_engine(stack.role_environment()["SYNC_DATABASE_URL"])
+    with engine.connect() as holder:
+        holder.exec_driver_sql("SET SESSION idle_transaction_timeout = 0")
+        holder.exec_driver_sql("SELECT * FROM units WHERE host = 'oldhost' AND id = 'O-1' FOR UPDATE")
+        said = command("submit", str(file))
+    engine.dispose()
+    assert said.code == 1
+    assert "stopped at line 2; 2 lines are recorded" in said.err
+    again = command("submit", str(file), "--json").json
+    assert (again["recorded"], again["recorded_before"]) == (1, 2)
 
 
 def test_find_shows_what_is_kept_for_later(command: Command) -> None:

@@ -29,17 +29,17 @@ def reason_of(line: object) -> str:
 
 def test_valid_lines_are_kept_in_order_with_their_numbers() -> None:
     checked = check("oldhost", lines(GOOD, b"", GOOD | {"entity_id": "13"}))
-    assert [(line.number, line.change["entity_id"]) for line in checked.lines] == [(1, "12B"), (3, "13")]
+    assert [(line.number, line.change.entity_id) for line in checked.lines] == [(1, "12B"), (3, "13")]
     assert checked.total == 2
     assert not checked.refusals
 
 
 def test_a_key_is_made_of_the_content_and_the_line_so_that_a_repeated_run_is_harmless() -> None:
     first, again = (check("oldhost", lines(GOOD, GOOD)) for _ in range(2))
-    keys = [line.change["idempotency_key"] for line in first.lines]
-    assert keys == [line.change["idempotency_key"] for line in again.lines]
+    keys = [line.change.idempotency_key for line in first.lines]
+    assert keys == [line.change.idempotency_key for line in again.lines]
     assert len(set(keys)) == 2
-    assert keys[0] != check("oldhost", lines(GOOD)).lines[0].change["idempotency_key"]
+    assert keys[0] != check("oldhost", lines(GOOD)).lines[0].change.idempotency_key
 
 
 def test_a_byte_order_mark_at_the_beginning_is_no_part_of_the_first_line() -> None:
@@ -47,7 +47,7 @@ def test_a_byte_order_mark_at_the_beginning_is_no_part_of_the_first_line() -> No
 
 
 def test_a_key_of_ones_own_is_used() -> None:
-    assert check("oldhost", lines(GOOD | {"idempotency_key": "mine"})).lines[0].change["idempotency_key"] == "mine"
+    assert check("oldhost", lines(GOOD | {"idempotency_key": "mine"})).lines[0].change.idempotency_key == "mine"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_line_that_is_refused_late_is_counted_once_and_in_its_place() -> None:
 
 
 def test_one_change_by_itself_gets_a_key_when_it_has_none() -> None:
-    assert check_one("oldhost", GOOD).change["idempotency_key"]
+    assert check_one("oldhost", GOOD).change.idempotency_key
     with pytest.raises(InvalidChange, match="lacks payload"):
         check_one("oldhost", {name: value for name, value in GOOD.items() if name != "payload"})
 
