@@ -98,9 +98,13 @@ def _answered(rate: int, answers: dict[str, Any]) -> tuple[Cell, ...]:
 
 
 def _load(deployment: Deployment, rate: int, seconds: float) -> dict[str, Any]:
+    return run_load(deployment, "--rate", str(rate), "--seconds", f"{seconds:g}", seconds_max=seconds + 60)
+
+
+def run_load(deployment: Deployment, *options: str, seconds_max: float) -> dict[str, Any]:
+    """bench/load.py as a process of its own, and what it measured."""
     command = [sys.executable, str(ROOT / "bench" / "load.py"), deployment.api_url, "--token", deployment.token]
-    command += ["--rate", str(rate), "--seconds", f"{seconds:g}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, check=True)
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=seconds_max, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from bench import (
     activations,
+    batch_route,
     burst,
     busy,
     emergency,
@@ -28,6 +29,7 @@ MEASUREMENTS: dict[str, Callable[[Stage], Result]] = {
     "busy": busy.measure,
     "emergency": emergency.measure,
     "burst": burst.measure,
+    "batch": batch_route.measure,
     "kill": kill.measure,
     "lost": lost_replies.measure,
     "peak": peak.measure,
