@@ -74,8 +74,12 @@ _INSERT_SCHEDULED = (
     "source, occurred_at, not_before, created_at) VALUES "
 )
 _CHANGE_ROW = "(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6))"
+# Forced: by another index of the host a locking read would lock everything that is kept.
 _KNOWN = {
-    table: f"SELECT {columns} FROM {table} WHERE host = %s AND idempotency_key IN "
+    table: (
+        f"SELECT {columns} FROM {table} FORCE INDEX (uq_{table}_idempotency_key) "
+        "WHERE host = %s AND idempotency_key IN "
+    )
     for table, columns in (("outbox_events", CHANGE_COLUMNS), ("scheduled_changes", SCHEDULED_COLUMNS))
 }
 _FIELDS = tuple(name for name in signature(accept).parameters if name not in {"host", "source"})
@@ -223,7 +227,8 @@ class _BatchRecorder:
             ids = [entity_id for _, entity_id in some]
             *parents, _ = shadow.key_of(self._host, (entity_type, ids[0]))
             condition = " AND ".join(f"{name} = %s" for name in shadow.key[:-1])
-            query = f"SELECT id FROM {shadow.table} WHERE {condition} AND id IN ({_places(len(ids))}){locking}"
+            table = f"{shadow.table} FORCE INDEX (PRIMARY)"
+            query = f"SELECT id FROM {table} WHERE {condition} AND id IN ({_places(len(ids))}){locking}"
             rows = self._connection.exec_driver_sql(query, (*parents, *ids)).scalars()
             found.update((entity_type, entity_id) for entity_id in rows)
         return found

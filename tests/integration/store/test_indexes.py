@@ -10,6 +10,9 @@ from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.store import alerts, audit
 from oldhost_sync.store.intake import schedule
+from oldhost_sync.store.intake.batch_recorder import record_groups
+from oldhost_sync.store.intake.change_batch import ChangeBatch
+from oldhost_sync.store.intake.validation import accept
 from oldhost_sync.store.outbox import outstanding_changes, relay_queue, retention
 from oldhost_sync.store.views import change_feed, change_status, overview, sync_status, units
 from tests.conformance.private_mariadb import PrivateMariaDB
@@ -108,6 +111,22 @@ def test_a_question_reads_what_it_answers_and_not_all_that_is_kept(long_kept: En
         QUESTIONS[question](connection)
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
     assert sum(int(value) for _, value in read) < 500
+
+
+@pytest.mark.parametrize("size", [20, 500])
+def test_a_batch_reads_and_locks_its_own_rows_and_not_all_that_is_kept(long_kept: Engine, size: int) -> None:
+    changes = [accept(HOST, "unit", str(n), "e", {}, f"new{n}", None, None, "test") for n in range(1, size + 1)]
+    with long_kept.connect() as connection:
+        connection.exec_driver_sql("FLUSH STATUS")
+        attempt = record_groups(connection, HOST, ChangeBatch(changes).groups, wait=False)
+        read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
+        locks = connection.exec_driver_sql(
+            "SELECT trx_rows_locked FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = CONNECTION_ID()"
+        ).scalar_one()
+        connection.rollback()
+    assert len(attempt.results) == size
+    assert sum(int(value) for _, value in read) < 10 * size + 50
+    assert locks < 10 * size + 50
 
 
 WAITING = 5_000
