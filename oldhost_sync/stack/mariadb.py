@@ -166,7 +166,12 @@ class EmbeddedMariaDB(EmbeddedServer):
     @contextlib.contextmanager
     def _root(self) -> Iterator[pymysql.cursors.Cursor]:
         connection = pymysql.connect(
-            unix_socket=self._socket, user=getpass.getuser(), charset="utf8mb4", connect_timeout=5, autocommit=True
+            unix_socket=self._socket,
+            user=getpass.getuser(),
+            charset="utf8mb4",
+            connect_timeout=5,
+            autocommit=True,
+            ssl_disabled=True,
         )
         with connection, connection.cursor() as cursor:
             yield cursor

@@ -266,6 +266,7 @@ def connect_database(url: str) -> pymysql.Connection[pymysql.cursors.DictCursor]
         database=parts.path.strip("/"),
         charset="utf8mb4",
         autocommit=True,
+        ssl_disabled=True,
         connect_timeout=5,
         read_timeout=30,
         cursorclass=pymysql.cursors.DictCursor,

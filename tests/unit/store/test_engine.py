@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import ssl
+from typing import Any
 
-from oldhost_sync.store.engine import create_engine, database_address, version_number
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from oldhost_sync.store.engine import _Connection, create_engine, database_address, version_number
 from oldhost_sync.store.errors import UnsuitableServer
 
 
@@ -24,6 +28,22 @@ def test_another_database_is_refused_with_an_example(address: str) -> None:
 
 def test_making_an_engine_opens_no_connection() -> None:
     create_engine("mysql://127.0.0.1:1/nowhere").dispose()
+
+
+def test_the_machines_certificates_are_read_once_however_often_it_connects(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[None] = []
+    really = ssl.create_default_context
+
+    def counted(*arguments: Any, **named: Any) -> ssl.SSLContext:
+        read.append(None)
+        return really(*arguments, **named)
+
+    monkeypatch.setattr(_Connection, "_unchecked", None)
+    monkeypatch.setattr(ssl, "create_default_context", counted)
+    for _ in range(3):
+        with pytest.raises(OperationalError):
+            create_engine("mysql://127.0.0.1:1/nowhere").connect()
+    assert len(read) == 1
 
 
 @pytest.mark.parametrize(
