@@ -1,11 +1,10 @@
 """What all tests share: a real MariaDB and Temporal servers of their own, and an environment without surprises.
 
-The servers start when the first test asks for them and end with the session; each test gets a database of its own.
+The servers start when the first test asks for them and end with the session; no test sees another's rows.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import sysconfig
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from tests.conformance.private_mariadb import PrivateMariaDB
 
 ROOT = Path(__file__).resolve().parents[1]
-
-_database_numbers = itertools.count(1)
 
 
 def pytest_configure() -> None:
@@ -83,14 +80,9 @@ def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Private
 
 @pytest.fixture
 def database(mariadb_server: PrivateMariaDB) -> Iterator[DatabaseUrls]:
-    """A new database, migrated: `.app` for the roles, `.migration` for who changes tables."""
-    from oldhost_sync.store.schema_migration import migrate
-
-    name = f"test_{next(_database_numbers)}"
-    urls = mariadb_server.create_database(name)
-    migrate(urls.migration)
-    yield urls
-    mariadb_server.drop_database(name)
+    """A database as new, migrated: `.app` for the roles, `.migration` for who changes tables."""
+    with mariadb_server.migrated_database() as urls:
+        yield urls
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A MariaDB server of the tests' own: the product's embedded one, with a door for root and tables made in one step.
+"""A MariaDB server of the tests' own: the product's embedded one, with a door for root and databases to borrow.
 
 These tests look inside the server (who waits for whose lock, rows read), which only root may. What the product's
 accounts may do has tests of its own.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import getpass
 import tempfile
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,27 +15,51 @@ from pathlib import Path
 import pymysql
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.stack.mariadb import EmbeddedMariaDB
+from oldhost_sync.stack.mariadb import DatabaseUrls, EmbeddedMariaDB
 from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.schema_migration import migrate
 from oldhost_sync.store.tables import metadata
+from tests.conformance.database_pool import DatabasePool
 
 
 class PrivateMariaDB(EmbeddedMariaDB):
-    """`fresh_database` makes an empty database with the product's tables; `connect` is root's."""
+    """Two ways to a database that looks new, and `connect` for root."""
 
-    def fresh_database(self, *, pool_size: int = 8) -> tuple[Engine, str]:
-        """A root's engine on a new database with the product's tables, and its name."""
-        database = f"t_{uuid.uuid4().hex[:12]}"
-        self.create_database(database)
-        engine = create_engine(self.root_url(database), pool_size=pool_size)
-        metadata.create_all(engine)
-        return engine, database
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._migrated = DatabasePool("migrated", self._make_migrated, self.drop_database, self.connect)
+        self._with_tables = DatabasePool("tables", self._make_with_tables, self.drop_database, self.connect)
+
+    @contextmanager
+    def migrated_database(self) -> Iterator[DatabaseUrls]:
+        """As `oldhost-sync migrate` leaves it: `.app` for the roles, `.migration` for who changes tables."""
+        with self._migrated.lent() as name:
+            yield self.urls(name)
+
+    @contextmanager
+    def fresh_database(self) -> Iterator[Engine]:
+        """A root's engine on a database with the product's tables, all empty."""
+        with self._with_tables.lent() as name:
+            engine = create_engine(self.root_url(name))
+            try:
+                yield engine
+            finally:
+                engine.dispose()
 
     def root_url(self, database: str) -> str:
         return f"mysql+pymysql://{getpass.getuser()}@localhost/{database}?unix_socket={self._socket}"
 
     def connect(self) -> pymysql.Connection:
-        return pymysql.connect(unix_socket=self._socket, user=getpass.getuser(), autocommit=True)
+        return pymysql.connect(unix_socket=self._socket, user=getpass.getuser(), autocommit=True, ssl_disabled=True)
+
+    def _make_migrated(self, name: str) -> None:
+        migrate(self.create_database(name).migration)
+
+    def _make_with_tables(self, name: str) -> None:
+        self.create_database(name)
+        engine = create_engine(self.root_url(name))
+        metadata.create_all(engine)
+        engine.dispose()
 
 
 @contextmanager

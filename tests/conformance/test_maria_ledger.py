@@ -14,6 +14,5 @@ pytestmark = pytest.mark.mariadb
 class TestMariaLedger(LedgerConformance):
     @pytest.fixture
     def world(self, mariadb_server: PrivateMariaDB) -> Iterator[MariaWorld]:
-        engine, _ = mariadb_server.fresh_database()
-        yield MariaWorld(engine, SETTLE_SECONDS)
-        engine.dispose()
+        with mariadb_server.fresh_database() as engine:
+            yield MariaWorld(engine, SETTLE_SECONDS)

@@ -11,9 +11,8 @@ from tests.integration.activities.webhook import Webhook, serving
 
 @pytest.fixture
 def world(mariadb_server: PrivateMariaDB) -> Iterator[MariaWorld]:
-    engine, _ = mariadb_server.fresh_database()
-    yield MariaWorld(engine, 10.0)
-    engine.dispose()
+    with mariadb_server.fresh_database() as engine:
+        yield MariaWorld(engine, 10.0)
 
 
 @pytest.fixture

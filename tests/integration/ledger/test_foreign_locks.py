@@ -31,9 +31,8 @@ OF_UNIT = "host = 'oldhost' AND entity_type = 'unit' AND entity_id = 'u1'"
 
 @pytest.fixture
 def world(mariadb_server: PrivateMariaDB) -> Iterator[MariaWorld]:
-    engine, _ = mariadb_server.fresh_database()
-    yield MariaWorld(engine, 10.0)
-    engine.dispose()
+    with mariadb_server.fresh_database() as engine:
+        yield MariaWorld(engine, 10.0)
 
 
 @pytest.fixture

@@ -27,9 +27,8 @@ pytestmark = pytest.mark.mariadb
 
 @pytest.fixture
 def world(mariadb_server: PrivateMariaDB) -> Iterator[MariaWorld]:
-    engine, _ = mariadb_server.fresh_database()
-    yield MariaWorld(engine, 10.0)
-    engine.dispose()
+    with mariadb_server.fresh_database() as engine:
+        yield MariaWorld(engine, 10.0)
 
 
 def first_epoch(world: MariaWorld) -> int:

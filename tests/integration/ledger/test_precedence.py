@@ -35,18 +35,17 @@ def changes(entity: str, cls: str, many: int, *, ended: str = WAITS, of: str = "
 
 @pytest.fixture(scope="module")
 def crowd(mariadb_server: PrivateMariaDB) -> Iterator[tuple[MariaWorld, int]]:
-    engine, _ = mariadb_server.fresh_database()
-    world = MariaWorld(engine, 10.0)
-    epoch = world.ledger.take_over("first").epoch
-    world.ledger.adopt_first(epoch, 501)
-    world.execute(changes("host", "TXN", DEAD_LETTERS, ended=DIED, of="seq"))
-    for cls in ("TXN", "LWW", "EMERGENCY"):
-        world.execute(changes(f"hot-{cls}", cls, OF_ONE_ENTITY))
-    world.execute(changes("dead", "TXN", DEAD_LETTERS, ended=DIED))
-    world.execute(changes("dead", "TXN", OF_ONE_ENTITY).replace("'dead-TXN'", "'held'"))
-    world.execute("ANALYZE TABLE outbox_events")
-    yield world, epoch
-    engine.dispose()
+    with mariadb_server.fresh_database() as engine:
+        world = MariaWorld(engine, 10.0)
+        epoch = world.ledger.take_over("first").epoch
+        world.ledger.adopt_first(epoch, 501)
+        world.execute(changes("host", "TXN", DEAD_LETTERS, ended=DIED, of="seq"))
+        for cls in ("TXN", "LWW", "EMERGENCY"):
+            world.execute(changes(f"hot-{cls}", cls, OF_ONE_ENTITY))
+        world.execute(changes("dead", "TXN", DEAD_LETTERS, ended=DIED))
+        world.execute(changes("dead", "TXN", OF_ONE_ENTITY).replace("'dead-TXN'", "'held'"))
+        world.execute("ANALYZE TABLE outbox_events")
+        yield world, epoch
 
 
 def reserve(crowd: tuple[MariaWorld, int], change_id: int) -> tuple[Any, int]:

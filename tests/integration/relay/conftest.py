@@ -12,6 +12,5 @@ from tests.conformance.private_mariadb import PrivateMariaDB
 
 @pytest.fixture
 def engine(mariadb_server: PrivateMariaDB) -> Iterator[Engine]:
-    engine, _ = mariadb_server.fresh_database()
-    yield engine
-    engine.dispose()
+    with mariadb_server.fresh_database() as engine:
+        yield engine

@@ -47,6 +47,12 @@ def own_server() -> Iterator[PrivateMariaDB]:
         yield started
 
 
+@pytest.fixture
+def own_engine(own_server: PrivateMariaDB) -> Iterator[Engine]:
+    with own_server.fresh_database() as engine:
+        yield engine
+
+
 def test_the_writer_goes_away_and_comes_back(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "oldhost_sync.relay")
 
@@ -72,26 +78,26 @@ def test_the_writer_goes_away_and_comes_back(engine: Engine, caplog: pytest.LogC
     assert [line.split(": ", 1)[1].split(" (")[0] for line in lines(caplog)] == ["active", "writer away", "active"]
 
 
-def test_mariadb_is_killed_and_comes_back(own_server: PrivateMariaDB, caplog: pytest.LogCaptureFixture) -> None:
+def test_mariadb_is_killed_and_comes_back(
+    own_server: PrivateMariaDB, own_engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "oldhost_sync.relay")
-    engine, _ = own_server.fresh_database()
 
     async def scenario() -> None:
         listener = Listener()
-        relay = Relay(Transactions(engine), listener, HOST, owner="one", pace=QUICK)
+        relay = Relay(Transactions(own_engine), listener, HOST, owner="one", pace=QUICK)
         async with running(relay):
-            first = recorded(engine).change_id
+            first = recorded(own_engine).change_id
             await until(lambda: listener.ids == [first], "relayed before")
             await until(lambda: relay.condition is Condition.ACTIVE, "active")
             own_server.kill()
             await until(lambda: relay.condition is Condition.DATABASE_AWAY, "noticed")
             await asyncio.to_thread(own_server.start)
-            second = recorded(engine, entity_id="102", event_type="guest_locked_out").change_id
+            second = recorded(own_engine, entity_id="102", event_type="guest_locked_out").change_id
             await until(lambda: listener.ids[-1] == second, "relayed after")
             await until(lambda: relay.condition is Condition.ACTIVE, "active again")
 
     asyncio.run(scenario())
-    engine.dispose()
     assert [line.split(": ", 1)[1].split(" (")[0] for line in lines(caplog)] == ["active", "database away", "active"]
 
 
@@ -126,21 +132,19 @@ def test_a_due_change_that_the_database_can_not_take_keeps_its_place_and_is_told
     ]
 
 
-def test_a_relay_starts_while_the_database_is_still_away(own_server: PrivateMariaDB) -> None:
-    engine, _ = own_server.fresh_database()
-    change_id = recorded(engine).change_id
+def test_a_relay_starts_while_the_database_is_still_away(own_server: PrivateMariaDB, own_engine: Engine) -> None:
+    change_id = recorded(own_engine).change_id
     own_server.stop()
 
     async def scenario() -> None:
         listener = Listener()
-        relay = Relay(Transactions(engine), listener, HOST, owner="one", pace=QUICK)
+        relay = Relay(Transactions(own_engine), listener, HOST, owner="one", pace=QUICK)
         async with running(relay):
             await until(lambda: relay.condition is Condition.DATABASE_AWAY, "noticed")
             await asyncio.to_thread(own_server.start)
             await until(lambda: listener.ids == [change_id], "relayed")
 
     asyncio.run(scenario())
-    engine.dispose()
 
 
 def test_a_relay_that_stops_gives_its_place_up_at_once(engine: Engine) -> None:

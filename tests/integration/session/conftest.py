@@ -11,9 +11,7 @@ from tests.integration.session.stage import LIMITS, Stage, simulator
 
 @pytest.fixture
 def stage(mariadb_server: PrivateMariaDB) -> Iterator[Stage]:
-    engine, _ = mariadb_server.fresh_database()
-    with simulator() as oldhost:
+    with mariadb_server.fresh_database() as engine, simulator() as oldhost:
         stage = Stage(MariaWorld(engine, LIMITS.settle_seconds), oldhost)
         yield stage
         stage.close()
-    engine.dispose()

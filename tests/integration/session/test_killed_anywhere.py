@@ -77,12 +77,10 @@ def calls(mariadb_server: PrivateMariaDB) -> list[str]:
 
 @contextlib.contextmanager
 def fresh_stage(mariadb_server: PrivateMariaDB) -> Iterator[Stage]:
-    engine, _ = mariadb_server.fresh_database()
-    with simulator() as oldhost:
+    with mariadb_server.fresh_database() as engine, simulator() as oldhost:
         stage = Stage(MariaWorld(engine, LIMITS.settle_seconds), oldhost)
         yield stage
         stage.close()
-    engine.dispose()
 
 
 def killed_at(number: int, when: str) -> Process:

@@ -61,12 +61,11 @@ _HISTORY = (
 
 @pytest.fixture(scope="module")
 def long_kept(mariadb_server: PrivateMariaDB) -> Iterator[Engine]:
-    engine, _ = mariadb_server.fresh_database()
-    for statement in _HISTORY:
-        change_sql(engine, statement.format(sequence=f"seq_1_to_{KEPT}"))
-    change_sql(engine, f"ANALYZE TABLE {', '.join(statement.split()[2] for statement in _HISTORY)}")
-    yield engine
-    engine.dispose()
+    with mariadb_server.fresh_database() as engine:
+        for statement in _HISTORY:
+            change_sql(engine, statement.format(sequence=f"seq_1_to_{KEPT}"))
+        change_sql(engine, f"ANALYZE TABLE {', '.join(statement.split()[2] for statement in _HISTORY)}")
+        yield engine
 
 
 QUESTIONS: dict[str, Callable[[Connection], Any]] = {
@@ -156,11 +155,10 @@ _CROWD = (
 
 @pytest.fixture(scope="module")
 def crowded(mariadb_server: PrivateMariaDB) -> Iterator[Engine]:
-    engine, _ = mariadb_server.fresh_database()
-    for statement in _CROWD:
-        change_sql(engine, statement)
-    yield engine
-    engine.dispose()
+    with mariadb_server.fresh_database() as engine:
+        for statement in _CROWD:
+            change_sql(engine, statement)
+        yield engine
 
 
 @pytest.mark.parametrize(
@@ -266,7 +264,12 @@ OLD = 20_000
 @pytest.fixture(scope="module")
 def past_retention(mariadb_server: PrivateMariaDB) -> Iterator[Engine]:
     """Nearly all is old; of each hundred one is a dead letter, and the last nonces stay. The statistics are stale."""
-    engine, _ = mariadb_server.fresh_database()
+    with mariadb_server.fresh_database() as engine:
+        grow_old(engine)
+        yield engine
+
+
+def grow_old(engine: Engine) -> None:
     change_sql(engine, "ALTER TABLE outbox_events STATS_AUTO_RECALC = 0")
     change_sql(engine, "ALTER TABLE nonce_requests STATS_AUTO_RECALC = 0")
     change_sql(
@@ -281,10 +284,9 @@ def past_retention(mariadb_server: PrivateMariaDB) -> Iterator[Engine]:
         f"'APPLIED', UTC_TIMESTAMP(6) - INTERVAL 100 DAY FROM seq_1_to_{OLD}",
     )
     change_sql(
-        engine, f"INSERT INTO nonce_ledger (host, next_nonce, last_applied_nonce) VALUES ('oldhost', {OLD + 1}, {OLD})"
+        engine,
+        f"INSERT INTO nonce_ledger (host, next_nonce, last_applied_nonce) VALUES ('oldhost', {OLD + 1}, {OLD})",
     )
-    yield engine
-    engine.dispose()
 
 
 def test_forgetting_among_many_old_rows_reads_and_locks_little_more_than_what_goes(past_retention: Engine) -> None:

@@ -145,11 +145,10 @@ _CROWD = (
 
 @pytest.fixture(scope="module")
 def crowded(mariadb_server: PrivateMariaDB) -> Iterator[Engine]:
-    engine, _ = mariadb_server.fresh_database()
-    for statement in _CROWD:
-        change_sql(engine, statement)
-    yield engine
-    engine.dispose()
+    with mariadb_server.fresh_database() as engine:
+        for statement in _CROWD:
+            change_sql(engine, statement)
+        yield engine
 
 
 def rows_read(connection: Connection) -> int:

@@ -32,17 +32,18 @@ def events(engine: Engine, key: str, unit: str, ended: str, count: int) -> None:
 @pytest.fixture
 def many(mariadb_server: PrivateMariaDB) -> Iterator[Engine]:
     """Units in step with OldHost, each with one change that was applied."""
-    engine, _ = mariadb_server.fresh_database()
-    change_sql(engine, f"INSERT INTO units (host, id, state) SELECT 'oldhost', {_NAME}, '{{}}' FROM seq_1_to_{UNITS}")
-    events(engine, "a", _NAME, "UTC_TIMESTAMP(6), 'APPLIED'", UNITS)
-    change_sql(
-        engine,
-        "INSERT INTO applied_states (host, entity_type, entity_id, event_type, change_id, payload_hash, nonce) "
-        "SELECT host, entity_type, entity_id, event_type, id, '', id FROM outbox_events",
-    )
-    change_sql(engine, "ANALYZE TABLE outbox_events, units, applied_states")
-    yield engine
-    engine.dispose()
+    with mariadb_server.fresh_database() as engine:
+        change_sql(
+            engine, f"INSERT INTO units (host, id, state) SELECT 'oldhost', {_NAME}, '{{}}' FROM seq_1_to_{UNITS}"
+        )
+        events(engine, "a", _NAME, "UTC_TIMESTAMP(6), 'APPLIED'", UNITS)
+        change_sql(
+            engine,
+            "INSERT INTO applied_states (host, entity_type, entity_id, event_type, change_id, payload_hash, nonce) "
+            "SELECT host, entity_type, entity_id, event_type, id, '', id FROM outbox_events",
+        )
+        change_sql(engine, "ANALYZE TABLE outbox_events, units, applied_states")
+        yield engine
 
 
 def read_by(connection: Connection, status: str, after: str | None = None) -> tuple[list[str], str | None, int]:
