@@ -86,7 +86,7 @@ class BatchRoutes:
         host, database = self._parts.host, self._parts.database
         async with database.turn_of_a_batch():
             batch = await asyncio.to_thread(read_batch, body, host, source_of(request), key)
-            submit = partial(submit_changes, host=host, items=batch.items, attempts=limits.DATABASE_ATTEMPTS)
+            submit = partial(submit_changes, host=host, items=batch.items)
             try:
                 results = await database.work(submit)
             except CommitUncertain:

@@ -84,7 +84,7 @@ class Places(asyncio.Semaphore):
         self._queue_max = queue_max
         self.waiting = 0
 
-    async def take(self) -> None:
+    async def take(self, seconds_max: float) -> None:
         """Raises a Problem when too many wait, TimeoutError when it takes too long."""
         if not self.locked():
             await self.acquire()
@@ -93,7 +93,7 @@ class Places(asyncio.Semaphore):
             raise too_busy()
         self.waiting += 1
         try:
-            async with asyncio.timeout(limits.DATABASE_QUEUE_SECONDS_MAX):
+            async with asyncio.timeout(seconds_max):
                 await self.acquire()
         finally:
             self.waiting -= 1
@@ -121,7 +121,7 @@ class Database:
     async def turn_of_a_batch(self) -> AsyncIterator[None]:
         """Batches wait here for one another, so that single requests always have threads."""
         try:
-            await self._batches.take()
+            await self._batches.take(limits.BATCHES_QUEUE_SECONDS_MAX)
         except TimeoutError:
             raise too_busy() from None
         try:
@@ -161,7 +161,7 @@ class Database:
 
     async def _take_thread(self) -> None:
         try:
-            await self._free.take()
+            await self._free.take(limits.DATABASE_QUEUE_SECONDS_MAX)
         except TimeoutError:
             self._notice_silence()
             raise too_busy() from None

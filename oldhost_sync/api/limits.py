@@ -30,10 +30,12 @@ DATABASE_THREADS = 4
 DATABASE_QUEUE_MAX = 400
 # How long a request waits there before it is refused.
 DATABASE_QUEUE_SECONDS_MAX = 1.0
-# Batches that are read and recorded at the same time; the other threads are for single requests. Two fill two cores.
+# Batches that are read and recorded at the same time; the other threads are for single requests. Two, so that one that
+# waits for a held entity does not stop all others; more gain nothing (measured).
 BATCHES_AT_ONCE = 2
-# Batches that wait for that: two seconds' work, and at most 32 MiB.
+# Batches that wait for that, and how long: 16 are two seconds' work where nobody else works, and at most 32 MiB.
 BATCHES_WAITING_MAX = 16
+BATCHES_QUEUE_SECONDS_MAX = 10.0
 # While the database is known away, one request per interval tries it; all others are refused at once.
 DATABASE_PROBE_SECONDS = 1.0
 # Shorter than elsewhere: a person waits for it.

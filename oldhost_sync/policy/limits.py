@@ -46,7 +46,7 @@ BATCH_CHANGES_MAX = 500
 
 # Payloads that one statement of a batch carries. Escaped they may double, and MariaDB's max_allowed_packet is 16 MiB.
 BATCH_STATEMENT_BYTES_MAX = 4 * 1024 * 1024
-# For how long a batch comes back to entities that others hold, before it says so.
+# For how long a batch comes back to entities that others hold, before it says so; the last wait may be a second longer.
 BATCH_SECONDS_MAX = 2.0
 # How often a batch is decided again because one of its keys was taken meanwhile: each time one more key is known.
 BATCH_DECISIONS_MAX = 5

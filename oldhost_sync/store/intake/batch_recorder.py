@@ -5,8 +5,8 @@ in the order of the items (I4, trap 19). Last the shadows are written. Only UNIQ
 turns out to be taken while the rows are written, all of them are taken back, and the batch is decided again with what
 is known then.
 
-There are two ways to lock. `record_changes` waits for each row, as `record_change` does. A batch of the API or of a
-file never waits for a lock while it holds others: a row that somebody else holds is left for another transaction
+`record_changes` waits for each row, as `record_change` does. A batch of the API or of a file waits for nothing while it
+holds the rows of entities: one that somebody else holds is left for another transaction
 (store/intake/batch_submission.py).
 """
 
@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import Enum, auto
 from inspect import signature
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 from sqlalchemy.engine import Connection, Row
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from oldhost_sync.policy import limits
 from oldhost_sync.store.errors import (
@@ -53,17 +54,19 @@ from oldhost_sync.store.intake.change_recorder import (
     earlier_schedule,
     newly_recorded,
     newly_scheduled,
+    reach_entity,
     stored,
 )
 from oldhost_sync.store.intake.rules import classes_of
 from oldhost_sync.store.intake.validation import Acceptable, accept
+from oldhost_sync.store.outbox.pending_fates import LOCKED
 from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
 
 # Entity, payload, newest change, values of its own columns.
 _ShadowRow = tuple[Entity, str, int | None, tuple[str | None, ...]]
 
-# What a batch does about a row that somebody holds: nothing, at once.
 _NO_WAIT = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
+_SHORT_WAIT = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
 _SAVE, _TAKE_BACK = "SAVEPOINT oldhost_sync_batch", "ROLLBACK TO SAVEPOINT oldhost_sync_batch"
 _INSERT_CHANGES = (
     "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
@@ -83,6 +86,17 @@ _KNOWN = {
     for table, columns in (("outbox_events", CHANGE_COLUMNS), ("scheduled_changes", SCHEDULED_COLUMNS))
 }
 _FIELDS = tuple(name for name in signature(accept).parameters if name not in {"host", "source"})
+
+
+class Waits(Enum):
+    """What a transaction waits for, before a conflict raises the database's error."""
+
+    FOR_ALL = auto()
+    # Only for entities that others are making just now, a second at most and before any row is locked that existed.
+    FOR_NEW = auto()
+    # Only for the first group's row, a second at most and before anything else.
+    FOR_FIRST = auto()
+    FOR_NOTHING = auto()
 
 
 @dataclass(slots=True)
@@ -109,7 +123,7 @@ def record_changes(
     if len(items) > limits.BATCH_CHANGES_MAX:
         raise InvalidChange(f"a batch has {len(items)} changes; at most {limits.BATCH_CHANGES_MAX} are accepted")
     batch = ChangeBatch(items)
-    results = batch.results(record_groups(connection, host, batch.groups, wait=True).results)
+    results = batch.results(record_groups(connection, host, batch.groups, Waits.FOR_ALL).results)
     recorded = [result for result in results if isinstance(result, RecordedChange)]
     if len(recorded) < len(results):
         raise ChangesRefused(results)
@@ -133,11 +147,11 @@ def _check_names(change: Mapping[str, Any]) -> None:
         raise InvalidChange(f"{unknown[0]} is no field of a change; they are {', '.join(_FIELDS)}")
 
 
-def record_groups(connection: Connection, host: str, groups: Sequence[Group], *, wait: bool) -> Attempt:
-    """Record the groups in the caller's transaction. Without `wait` some may be left as held, and a conflict raises the
-    database's error at once.
-    """
-    recorder = _BatchRecorder(connection, host, wait)
+def record_groups(connection: Connection, host: str, groups: Sequence[Group], waits: Waits) -> Attempt:
+    """Record the groups in the caller's transaction; unless it waits for all, some may be left as held."""
+    if waits is Waits.FOR_FIRST:
+        _wait_for(connection, host, groups[0].entity)
+    recorder = _BatchRecorder(connection, host, waits)
     recorder.look_for(_given_keys(item for group in groups for _, item in group.items))
     for _ in range(limits.BATCH_DECISIONS_MAX):
         connection.exec_driver_sql(_SAVE)
@@ -148,16 +162,24 @@ def record_groups(connection: Connection, host: str, groups: Sequence[Group], *,
     raise TransactionContended("keys of the batch were taken by others again and again")
 
 
+def _wait_for(connection: Connection, host: str, entity: Entity) -> None:
+    try:
+        reach_entity(connection, host, *entity)
+    except OperationalError as error:
+        if error_code(error) != LOCKED:
+            raise
+
+
 class _KeyTaken(Exception):  # noqa: N818 - an event, not a mistake
     """A key was taken between the look and the write; the recorder knows its row now."""
 
 
 class _BatchRecorder:
-    def __init__(self, connection: Connection, host: str, wait: bool) -> None:
+    def __init__(self, connection: Connection, host: str, waits: Waits) -> None:
         self._connection = connection
         self._host = host
-        self._wait = wait
-        self._patience = "" if wait else _NO_WAIT
+        self._waits = waits
+        self._patience = "" if waits is Waits.FOR_ALL else _NO_WAIT
         self._known: dict[str, dict[str, Row[*tuple[Any, ...]]]] = {table: {} for table in _KNOWN}
 
     # ------------------------------------------------------------------------------------------------------------ keys
@@ -201,23 +223,21 @@ class _BatchRecorder:
 
     def _lock(self, entities: Sequence[Entity]) -> set[Entity]:
         """Lock the entities' rows; those that are missing are made. The entities that somebody else holds."""
-        held: set[Entity] = set()
         units = sorted(entity for entity in entities if entity[0] == UNIT)
         others = sorted(entity for entity in entities if entity[0] != UNIT)
-        for shadow, wanted in ((UNIT_SHADOW, units), (ENTITY_SHADOW, others)):
-            if wanted and self._wait:
-                self._make(shadow, wanted)
-            elif wanted:
-                held |= self._lock_free(shadow, wanted)
-        return held
-
-    def _lock_free(self, shadow: Shadow, wanted: Sequence[Entity]) -> set[Entity]:
-        locked = self._existing(shadow, wanted, " FOR UPDATE SKIP LOCKED")
-        rest = [entity for entity in wanted if entity not in locked]
-        held = self._existing(shadow, rest, "") if rest else set()
-        missing = [entity for entity in rest if entity not in held]
-        if missing:
-            self._make(shadow, missing)
+        wanted = {shadow: some for shadow, some in ((UNIT_SHADOW, units), (ENTITY_SHADOW, others)) if some}
+        if self._waits is Waits.FOR_ALL:
+            for shadow, some in wanted.items():
+                self._make(shadow, some, "")
+            return set()
+        existing = {shadow: self._existing(shadow, some, "") for shadow, some in wanted.items()}
+        for shadow, some in wanted.items():
+            missing = [entity for entity in some if entity not in existing[shadow]]
+            if missing:
+                self._make(shadow, missing, _SHORT_WAIT if self._waits is Waits.FOR_NEW else _NO_WAIT)
+        held: set[Entity] = set()
+        for shadow, found in existing.items():
+            held |= found - self._existing(shadow, sorted(found), " FOR UPDATE SKIP LOCKED")
         return held
 
     def _existing(self, shadow: Shadow, entities: Sequence[Entity], locking: str) -> set[Entity]:
@@ -233,9 +253,9 @@ class _BatchRecorder:
             found.update((entity_type, entity_id) for entity_id in rows)
         return found
 
-    def _make(self, shadow: Shadow, entities: Sequence[Entity]) -> None:
+    def _make(self, shadow: Shadow, entities: Sequence[Entity], patience: str) -> None:
         values = tuple(value for entity in entities for value in shadow.key_of(self._host, entity))
-        self._connection.exec_driver_sql(self._patience + shadow.lock_rows(len(entities)), values)
+        self._connection.exec_driver_sql(patience + shadow.lock_rows(len(entities)), values)
 
     def _write(self, decisions: Sequence[Decision]) -> dict[int, Result]:
         new = sorted((each for decision in decisions for each in decision.new), key=lambda each: each[0])

@@ -1,9 +1,10 @@
 """Bring a batch into the database, in as few transactions as can be: what can't be recorded now holds nothing else up.
 
-The whole batch is tried in one transaction, which never waits for a lock. Entities whose row somebody holds are left
-out of it and tried again, with pauses, until the time is up. Where a transaction as a whole meets a conflict, or values
-that the database refuses, its entities are tried in halves, so that the one at fault is found and the others are
-recorded. What is answered as recorded is committed: results are taken over only after the commit.
+The whole batch is tried in one transaction, which waits for nothing while it holds rows that others want. Entities
+whose row somebody holds are left out of it and tried again until the time is up: such a transaction first waits for one
+of them, in its turn and while it holds nothing, and then takes what is free. Where a transaction as a whole meets a
+conflict, or values that the database refuses, its entities are tried in halves, so that the one at fault is found and
+the others are recorded. What is answered as recorded is committed: results are taken over only after the commit.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from oldhost_sync.store.errors import (
     StoreError,
     TransactionContended,
 )
-from oldhost_sync.store.intake.batch_recorder import record_groups
+from oldhost_sync.store.intake.batch_recorder import Waits, record_groups
 from oldhost_sync.store.intake.change_batch import ChangeBatch, Group, Item, Result
 from oldhost_sync.store.transactions import error_code, is_the_values_fault, run_in_transaction
 
@@ -33,7 +34,7 @@ from oldhost_sync.store.transactions import error_code, is_the_values_fault, run
 class _Submission:
     engine: Engine
     host: str
-    attempts: int
+    waits: Waits = Waits.FOR_NEW
     results: dict[int, Result] = field(default_factory=dict)
     held: list[Group] = field(default_factory=list)
     to_try: list[Sequence[Group]] = field(default_factory=list)
@@ -47,39 +48,39 @@ def submit_changes(
     host: str,
     items: Sequence[Item],
     *,
-    attempts: int = limits.TRANSACTION_ATTEMPTS_MAX,
     seconds_max: float = limits.BATCH_SECONDS_MAX,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> list[Result]:
     """Record the items, each entity's all or none; one result for each, in their order.
 
-    `attempts` of each transaction; `seconds_max` for coming back to what others hold, after which it is
-    TransactionContended. Raises DatabaseUnavailable or CommitUncertain where nothing at all is known to be recorded;
-    else these are the results of the items that they concern.
+    `seconds_max` for coming back to what others hold, after which it is TransactionContended. Raises
+    DatabaseUnavailable or CommitUncertain where nothing at all is known to be recorded; else these are the results of
+    the items that they concern.
     """
     batch = ChangeBatch(items)
-    work = _Submission(engine, host, attempts, to_try=[batch.groups] if batch.groups else [])
+    work = _Submission(engine, host, to_try=[batch.groups] if batch.groups else [])
     deadline = clock() + seconds_max
-    longest = limits.TRANSACTION_PAUSE_SECONDS
     left = seconds_max
     while work.to_try and left > 0:
         _try(work, work.to_try.pop(0))
         left = deadline - clock()
         if not work.to_try and work.held and left > 0:
-            pause(min(longest, left))
-            longest = min(2 * longest, limits.TRANSACTION_PAUSE_SECONDS_MAX)
-            work.to_try, work.held = [work.held], []
+            pause(min(limits.TRANSACTION_PAUSE_SECONDS, left))
+            # Each pass waits for another one: the first may be held for long.
+            work.to_try, work.held = [[*work.held[1:], work.held[0]]], []
+            work.waits = Waits.FOR_FIRST
     late = [*work.held, *(group for some in work.to_try for group in some)]
     work.fail(late, TransactionContended("others hold the entity, or a key of its changes"))
     return batch.results(work.results)
 
 
 def _try(work: _Submission, groups: Sequence[Group]) -> None:
-    """One transaction, or several tries of it."""
-    record = partial(record_groups, host=work.host, groups=groups, wait=False)
+    """One transaction; after a conflict it is not repeated, but followed by smaller ones."""
+    record = partial(record_groups, host=work.host, groups=groups, waits=work.waits)
+    work.waits = Waits.FOR_NOTHING
     try:
-        attempt = run_in_transaction(work.engine, record, attempts=work.attempts)
+        attempt = run_in_transaction(work.engine, record, attempts=1)
     except TransactionContended:
         if not _halve(work, groups):
             work.held += groups

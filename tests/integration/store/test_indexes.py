@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.store import alerts, audit
 from oldhost_sync.store.intake import schedule
-from oldhost_sync.store.intake.batch_recorder import record_groups
+from oldhost_sync.store.intake.batch_recorder import Waits, record_groups
 from oldhost_sync.store.intake.change_batch import ChangeBatch
 from oldhost_sync.store.intake.validation import accept
 from oldhost_sync.store.outbox import outstanding_changes, relay_queue, retention
@@ -117,7 +117,7 @@ def test_a_batch_reads_and_locks_its_own_rows_and_not_all_that_is_kept(long_kept
     changes = [accept(HOST, "unit", str(n), "e", {}, f"new{n}", None, None, "test") for n in range(1, size + 1)]
     with long_kept.connect() as connection:
         connection.exec_driver_sql("FLUSH STATUS")
-        attempt = record_groups(connection, HOST, ChangeBatch(changes).groups, wait=False)
+        attempt = record_groups(connection, HOST, ChangeBatch(changes).groups, Waits.FOR_NOTHING)
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
         locks = connection.exec_driver_sql(
             "SELECT trx_rows_locked FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = CONNECTION_ID()"
