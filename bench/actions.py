@@ -25,9 +25,13 @@ _LINE = re.compile(r'^action\{action_type="([^"]+)",namespace="default".*\} ([0-
 
 
 def actions(metrics_port: int) -> Counter[str]:
-    """By type, since the server's start, of the namespace that writers run in."""
+    """By type, since the server's start."""
     with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=10) as answer:
-        text: str = answer.read().decode()
+        return parse_actions(answer.read().decode())
+
+
+def parse_actions(text: str) -> Counter[str]:
+    """Those of the namespace that writers run in; the server has workflows of its own."""
     found: Counter[str] = Counter()
     for name, count in _LINE.findall(text):
         found[name.removeprefix("command_").removeprefix("grpc_")] += int(float(count))

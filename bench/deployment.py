@@ -46,6 +46,11 @@ COMMANDS = {
 RIVALS = ("naive workflow", "plain loop", "queue worker")
 
 
+def rivals(stage: Stage) -> tuple[str, ...]:
+    """Those that are measured beside the product: a quick run has no time for them."""
+    return () if stage.quick else RIVALS
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """Of a writer's histories, and Temporal's actions by type."""

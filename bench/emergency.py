@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC
 
-from bench.deployment import RIVALS, Deployment
+from bench.deployment import Deployment, rivals
 from bench.result import Picture, Result, Series, median, quantile
 from bench.stage import SimulatedHost, Stage
 from bench.workload import Change, backlog, emergency, put_into_outbox, record
@@ -48,7 +48,7 @@ def measure(stage: Stage) -> Result:
         ],
     )
     found = {"product": _product(stage, waiting, count)}
-    for name in RIVALS:
+    for name in rivals(stage):
         handed_over = name != "plain loop"
         found[name] = _rival(
             stage, name, waiting if handed_over else FEW, count if handed_over else FEW_SENT, handed_over=handed_over
@@ -60,10 +60,11 @@ def measure(stage: Stage) -> Result:
         for older, seconds in ((False, waits.alone), (True, waits.behind_older))
     ]
     result.table("Accepted → applied, s", header, rows)
-    result.notes.append(
-        f"The plain loop has no lanes: an emergency waits for all that came before it. With {FEW} of them that "
-        f"is what the table shows; with {waiting:,} it would be {waiting * LATENCY_MS / 1000 / 60:,.0f} min."
-    )
+    if not stage.quick:
+        result.notes.append(
+            f"The plain loop has no lanes: an emergency waits for all that came before it. With {FEW} of them that "
+            f"is what the table shows; with {waiting:,} it would be {waiting * LATENCY_MS / 1000 / 60:,.0f} min."
+        )
     alone = {name: waits.alone for name, waits in found.items() if name != "plain loop"}
     behind = {name: waits.behind_older for name, waits in found.items() if name != "plain loop"}
     _target(result, "p50", {name: median(each) for name, each in alone.items()}, 0.65)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bench.deployment import RIVALS, Deployment
+from bench.deployment import Deployment, rivals
 from bench.result import Result, spread
 from bench.stage import SimulatedHost, Stage
 from bench.workload import backlog, emergency, put_into_outbox, record
@@ -71,11 +71,14 @@ Act = Callable[[Deployment, SimulatedHost, str, str], float]
 def _each(stage: Stage, kills: int, waiting: int, act: Act) -> Killed:
     """`act` on the product, so often, and on each rival, once, with so many changes waiting."""
     killed = Killed()
-    for name in ("product", *RIVALS):
+    for name in ("product", *rivals(stage)):
         with stage.simulator(LATENCY_MS) as simulator, Deployment(stage, simulator) as deployment:
             if name == "product":
                 _start_product(deployment, simulator, waiting)
-                killed.seconds[name] = [act(deployment, simulator, "worker", _holder(deployment)) for _ in range(kills)]
+                killed.seconds[name] = []
+                for _ in range(kills):
+                    killed.seconds[name].append(act(deployment, simulator, "worker", _holder(deployment)))
+                    time.sleep(3 if len(killed.seconds[name]) < kills else 0)  # in full swing again
             else:
                 _start_rival(deployment, simulator, waiting, name)
                 killed.seconds[name] = [act(deployment, simulator, name, name)]
@@ -133,7 +136,6 @@ def _until_next_operation(deployment: Deployment, simulator: SimulatedHost, role
         return bool(found)
 
     deployment.wait_for("the next operation after the kill", next_on_the_wire, 90)
-    time.sleep(3)  # in full swing again
     return found[0] - killed_at
 
 
@@ -143,7 +145,6 @@ def _until_emergency(deployment: Deployment, simulator: SimulatedHost, role: str
     killed_at = _kill(deployment, role, name)
     record(deployment.engine, deployment.host, emergency(f"locked-out-{known}", known))
     deployment.wait_for("the emergency applied", lambda: len(simulator.journal()) > known, 90)
-    time.sleep(3)
     return float(simulator.journal(known)[0]["applied_at"]) - killed_at
 
 

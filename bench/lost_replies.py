@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bench.deployment import RIVALS, Deployment
+from bench.deployment import Deployment, rivals
 from bench.result import Picture, Result, Series, median
 from bench.stage import SimulatedHost, Stage
 from bench.workload import backlog, put_into_outbox
@@ -118,18 +118,16 @@ def measure(stage: Stage) -> Result:
 
 
 def _by_system(stage: Stage, setting: Setting) -> Seen:
-    """The rivals, who share the product's recovery, lose one reply of each kind; few of them in a quick run."""
+    """The rivals, who share the product's recovery, lose one reply of each kind."""
     found = {}
-    rivals = RIVALS if not stage.quick else ("plain loop",) if setting is SLOW else ()
-    for name in ("product", *rivals):
-        kinds = (RESET,) if stage.quick and name != "product" else tuple(KINDS)
+    for name in ("product", *rivals(stage)):
         losses = 1 if stage.quick or name != "product" else setting.losses
         with (
             stage.simulator(setting.latency_ms) as simulator,
             Deployment(stage, simulator, setting.given) as deployment,
         ):
             _start(deployment, name)
-            found[name] = {kind: _lose(deployment, simulator, setting, kind, losses) for kind in kinds}
+            found[name] = {kind: _lose(deployment, simulator, setting, kind, losses) for kind in KINDS}
     return Seen(setting, found)
 
 

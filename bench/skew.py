@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.busy import Window, observe
-from bench.deployment import RIVALS, Deployment
+from bench.deployment import Deployment, rivals
 from bench.result import Result
 from bench.stage import SimulatedHost, Stage
 from bench.workflow_tasks import task_seconds
@@ -99,7 +99,7 @@ def _play(stage: Stage, changes: list[Change], seconds: float) -> dict[str, Seen
     with stage.simulator(LATENCY_MS) as simulator, Deployment(stage, simulator) as deployment:
         put_into_outbox(deployment.engine, deployment.host, changes, relayed=True)
         found = {"product": _watch(deployment, simulator, ("worker", "relay"), seconds)}
-        for name in ("plain loop",) if stage.quick else RIVALS:
+        for name in rivals(stage):
             with deployment.engine.begin() as connection:
                 connection.exec_driver_sql(_AGAIN, (deployment.host,))
             found[name] = _watch(deployment, simulator, (name,), seconds)
