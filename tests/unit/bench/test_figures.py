@@ -29,12 +29,16 @@ def test_where_no_rival_was_measured_nothing_is_said() -> None:
 
 
 def test_the_share_kept_is_the_same_measured_and_calculated() -> None:
-    loss = Loss([2.0], operations=100, seconds=42.0, latency_ms=400)
+    loss = Loss([1.5], operations=100, seconds=42.0, latency_ms=400)
     assert loss.kept == pytest.approx(loss.kept_with(0.01))
 
 
 def test_without_losses_all_of_the_capacity_is_kept() -> None:
-    assert Loss([10.0], 1, 1.0, 400).kept_with(0.0) == 1.0
+    assert Loss([9.0], operations=1, seconds=10.0, latency_ms=400).kept_with(0.0) == 1.0
+
+
+def test_a_loss_costs_all_the_time_in_which_nothing_was_applied() -> None:
+    assert Loss([0.5, 0.5], operations=20, seconds=10.0, latency_ms=400).cost_s == pytest.approx(1.0)
 
 
 METRICS = """
