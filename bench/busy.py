@@ -90,7 +90,7 @@ def measure(stage: Stage) -> Result:
     )
     beside = rivals(stage) or JUDGED_BY
     windows = {at: _all(stage, at, beside) for at in (QUICK_LATENCIES_MS if stage.quick else LATENCIES_MS)}
-    arriving = _all(stage, 400, rivals(stage), arriving=True)
+    arriving = _all(stage, 400, [name for name in rivals(stage) if name != "queue worker"], arriving=True)
     header = ("", *(f"{latency_ms} ms" for latency_ms in windows))
     names = ("product", *beside)
     result.table(
@@ -218,7 +218,7 @@ def _cost(name: str, window: Window) -> tuple[str | float | None, ...]:
 
 def rival(stage: Stage, name: str, latency_ms: float, *, arriving: bool = False) -> Window:
     """The same window for a rival. It begins with an outbox that nobody has looked at yet."""
-    seconds = min(_seconds(latency_ms, stage.quick), 12.0)
+    seconds = _seconds(latency_ms, quick=True)
     with stage.simulator(latency_ms) as simulator, Deployment(stage, simulator) as deployment:
         put_into_outbox(deployment.engine, deployment.host, backlog(enough(latency_ms, seconds)), relayed=False)
         deployment.start(name)

@@ -33,7 +33,7 @@ class Waits:
 
 
 def measure(stage: Stage) -> Result:
-    count = 5 if stage.quick else 16
+    count = 5 if stage.quick else 12
     waiting = 2_000 if stage.quick else 10_000
     result = Result(
         "emergency",

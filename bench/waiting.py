@@ -24,7 +24,7 @@ from bench.workflow_tasks import TASK_COMPLETED, TASK_STARTED, event_time, task_
 from bench.workload import backlog, put_into_outbox
 from oldhost_sync.temporal import writer_handle, writer_policy
 
-BACKLOGS = (100, 1_000, 10_000, 50_000)
+BACKLOGS = (100, 10_000, 50_000)
 QUICK_BACKLOGS = (100, 50_000)
 KEYS = 50_000
 ROLES = ("worker", "relay", "temporal", "mariadb")
