@@ -40,13 +40,14 @@ def pytest_configure() -> None:
     Settings.model_config["env_file"] = None
 
 
-# Quick and telling first: a broken rule of the policy is better read there than in a soak. Then what takes longest and
-# mostly waits, and beside it what works: nobody waits at the end for a file that began late.
+# Quick and telling first: a broken rule of the policy is better read there than in a soak (the workflows' files are the
+# longest of them). Then what takes longest and mostly waits, beside it what works: nobody waits at the end for a file
+# that began late.
 ORDER = (
     "architecture",
+    "workflows",
     "unit",
     "simulator",
-    "workflows",
     "replay",
     "simulation",
     "faults",

@@ -30,7 +30,7 @@ from workflows.sync_writer import SyncWriterWorkflow
 
 LWW, TXN, EMERGENCY = "LWW", "TXN", "EMERGENCY"
 DEADLINE_SECONDS = 20  # of real time, for anything that a test waits for
-TEST_SECONDS_MAX = 90  # of real time; less than pytest's own limit, which can't tell where a task waits
+TEST_SHARE_MAX = 0.75  # of pytest's own limit, which can't tell where a task waits
 
 
 @dataclass
@@ -164,17 +164,22 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
     stage = pyfuncitem.funcargs["stage"]
     assert isinstance(stage, Stage)
-    stage.runner.run(_bounded(pyfuncitem.obj(**arguments)))
+    stage.runner.run(_bounded(pyfuncitem.obj(**arguments), TEST_SHARE_MAX * _seconds_max(pyfuncitem)))
     return True
 
 
-async def _bounded(test: Coroutine[Any, Any, None]) -> None:
+def _seconds_max(test: pytest.Function) -> float:
+    marker = test.get_closest_marker("timeout")
+    return float(marker.args[0] if marker else test.config.getini("timeout"))
+
+
+async def _bounded(test: Coroutine[Any, Any, None], seconds: float) -> None:
     """A test that hangs says where each of its tasks waits."""
     running = asyncio.ensure_future(test)
-    done, _ = await asyncio.wait({running}, timeout=TEST_SECONDS_MAX)
+    done, _ = await asyncio.wait({running}, timeout=seconds)
     if not done:
         for task in asyncio.all_tasks():
             task.print_stack(file=sys.stderr)
         running.cancel()
-        pytest.fail(f"not done after {TEST_SECONDS_MAX} s; above is where each task waits")
+        pytest.fail(f"not done after {seconds:g} s; above is where each task waits")
     running.result()

@@ -168,6 +168,7 @@ async def test_what_breaks_the_machines_rules_halts_the_writer_durably(stage: St
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # 17 s of CPU
 async def test_a_simulated_day(stage: Stage) -> None:
     """24 hours of all classes: a ban, rejections, lost replies, a restore that is resolved; every fate is recorded."""
     async with stage.writer() as writer:
