@@ -72,8 +72,11 @@ TRANSACTION_PAUSE_SECONDS_MAX = 0.5
 
 # Refs in one signal: some 50 KiB, far below Temporal's 2 MB, and a workflow task stays short.
 RELAY_BATCH_REFS_MAX = 500
-# Each signal is four events of history, an operation six: one a second keeps both together below eight an operation.
+# Each signal is an action and four events of history: one a second while many changes come, half as often while fewer
+# than so many wait for it. The first after a rest goes at once.
 RELAY_SIGNAL_INTERVAL_SECONDS = 1.0
+RELAY_CALM_INTERVAL_SECONDS = 2.0
+RELAY_CALM_CHANGES_MAX = 20
 # How soon an EMERGENCY is seen (one index lookup each time).
 RELAY_POLL_SECONDS = 0.1
 # How late a scheduled change may be recorded is a second.

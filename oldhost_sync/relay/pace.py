@@ -11,6 +11,7 @@ from oldhost_sync.policy import limits
 class RelayPace:
     batch_refs: int = limits.RELAY_BATCH_REFS_MAX
     signal_interval_s: float = limits.RELAY_SIGNAL_INTERVAL_SECONDS
+    calm_interval_s: float = limits.RELAY_CALM_INTERVAL_SECONDS
     poll_s: float = limits.RELAY_POLL_SECONDS
     schedule_interval_s: float = limits.RELAY_SCHEDULE_INTERVAL_SECONDS
     schedule_batch: int = limits.RELAY_SCHEDULE_BATCH_MAX

@@ -87,6 +87,7 @@ class Relay:
     condition: Condition = Condition.STARTING
     _failures: int = 0
     _signal_at: float = float("-inf")
+    _calm_until: float = float("-inf")
     _count_at: float = float("-inf")
     _recount_at: float = float("-inf")
     _room: int = 0
@@ -118,7 +119,7 @@ class Relay:
         seen = await self._look(now)
         if seen.emergency:
             done.emergencies = await self._relay_emergencies()
-        if now >= self._signal_at and (seen.anything or now >= self._count_at):
+        if now >= self._signal_at and (seen.anything or now >= self._count_at) and not await self._is_calm(seen, now):
             room = await self._room_at_writer(now)
             done.held_back = room <= 0
             if seen.anything:
@@ -126,6 +127,8 @@ class Relay:
                 done.relayed = await self._relay_batch(room) if room > 0 else []
             if len(done.relayed) == self.pace.batch_refs:
                 self._signal_at = now  # there is more
+            elif done.relayed:
+                self._calm_until = now + self.pace.calm_interval_s
         return done
 
     # ------------------------------------------------------------------------------------------------ one round's parts
@@ -134,6 +137,16 @@ class Relay:
         ask = partial(self.transactions.run, lambda connection: relay_queue.unrelayed(connection, self.owner))
         seen = await (self.poll.poll(now, ask) if self.poll else ask())
         return seen.get(self.host, NOTHING)
+
+    async def _is_calm(self, seen: Unrelayed, now: float) -> bool:
+        """Few changes wait for the next signal, and none of them for long: it can be a later one."""
+        if not seen.anything or now >= self._calm_until:
+            return False
+        most = limits.RELAY_CALM_CHANGES_MAX
+        is_calm = len(await self._claim(most)) < most
+        if is_calm:
+            self._signal_at = self._calm_until
+        return is_calm
 
     async def _relay_emergencies(self) -> list[ChangeRef]:
         batch = self.pace.batch_refs

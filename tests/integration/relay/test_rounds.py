@@ -15,6 +15,7 @@ from sqlalchemy.exc import OperationalError
 
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.policy.limits import RELAY_CALM_CHANGES_MAX
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.pruner import Pruner
@@ -86,8 +87,27 @@ def test_an_ordinary_change_waits_for_the_next_signal_and_an_emergency_does_not(
         assert listener.batches == [[first], [emergency]]
         await relay.run_once(0.9)
         assert listener.batches == [[first], [emergency]]
-        await relay.run_once(1.0)
+        await relay.run_once(2.0)
         assert listener.batches == [[first], [emergency], [ordinary]]
+
+    run(rounds())
+
+
+def test_few_changes_wait_twice_as_long_for_the_next_signal_as_many(engine: Engine) -> None:
+    listener = Listener()
+    relay = relay_of(engine, listener)
+
+    async def rounds() -> None:
+        first = write(engine, "first")
+        await relay.run_once(0.0)
+        few = [write(engine, f"u{number}") for number in range(RELAY_CALM_CHANGES_MAX - 1)]
+        await relay.run_once(1.0)
+        assert listener.batches == [[first]]
+        await relay.run_once(2.0)
+        assert listener.batches == [[first], few]
+        many = [write(engine, f"v{number}") for number in range(RELAY_CALM_CHANGES_MAX)]
+        await relay.run_once(3.0)
+        assert listener.batches == [[first], few, many]
 
     run(rounds())
 
@@ -228,10 +248,10 @@ def test_only_emergencies_go_on_while_the_writer_is_full(engine: Engine) -> None
     async def rounds() -> None:
         assert not (await relay.run_once(0.0)).held_back
         assert listener.batches == [first[:3]]
-        assert (await relay.run_once(1.0)).held_back
+        assert (await relay.run_once(2.0)).held_back
         older = write(engine, "x")
         emergency = write(engine, "x", "guest_locked_out")
-        assert (await relay.run_once(2.0)).held_back
+        assert (await relay.run_once(4.0)).held_back
         assert listener.batches[1:] == [[older, emergency]]
         assert unrelayed(engine) == first[3:]
         change_sql(
@@ -239,7 +259,7 @@ def test_only_emergencies_go_on_while_the_writer_is_full(engine: Engine) -> None
             "UPDATE outbox_events SET processed_at = UTC_TIMESTAMP(6), outcome = 'APPLIED' WHERE relayed_at IS NOT "
             "NULL",
         )
-        await relay.run_once(3.0)
+        await relay.run_once(6.0)
         assert listener.batches[2:] == [first[3:]]
 
     run(rounds())
@@ -257,7 +277,7 @@ def test_changes_held_behind_a_dead_letter_take_no_room(engine: Engine) -> None:
 
     async def rounds() -> None:
         assert not (await relay.run_once(0.0)).held_back
-        assert (await relay.run_once(1.0)).held_back
+        assert (await relay.run_once(2.0)).held_back
 
     run(rounds())
     assert listener.batches == [others[:3]]
@@ -388,7 +408,7 @@ def test_two_relays_at_once_lose_nothing_and_only_signal_twice(engine: Engine) -
         change_sql(engine, "UPDATE outbox_events SET relayed_at = NULL")
         # The first has not looked at its lease again yet, as after being stopped for a while.
         one.leadership._leased_until = one.leadership._tried_at = 0.0
-        await asyncio.gather(one.run_once(1.0), two.run_once(1.0))
+        await asyncio.gather(one.run_once(2.0), two.run_once(2.0))
 
     run(rounds())
     assert sorted(set(first.ids + second.ids)) == ids
