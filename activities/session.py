@@ -1,7 +1,7 @@
 """What the workflow may ask of OldHost: open a session, send, probe, close. Each host has at most one session here.
 
 `open_session` runs on whichever worker takes it; the others on the queue of the worker that holds the session. They
-block in a thread of the worker's pool and heartbeat every second, so that a dead worker is noticed in seconds.
+block in a thread of the worker's pool and heartbeat, so that a dead worker is noticed in seconds.
 A heartbeat is no lease: what fences a session is the ledger's epoch. Temporal never retries these.
 """
 
@@ -33,7 +33,7 @@ from workflows import messages
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS = 2.0
-FIRST_BEAT_SECONDS = 1.0
+FIRST_BEAT_SECONDS = 3.0
 NOT_HERE = "this worker does not hold the session"
 
 
@@ -74,8 +74,13 @@ class SessionActivities:
         if session is None:
             waiting = [Fate(change_id, WAITING) for change_id in batch.change_ids]
             return SendEnded(waiting, session_open=False, reason=NOT_HERE)
+        if batch.stops:
+            session.stop_batches()
+            return SendEnded([], session_open=session.is_open)
         accepted = dict(zip(batch.change_ids, batch.accepted_at_ms, strict=False))
-        ended = session.send(batch.change_ids, beat, sequence=batch.sequence, accepted_at_ms=accepted)
+        ended = session.send(
+            batch.change_ids, beat, sequence=batch.sequence, accepted_at_ms=accepted, urgent=batch.urgent
+        )
         self._count(batch.host, ended)
         return ended if batch.release > 1 else replace(ended, fates=_told_as_before(ended.fates))
 
@@ -122,10 +127,9 @@ class SessionActivities:
     # -------------------------------------------------------------------------------------------------- sessions
 
     def _beating(self) -> Callable[[], None]:
-        """What the work calls whenever it looks up: a heartbeat, but none in the first second.
+        """What the work calls whenever it looks up: a heartbeat, but none in the first seconds.
 
-        The timeout runs from an activity's start, so an earlier one would tell nothing; and most operations end before
-        it, which halves what they ask of Temporal.
+        The timeout runs from an activity's start, so an earlier one would tell nothing, and each costs an action.
         """
         began = self.clock()
 

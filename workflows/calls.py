@@ -21,7 +21,7 @@ ONCE = RetryPolicy(maximum_attempts=1)
 UNTIL_IT_WORKS = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
 # Cancelled or not, what is at OldHost comes to its end first.
 TO_THE_END = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
-# A dead worker is noticed after this; heartbeats come every second, the first after one.
+# A dead worker is noticed after this; heartbeats come from the third second on.
 HEARTBEAT_TIMEOUT = timedelta(seconds=6)
 # The holder of a session polls its own queue all the time: not taken by then means that it is gone.
 SCHEDULE_TO_START = timedelta(seconds=10)
@@ -58,7 +58,13 @@ async def send(host: str, action: actions.Send, release: int) -> events.SendEnde
     return await workflow.execute_activity(  # type: ignore[no-any-return]
         "send",
         messages.SendBatch(
-            host, action.epoch, list(action.change_ids), action.sequence, release, list(action.accepted_at_ms)
+            host,
+            action.epoch,
+            list(action.change_ids),
+            action.sequence,
+            release,
+            list(action.accepted_at_ms),
+            action.urgent,
         ),
         task_queue=action.task_queue,
         result_type=events.SendEnded,
@@ -68,6 +74,18 @@ async def send(host: str, action: actions.Send, release: int) -> events.SendEnde
         retry_policy=ONCE,
         cancellation_type=TO_THE_END,
         summary=action.label,
+    )
+
+
+async def stop_sends(host: str, action: actions.StopSends, release: int) -> None:
+    await workflow.execute_activity(
+        "send",
+        messages.SendBatch(host, action.epoch, release=release, stops=True),
+        task_queue=action.task_queue,
+        schedule_to_start_timeout=SCHEDULE_TO_START,
+        start_to_close_timeout=CLOSING_LIMIT,
+        retry_policy=ONCE,
+        summary="the sends under way end",
     )
 
 

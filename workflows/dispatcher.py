@@ -51,7 +51,9 @@ class Acting:
 
     def act(self, action: actions.Action) -> None:
         match action:
-            case actions.OpenSession() | actions.Send() | actions.CloseSession() | actions.Probe():
+            case (
+                actions.OpenSession() | actions.Send() | actions.StopSends() | actions.CloseSession() | actions.Probe()
+            ):
                 self.start(self._at_the_host(action), at_the_host=True)
             case actions.Sweep():
                 self.start(self._sweep(action))
@@ -67,13 +69,16 @@ class Acting:
                 self._acts.add_halt(self._host, action)
 
     def _at_the_host(
-        self, action: actions.OpenSession | actions.Send | actions.CloseSession | actions.Probe
+        self,
+        action: actions.OpenSession | actions.Send | actions.StopSends | actions.CloseSession | actions.Probe,
     ) -> Coroutine[Any, Any, None]:
         match action:
             case actions.OpenSession():
                 return self._open_session(action)
             case actions.Send():
                 return self._send(action)
+            case actions.StopSends():
+                return self._stop_sends(action)
             case actions.CloseSession():
                 return self._close_session(action)
         return self._probe(action)
@@ -118,6 +123,12 @@ class Acting:
         except ActivityError as error:
             ended = events.SendFailed(never_started=_never_started(error))
         self._machine.send_ended(action.batch, ended, now_ms(), epoch=action.epoch)
+
+    async def _stop_sends(self, action: actions.StopSends) -> None:
+        try:
+            await calls.stop_sends(self._host, action, self._machine.release)
+        except ActivityError:
+            workflow.logger.warning("the sends under way could not be told to end; they end by themselves")
 
     async def _close_session(self, action: actions.CloseSession) -> None:
         try:

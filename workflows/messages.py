@@ -171,6 +171,7 @@ class SendBatch:
     once).
     `release`: what the writer's run understands; one begun before 0.2 (release 1) is told WAITING instead of HELD.
     `accepted_at_ms`: of each change, so that one whose id the database gave out again is noticed.
+    `urgent`: goes before all that is not on the wire. `stops`: the sends under way end with the operation on the wire.
     """
 
     host: str
@@ -179,6 +180,8 @@ class SendBatch:
     sequence: int = 0
     release: int = 1
     accepted_at_ms: list[int] = field(default_factory=list)
+    urgent: bool = False
+    stops: bool = False
 
 
 @dataclass

@@ -7,6 +7,7 @@ from typing import Any
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.pending_operation import PendingOperation
+from oldhost_sync.policy.preview import upcoming as next_operations
 from oldhost_sync.policy.session import Phase
 
 # An answer names at most so many changes of one entity: nobody reads more, and while it is made the writer does nothing
@@ -96,7 +97,7 @@ def find(machine: Machine, entity: EntityKey, now_ms: int) -> dict[str, Any]:
 
 def upcoming(machine: Machine, count: int) -> list[dict[str, Any]]:
     """The next operations, if nothing new comes in."""
-    return [_ref(ref) for ref in machine.coalescer.upcoming(count)]
+    return [_ref(ref) for ref in next_operations(machine.coalescer, count)]
 
 
 def details(machine: Machine, now_ms: int) -> str:

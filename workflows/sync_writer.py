@@ -47,7 +47,8 @@ class SyncWriterWorkflow:
         self.policy = given.policy
         carried = _readable(given.snapshot)
         release = RELEASE if workflow.patched(f"release-{RELEASE}") else RELEASE_MIN
-        self.machine = snapshot.load(carried, self._policy_in_force, now_ms(), release=release)
+        gives_way = release >= RELEASE and workflow.patched("batches-give-way")
+        self.machine = snapshot.load(carried, self._policy_in_force, now_ms(), release=release, gives_way=gives_way)
         self.wakeup_requested = True
         self.clock = Clock()
         self.renewal = Renewal()

@@ -3,13 +3,16 @@
 All its nonces are reserved at once, while its predecessor is on the wire, then it waits for its turn. On the wire goes
 only what was marked SENT less than a second ago; while OldHost works on N, the answer to N-1 is recorded and N+1 is
 marked, in one transaction. So the socket never waits for the database, and at most two rows are in doubt (I6).
+
+It gives way: for an urgent batch, after a rejection, and when its time is over, what is not on the wire loses its nonce
+in the transaction that records the last answer. Then it reserves anew what it still has to send, in its turn.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 
 from oldhost_sync.oldhost.connection import Heartbeat
 from oldhost_sync.oldhost.connection_hold import ConnectionHold
@@ -22,8 +25,8 @@ from oldhost_sync.oldhost.errors import (
     NothingWritten,
     Unreadable,
 )
-from oldhost_sync.oldhost.ledger import Answered, Reserved, consumed
-from oldhost_sync.oldhost.nonce_pipeline import Step
+from oldhost_sync.oldhost.ledger import Answered, Reservation, Reserved, consumed
+from oldhost_sync.oldhost.nonce_pipeline import Place, Step
 from oldhost_sync.oldhost.refusal import Refusal, Unwritten, kind, refusal, why_ended, why_halted
 from oldhost_sync.oldhost.wire import (
     Ambiguous,
@@ -42,7 +45,10 @@ from oldhost_sync.policy.wire_ref import to_wire
 
 
 class Batch:
-    """Goes once. `_marked`: SENT since `_marked_at`, not one byte written; `_pending`: answered, not recorded."""
+    """Goes once. `_unreserved`: changes without a nonce or a fate, in order; `_operations`: reserved, not used up.
+
+    `_marked`: SENT since `_marked_at`, not one byte written; `_pending`: answered, not recorded.
+    """
 
     def __init__(
         self,
@@ -55,7 +61,9 @@ class Batch:
         self._ledger, self._connection, self._pipeline = hold.ledger, hold.connection, hold.pipeline
         self._clock, self._limits = hold.clock, hold.limits
         self._change_ids, self._beat, self._accepted_at_ms = change_ids, beat, accepted_at_ms
-        self._operations: list[Reserved] = []
+        self._place = Place()
+        self._unreserved = list(change_ids)
+        self._operations: deque[Reserved] = deque()
         self._fates: dict[int, Fate] = {}
         self._marked: Reserved | None = None
         self._marked_at = 0.0
@@ -66,15 +74,18 @@ class Batch:
         self._older: list[ChangeRef] = []
         self._held: list[tuple[EntityKey, list[int]]] = []
 
-    def send(self, sequence: int) -> SendEnded:
+    def send(self, sequence: int, *, urgent: bool = False) -> SendEnded:
         """Reserve, go as far as the session lasts, record. Any error ends the session; what is not one of the ledger's
         or the host's is raised after that.
         """
+        self._place = Place(sequence, urgent, self._clock() + self._limits.batch_seconds)
+        self._pipeline.enter(self._place)
         try:
-            self._reserve(sequence)
-            if self._operations and self._take_turn():
-                self._send_holding_the_wire()
-                self._record_pending()
+            while self._reserve() and (step := self._take_turn()) is not Step.OVER:
+                if step is Step.SEND:
+                    self._send_holding_the_wire()
+                    self._record_pending()
+                self._lose_nonces()
             self._take_back()
         except InvariantViolated as error:
             why = self._halted or f"invariant violated: {error}"
@@ -86,12 +97,8 @@ class Batch:
             self._hold.close("unexpected error")
             raise
         finally:
-            self._pipeline.unclaim(self._nonces)
+            self._pipeline.leave(self._place)
         return self._ended()
-
-    @property
-    def _nonces(self) -> list[int]:
-        return [operation.nonce for operation in self._operations]
 
     def _ended(self) -> SendEnded:
         """What became of it: a change without a fate so far waits as before."""
@@ -110,56 +117,106 @@ class Batch:
 
     # ---------------------------------------------------------------------------------------------- reserving, the turn
 
-    def _reserve(self, sequence: int) -> None:
-        if not self._pipeline.await_sequence(sequence, self._beat):
-            if self._pipeline.is_open:
-                self._hold.close(f"send {sequence} came out of turn")
-            return
-        reserved = self._ledger.reserve(self._hold.epoch, self._change_ids, self._accepted_at_ms)
-        self._older, self._held = reserved.older, reserved.held
-        for entry in reserved:
-            if isinstance(entry, Reserved):
-                self._operations.append(entry)
-            else:
-                self._fates[entry.change_id] = entry
-        self._operations.sort(key=lambda operation: operation.nonce)
-        self._pipeline.claim(self._nonces, sequence)
+    def _reserve(self) -> bool:
+        """Nonces for all that has neither one nor a fate, in this batch's turn; False when nothing is left to send."""
+        if not self._unreserved:
+            return False
+        if not self._pipeline.take_ahead(self._place, self._unreserved, self._beat):
+            if self._pipeline.is_open and self._clock() < self._place.until:
+                self._hold.close(f"send {self._place.sequence} came without the one before it")
+            return False
+        try:
+            reserved = self._ledger.reserve(self._hold.epoch, self._unreserved, self._accepted_at_ms)
+            self._take_over(reserved)
+        finally:
+            self._pipeline.release_ahead()
+        return bool(self._operations)
 
-    def _take_turn(self) -> bool:
+    def _take_over(self, reserved: Reservation) -> None:
+        self._unreserved = []
+        self._older += reserved.older
+        self._held += reserved.held
+        for entry in reserved:
+            if isinstance(entry, Fate):
+                self._fates[entry.change_id] = entry
+        operations = (entry for entry in reserved if isinstance(entry, Reserved))
+        self._operations.extend(sorted(operations, key=lambda operation: operation.nonce))
+        self._pipeline.claim(self._place, {one.nonce: one.change_id for one in self._operations})
+
+    def _take_turn(self) -> Step:
         """Wait until the wire is free for this batch, its first operation marked meanwhile if there is time for it."""
         first = self._operations[0]
         try:
-            step = self._pipeline.wait(first.nonce, self._beat, marked=False)
+            step = self._pipeline.wait(self._place, first.nonce, self._beat, marked=False)
             if step is Step.MARK:
-                self._advance(first)
-                step = self._pipeline.wait(first.nonce, self._beat, marked=True)
+                try:
+                    self._advance(first)
+                finally:
+                    self._pipeline.release_ahead()
+                step = self._pipeline.wait(self._place, first.nonce, self._beat, marked=True)
         except TimeoutError as error:
             self._hold.close(str(error))
-            return False
-        return step is Step.SEND
+            return Step.OVER
+        return step
+
+    def _lose_nonces(self) -> None:
+        """What was given back waits for new nonces, in the same order."""
+        while self._operations and not self._pipeline.holds(self._place, self._operations[-1].nonce):
+            lost = self._operations.pop()
+            self._fates.pop(lost.change_id, None)
+            self._unreserved.insert(0, lost.change_id)
+            if self._marked is lost:
+                self._marked = None
 
     # ------------------------------------------------------------------------------------------------------- operations
 
     def _send_holding_the_wire(self) -> None:
-        """One after the other, as long as each answer is definite and used its nonce up."""
+        """One after the other, as long as each answer is definite and used its nonce up, and nobody has to go first."""
         try:
-            for operation, following in zip_longest(self._operations, self._operations[1:]):
-                if not self._mark_in_time(operation):
-                    return
-                answer = self._exchange(operation, following)
-                if not isinstance(answer, Applied | Rejected | Malformed):
-                    self._give_up(operation, answer)
-                    return
-                self._pending = Answered(operation, answer)
-                if not consumed(answer):
-                    self._hold.close(f"operation {operation.nonce} was refused without its nonce being used: {answer}")
-                    return
-                self._pipeline.used(operation.nonce)
+            self._lose_nonces()
+            while not self._give_back() and self._operations and self._send_next():
+                pass
         except BaseException as error:
             self._hold.close(f"{type(error).__name__}: {error}")  # before anybody else gets the wire
             raise
         finally:
             self._hold.release_wire()
+
+    def _send_next(self) -> bool:
+        """False when the answer, or the lack of one, ends the session."""
+        operation = self._operations[0]
+        if not self._mark_in_time(operation):
+            return False
+        following = self._operations[1] if len(self._operations) > 1 else None
+        answer = self._exchange(operation, following)
+        self._operations.popleft()
+        if not isinstance(answer, Applied | Rejected | Malformed):
+            self._give_up(operation, answer)
+            return False
+        self._pending = Answered(operation, answer)
+        if not consumed(answer):
+            self._hold.close(f"operation {operation.nonce} was refused without its nonce being used: {answer}")
+            return False
+        self._pipeline.used(operation.nonce)
+        return True
+
+    def _give_back(self) -> bool:
+        """Between two operations: if somebody has to go first, nonces go back. True: all that this batch has left."""
+        rejected = self._pending is not None and isinstance(self._pending.answer, Rejected)
+        if self._pipeline.to_give_back(rejected=rejected) is None:
+            return False
+        self._pipeline.hold_ahead(self._beat)
+        try:
+            beyond = self._pipeline.to_give_back(rejected=rejected)
+            if beyond is None or not (self._pending is None or self._wait_recorded(self._pending.operation.nonce - 1)):
+                return False
+            answered, self._pending = self._pending, None
+            self._record(answered, lambda: self._ledger.give_back(self._hold.epoch, answered, beyond))
+            self._pipeline.gave_back(beyond)
+        finally:
+            self._pipeline.release_ahead()
+        self._lose_nonces()
+        return not self._operations
 
     def _mark_in_time(self, operation: Reserved) -> bool:
         """SENT less than a second ago, and the connection alive; False when it is not to be written.
@@ -229,7 +286,7 @@ class Batch:
         return read_answer(response.status, response.body, operation.nonce)
 
     def _work_meanwhile(self, operation: Reserved, following: Reserved | None) -> None:
-        if self._marked is not None or not self._pipeline.is_open:
+        if self._marked is not None or not self._pipeline.is_open or self._pipeline.gives_way:
             following = None
         if self._pending is None and following is None:
             return
@@ -289,20 +346,23 @@ class Batch:
         began = self._clock()
         if sent is not None:
             self._fates[sent.change_id] = Fate(sent.change_id, BOUND, sent.nonce)
-        try:
-            fate = self._ledger.advance(self._hold.epoch, answered, sent, again=again)
-        except BaseException:
-            self._pipeline.record_lost()
-            raise
+        self._record(answered, lambda: self._ledger.advance(self._hold.epoch, answered, sent, again=again))
         if sent is not None:
             self._marked, self._marked_at = sent, began
             self._pipeline.marked(sent.nonce)
+        if answered is not None and self._marked is not None and not consumed(answered.answer):
+            self._fates[self._marked.change_id] = Fate(self._marked.change_id, WAITING)  # released with the one before
+            self._marked = None
+
+    def _record(self, answered: Answered | None, transaction: Callable[[], Fate | None]) -> None:
+        try:
+            fate = transaction()
+        except BaseException:
+            self._pipeline.record_lost()
+            raise
         if answered is not None and fate is not None:
             self._fates[fate.change_id] = fate
             self._pipeline.recorded(answered.operation.nonce)
-            if self._marked is not None and not consumed(answered.answer):  # released with the nonce before it
-                self._fates[self._marked.change_id] = Fate(self._marked.change_id, WAITING)
-                self._marked = None
 
     def _record_pending(self) -> None:
         """The batch's last answer, while the next batch's first operation is on the wire already."""

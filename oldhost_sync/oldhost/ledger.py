@@ -181,6 +181,12 @@ class Ledger(Protocol):
         `again`: OldHost has certainly not taken the send before this one (busy, or never written): it does not count.
         """
 
+    def give_back(self, epoch: int, answered: Answered | None, beyond: int) -> Fate | None:
+        """Record an answer, as `advance` does, and release every nonce beyond `beyond`: their changes wait again.
+
+        Not one byte of them was ever written; that one may have been is an InvariantViolated.
+        """
+
     def take_back(self, epoch: int, marked: Reserved) -> None:
         """`marked` was marked SENT by this epoch and OldHost has certainly not taken it: that does not count as a send.
 

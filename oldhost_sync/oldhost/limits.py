@@ -22,6 +22,9 @@ class SessionLimits:
     # How long a session tries to get the connection before it tells the writer to come back.
     connect_patience_seconds: float = 20.0
     connect_pause_seconds: float = 0.5
+    # While something in doubt may still be applied late: OldHost is asked at once, and again after each of these.
+    # Most that is applied late comes within these seconds; the settle time is waited for only by what did not.
+    early_look_pauses: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
     # A whole opening, with all its waiting and asking: well below the writer's limit for it (90 s), so that no zombie
     # of an opening that was given up goes on asking.
     opening_seconds: float = 45.0
@@ -47,6 +50,9 @@ class SessionLimits:
     ban_seconds: float = 900.0
     # How long an operation waits at a free wire for the one that must go before it.
     predecessor_seconds: float = 10.0
+    # A batch sends for so long at most, and gives back what is left: well below the writer's limit for a send (120 s),
+    # however slow OldHost is, and however many emergencies go first.
+    batch_seconds: float = 30.0
     # How often those who wait look up, to heartbeat and to see whether the session still stands.
     look_up_seconds: float = 0.5
     # Of a ban that must not be forgotten: how often the database is asked to keep it.

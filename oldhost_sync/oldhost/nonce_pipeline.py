@@ -1,15 +1,21 @@
 """Whose turn it is: the bookkeeping between the threads of one session. It waits, but does no IO.
 
-Batches are known by the nonces they claim. A nonce goes through four points, each in strict order: reserved (a batch
-claims it) → marked SENT → on the wire → recorded. Marking runs one ahead of the wire, and recording one behind it: the
-ledger's work is done while OldHost works, and at most two rows are in doubt at any moment (I6).
+A nonce goes through four points, each in strict order: reserved (a batch claims it) → marked SENT → on the wire →
+recorded. Marking runs one ahead of the wire, and recording one behind it: the ledger's work is done while OldHost
+works, and at most two rows are in doubt at any moment (I6).
 
-Two ways to end: *closed*, nothing more is written; *draining*, nothing more is marked, what is marked is still sent.
+Ordinary batches reserve in the order of their sequence. An urgent one goes before all that is not on the wire: whoever
+holds the wire gives the later nonces back after the operation on it, the urgent batch reserves them, and the others
+reserve anew. What was bound when the session began keeps its nonces (up to `bound_until`).
+
+Two ways to end: *closed*, nothing more is written; *draining*, what is on the wire ends, and the rest goes back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
 from enum import Enum, auto
 from types import TracebackType
 from typing import Protocol
@@ -38,23 +44,42 @@ class Step(Enum):
 
     SEND = auto()  # it holds the wire
     MARK = auto()  # the operation before its first is on the wire: mark that one meanwhile
+    RESERVE = auto()  # its nonces were given back: reserve anew
     OVER = auto()  # the session ended
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A batch's place among the others. `sequence`: its turn among the ordinary ones (0: none, at once). `until`: from
+    then on it sends no more. `reserved`: all that it still has to send.
+    """
+
+    sequence: int = 0
+    urgent: bool = False
+    until: float = math.inf
+    reserved: bool = False
 
 
 class NoncePipeline:
     """The nonces of one session. Guarded by its gate; `next_nonce` is what OldHost expects at the start."""
 
-    def __init__(self, gate: Condition, clock: Clock, limits: SessionLimits, next_nonce: int) -> None:
+    def __init__(
+        self, gate: Condition, clock: Clock, limits: SessionLimits, next_nonce: int, bound_until: int = 0
+    ) -> None:
         self._gate = gate
         self._clock = clock
         self._limits = limits
         self._next = next_nonce  # to go on the wire next
+        self._bound_until = bound_until
         self._marked = next_nonce - 1  # marked SENT by this session up to here
         self._recorded = next_nonce - 1  # recorded up to here
         self._on_wire = 0  # the nonce that OldHost works on, or 0
         self._taken = False  # somebody holds the wire
-        self._claimed: set[int] = set()
-        self._sequence = 0  # of the last batch that reserved
+        self._ahead = False  # somebody changes in the ledger what is ahead of the wire
+        self._claimed: dict[int, tuple[Place, int]] = {}  # by nonce: whose it is, and for which change
+        self._places: dict[Place, None] = {}
+        self._came = 0  # the ordinary batches have come up to this sequence
+        self._early: set[int] = set()  # those that came before their predecessor
         self._records_lost = False  # an answer could not be recorded: none after it can
         self._draining = ""
         self._closed = ""
@@ -95,7 +120,7 @@ class NoncePipeline:
         until = self._clock() + timeout_seconds
         while True:
             with self._gate:
-                if not self._taken and not self._claimed:
+                if not self._taken and not self._places:
                     return True
                 if self._clock() >= until:
                     return False
@@ -104,39 +129,144 @@ class NoncePipeline:
 
     # --------------------------------------------------------------------------------------------------- batches
 
-    def await_sequence(self, sequence: int, beat: Heartbeat) -> bool:
-        """Wait for the batch before this one to reserve; False when the session ended, or that one never came."""
-        until = self._clock() + self._limits.predecessor_seconds
+    def enter(self, place: Place) -> None:
+        with self._gate:
+            self._places[place] = None
+            self._early.add(place.sequence)
+            while self._came + 1 in self._early:
+                self._came += 1
+                self._early.remove(self._came)
+            self._gate.notify_all()
+
+    def leave(self, place: Place) -> None:
+        """Its batch is through; whatever it had claimed is nobody's any more."""
+        with self._gate:
+            self._places.pop(place, None)
+            self._claimed = {nonce: claim for nonce, claim in self._claimed.items() if claim[0] is not place}
+            self._gate.notify_all()
+
+    def stop(self) -> None:
+        """The batches that are here send no more than what is on the wire; the session goes on."""
+        with self._gate:
+            for place in self._places:
+                place.until = min(place.until, self._clock())
+            self._gate.notify_all()
+
+    def take_ahead(self, place: Place, change_ids: Container[int], beat: Heartbeat) -> bool:
+        """Wait until this batch may reserve for these changes, and nobody else reserves. False when it never may: the
+        session ended, its time is over, or the batch before it never came.
+        """
+        since = self._clock()
         while True:
             with self._gate:
-                if not self.is_open:
+                if not self.is_open or self._is_over(place):
                     return False
-                if sequence in {0, self._sequence + 1}:
+                if self._may_reserve(place, change_ids):
+                    self._ahead = True
                     return True
-                if sequence <= self._sequence or self._clock() >= until:
+                missing = place.sequence > self._came
+                if missing and self._clock() - since >= self._limits.predecessor_seconds:
                     return False
                 self._gate.wait(self._limits.look_up_seconds)
             beat()
 
-    def claim(self, nonces: Sequence[int], sequence: int) -> None:
-        """A batch reserved these, in order and without a hole."""
+    def hold_ahead(self, beat: Heartbeat) -> None:
+        """Wait until nobody changes what is ahead of the wire, and keep it so."""
+        while True:
+            with self._gate:
+                if not self._ahead:
+                    self._ahead = True
+                    return
+                self._gate.wait(self._limits.look_up_seconds)
+            beat()
+
+    def release_ahead(self) -> None:
+        with self._gate:
+            self._ahead = False
+            self._gate.notify_all()
+
+    def claim(self, place: Place, changes: Mapping[int, int]) -> None:
+        """A batch reserved these nonces, all that it wants, in order and without a hole; each for one change."""
+        nonces = list(changes)
         with self._gate:
             for before, nonce in zip([None, *nonces], nonces, strict=False):
                 check(nonce not in self._claimed, f"nonce {nonce} is on its way already")
                 check(before is None or before + 1 == nonce, f"a hole before nonce {nonce}")
-            self._claimed.update(nonces)
-            self._sequence = max(self._sequence, sequence)
+            self._claimed.update({nonce: (place, change_id) for nonce, change_id in changes.items()})
+            place.reserved = True
             self._gate.notify_all()
 
-    def unclaim(self, nonces: Sequence[int]) -> None:
+    def holds(self, place: Place, nonce: int) -> bool:
+        """Whether the nonce is still this batch's."""
         with self._gate:
-            self._claimed.difference_update(nonces)
+            return self._holds(place, nonce)
+
+    def _holds(self, place: Place, nonce: int) -> bool:
+        return nonce in self._claimed and self._claimed[nonce][0] is place
+
+    def _is_over(self, place: Place) -> bool:
+        return self._clock() >= place.until
+
+    def _may_reserve(self, place: Place, change_ids: Container[int]) -> bool:
+        """Not while another batch may still end one of these changes: its fate, or its nonce, comes first."""
+        if self._ahead or any(
+            nonce > self._recorded and change_id in change_ids for nonce, (_, change_id) in self._claimed.items()
+        ):
+            return False
+        if place.urgent:
+            return not self._in_the_way
+        before = any(other.sequence < place.sequence and not other.reserved for other in self._places)
+        return not self._urgent_waits and not before and place.sequence <= self._came
+
+    # ------------------------------------------------------------------------------------------------- giving way
+
+    @property
+    def _urgent_waits(self) -> bool:
+        return any(place.urgent and not place.reserved for place in self._places)
+
+    @property
+    def _fixed(self) -> int:
+        """The last nonce that nobody gives back."""
+        return max(self._on_wire, self._next - 1, self._bound_until)
+
+    @property
+    def _in_the_way(self) -> list[int]:
+        """Nonces of ordinary batches that an urgent one is to have instead."""
+        return [nonce for nonce, (place, _) in self._claimed.items() if nonce > self._fixed and not place.urgent]
+
+    @property
+    def gives_way(self) -> bool:
+        """Somebody urgent waits for nonces that others have reserved."""
+        with self._gate:
+            return self._urgent_waits and bool(self._in_the_way)
+
+    def to_give_back(self, *, rejected: bool) -> int | None:
+        """Asked by who holds the wire, between two operations: all nonces beyond the one returned go back now, if any.
+
+        After a rejection the ledger is asked anew what may go: what was reserved behind it may be held now.
+        """
+        with self._gate:
+            beyond = self._fixed
+            owners = [place for nonce, (place, _) in self._claimed.items() if nonce > beyond]
+            gives_way = self._urgent_waits and not all(place.urgent for place in owners)
+            ends = bool(self._draining) or any(self._is_over(place) for place in owners)
+            return beyond if owners and (rejected or gives_way or ends) else None
+
+    def gave_back(self, beyond: int) -> None:
+        """The ledger has all nonces beyond this one again: who had claimed them reserves anew, in the same order."""
+        with self._gate:
+            for nonce, (place, _) in list(self._claimed.items()):
+                if nonce > beyond:
+                    place.reserved = False
+                    del self._claimed[nonce]
+            self._marked = min(self._marked, beyond)
             self._gate.notify_all()
 
     # -------------------------------------------------------------------------------------------------- the wire
 
-    def wait(self, nonce: int, beat: Heartbeat, *, marked: bool) -> Step:
-        """Wait for the turn of a batch whose first is `nonce`; `marked`: that one is SENT already.
+    def wait(self, place: Place, nonce: int, beat: Heartbeat, *, marked: bool) -> Step:
+        """Wait for the turn of a batch whose first is `nonce`; `marked`: that one is SENT already. With MARK comes what
+        is ahead of the wire.
 
         Raises TimeoutError when the wire is free and nobody comes for the nonces before it.
         """
@@ -145,11 +275,14 @@ class NoncePipeline:
             with self._gate:
                 if self._closed or (self._draining and not marked):
                     return Step.OVER
+                if not self._holds(place, nonce):
+                    return Step.RESERVE
                 check(self._next <= nonce, f"{nonce} was to be sent, but {self._next} is next")
                 if self._next == nonce and not self._taken:
                     self._taken = True
                     return Step.SEND
-                if not marked and self._on_wire == nonce - 1 == self._marked and self._recorded >= nonce - 2:
+                if not marked and self._may_mark(nonce):
+                    self._ahead = True
                     return Step.MARK
                 if self._taken or self._next == nonce or self._next in self._claimed:
                     free_since = None
@@ -159,6 +292,9 @@ class NoncePipeline:
                     raise TimeoutError(f"nonce {self._next} is bound and must go before {nonce}")
                 self._gate.wait(self._limits.look_up_seconds)
             beat()
+
+    def _may_mark(self, nonce: int) -> bool:
+        return not self._ahead and self._on_wire == nonce - 1 == self._marked and self._recorded >= nonce - 2
 
     def take_wire(self, timeout_seconds: float, beat: Heartbeat) -> bool:
         """Wait until the wire is free, whatever is next, and hold it; False on timeout or when the session ended."""

@@ -33,6 +33,8 @@ Connect = Callable[[], HostConnection]
 
 # May be over in a moment: tried again while the opening lasts, before the writer is told to come back.
 _TRIED_AGAIN = frozenset({"connection", "busy", "unreadable"})
+# More is bound than the ledger named: nothing of this session is given back.
+ALL_BOUND = 2**63
 _NO_KEEP_ALIVE = (
     "OldHost closes the connection after each answer (HTTP/1.0, or 'Connection: close'): a session needs one that stays"
 )
@@ -130,22 +132,31 @@ class Opening:
 
     def _look_early(self, taken: TakenOver, over_at: float) -> Ended:
         """Something may be applied late. But an expected nonce beyond all that may have been written proves that it was
-        applied: only "not applied yet" has to wait for the settle time.
+        applied: only "not applied yet" has to wait for the settle time. So ask at once, and go on asking.
         """
         until = self.clock() + taken.settle_wait_ms / 1000
-        if taken.newest_written is not None:
-            reached = self._try_to_reach(taken, min(over_at, until), rest_seconds=0.0)
-            if isinstance(reached, OpeningPostponed):
-                if reached.reason == "ban":
-                    return reached
-            elif isinstance(reached[1], Expected) and reached[1].nonce > taken.newest_written:
-                early = self._outcome(taken, reached, final=False)
-                if not isinstance(early, _Mismatch):
-                    return early
-            else:
-                reached[0].close()
+        pauses = () if taken.newest_written is None else (0.0, *self.limits.early_look_pauses)
+        for pause in pauses:
+            if self.clock() + pause >= until:
+                break
+            self._rest(pause)
+            early = self._look_once(taken, min(over_at, until))
+            if early is not None:
+                return early
         left_ms = round((until - self.clock()) * 1000)
         return OpeningPostponed(max(left_ms, 1), "settle", f"{len(taken.in_doubt)} in doubt")
+
+    def _look_once(self, taken: TakenOver, until: float) -> Ended | None:
+        """None: OldHost does not say (yet) that all which may have been written was applied."""
+        reached = self._try_to_reach(taken, until, rest_seconds=0.0)
+        if isinstance(reached, OpeningPostponed):
+            return reached if reached.reason == "ban" else None
+        connection, reading = reached
+        if taken.newest_written is None or isinstance(reading, OutOfRange) or reading.nonce <= taken.newest_written:
+            connection.close()
+            return None
+        early = self._outcome(taken, reached, final=False)
+        return None if isinstance(early, _Mismatch) else early
 
     def _loss(self, taken: TakenOver) -> str:
         """Why the ledger was halted: the database has lost the newest change that the writer holds. Or nothing."""
@@ -207,6 +218,7 @@ class Opening:
             connection=connection,
             epoch=taken.epoch,
             next_nonce=reading.nonce,
+            bound_until=ALL_BOUND if found.more_bound else reading.nonce + len(found.bound) - 1,
             gate=self.gate,
             clock=self.clock,
             limits=self.limits,

@@ -25,7 +25,9 @@ from oldhost_sync.policy.events import Probed, SendEnded
 
 
 class Session:
-    """One epoch's hold of the connection. `next_nonce`: what OldHost expects, by both sides, at the start."""
+    """One epoch's hold of the connection. `next_nonce`: what OldHost expects, by both sides, at the start; up to
+    `bound_until` the nonces are bound to their changes already.
+    """
 
     def __init__(
         self,
@@ -34,12 +36,13 @@ class Session:
         connection: HostConnection,
         epoch: int,
         next_nonce: int,
+        bound_until: int = 0,
         gate: Condition,
         clock: Clock,
         limits: SessionLimits,
     ) -> None:
         self.epoch = epoch
-        self._pipeline = NoncePipeline(gate, clock, limits, next_nonce)
+        self._pipeline = NoncePipeline(gate, clock, limits, next_nonce, bound_until)
         self._hold = ConnectionHold(epoch, ledger, connection, clock, limits, self._pipeline)
 
     @property
@@ -57,13 +60,19 @@ class Session:
         *,
         sequence: int = 0,
         accepted_at_ms: Mapping[int, int] | None = None,
+        urgent: bool = False,
     ) -> SendEnded:
         """Send these changes in order, as far as the session lasts; gives one fate for each.
 
-        `sequence` k reserves after k-1 has: two sends reach the worker in any order (0: at once). Any error ends the
-        session; what is not one of the ledger's or the host's is raised after that.
+        `sequence` k reserves after k-1 has: two sends reach the worker in any order (0: at once). `urgent`: before all
+        that is not on the wire. Any error ends the session; what is not one of the ledger's or the host's is raised
+        after that.
         """
-        return Batch(self._hold, change_ids, beat, accepted_at_ms).send(sequence)
+        return Batch(self._hold, change_ids, beat, accepted_at_ms).send(sequence, urgent=urgent)
+
+    def stop_batches(self) -> None:
+        """The sends that are under way end with the operation on the wire; what is left waits. The session goes on."""
+        self._pipeline.stop()
 
     def probe(self, beat: Heartbeat) -> Probed:
         """Ask the expected nonce and compare; a difference ends the session, and recovery says what it means.

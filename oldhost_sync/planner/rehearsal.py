@@ -7,6 +7,7 @@ where OldHost is as fast as they are.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -50,11 +51,24 @@ class Pace:
 
 @dataclass(slots=True)
 class _Sent:
-    """A send under way, with what will be reported of it."""
+    """A send under way: what of it waits at the session, and what will be reported of it."""
 
     action: Send
+    waiting: deque[int]
     fates: list[Fate] = field(default_factory=list)
     banned: bool = False
+    arrived: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """OldHost has answered an operation."""
+
+    sent: _Sent
+    change_id: int
+    start_ms: float
+    end_ms: float
+    banned: bool
 
 
 @dataclass(slots=True)
@@ -62,7 +76,7 @@ class _Wake:
     pass
 
 
-_Event = Arrival | _Sent | _Wake | OpenSession | CloseSession | Probe | Sweep
+_Event = Arrival | _Sent | _Served | _Wake | OpenSession | CloseSession | Probe | Sweep
 
 
 def rehearse(scenario: Scenario, pace: Pace | None = None, changes: Sequence[Arrival] | None = None) -> Plan:
@@ -77,12 +91,15 @@ class _Rehearsal:
         self._machine = _machine(scenario)
         self._plan = Plan(scenario, bounds(changes, scenario.latency_ms, self._host.ban), drained=False)
         self._now_ms = 0
+        self._exact_ms = 0.0
         self._events: list[tuple[float, int, _Event]] = []
         self._pushed = 0
         self._woken_at_ms: int | None = None
         self._to_arrive = len(changes)
         self._nonce = 0
         self._bound: list[ChangeRef] = []
+        self._queue: list[_Sent] = []
+        self._on_wire = False
         self._ended_ms = 0.0
         self._sample_ms = max(1.0, 2 * scenario.duration_s * 1000 / SAMPLES_MAX)
         self._give_up_ms = max(GIVE_UP_AFTER_MS_MIN, GIVE_UP_AFTER_DURATIONS * scenario.duration_s * 1000)
@@ -109,13 +126,14 @@ class _Rehearsal:
     def _step(self) -> None:
         at_ms, _, event = heappop(self._events)
         self._sample_until(at_ms)
+        self._exact_ms = max(self._exact_ms, at_ms)
         self._now_ms = max(self._now_ms, -int(-at_ms // 1))
         match event:
             case Arrival():
                 self._to_arrive -= 1
                 self._machine.enqueue([event.ref], self._now_ms)
-            case _Sent():
-                self._report(event)
+            case _Sent() | _Served() if not self._came_back(event):
+                return  # the machine hears of it with its report
             case OpenSession():
                 self._opened(event)
             case CloseSession():
@@ -142,7 +160,7 @@ class _Rehearsal:
         there_ms = self._now_ms + self._pace.dispatch_ms
         match action:
             case Send():
-                self._send(action, there_ms)
+                self._push(there_ms, _Sent(action, deque(action.change_ids)))
             case OpenSession():
                 self._push(self._opening_ends_at_ms(there_ms) + self._pace.report_ms, action)
             case Probe():
@@ -163,24 +181,59 @@ class _Rehearsal:
             return read_ms
         return self._host.ask(read_ms + self._pace.late_ms, reads=READS_TO_OPEN)
 
-    def _send(self, action: Send, there_ms: float) -> None:
-        sent = _Sent(action)
-        for change_id in action.change_ids:
-            entry = self._machine.in_flight.get(change_id)
-            assert entry is not None, "the machine holds what it sends"
-            if sent.banned:
+    def _came_back(self, event: _Sent | _Served) -> bool:
+        """A send arrives at the session, an operation is answered, and at last the send reports."""
+        if isinstance(event, _Served):
+            self._answered(event)
+        elif not event.arrived:
+            self._arrive(event)
+        else:
+            self._report(event)
+            return True
+        return False
+
+    def _arrive(self, sent: _Sent) -> None:
+        """An urgent one goes before all others that are not on the wire, as the session lets it."""
+        sent.arrived = True
+        place = sum(other.action.urgent for other in self._queue) if sent.action.urgent else len(self._queue)
+        self._queue.insert(place, sent)
+        self._serve_next()
+
+    def _serve_next(self) -> None:
+        while self._queue and not self._on_wire:
+            sent = self._queue[0]
+            if not sent.waiting:
+                self._push(self._now_ms + self._pace.report_ms, self._queue.pop(0))
+                continue
+            change_id = sent.waiting.popleft()
+            if change_id not in self._machine.in_flight:  # another send has taken it along
                 sent.fates.append(Fate(change_id, WAITING))
                 continue
-            start_ms, end_ms, sent.banned = self._host.serve(there_ms)
-            if sent.banned:
-                sent.fates.append(Fate(change_id, WAITING if self._bound else BOUND))
-                self._bound = self._bound or [entry.ref]
-                continue
+            for other in self._queue[1:]:
+                if change_id in other.waiting:
+                    other.waiting.remove(change_id)
+                    other.fates.append(Fate(change_id, BOUND))
+            self._on_wire = True
+            start_ms, end_ms, banned = self._host.serve(self._exact_ms)
+            self._push(end_ms, _Served(sent, change_id, start_ms, end_ms, banned))
+
+    def _answered(self, served: _Served) -> None:
+        self._on_wire = False
+        entry = self._machine.in_flight.get(served.change_id)
+        assert entry is not None, "the machine holds what it sends"
+        if served.banned:
+            self._bound = self._bound or [entry.ref]
+            served.sent.fates.append(Fate(served.change_id, BOUND))
+            for sent in self._queue:
+                sent.banned = True
+                sent.fates += [Fate(one, WAITING) for one in sent.waiting]
+                sent.waiting.clear()
+        else:
             self._nonce += 1
-            self._bound = [ref for ref in self._bound if ref.change_id != change_id]
-            sent.fates.append(Fate(change_id, Outcome.APPLIED.value, self._nonce))
-            self._applied(entry, start_ms, end_ms)
-        self._push(self._host.free_at_ms + self._pace.report_ms, sent)
+            self._bound = [ref for ref in self._bound if ref.change_id != served.change_id]
+            served.sent.fates.append(Fate(served.change_id, Outcome.APPLIED.value, self._nonce))
+            self._applied(entry, served.start_ms, served.end_ms)
+        self._serve_next()
 
     def _report(self, sent: _Sent) -> None:
         banned_ms = self._host.ban_left_ms(self._now_ms) + self._pace.ban_margin_ms if sent.banned else 0

@@ -25,7 +25,7 @@ class Send:
 
     `sequence` counts the session's sends from 1: the two in flight reach the worker in any order and go in this one.
     `label` is for people, in Temporal's UI. `accepted_at_ms`: of each, by which the ledger tells whether it is still
-    the change that was meant.
+    the change that was meant. `urgent`: before all that is not on the wire; it has no `sequence`.
     """
 
     batch: int
@@ -35,6 +35,15 @@ class Send:
     change_ids: tuple[int, ...]
     label: str
     accepted_at_ms: tuple[int, ...] = ()
+    urgent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StopSends:
+    """Let the sends that are under way end with the operation on the wire; the session stays open."""
+
+    epoch: int
+    task_queue: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,4 +114,4 @@ class RecordHalt:
     epoch: int = 0
 
 
-Action = OpenSession | Send | CloseSession | Probe | Sweep | Load | RaiseAlert | TellPeople | RecordHalt
+Action = OpenSession | Send | StopSends | CloseSession | Probe | Sweep | Load | RaiseAlert | TellPeople | RecordHalt

@@ -2,8 +2,8 @@
 
 Debounce restarts with each newer change of the key and never lasts beyond `max_wait` from the first (traps 6, 7). A key
 that waits in its lane goes on coalescing until it is taken. Order inheritance: what is taken for an entity is its
-oldest waiting change, whatever lane brought the entity's turn (invariant I4, trap 11). An entity with an operation in
-flight is blocked.
+oldest waiting change, whatever lane brought the entity's turn (invariant I4, trap 11). What is in flight of it goes
+before, by the order of the batches; in runs begun before batches gave way, such an entity is blocked.
 """
 
 from __future__ import annotations
@@ -25,13 +25,21 @@ _LWW, _TXN, _EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EME
 
 class Coalescer:
     """All that waits. Times are ms; nothing here reads a clock. `released`: entities whose oldest dead letter is
-    decided on: what it held is to be read from MariaDB.
+    decided on: what it held is to be read from MariaDB. `blocks`: an entity with something in flight is passed over.
     """
 
     def __init__(
-        self, *, debounce_ms: int, max_wait_ms: int, txn_per_lww: int, txn_run: int = 0, keeps_held: bool = False
+        self,
+        *,
+        debounce_ms: int,
+        max_wait_ms: int,
+        txn_per_lww: int,
+        txn_run: int = 0,
+        keeps_held: bool = False,
+        blocks: bool = False,
     ) -> None:
         self._keeps_held = keeps_held
+        self._blocks = blocks
         self.released: dict[EntityKey, None] = {}
         self._debounce_ms = debounce_ms
         self._max_wait_ms = max_wait_ms
@@ -120,9 +128,9 @@ class Coalescer:
     def take(self) -> list[PendingOperation]:
         """Take what goes next: one operation, or for an EMERGENCY the chain of its entity's older ones with it.
 
-        The entity is blocked until `release`. A chain is sent in one go, so it is no longer than a batch, and stops
-        before a TXN that would have to be held if one before it were rejected; the rest goes next. Empty when nothing
-        can go.
+        A chain is no longer than a batch; the rest goes next. Empty when nothing can go. With `blocks` the entity is
+        blocked until `release`, and a chain stops before a TXN that would have to be held if one before it were
+        rejected.
         """
         heads = {cls: lane.head() for cls, lane in self.lanes.items()}
         turn = self.turns.choose(
@@ -141,7 +149,8 @@ class Coalescer:
 
     def _chain(self, entity: EntityKey, last: int) -> Iterator[int]:
         for index, change_id in enumerate(self._by_entity[entity][:BATCH_OPERATIONS_MAX]):
-            if change_id > last or (index > 0 and self.waiting[change_id].ref.priority_class is _TXN):
+            stops = self._blocks and index > 0 and self.waiting[change_id].ref.priority_class is _TXN
+            if change_id > last or stops:
                 return
             yield change_id
 
@@ -159,8 +168,9 @@ class Coalescer:
         return None
 
     def block(self, entity: EntityKey) -> None:
-        self._blocked[entity] = None
-        self._refresh(entity)
+        if self._blocks:
+            self._blocked[entity] = None
+            self._refresh(entity)
 
     def release(self, entity: EntityKey) -> None:
         """The entity has nothing in flight any more."""
@@ -238,6 +248,12 @@ class Coalescer:
         return len(self._debounced)
 
     @property
+    def emergency_entity(self) -> EntityKey | None:
+        """Whose emergency goes next."""
+        head = self.lanes[_EMERGENCY].head()
+        return None if head is None else head[0]
+
+    @property
     def can_send(self) -> bool:
         return any(lane.head() is not None for lane in self.lanes.values())
 
@@ -257,42 +273,15 @@ class Coalescer:
         hold = self.holds.get(entity)
         return len(self._by_entity.get(entity, ())) + (len(hold.waiting) if hold else 0)
 
+    def ids_of(self, entity: EntityKey) -> list[int]:
+        """What waits of this entity and is not held, oldest first."""
+        return self._by_entity.get(entity, [])
+
     def entries_of(self, entity: EntityKey, at_most: int) -> list[PendingOperation]:
         """The oldest that wait of this entity."""
         hold = self.holds.get(entity)
         entries = [self.waiting[change_id] for change_id in self._by_entity.get(entity, ())[:at_most]]
         return entries + (hold.waiting[: at_most - len(entries)] if hold else [])
-
-    def upcoming(self, count: int) -> list[ChangeRef]:
-        """The next operations if nothing new came in: this very code on copies of those that may be among them."""
-        rehearsal = Coalescer(
-            debounce_ms=self._debounce_ms,
-            max_wait_ms=self._max_wait_ms,
-            txn_per_lww=self.turns.txn_per_lww,
-            txn_run=self.turns.txn_run,
-        )
-        rehearsal.restore(replace(self.waiting[change_id]) for change_id in sorted(self._near(count)))
-        order: list[ChangeRef] = []
-        while len(order) < count and (chain := rehearsal.take()):
-            order += [entry.ref for entry in chain]
-            rehearsal.release(chain[0].ref.entity)
-        return order[:count]
-
-    def _near(self, count: int) -> set[int]:
-        """Who may be among the next `count`: of each lane those in front, each with the older ones of its entity, which
-        go first. In a lane that has `count` of these, what comes later does not matter.
-        """
-        near: set[int] = set()
-        for lane in self.lanes.values():
-            of_lane: set[int] = set()
-            for (_, change_id), entity in lane.first(count):
-                ids = self._by_entity[entity]
-                here = bisect_left(ids, change_id)
-                of_lane.update(ids[: min(here, count)], [change_id])
-                if len(of_lane) >= count:
-                    break
-            near |= of_lane
-        return near
 
     def restore(self, entries: Iterable[PendingOperation]) -> None:
         """Load entries as they are, oldest first, into an empty coalescer: several times quicker than one by one."""

@@ -14,13 +14,16 @@ from oldhost_sync.policy.pending_operation import PendingOperation
 
 
 class InFlight:
-    """Entries by change id; `batches` (number → ids in order), `bound` (ids in nonce order), `unsettled`."""
+    """Entries by change id; `batches` (number → ids in order), `urgent` (numbers of those), `bound` (ids in nonce
+    order), `unsettled`. A change may be in an ordinary batch and in an urgent one that takes it along.
+    """
 
     def __init__(self, coalescer: Coalescer) -> None:
         self._coalescer = coalescer
         self._entries: dict[int, PendingOperation] = {}
         self._busy: dict[EntityKey, int] = {}
         self.batches: dict[int, list[int]] = {}
+        self.urgent: dict[int, None] = {}
         self.bound: list[int] = []
         self.unsettled: list[int] = []
 
@@ -58,11 +61,29 @@ class InFlight:
     def get(self, change_id: int) -> PendingOperation | None:
         return self._entries.get(change_id)
 
-    def start(self, batch: int, entries: list[PendingOperation]) -> None:
+    def start(self, batch: int, entries: list[PendingOperation], *, urgent: bool = False) -> None:
         for entry in entries:
             if entry.ref.change_id not in self._entries:
                 self.enter(entry)
         self.batches[batch] = [entry.ref.change_id for entry in entries]
+        if urgent:
+            self.urgent[batch] = None
+
+    def end(self, batch: int) -> list[int]:
+        """The batch is through; gives the ids that were in it."""
+        self.urgent.pop(batch, None)
+        return self.batches.pop(batch)
+
+    @property
+    def ordinary(self) -> int:
+        """How many batches are none of the urgent ones."""
+        return len(self.batches) - len(self.urgent)
+
+    def of(self, entity: EntityKey) -> list[PendingOperation]:
+        """What is on its way of this entity, oldest first."""
+        if entity not in self._busy:
+            return []
+        return sorted((entry for entry in self if entry.ref.entity == entity), key=lambda entry: entry.ref.change_id)
 
     def bound_to_send(self, count: int) -> list[PendingOperation]:
         """The first of those bound to a nonce that no batch has yet."""
@@ -72,6 +93,6 @@ class InFlight:
 
     def newest(self, key: CoalescingKey) -> int:
         """The largest change id of this key in flight, or 0."""
-        if not self._coalescer.is_blocked(EntityKey(key.entity_type, key.entity_id)):
+        if EntityKey(key.entity_type, key.entity_id) not in self._busy:
             return 0
         return max((entry.ref.change_id for entry in self if entry.ref.key == key), default=0)

@@ -41,6 +41,8 @@ from oldhost_sync.policy.writer_policy import (
     BATCH_OPERATIONS_MAX,
     BATCHES_IN_FLIGHT_MAX,
     MOVED_AT_ONCE_MAX,
+    SHORT_BATCH_FILL_MS,
+    URGENT_BATCHES_IN_FLIGHT_MAX,
     WriterPolicy,
 )
 
@@ -49,12 +51,13 @@ from oldhost_sync.policy.writer_policy import (
 class Machine:
     """The whole state. `loaded` False: still rebuilding from MariaDB, nothing is sent; `carried`: but for what waits,
     it came from an earlier run. `draining`: a new run is about to start. `release`: which of its actions' orders it
-    keeps (RELEASE_MIN, RELEASE).
+    keeps (RELEASE_MIN, RELEASE). `gives_way`: its batches do, so that they are long; not in runs begun before that.
     """
 
     policy: WriterPolicy
     now_ms: int
     release: int = RELEASE
+    gives_way: bool = True
     loaded: bool = False
     carried: bool = False
     draining: bool = False
@@ -73,6 +76,7 @@ class Machine:
             max_wait_ms=policy.max_wait_ms,
             txn_per_lww=policy.txn_per_lww,
             keeps_held=self.release < RELEASE,
+            blocks=not self.gives_way,
         )
         self.loading = Loading(None if self.release < RELEASE else Part.EMERGENCIES)
         self.dead_letters = 0
@@ -127,18 +131,47 @@ class Machine:
         return self.progress.due_at_ms
 
     def _sends(self) -> Iterator[Send]:
-        session, in_flight = self.session, self.in_flight
-        while self.may_send and len(in_flight.batches) < BATCHES_IN_FLIGHT_MAX and (entries := self._next_batch()):
-            self.batch += 1
-            session.sends += 1
-            in_flight.start(self.batch, entries)
-            ids = tuple(entry.ref.change_id for entry in entries)
-            accepted = tuple(entry.ref.accepted_at_ms for entry in entries)
-            yield Send(self.batch, session.sends, session.epoch, session.task_queue, ids, _label(entries), accepted)
+        while self.may_send and (entries := self._urgent_batch()):
+            yield self._send(entries, urgent=True)
+        while self.may_send and self.in_flight.ordinary < BATCHES_IN_FLIGHT_MAX and (entries := self._next_batch()):
+            yield self._send(entries)
+
+    def _send(self, entries: list[PendingOperation], *, urgent: bool = False) -> Send:
+        session = self.session
+        self.batch += 1
+        session.sends += not urgent
+        sequence = 0 if urgent else session.sends
+        self.in_flight.start(self.batch, entries, urgent=urgent)
+        ids = tuple(entry.ref.change_id for entry in entries)
+        accepted = tuple(entry.ref.accepted_at_ms for entry in entries)
+        label = _label(entries)
+        return Send(self.batch, sequence, session.epoch, session.task_queue, ids, label, accepted, urgent)
+
+    def _urgent_batch(self) -> list[PendingOperation]:
+        """Emergencies that need not wait for the batches in flight: each with all that goes before it, also of what is
+        in those.
+        """
+        in_flight, entries = self.in_flight, list[PendingOperation]()
+        if not self.gives_way or not in_flight.batches or self.session.bound_list_was_cut:
+            return entries
+        if len(in_flight.urgent) >= URGENT_BATCHES_IN_FLIGHT_MAX:
+            return entries
+        while len(entries) < self._batch_size and (entity := self.coalescer.emergency_entity):
+            before = [entry for entry in in_flight.of(entity) if entry not in entries]
+            chain = self.coalescer.take()
+            entries += before + chain
+            for entry in chain:
+                in_flight.enter(entry)
+        return entries
+
+    @property
+    def _batch_size(self) -> int:
+        fill_ms = BATCH_FILL_MS if self.gives_way else SHORT_BATCH_FILL_MS
+        return max(1, min(BATCH_OPERATIONS_MAX, int(fill_ms / self.load.service_ms)))
 
     def _next_batch(self) -> list[PendingOperation]:
         """What is bound goes first; else whole chains of entities, as many as fill the batch's time."""
-        size = max(1, min(BATCH_OPERATIONS_MAX, int(BATCH_FILL_MS / self.load.service_ms)))
+        size = self._batch_size
         if bound := self.in_flight.bound_to_send(size):
             return bound
         entries: list[PendingOperation] = []

@@ -56,8 +56,8 @@ _TRANSITIONS: dict[tuple[Phase, SessionEvent], Phase] = {
 
 @dataclass
 class Session:
-    """`lost`: send no more, end it when nothing is in flight. `sends`: how many so far. `attempts`: in a row without
-    success.
+    """`lost`: send no more, end it when nothing is in flight. `sends`: how many so far, without urgent ones.
+    `attempts`: in a row without success.
 
     `opened_at_nonce`: what OldHost expected then. What it expects next, only the ledger knows. `bound_list_was_cut`:
     more operations are bound than the ledger named. `sessions_without_progress`: in a row, that began with an operation

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from oldhost_sync.policy.actions import Action, CloseSession, OpenSession
+from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, StopSends
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.events import (
@@ -38,19 +38,28 @@ class SessionLifecycle:
     """The machine's part that opens and ends sessions.
 
     `resolved_epoch`: of the last resolve in this run; no send of an older run's session is under way.
+    `stopped_epoch`: of the session whose sends were told to end, as a new run is about to start.
     `opening_predates_resolve`: an operator resolved while a session was being opened, and what that finds came before.
     """
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self.resolved_epoch = 0
+        self.stopped_epoch = 0
         self.opening_predates_resolve = False
 
     # --------------------------------------------------------------------------------------------------------- deciding
 
     def next_actions(self, now_ms: int) -> Iterator[Action]:
         """Open a session when there is none and nothing prevents it; close one that is paused, halted, or through."""
-        machine = self._machine
+        machine, session = self._machine, self._machine.session
+        if machine.gives_way and machine.in_flight.batches and session.takes_sends:
+            if machine.draining and self.stopped_epoch != session.epoch:
+                self.stopped_epoch = session.epoch
+                yield StopSends(session.epoch, session.task_queue)
+            elif self._must_stop() and not machine.draining and not machine.probing:
+                session.move(SessionEvent.CLOSE)
+                yield CloseSession(session.epoch, session.task_queue)
         if machine.in_flight.batches or machine.draining or machine.probing:
             return
         if machine.session.phase is Phase.OPEN and machine.session.lost:
@@ -75,8 +84,11 @@ class SessionLifecycle:
 
     def _must_close(self) -> bool:
         machine = self._machine
-        more_to_learn = machine.session.bound_list_was_cut and not machine.in_flight.bound
-        return machine.paused is not None or machine.breaker.state is BreakerState.HALTED or more_to_learn
+        return self._must_stop() or (machine.session.bound_list_was_cut and not machine.in_flight.bound)
+
+    def _must_stop(self) -> bool:
+        """What is in flight ends with the operation on the wire."""
+        return self._machine.paused is not None or self._machine.breaker.state is BreakerState.HALTED
 
     def _newest(self) -> tuple[int, ...]:
         machine = self._machine
@@ -162,7 +174,7 @@ class SessionLifecycle:
 
     def _sent(self, batch: int, event: SendEnded, now_ms: int, epoch: int) -> None:
         machine, older, held = self._machine, event.older_refs(), event.dead_letters()
-        ids = machine.in_flight.batches.pop(batch)
+        ids = machine.in_flight.end(batch)
         machine.enqueue(older, now_ms)
         for entity, dead in held:
             machine.load_held(entity, dead)
@@ -186,7 +198,7 @@ class SessionLifecycle:
 
     def _send_failed(self, batch: int, event: SendFailed) -> None:
         machine = self._machine
-        ids = machine.in_flight.batches.pop(batch)
+        ids = machine.in_flight.end(batch)
         machine.session.lost = True
         if event.never_started:
             for change_id in ids:

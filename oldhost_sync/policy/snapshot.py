@@ -104,11 +104,13 @@ def _dump_told(machine: Machine) -> Snapshot:
     }
 
 
-def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, release: int = RELEASE) -> Machine:
+def load(
+    snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, release: int = RELEASE, gives_way: bool = True
+) -> Machine:
     """A machine as the snapshot left it, `loaded` unless its waiting changes stayed behind; an empty one, to be
     rebuilt, when there is no snapshot that this version can read.
     """
-    machine = Machine(policy, now_ms, release)
+    machine = Machine(policy, now_ms, release, gives_way)
     if snapshot is None or snapshot.get("version") not in READABLE:
         return machine
     behind_ms = snapshot.get("at_ms", 0) - now_ms

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Urgent ones beside them, likewise: one on the wire, one at the socket.
+URGENT_BATCHES_IN_FLIGHT_MAX = 2
 # Two: while one batch is on the wire the next one already waits at the socket. A third would only delay an emergency.
 BATCHES_IN_FLIGHT_MAX = 2
-# A batch fills about this long: longer than an activity's round trip (some 100 ms), so that the socket never waits for
-# Temporal; short, because an emergency waits for at most two of them.
-BATCH_FILL_MS = 300
+# A batch fills about this long: each costs Temporal the same, so it holds several operations where OldHost is slow. It
+# gives way to emergencies, and stops when it is told to; but what is in it coalesces no more.
+BATCH_FILL_MS = 3_200
+# The same in runs begun before batches gave way: longer than an activity's round trip (some 100 ms), so that the socket
+# never waits for Temporal; short, because an emergency waits for at most two of them.
+SHORT_BATCH_FILL_MS = 300
 # Bounds a send's input, its one reserve transaction, and what a crash leaves reserved.
 BATCH_OPERATIONS_MAX = 100
 # OldHost's pace until it is measured (about 400 ms a request).

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from oldhost_sync.oldhost.errors import Fenced, InvariantViolated
@@ -56,6 +58,37 @@ class Sending(LedgerSuite):
         assert world.sync_status("u1") == "SYNC_FAILED"
         assert world.counts() == (501, 502)
         assert world.row(501) == (operation.change_id, "FAILED", operation.body)
+
+    def test_what_gives_way_loses_its_nonce_and_waits_again(self, world: LedgerWorld, epoch: int) -> None:
+        ids = [world.record(unit) for unit in ("u1", "u2", "u3")]
+        first, second, third = self.reserve(world, epoch, *ids)
+        world.ledger.advance(epoch, None, first)
+        world.ledger.advance(epoch, None, second)
+        assert world.ledger.give_back(epoch, applied(first), 501) == Fate(first.change_id, "APPLIED", 501)
+        assert (world.row(502), world.row(503), world.counts()) == (None, None, (501, 502))
+        assert world.archived() == [502], "a mark is kept as evidence"
+        again = self.reserve(world, epoch, third.change_id, second.change_id)
+        assert [(one.nonce, one.change_id, one.sends) for one in again] == [
+            (502, third.change_id, 0),
+            (503, second.change_id, 0),
+        ]
+
+    def test_what_may_have_been_written_never_gives_way(self, world: LedgerWorld, epoch: int) -> None:
+        first, second = self.reserve(world, epoch, world.record("u1"), world.record("u2"))
+        world.ledger.advance(epoch, None, first)
+        taken = world.ledger.take_over("another")
+        world.ledger.advance(taken.epoch, None, replace(first, sends=1))
+        with pytest.raises(InvariantViolated):
+            world.ledger.give_back(taken.epoch, None, 500)
+        assert world.row(501) == (first.change_id, "SENT", first.body)
+        assert world.ledger.fates([second.change_id]) == [Fate(second.change_id, WAITING)]
+
+    def test_an_older_epoch_gives_nothing_back(self, world: LedgerWorld, epoch: int) -> None:
+        first, _ = self.reserve(world, epoch, world.record("u1"), world.record("u2"))
+        world.ledger.advance(epoch, None, first)
+        world.ledger.take_over("another")
+        with pytest.raises(Fenced):
+            world.ledger.give_back(epoch, applied(first), 501)
 
     def test_nothing_is_marked_behind_a_nonce_that_was_given_back(self, world: LedgerWorld, epoch: int) -> None:
         first, second = self.reserve(world, epoch, world.record("u1"), world.record("u2"))

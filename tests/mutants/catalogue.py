@@ -15,6 +15,7 @@ ALERTS = "real MariaDB, alerts"
 SIGNALS = "real Temporal, signals left unread"
 WATCHES = "unit tests of the relay"
 RESETS = "real Temporal, runs that were reset"
+GIVING_WAY = "real MariaDB, batches that give way"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Mutant:
 
 
 BATCH = "oldhost_sync/oldhost/batch.py"
+PIPELINE = "oldhost_sync/oldhost/nonce_pipeline.py"
 LEDGER = "oldhost_sync/store/ledger/maria_ledger.py"
 RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
 FENCE = "oldhost_sync/store/ledger/fence.py"
@@ -59,6 +61,36 @@ MUTANTS = (
                 "            self._advance(operation)\n            self._work_meanwhile(operation, following)\n",
             ),
         ),
+    ),
+    Mutant(
+        "an emergency waits for what is reserved",
+        (Patch(PIPELINE, "gives_way = self._urgent_waits and not", "gives_way = False and not"),),
+        levels=(GIVING_WAY,),
+    ),
+    Mutant(
+        "what is behind a rejection goes out as it was reserved",
+        (Patch(PIPELINE, "owners and (rejected or gives_way or ends)", "owners and (gives_way or ends)"),),
+        levels=(GIVING_WAY,),
+    ),
+    Mutant(
+        "what was bound before is given back",
+        (Patch(PIPELINE, "return max(self._on_wire, self._next - 1, self._bound_until)", "return max(self._on_wire, self._next - 1)"),),
+        levels=(GIVING_WAY,),
+    ),
+    Mutant(
+        "two batches reserve for one change",
+        (Patch(PIPELINE, "nonce > self._recorded and change_id in change_ids", "nonce < 0 and change_id in change_ids"),),
+        levels=(GIVING_WAY,),
+    ),
+    Mutant(
+        "what may have been written is given back",
+        (Patch(LEDGER, "            check(written is None,", "            check(True,"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
+        "no batch gives way",
+        (Patch(MACHINE, "        if not self.gives_way or not in_flight.batches or", "        if True or not in_flight.batches or"),),
+        levels=(UNIT,),
     ),
     Mutant(
         "a reset run waits for its activities",
@@ -257,7 +289,7 @@ MUTANTS = (
         (
             Patch(
                 LEDGER,
-                "        connection.exec_driver_sql(sql.RELEASE_RESERVED_BEYOND, (self._host, operation.nonce))\n",
+                "        connection.exec_driver_sql(sql.RELEASE_RESERVED_BEYOND, (self._host, nonce))\n",
                 "",
             ),
         ),

@@ -19,6 +19,7 @@ from tests.mutants.catalogue import (
     CONFORMANCE,
     EXHAUSTIVE,
     FOREIGN_LOCKS,
+    GIVING_WAY,
     MARIADB,
     RESETS,
     SIGNALS,
@@ -90,6 +91,7 @@ def command(level: str, mutant: Mutant) -> list[str]:
         ALERTS: [*pytest, "tests/integration/store/test_alerts.py"],
         SIGNALS: [*pytest, "tests/workflows/test_submissions.py", "tests/workflows/test_starts.py"],
         RESETS: [*pytest, "tests/faults/test_signals_unread.py", "-k", "nobody_had_started"],
+        GIVING_WAY: [*pytest, "tests/integration/session/test_giving_way.py"],
         WATCHES: [*pytest, "tests/unit/relay", "tests/unit/test_writer_health.py"],
     }[level]
 

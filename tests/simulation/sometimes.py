@@ -45,6 +45,8 @@ EXPECTED = (
     "an operator's act in a rebuild",
     "an operator's act in a ban",
     "an operator's act in a halt",
+    "gave back after a rejection",
+    "gave back what was reserved",
 )
 # Seen now and then; too rare to be asked for.
 RARE = ("sweep found a stray",)

@@ -60,6 +60,12 @@ class _Ledger(MariaLedger):
             self.world.sometimes.hit("zombie fenced at SENT")
             raise
 
+    def give_back(self, epoch: int, answered: Any, beyond: int) -> Any:
+        fate = super().give_back(epoch, answered, beyond)
+        rejected = fate is not None and fate.outcome == "DEAD"
+        self.world.sometimes.hit("gave back after a rejection" if rejected else "gave back what was reserved")
+        return fate
+
     def reconcile(self, epoch: int, expected: int, *, final: bool = True) -> Any:
         found = super().reconcile(epoch, expected, final=final)
         if found.halted is None and found.mismatch is None:

@@ -133,10 +133,12 @@ class World:
 
     @activity.defn
     async def send(self, batch: messages.SendBatch) -> SendEnded:
+        if batch.stops:  # these sends are over at once
+            return SendEnded([])
         await self.may_send.wait()
         async with self.turn:
             await self.turn.wait_for(
-                lambda: batch.epoch != self.books.epoch or batch.sequence == self.books.sequence + 1
+                lambda: batch.urgent or batch.epoch != self.books.epoch or batch.sequence == self.books.sequence + 1
             )
             self.batches.append(list(batch.change_ids))
             report = self.books.send(batch, await self.now_ms(), self._reply_to)

@@ -174,6 +174,21 @@ class MariaLedger:
 
         return self._run(step)
 
+    def give_back(self, epoch: int, answered: Answered | None, beyond: int) -> Fate | None:
+        def step(connection: Connection) -> Fate | None:
+            fate = None
+            if answered is None or not consumed(answered.answer):
+                lock(connection, self._host, epoch)
+            if answered is not None:
+                fate = self._record(connection, epoch, answered, sending=False)
+            written = connection.exec_driver_sql(sql.MAY_BE_WRITTEN_BEYOND, (self._host, beyond)).scalar()
+            check(written is None, f"nonce {written} was to be given back, and may have been used")
+            self._release_beyond(connection, beyond, "another operation went first")
+            connection.exec_driver_sql(sql.SET_NEXT_NONCE, (beyond + 1, self._host))
+            return fate
+
+        return self._run(step)
+
     def take_back(self, epoch: int, marked: Reserved) -> None:
         def step(connection: Connection) -> None:
             lock(connection, self._host, epoch)
@@ -239,11 +254,12 @@ class MariaLedger:
         )
         check(kept.rowcount == 1, f"nonce {operation.nonce} is not there to be given back")
         connection.exec_driver_sql(sql.DELETE_ONE, (self._host, operation.nonce))
-        connection.exec_driver_sql(
-            sql.ARCHIVE_SENT_BEYOND, ("the nonce before it was not consumed", self._host, operation.nonce)
-        )
-        connection.exec_driver_sql(sql.DELETE_SENT_BEYOND, (self._host, operation.nonce))
-        connection.exec_driver_sql(sql.RELEASE_RESERVED_BEYOND, (self._host, operation.nonce))
+        self._release_beyond(connection, operation.nonce, "the nonce before it was not consumed")
+
+    def _release_beyond(self, connection: Connection, nonce: int, reason: str) -> None:
+        connection.exec_driver_sql(sql.ARCHIVE_SENT_BEYOND, (reason, self._host, nonce))
+        connection.exec_driver_sql(sql.DELETE_SENT_BEYOND, (self._host, nonce))
+        connection.exec_driver_sql(sql.RELEASE_RESERVED_BEYOND, (self._host, nonce))
 
     # ------------------------------------------------------------------------------------------ bans and halts
 

@@ -119,6 +119,11 @@ ARCHIVE_ONE = f"{ARCHIVE} nonce = %s AND change_id = %s"
 ARCHIVE_SENT_BEYOND = f"{ARCHIVE} nonce > %s AND status = 'SENT'"
 DELETE_SENT_BEYOND = "DELETE FROM nonce_requests WHERE host = %s AND nonce > %s AND status = 'SENT'"
 RELEASE_RESERVED_BEYOND = "DELETE FROM nonce_requests WHERE host = %s AND nonce > %s AND status = 'RESERVED'"
+# Marking counts as a send before the first byte is written; whoever gives a marked one back knows that none was.
+MAY_BE_WRITTEN_BEYOND = (
+    "SELECT MIN(nonce) FROM nonce_requests WHERE host = %s AND nonce > %s "
+    "AND (status IN ('APPLIED', 'FAILED') OR sends > 1)"
+)
 STATUS_OF = "SELECT status FROM nonce_requests WHERE host = %s AND nonce = %s"
 DELETE_ONE = "DELETE FROM nonce_requests WHERE host = %s AND nonce = %s"
 

@@ -49,6 +49,7 @@ LIMITS = StageLimits(
     busy_pause_seconds_max=0.05,
     busy_waits_max=3,
     look_up_seconds=0.02,
+    early_look_pauses=(),
     predecessor_seconds=0.3,
 )
 EVENT_SECONDS_MAX = 5.0
@@ -237,8 +238,8 @@ class Stage:
         assert (stats["gaps"], stats["replays"]) == (0, replays)
 
 
-def send(session: Session, change_ids: Sequence[int], sequence: int = 0) -> SendEnded:
-    return session.send(change_ids, lambda: None, sequence=sequence)
+def send(session: Session, change_ids: Sequence[int], sequence: int = 0, *, urgent: bool = False) -> SendEnded:
+    return session.send(change_ids, lambda: None, sequence=sequence, urgent=urgent)
 
 
 def outcomes(sent: SendEnded | Sequence[Fate]) -> list[str]:

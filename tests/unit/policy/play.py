@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from oldhost_sync.policy import snapshot
 from oldhost_sync.policy.actions import (
@@ -17,6 +17,7 @@ from oldhost_sync.policy.actions import (
     RaiseAlert,
     RecordHalt,
     Send,
+    StopSends,
     Sweep,
     TellPeople,
 )
@@ -28,6 +29,7 @@ from oldhost_sync.policy.changes import (
     ChangeRef,
     CoalescingKey,
     EntityKey,
+    Fate,
     Outcome,
     PriorityClass,
 )
@@ -51,6 +53,7 @@ class Under:
     sends: dict[int, Send] = field(default_factory=dict)
     reports: dict[int, SendEnded | None] = field(default_factory=dict)
     opening: OpenSession | None = None
+    stopped: list[int] = field(default_factory=list)
     closing: CloseSession | None = None
     probe: Probe | None = None
     sweep: Sweep | None = None
@@ -123,13 +126,18 @@ class Play:
     # ----------------------------------------------------------------------------------------------------- ends of work
 
     def run_send(self, batch: int, reply_to: Callable[[int], Reply] = lambda _: Reply.APPLIED) -> None:
-        """At the worker: the sends of a session happen in their order; the report is not delivered yet."""
-        for number, send in self.under.sends.items():
+        """At the worker: the sends of a session happen in their order, urgent ones first; the report is not delivered
+        yet.
+        """
+        for number, send in sorted(self.under.sends.items(), key=lambda each: not each[1].urgent):
             if number not in self.under.reports:
+                ids = [] if number in self.under.stopped else list(send.change_ids)
                 request = messages.SendBatch(
-                    "oldhost", send.epoch, list(send.change_ids), send.sequence, 2, list(send.accepted_at_ms)
+                    "oldhost", send.epoch, ids, send.sequence, 2, list(send.accepted_at_ms), send.urgent
                 )
-                self.under.reports[number] = self.books.send(request, self.now_ms, reply_to)
+                report = self.books.send(request, self.now_ms, reply_to)
+                left = [Fate(one, WAITING) for one in send.change_ids if not ids]
+                self.under.reports[number] = replace(report, fates=[*report.fates, *left])
             if number == batch:
                 return
 
@@ -155,8 +163,10 @@ class Play:
         self.step()
 
     def _landed(self, send: Send, waiting: Iterable[int]) -> None:
+        elsewhere = [one for other in self.under.sends.values() for one in other.change_ids]
         for change_id in send.change_ids:
-            del self.in_flight[change_id]
+            if change_id not in elsewhere:
+                del self.in_flight[change_id]
             self.sent[change_id] = None
         for change_id in waiting:
             self.hurried[self.books.changes[change_id].ref.key] = None
@@ -176,6 +186,7 @@ class Play:
 
     def end_close(self) -> None:
         self.under.closing = None
+        self.books.epoch += bool(self.under.sends)  # nothing goes over it any more
         self.machine.closed()
         self.step()
 
@@ -331,8 +342,12 @@ class Play:
                     assert not self.under.closing
                     assert self.machine.breaker.state in (BreakerState.CLOSED, BreakerState.HALF_OPEN)
                     self.under.opening = action
+                case StopSends():
+                    assert self.machine.draining
+                    self.under.stopped = list(self.under.sends)
                 case CloseSession():
-                    assert not self.under.sends
+                    must_stop = self.machine.paused or self.machine.breaker.state is BreakerState.HALTED
+                    assert must_stop or not self.under.sends
                     self.under.closing = action
                 case Probe():
                     self.under.probe = action
@@ -356,14 +371,15 @@ class Play:
         assert machine.breaker.state is BreakerState.CLOSED, "nothing is sent before OldHost was asked"
         assert not machine.paused
         assert not machine.draining
-        assert len(self.under.sends) < BATCHES_IN_FLIGHT_MAX, "two in flight, never three (I6)"
+        alike = sum(other.urgent is send.urgent for other in self.under.sends.values())
+        assert alike < BATCHES_IN_FLIGHT_MAX, "two of a kind in flight, never three"
         for position, change_id in enumerate(send.change_ids):
             change = self.books.changes[change_id]
-            assert change_id not in self.in_flight, "a change is in one batch at most"
+            if change_id in self.in_flight:
+                assert send.urgent, "a change is in two batches only where an emergency takes it along"
+                continue
             if change_id in machine.in_flight.bound:
                 continue
-            entities = [self.books.changes[one].ref.entity for one in self.in_flight]
-            assert change.ref.entity not in entities, "an entity is in one batch at most (I4)"
             self._check_turn(change.ref, send.change_ids[:position])
             self._check_age(change.ref)
 
@@ -401,7 +417,7 @@ class Play:
     def _check(self) -> None:
         machine = self.machine
         assert list(machine.in_flight.batches) == list(self.under.sends)
-        assert len(machine.in_flight.batches) <= BATCHES_IN_FLIGHT_MAX
+        assert machine.in_flight.ordinary <= BATCHES_IN_FLIGHT_MAX
         wake_at_ms = machine.wake_at_ms()
         assert wake_at_ms is None or wake_at_ms > self.now_ms, "woken again and again for what it can't begin"
         assert self.books.oldhost.gaps == 0 or self.books.oldhost.restored, "a gap (I1)"
@@ -416,7 +432,7 @@ class Play:
             and not machine.draining
             and machine.breaker.state is BreakerState.CLOSED
         )
-        if may_send and len(self.under.sends) < BATCHES_IN_FLIGHT_MAX and not machine.session.bound_list_was_cut:
+        if may_send and machine.in_flight.ordinary < BATCHES_IN_FLIGHT_MAX and not machine.session.bound_list_was_cut:
             idle = self._could_go()
             assert not idle, f"the scheduler idles while {idle} could go (I8)"
         if self._waits_for_a_fate() and not self.under.anything and not machine.draining:

@@ -9,6 +9,7 @@ import pytest
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.pending_operation import Added, PendingOperation
+from oldhost_sync.policy.preview import near, upcoming
 
 START_MS = 1_700_000_000_000
 U = EntityKey("unit", "u")
@@ -33,8 +34,8 @@ def emergency(change_id: int, unit: str = "u") -> ChangeRef:
 class Room(Coalescer):
     """A coalescer with the product's figures, and takes told as ids."""
 
-    def __init__(self, *, keeps_held: bool = False) -> None:
-        super().__init__(debounce_ms=120_000, max_wait_ms=600_000, txn_per_lww=3, keeps_held=keeps_held)
+    def __init__(self, *, keeps_held: bool = False, blocks: bool = False) -> None:
+        super().__init__(debounce_ms=120_000, max_wait_ms=600_000, txn_per_lww=3, keeps_held=keeps_held, blocks=blocks)
 
     def arrive(self, *refs: ChangeRef, seconds: float = 0) -> None:
         for ref in refs:
@@ -217,7 +218,13 @@ def test_an_emergency_leaves_younger_changes_of_its_entity_behind(room: Room) ->
     assert room.go() == [1]
 
 
-def test_a_chain_stops_before_a_txn_that_a_rejection_would_hold(room: Room) -> None:
+def test_an_emergency_takes_all_that_goes_before_it_along(room: Room) -> None:
+    room.arrive(lww(1), txn(2), emergency(3))
+    assert room.go() == [1, 2, 3]
+
+
+def test_a_chain_that_blocks_stops_before_a_txn_that_a_rejection_would_hold() -> None:
+    room = Room(blocks=True)
     room.arrive(lww(1), txn(2), emergency(3))
     assert room.go() == [1]
     assert room.go() == [2, 3]
@@ -233,7 +240,14 @@ def test_an_emergency_does_not_wait_for_other_entities(room: Room) -> None:
     assert room.go() == [3]
 
 
-def test_an_entity_in_flight_is_passed_over(room: Room) -> None:
+def test_an_entity_with_something_in_flight_goes_on_in_its_order(room: Room) -> None:
+    room.arrive(txn(1), txn(2), txn(3, "v"))
+    assert [entry.ref.change_id for entry in room.take()] == [1]
+    assert [entry.ref.change_id for entry in room.take()] == [2]
+
+
+def test_an_entity_in_flight_is_passed_over_where_it_blocks() -> None:
+    room = Room(blocks=True)
     room.arrive(txn(1), txn(2), txn(3, "v"))
     assert [entry.ref.change_id for entry in room.take()] == [1]
     assert [entry.ref.change_id for entry in room.take()] == [3]
@@ -403,14 +417,14 @@ def test_a_retried_change_whose_key_has_moved_on_holds_nobody_any_more(keeping: 
 
 def test_upcoming_is_what_would_go_and_changes_nothing(room: Room) -> None:
     room.arrive(lww(1), txn(2), txn(3, "v"), emergency(4, "w"))
-    told = [ref.change_id for ref in room.upcoming(10)]
+    told = [ref.change_id for ref in upcoming(room, 10)]
     assert told in ([4, 1, 2, 3], [4, 1, 3, 2])
     assert room.all() == told
 
 
 def test_upcoming_gives_no_more_than_asked(room: Room) -> None:
     room.arrive(*[txn(number, f"u{number}") for number in range(1, 30)])
-    assert [ref.change_id for ref in room.upcoming(3)] == [1, 2, 3]
+    assert [ref.change_id for ref in upcoming(room, 3)] == [1, 2, 3]
 
 
 def test_older_change_that_is_read_again_bounds_the_wait_of_the_newer_one() -> None:
@@ -439,7 +453,7 @@ def test_upcoming_is_the_beginning_of_all_that_would_go(seed: int) -> None:
         )
     room.fall_due(at(180))
     count = chance.randrange(1, 30)
-    told = [ref.change_id for ref in room.upcoming(count)]
+    told = [ref.change_id for ref in upcoming(room, count)]
     everything: list[int] = []
     while chain := room.take():
         everything += [entry.ref.change_id for entry in chain]
@@ -449,5 +463,5 @@ def test_upcoming_is_the_beginning_of_all_that_would_go(seed: int) -> None:
 
 def test_upcoming_copies_few_however_much_one_entity_has(room: Room) -> None:
     room.arrive(*[txn(number) for number in range(1, 5_000)], emergency(5_000))
-    assert len(room._near(20)) <= 3 * 2 * 20
-    assert [ref.change_id for ref in room.upcoming(20)] == list(range(1, 21))
+    assert len(near(room, 20)) <= 3 * 2 * 20
+    assert [ref.change_id for ref in upcoming(room, 20)] == list(range(1, 21))

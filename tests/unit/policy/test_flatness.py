@@ -188,7 +188,7 @@ def test_an_emergency_behind_thousands_of_keys_of_its_entity_goes_in_batches_of_
     machine.enqueue(keys_of_one_entity(LARGE), START_MS)
     machine.enqueue([ChangeRef(LARGE + 1, PriorityClass.EMERGENCY, "unit", "u", "e", START_MS)], START_MS)
     sent = [action.change_ids for action in machine.decide(START_MS) if isinstance(action, Send)]
-    assert sent == [tuple(range(1, BATCH_OPERATIONS_MAX + 1))]
+    assert sent == [tuple(range(first, first + BATCH_OPERATIONS_MAX)) for first in (1, 1 + BATCH_OPERATIONS_MAX)]
 
 
 def test_a_rejection_costs_the_same_however_many_keys_its_entity_has() -> None:

@@ -16,7 +16,7 @@ def entry(change_id: int, unit: str = "u", event_type: str = "e") -> PendingOper
 
 @pytest.fixture
 def coalescer() -> Coalescer:
-    return Coalescer(debounce_ms=120_000, max_wait_ms=600_000, txn_per_lww=3)
+    return Coalescer(debounce_ms=120_000, max_wait_ms=600_000, txn_per_lww=3, blocks=True)
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from oldhost_sync.policy.session import Phase
 from oldhost_sync.policy.wire_ref import to_wire
 from oldhost_sync.policy.writer_policy import (
     ALERT_GROWS_MS,
-    BATCH_FILL_MS,
     DEAD_LETTERS_TOLD_MAX,
     NO_PROGRESS_MS,
     REOPEN_MS_MAX,
@@ -66,27 +65,6 @@ def test_two_batches_are_in_flight_and_no_third(play: Play) -> None:
     for unit in "abc":
         play.take("TXN", unit)
     assert sent(play) == [(1,), (2,)]
-
-
-def test_at_400_ms_a_batch_is_one_operation(play: Play) -> None:
-    play.machine.operators.pause("ana", "to fill up")
-    for number in range(4):
-        play.take("TXN", f"u{number}")
-    play.machine.operators.resume()
-    play.end_close()
-    play.end_open()
-    assert sent(play) == [(1,), (2,)]
-
-
-def test_at_a_fast_host_a_batch_holds_what_fills_its_time(play: Play) -> None:
-    play.machine.load.service_ms = BATCH_FILL_MS / 5
-    play.machine.operators.pause("ana", "to fill up")
-    for number in range(12):
-        play.take("TXN", f"u{number}")
-    play.machine.operators.resume()
-    play.end_close()
-    play.end_open()
-    assert sent(play) == [(1, 2, 3, 4, 5), (6, 7, 8, 9, 10)]
 
 
 def test_a_label_says_what_goes_and_names_no_payload(play: Play) -> None:
@@ -156,7 +134,7 @@ def test_the_ledgers_order_of_bound_operations_is_kept(play: Play) -> None:
     play.end_open()
     play.resolve("resend")
     play.end_open()
-    assert sent(play) == [(1,), (2,)]
+    assert sent(play) == [(1, 2)]
 
 
 def test_a_report_that_leaves_a_change_out_ends_the_session(play: Play) -> None:
@@ -539,9 +517,7 @@ def test_what_the_reservation_says_goes_first_is_sent_before_the_change_that_it_
     refused(play, 2, older=[to_wire(older)])
     play.books.changes[1].relayed = True
     play.step()
-    assert sent(play) == [(1,)]
-    play.end_send(1 + 1)
-    assert sent(play) == [(2,)]
+    assert sent(play) == [(1, 2)]
 
 
 def test_a_change_that_goes_first_and_is_known_already_is_taken_once(play: Play) -> None:

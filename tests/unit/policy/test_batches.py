@@ -1,0 +1,118 @@
+"""Batches: what goes together, gives way, and when it is told to end; by playing the machine against the books."""
+
+from __future__ import annotations
+
+import pytest
+
+from oldhost_sync.policy.actions import Send
+from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.policy.events import SessionOpened
+from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.writer_policy import BATCH_FILL_MS, WriterPolicy
+from tests.unit.policy.play import START_MS, Play
+
+TXN, EMERGENCY = PriorityClass.TXN, PriorityClass.EMERGENCY
+
+
+@pytest.fixture
+def play() -> Play:
+    """A machine with an open session."""
+    play = Play()
+    play.end_open()
+    return play
+
+
+def sent(play: Play) -> list[tuple[int, ...]]:
+    return [send.change_ids for send in play.under.sends.values()]
+
+
+def journal(play: Play) -> list[int]:
+    return [line.change.ref.change_id for line in play.books.oldhost.journal if line.change]
+
+
+def test_a_batch_fills_some_seconds_of_oldhosts_time(play: Play) -> None:
+    fill(play, 20)
+    assert sent(play) == [tuple(range(1, 9)), tuple(range(9, 17))]
+
+
+def fill(play: Play, count: int, unit: str = "") -> None:
+    """So many TXN wait, and the session has just opened: two batches of eight go."""
+    play.machine.operators.pause("ana", "to fill up")
+    for number in range(count):
+        play.take("TXN", unit or f"u{number}")
+    play.machine.operators.resume()
+    play.end_close()
+    play.end_open()
+
+
+def test_an_emergency_does_not_wait_for_the_batches_in_flight(play: Play) -> None:
+    fill(play, 20)
+    play.take("EMERGENCY", "v")
+    assert [(send.change_ids, send.urgent, send.sequence) for send in play.under.sends.values()][2:] == [
+        ((21,), True, 0)
+    ]
+    play.end_send(3)
+    assert journal(play)[-1:] == [21]
+
+
+def test_an_emergency_takes_along_what_is_in_flight_of_its_entity(play: Play) -> None:
+    fill(play, 20)
+    play.take("EMERGENCY", "u3")
+    assert sent(play)[2:] == [(4, 21)]
+    play.end_send(3)
+    play.end_send(1)
+    assert journal(play) == [4, 21, 1, 2, 3, 5, 6, 7, 8]
+
+
+def test_two_urgent_batches_are_in_flight_and_no_third(play: Play) -> None:
+    fill(play, 20)
+    for unit in "vwx":
+        play.take("EMERGENCY", unit)
+    assert sent(play)[2:] == [(21,), (22,)]
+    play.end_send(3)
+    assert sent(play)[2:] == [(22,), (23,)]
+
+
+def test_the_operations_of_one_entity_share_a_batch_in_their_order(play: Play) -> None:
+    fill(play, 10, unit="u")
+    assert sent(play) == [tuple(range(1, 9)), (9, 10)]
+    play.end_send(1)
+    play.end_send(2)
+    assert journal(play) == list(range(1, 11))
+
+
+def test_a_pause_ends_the_batches_in_flight(play: Play) -> None:
+    fill(play, 20)
+    play.machine.operators.pause("ana", "a look")
+    play.step()
+    assert play.under.closing is not None
+
+
+def test_a_new_run_waits_for_no_batch_but_tells_them_to_end(play: Play) -> None:
+    fill(play, 20)
+    play.machine.draining = True
+    play.step()
+    assert play.under.stopped == [1, 2]
+    play.end_send(1)
+    assert len(play.machine.coalescer.waiting) == 12
+
+
+def test_a_run_begun_before_batches_gave_way_keeps_its_decisions() -> None:
+    machine = Machine(WriterPolicy(), START_MS, gives_way=False)
+    machine.finish_loading(START_MS)
+    machine.opening_ended(SessionOpened(1, "queue", 1), START_MS)
+    machine.enqueue((ChangeRef(one, TXN, "unit", f"u{one}", "e", START_MS) for one in range(1, 5)), START_MS)
+    machine.enqueue([ChangeRef(5, EMERGENCY, "unit", "v", "e", START_MS)], START_MS)
+    sends = [action for action in machine.decide(START_MS) if isinstance(action, Send)]
+    assert [(send.change_ids, send.urgent) for send in sends] == [((5,), False), ((1,), False)]
+
+
+def test_at_a_fast_host_a_batch_holds_what_fills_its_time(play: Play) -> None:
+    play.machine.load.service_ms = BATCH_FILL_MS / 5
+    play.machine.operators.pause("ana", "to fill up")
+    for number in range(12):
+        play.take("TXN", f"u{number}")
+    play.machine.operators.resume()
+    play.end_close()
+    play.end_open()
+    assert sent(play) == [(1, 2, 3, 4, 5), (6, 7, 8, 9, 10)]
