@@ -23,8 +23,9 @@ UNTIL_IT_WORKS = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_inte
 TO_THE_END = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
 # A dead worker is noticed after this; heartbeats come from the third second on.
 HEARTBEAT_TIMEOUT = timedelta(seconds=6)
-# The holder of a session polls its own queue all the time: not taken by then means that it is gone.
-SCHEDULE_TO_START = timedelta(seconds=10)
+# The holder of a session polls its own queue all the time: not taken by then means that it is gone. An idle worker that
+# is killed is noticed by this; one that was only held up loses its session, which costs half a second.
+SCHEDULE_TO_START = timedelta(seconds=2)
 # Connecting may wait for OldHost to notice that the last connection is gone.
 OPENING_LIMIT = timedelta(seconds=90)
 # Far above what a batch can take: a session that hangs is noticed by its own deadlines and by its heartbeats.

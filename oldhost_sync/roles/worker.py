@@ -51,8 +51,8 @@ logger = logging.getLogger(__name__)
 
 # For recording and for opening sessions; all hosts share them.
 SHARED_THREADS = 8
-# For each host: two sends and a probe. They wait for OldHost most of the time.
-SESSION_THREADS_PER_HOST = 3
+# For each host: two sends, two urgent ones, a probe, and what ends them. They wait for OldHost most of the time.
+SESSION_THREADS_PER_HOST = 6
 SESSION_THREADS_MIN = 16
 # One for each host up to these: with the SDK's five polls, some of fifty hosts were served half as often as the others.
 POLLS_MIN, POLLS_MAX = 5, 20
