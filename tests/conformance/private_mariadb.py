@@ -52,6 +52,21 @@ class PrivateMariaDB(EmbeddedMariaDB):
     def connect(self) -> pymysql.Connection:
         return pymysql.connect(unix_socket=self._socket, user=getpass.getuser(), autocommit=True, ssl_disabled=True)
 
+    @contextmanager
+    def nobody_waits(self) -> Iterator[None]:
+        """No transaction waits for another's row meanwhile: counted by the server, so a busy machine is no matter."""
+        before = self.row_lock("waits")
+        yield
+        assert self.row_lock("waits") == before, "a transaction waited for a row that another one held"
+
+    def row_lock(self, what: str) -> int:
+        """`waits`: how often transactions had to wait for others' rows since the start; `time`: how many ms in all."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SHOW GLOBAL STATUS LIKE %s", (f"Innodb_row_lock_{what}",))
+            row = cursor.fetchone()
+        assert row is not None
+        return int(row[1])
+
     def _make_migrated(self, name: str) -> None:
         migrate(self.create_database(name).migration)
 

@@ -50,25 +50,16 @@ def test_rows_that_another_program_holds_delay_nobody_elses_emergencies(
         product.fault("slow", next=1, extra_ms=1500)
         change_id = product.api.change(held, "booking_created", {"n": 1}, entity_type=entity_type)
         product.wait_for("it to be in flight", partial(_is_in_flight, product, change_id))
-        before = _waited_for_locks_ms(mariadb_server)
+        before = mariadb_server.row_lock("time")
         with ForeignLock(product.database.app, table, held) as lock:
             assert lock.rows
             for number in range(EMERGENCIES):
                 emergency = product.api.change(f"free-{table}-{number}", "guest_locked_out", {"n": number})
                 product.wait_for("an emergency to be applied", partial(_is_applied, product, emergency), 60)
-            waited[table] = _waited_for_locks_ms(mariadb_server) - before
+            waited[table] = mariadb_server.row_lock("time") - before
         product.wait_for("its own fate", partial(_is_applied, product, change_id))
     assert {table: ms for table, ms in waited.items() if ms >= 1000 * limits.LOCK_WAIT_SECONDS_MAX} == {}
     product.check_clean()
-
-
-def _waited_for_locks_ms(server: PrivateMariaDB) -> int:
-    """How long transactions have waited for others' rows, all together, since the server started."""
-    with server.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_time'")
-        row = cursor.fetchone()
-        assert row is not None
-        return int(row[1])
 
 
 def _is_in_flight(product: Product, change_id: int) -> bool:

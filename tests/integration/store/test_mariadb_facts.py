@@ -239,3 +239,17 @@ def test_a_server_whose_lock_waits_undo_a_whole_transaction_is_refused() -> None
     with pytest.raises(UnsuitableServer, match="innodb_rollback_on_timeout is ON; set it to OFF"):
         _require_suitable("10.11.6-MariaDB", 1, 0, "MIXED", 1)
     _require_suitable("10.11.6-MariaDB", 1, 0, "MIXED", 0)
+
+
+def test_the_server_counts_who_waits_for_a_row(engine: Engine, mariadb_server: PrivateMariaDB) -> None:
+    """So a test need not look at the clock."""
+    recorded(engine)
+    waiting = mariadb_server.row_lock("waits")
+    with engine.connect() as holder, engine.connect() as other:
+        holder.exec_driver_sql("SELECT id FROM units FOR UPDATE")
+        other.exec_driver_sql("SET SESSION innodb_lock_wait_timeout = 1")
+        with pytest.raises(OperationalError, match="Lock wait timeout"):
+            other.exec_driver_sql("UPDATE units SET status = 'Dirty'")
+        with pytest.raises(OperationalError, match="Lock wait timeout"):
+            other.exec_driver_sql("SELECT id FROM units FOR UPDATE NOWAIT")
+    assert mariadb_server.row_lock("waits") == waiting + 1

@@ -3,7 +3,6 @@ I9, what nobody may read."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -73,10 +72,8 @@ def test_apply_now_answers_at_once_during_a_ban_and_the_emergency_goes_first_aft
     record(product, 3, entity="waiting")
     product.wait_for("the breaker", lambda: product.status()["breaker"]["state"] == "OPEN")
 
-    began = time.monotonic()
     answer = apply_now(product, change("U9", "guest_locked_out", door=1))
-    assert time.monotonic() - began < 3
-    assert (answer["status"], answer["nonce"]) == ("ACCEPTED", None)
+    assert (answer["status"], answer["nonce"]) == ("ACCEPTED", None), "it would be APPLIED, had it waited for the ban"
     assert "ban" in answer["message"]
     assert len(product.applied()) == 1
     product.wait_for("all fates", lambda: product.all_have_fates(5))
