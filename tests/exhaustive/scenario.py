@@ -1,13 +1,14 @@
 """One short life of the writer with every kind of step in it, always the same, its IO calls numbered.
 
 All three classes on three entities, a key that is coalesced, a no-op, a rejection that uses its nonce up and one that
-does not, a ban, a worker killed in its session (takeover), continue-as-new, an operator's discard, a submitted signal.
+does not, a ban, a worker killed in its session (takeover), continue-as-new, an operator's discard, a submitted signal,
+an emergency that other operations give way to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.simulation.hub import Process
@@ -38,7 +39,14 @@ CHANGES = (
     (14.0, "unit", "c", "door_code_changed", {"code": "1234"}, "api"),
     (14.2, "unit", "a", "door_code_changed", {"code": "5678"}, "api"),
     (30.0, "unit", "b", "rate_changed", {"rate": "8"}, "api"),
+    (33.0, "unit", "c", "checked_in", {"number": "3"}, "signal"),
+    (33.0, "unit", "c", "booking_created", {"number": "4"}, "signal"),
+    (33.0, "lock", "a", "booking_created", {"number": "5"}, "signal"),
+    (33.0, "lock", "a", "checked_in", {"number": "6"}, "signal"),
 )
+# When this one is on the wire, an emergency of the unit comes by signal.
+GIVES_WAY = ("c", "checked_in")
+URGENT = Wish("key-urgent", "unit", "c", "guest_locked_out", {"number": "7", "note": MARKER}, "signal")
 BAN_AT_S = 17.0
 # When OldHost has applied this one, and before it could answer, the worker dies that sent it.
 FATAL = ("a", "door_code_changed")
@@ -75,6 +83,7 @@ class Scenario(World):
     def __init__(self, faults: NumberedFaults) -> None:
         super().__init__(SEED, shape=SHAPE, faults=faults)
         self._fatal = True
+        self._urgent = True
         self.settled_at_call: dict[int, int] = {}  # by nonce
         self.database.after_commit.append(self._note_settled)
 
@@ -107,6 +116,10 @@ class Scenario(World):
     def _fact(self, fact: Any) -> None:
         super()._fact(fact)
         body = getattr(fact, "body", None)
+        if self._urgent and self.faults.on and body and (body["entity_id"], body["event_type"]) == GIVES_WAY:
+            self._urgent = False
+            wish = replace(URGENT, answers=[])
+            self.hub.soon(lambda: self.applications.want(wish))
         if self._fatal and self.faults.on and body and (body["entity_id"], body["event_type"]) == FATAL:
             self._fatal = False
             for worker in [one for one in self.workers if one.sessions._sessions]:
