@@ -201,8 +201,9 @@ class SessionLifecycle:
         ids = machine.in_flight.end(batch)
         machine.session.lost = True
         if event.never_started:
+            elsewhere = [one for others in machine.in_flight.batches.values() for one in others]
             for change_id in ids:
-                if change_id not in machine.in_flight.bound:
+                if change_id in machine.in_flight and change_id not in (*machine.in_flight.bound, *elsewhere):
                     machine.settlement.put_back(change_id)
         machine.settlement.leave_unsettled(ids)
 

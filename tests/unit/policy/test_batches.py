@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.policy.actions import Send
-from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from oldhost_sync.policy.events import SessionOpened
+from oldhost_sync.policy.changes import ChangeRef, Fate, PriorityClass
+from oldhost_sync.policy.events import SendEnded, SendFailed, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import BATCH_FILL_MS, WriterPolicy
 from tests.unit.policy.play import START_MS, Play
@@ -62,6 +62,29 @@ def test_an_emergency_takes_along_what_is_in_flight_of_its_entity(play: Play) ->
     play.end_send(3)
     play.end_send(1)
     assert journal(play) == [4, 21, 1, 2, 3, 5, 6, 7, 8]
+
+
+def test_an_urgent_send_that_nobody_took_gives_back_only_what_it_has_alone(play: Play) -> None:
+    fill(play, 20)
+    play.take("EMERGENCY", "u3")
+    play.fail_send(3, never_started=True)
+    assert sorted(play.machine.coalescer.waiting) == [17, 18, 19, 20, 21]
+    play.fail_send(1, never_started=False)
+    assert 4 in play.machine.in_flight.unsettled
+
+
+def test_what_another_send_has_ended_is_not_given_back_again() -> None:
+    machine = Machine(WriterPolicy(), START_MS)
+    machine.finish_loading(START_MS)
+    machine.opening_ended(SessionOpened(1, "queue", 1), START_MS)
+    machine.enqueue([ChangeRef(1, TXN, "unit", "u", "e", START_MS)], START_MS)
+    machine.decide(START_MS)
+    machine.enqueue([ChangeRef(2, EMERGENCY, "unit", "u", "e", START_MS)], START_MS)
+    (urgent,) = [action for action in machine.decide(START_MS) if isinstance(action, Send)]
+    assert urgent.change_ids == (1, 2)
+    machine.send_ended(1, SendEnded([Fate(1, "APPLIED", 1)]), START_MS)
+    machine.send_ended(2, SendFailed(never_started=True), START_MS)
+    assert list(machine.coalescer.waiting) == [2]
 
 
 def test_two_urgent_batches_are_in_flight_and_no_third(play: Play) -> None:
