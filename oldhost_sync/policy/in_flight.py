@@ -79,11 +79,13 @@ class InFlight:
         """How many batches are none of the urgent ones."""
         return len(self.batches) - len(self.urgent)
 
-    def of(self, entity: EntityKey) -> list[PendingOperation]:
-        """What is on its way of this entity, oldest first."""
+    def in_ordinary(self, entity: EntityKey) -> list[PendingOperation]:
+        """What ordinary batches have of this entity, and no urgent one, oldest first."""
         if entity not in self._busy:
             return []
-        return sorted((entry for entry in self if entry.ref.entity == entity), key=lambda entry: entry.ref.change_id)
+        urgent = [one for batch in self.urgent for one in self.batches[batch]]
+        found = (entry for entry in self if entry.ref.entity == entity and entry.ref.change_id not in urgent)
+        return sorted(found, key=lambda entry: entry.ref.change_id)
 
     def bound_to_send(self, count: int) -> list[PendingOperation]:
         """The first of those bound to a nonce that no batch has yet."""

@@ -131,15 +131,22 @@ class Machine:
         return self.progress.due_at_ms
 
     def _sends(self) -> Iterator[Send]:
-        while self.may_send and (entries := self._urgent_batch()):
-            yield self._send(entries, urgent=True)
-        while self.may_send and self.in_flight.ordinary < BATCHES_IN_FLIGHT_MAX and (entries := self._next_batch()):
-            yield self._send(entries)
+        """What is bound goes first, then emergencies, then the lanes."""
+        while self.may_send:
+            if entries := self._bound_batch():
+                yield self._send(entries)
+            elif entries := self._urgent_batch():
+                yield self._send(entries, urgent=True)
+            elif entries := self._next_batch():
+                yield self._send(entries)
+            else:
+                return
 
     def _send(self, entries: list[PendingOperation], *, urgent: bool = False) -> Send:
         session = self.session
         self.batch += 1
         session.sends += not urgent
+        session.urgent_sends += urgent
         sequence = 0 if urgent else session.sends
         self.in_flight.start(self.batch, entries, urgent=urgent)
         ids = tuple(entry.ref.change_id for entry in entries)
@@ -147,17 +154,17 @@ class Machine:
         label = _label(entries)
         return Send(self.batch, sequence, session.epoch, session.task_queue, ids, label, accepted, urgent)
 
+    def _bound_batch(self) -> list[PendingOperation]:
+        is_room = self.in_flight.ordinary < BATCHES_IN_FLIGHT_MAX
+        return self.in_flight.bound_to_send(self._batch_size) if is_room else []
+
     def _urgent_batch(self) -> list[PendingOperation]:
-        """Emergencies that need not wait for the batches in flight: each with all that goes before it, also of what is
-        in those.
-        """
+        """Emergencies, each with all that goes before it, also of what is in ordinary batches: they wait for none."""
         in_flight, entries = self.in_flight, list[PendingOperation]()
-        if not self.gives_way or not in_flight.batches or self.session.bound_list_was_cut:
-            return entries
-        if len(in_flight.urgent) >= URGENT_BATCHES_IN_FLIGHT_MAX:
+        if not self._emergencies_are_urgent or len(in_flight.urgent) >= URGENT_BATCHES_IN_FLIGHT_MAX:
             return entries
         while len(entries) < self._batch_size and (entity := self.coalescer.emergency_entity):
-            before = [entry for entry in in_flight.of(entity) if entry not in entries]
+            before = [entry for entry in in_flight.in_ordinary(entity) if entry not in entries]
             chain = self.coalescer.take()
             entries += before + chain
             for entry in chain:
@@ -165,16 +172,21 @@ class Machine:
         return entries
 
     @property
+    def _emergencies_are_urgent(self) -> bool:
+        return self.gives_way and not self.session.bound_list_was_cut
+
+    @property
     def _batch_size(self) -> int:
         fill_ms = BATCH_FILL_MS if self.gives_way else SHORT_BATCH_FILL_MS
         return max(1, min(BATCH_OPERATIONS_MAX, int(fill_ms / self.load.service_ms)))
 
     def _next_batch(self) -> list[PendingOperation]:
-        """What is bound goes first; else whole chains of entities, as many as fill the batch's time."""
-        size = self._batch_size
-        if bound := self.in_flight.bound_to_send(size):
-            return bound
-        entries: list[PendingOperation] = []
+        """Whole chains of entities, as many as fill the batch's time."""
+        size, entries = self._batch_size, list[PendingOperation]()
+        if self.in_flight.ordinary >= BATCHES_IN_FLIGHT_MAX:
+            return entries
+        if self._emergencies_are_urgent and self.coalescer.emergency_entity is not None:
+            return entries  # they go first, as soon as an urgent batch has ended
         while not self.session.bound_list_was_cut and len(entries) < size and (chain := self.coalescer.take()):
             entries += chain
             for entry in chain:

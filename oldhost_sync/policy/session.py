@@ -56,7 +56,7 @@ _TRANSITIONS: dict[tuple[Phase, SessionEvent], Phase] = {
 
 @dataclass
 class Session:
-    """`lost`: send no more, end it when nothing is in flight. `sends`: how many so far, without urgent ones.
+    """`lost`: send no more, end it when nothing is in flight. `sends`, `urgent_sends`: how many so far.
     `attempts`: in a row without success.
 
     `opened_at_nonce`: what OldHost expected then. What it expects next, only the ledger knows. `bound_list_was_cut`:
@@ -69,6 +69,7 @@ class Session:
     task_queue: str = ""
     opened_at_nonce: int = 0
     sends: int = 0
+    urgent_sends: int = 0
     until_ms: int = 0
     waiting_for: str = ""
     attempts: int = 0

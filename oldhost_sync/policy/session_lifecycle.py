@@ -215,7 +215,7 @@ class SessionLifecycle:
     def lose(self, now_ms: int) -> None:
         """It ended by itself. When sessions bring nothing, the next one comes later and later."""
         machine = self._machine
-        machine.progress.session_ended(sent=machine.session.sends > 0)
+        machine.progress.session_ended(sent=machine.session.sends + machine.session.urgent_sends > 0)
         machine.session = machine.session.ended(SessionEvent.LOST)
         if machine.release >= RELEASE and machine.progress.pause_ms:
             machine.session.wait(SessionEvent.REST, "progress", now_ms + machine.progress.pause_ms)

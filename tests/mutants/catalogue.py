@@ -89,7 +89,7 @@ MUTANTS = (
     ),
     Mutant(
         "no batch gives way",
-        (Patch(MACHINE, "        if not self.gives_way or not in_flight.batches or", "        if True or not in_flight.batches or"),),
+        (Patch(MACHINE, "return self.gives_way and not self.session.bound_list_was_cut", "return False"),),
         levels=(UNIT,),
     ),
     Mutant(

@@ -129,7 +129,8 @@ class Play:
         """At the worker: the sends of a session happen in their order, urgent ones first; the report is not delivered
         yet.
         """
-        for number, send in sorted(self.under.sends.items(), key=lambda each: not each[1].urgent):
+        overtakes = not self.machine.in_flight.bound  # what is bound goes before what is urgent
+        for number, send in sorted(self.under.sends.items(), key=lambda each: overtakes and not each[1].urgent):
             if number not in self.under.reports:
                 ids = [] if number in self.under.stopped else list(send.change_ids)
                 request = messages.SendBatch(
@@ -432,7 +433,8 @@ class Play:
             and not machine.draining
             and machine.breaker.state is BreakerState.CLOSED
         )
-        if may_send and machine.in_flight.ordinary < BATCHES_IN_FLIGHT_MAX and not machine.session.bound_list_was_cut:
+        batches = machine.in_flight.ordinary, len(machine.in_flight.urgent)
+        if may_send and max(batches) < BATCHES_IN_FLIGHT_MAX and not machine.session.bound_list_was_cut:
             idle = self._could_go()
             assert not idle, f"the scheduler idles while {idle} could go (I8)"
         if self._waits_for_a_fate() and not self.under.anything and not machine.draining:
