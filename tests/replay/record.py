@@ -126,6 +126,23 @@ async def resolved(writer: Writer) -> None:
     await writer.until_quiet()
 
 
+async def urgent(writer: Writer) -> None:
+    """Long sends, and emergencies that go in urgent ones beside them; a pause and a resume while they are under way."""
+    await answered(writer, "a", Reply.APPLIED)
+    await writer.until_quiet()
+    writer.world.may_send.clear()
+    for number in range(20):
+        await writer.take(TXN, f"unit-{number % 12}")
+    await writer.take(EMERGENCY, "unit-3")
+    await writer.take(EMERGENCY, "unit-99")
+    writer.world.may_send.set()
+    await writer.operate("pause")
+    await writer.take(EMERGENCY, "unit-4")
+    await writer.operate("resume")
+    await writer.skip(60)
+    await writer.until_quiet()
+
+
 SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "peak": peak,
     "ban": ban,
@@ -134,6 +151,7 @@ SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "renewed": renewed,
     "held": held,
     "resolved": resolved,
+    "urgent": urgent,
 }
 
 
