@@ -46,8 +46,9 @@ def _run(stack: Stack, console: Console) -> int:
     with _ended_by_signals(stack):
         try:
             stack.start()
+            commands = for_another_shell(stack)  # whoever reads that it is up finds the file that they name
             console.print(overview(stack))
-            console.print(for_another_shell(stack), soft_wrap=True)
+            console.print(commands, soft_wrap=True)
             stack.watch()
         except StopRequested:
             console.print("Told to end while starting.")
