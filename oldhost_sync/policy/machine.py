@@ -38,6 +38,7 @@ from oldhost_sync.policy.settlement import Settlement
 from oldhost_sync.policy.sweep import Sweeping
 from oldhost_sync.policy.writer_policy import (
     BATCH_FILL_MS,
+    BATCH_OPERATIONS,
     BATCH_OPERATIONS_MAX,
     BATCHES_IN_FLIGHT_MAX,
     MOVED_AT_ONCE_MAX,
@@ -177,8 +178,10 @@ class Machine:
 
     @property
     def _batch_size(self) -> int:
-        fill_ms = BATCH_FILL_MS if self.gives_way else SHORT_BATCH_FILL_MS
-        return max(1, min(BATCH_OPERATIONS_MAX, int(fill_ms / self.load.service_ms)))
+        size = int(SHORT_BATCH_FILL_MS / self.load.service_ms)
+        if self.gives_way:
+            size = max(size, min(BATCH_OPERATIONS, int(BATCH_FILL_MS / self.load.service_ms)))
+        return max(1, min(BATCH_OPERATIONS_MAX, size))
 
     def _next_batch(self) -> list[PendingOperation]:
         """Whole chains of entities, as many as fill the batch's time."""

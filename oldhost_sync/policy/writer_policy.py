@@ -8,11 +8,12 @@ from dataclasses import dataclass
 URGENT_BATCHES_IN_FLIGHT_MAX = 2
 # Two: while one batch is on the wire the next one already waits at the socket. A third would only delay an emergency.
 BATCHES_IN_FLIGHT_MAX = 2
-# A batch fills about this long: each costs Temporal the same, so it holds several operations where OldHost is slow. It
-# gives way to emergencies, and stops when it is told to; but what is in it coalesces no more.
+# A batch fills at most this long with so many operations: each batch costs Temporal the same, so it holds several where
+# OldHost is slow. More of them save little, and each emergency takes back the nonces of all that are not on the wire.
 BATCH_FILL_MS = 3_200
-# The same in runs begun before batches gave way: longer than an activity's round trip (some 100 ms), so that the socket
-# never waits for Temporal; short, because an emergency waits for at most two of them.
+BATCH_OPERATIONS = 8
+# And at least this long, where OldHost is quick: longer than an activity's round trip (some 100 ms), so that the socket
+# never waits for Temporal. In runs begun before batches gave way each is this long.
 SHORT_BATCH_FILL_MS = 300
 # Bounds a send's input, its one reserve transaction, and what a crash leaves reserved.
 BATCH_OPERATIONS_MAX = 100
