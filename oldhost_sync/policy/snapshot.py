@@ -187,8 +187,9 @@ _KNOWN_AS = {"sessions_without_progress": "fruitless", "bound_list_was_cut": "mo
 
 
 def _session_as_known(session: Session) -> Snapshot:
-    """By the names that every release reads."""
+    """By the names that every release reads, and nothing that an earlier one does not know."""
     dumped = asdict(session)
+    del dumped["urgent_sends"]  # only whether this session sent anything; the next one that ends says so
     for name, known in _KNOWN_AS.items():
         dumped[known] = dumped.pop(name)
     return dumped

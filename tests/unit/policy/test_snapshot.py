@@ -86,6 +86,12 @@ def test_an_open_session_is_carried_and_used() -> None:
     assert [send.change_ids for send in play.under.sends.values()] == [(1,)]
 
 
+def test_a_worker_of_the_release_before_can_read_the_session() -> None:
+    """It takes the names that it knows, and fails on any other."""
+    known = "attempts epoch fruitless lost more_bound opened_at_nonce phase sends task_queue until_ms waiting_for"
+    assert sorted(snapshot.dump(Machine(WriterPolicy(), START_MS))["session"]) == known.split()
+
+
 def test_sends_go_on_counting_in_a_carried_session() -> None:
     play = Play()
     play.end_open()
