@@ -535,3 +535,13 @@ class Play:
             assert key in given_up or applied.get(key) == payload, (
                 f"{key} ends as {applied.get(key)}, not {payload} (I3)"
             )
+
+
+def sent(play: Play) -> list[tuple[int, ...]]:
+    """What is under way, send by send."""
+    return [send.change_ids for send in play.under.sends.values()]
+
+
+def journal(play: Play) -> list[int]:
+    """What OldHost has, in its order."""
+    return [line.change.ref.change_id for line in play.books.oldhost.journal if line.change]

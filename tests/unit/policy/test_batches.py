@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
 from oldhost_sync.policy.actions import Send
 from oldhost_sync.policy.changes import ChangeRef, Fate, PriorityClass
 from oldhost_sync.policy.events import SendEnded, SendFailed, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import BATCH_FILL_MS, WriterPolicy
-from tests.unit.policy.play import START_MS, Play
+from tests.unit.policy.play import START_MS, Play, journal, sent
 
 TXN, EMERGENCY = PriorityClass.TXN, PriorityClass.EMERGENCY
-
-
-@pytest.fixture
-def play() -> Play:
-    """A machine with an open session."""
-    play = Play()
-    play.end_open()
-    return play
-
-
-def sent(play: Play) -> list[tuple[int, ...]]:
-    return [send.change_ids for send in play.under.sends.values()]
-
-
-def journal(play: Play) -> list[int]:
-    return [line.change.ref.change_id for line in play.books.oldhost.journal if line.change]
 
 
 def test_a_batch_fills_some_seconds_of_oldhosts_time(play: Play) -> None:

@@ -19,27 +19,11 @@ from oldhost_sync.policy.writer_policy import (
     REOPEN_MS_MAX,
     WriterPolicy,
 )
-from tests.unit.policy.play import START_MS, Play
+from tests.unit.policy.play import START_MS, Play, journal, sent
 from tests.workflows.books import Reply
 from workflows import status_report
 
 BAN_MS = 900_000
-
-
-@pytest.fixture
-def play() -> Play:
-    """A machine with an open session."""
-    play = Play()
-    play.end_open()
-    return play
-
-
-def sent(play: Play) -> list[tuple[int, ...]]:
-    return [send.change_ids for send in play.under.sends.values()]
-
-
-def journal(play: Play) -> list[int]:
-    return [line.change.ref.change_id for line in play.books.oldhost.journal if line.change]
 
 
 def told(play: Play, kind: str) -> list[str]:
