@@ -68,21 +68,21 @@ class SessionActivities:
         return ended
 
     @activity.defn(no_thread_cancel_exception=True)
-    def send(self, batch: messages.SendBatch) -> SendEnded:
+    def send(self, request: messages.SendRequest) -> SendEnded:
         beat = self._beating()
-        session = self._session(batch.host, batch.epoch)
+        session = self._session(request.host, request.epoch)
         if session is None:
-            waiting = [Fate(change_id, WAITING) for change_id in batch.change_ids]
+            waiting = [Fate(change_id, WAITING) for change_id in request.change_ids]
             return SendEnded(waiting, session_open=False, reason=NOT_HERE)
-        if batch.stops:
-            session.stop_batches()
+        if request.stops:
+            session.stop_sends()
             return SendEnded([], session_open=session.is_open)
-        accepted = dict(zip(batch.change_ids, batch.accepted_at_ms, strict=False))
+        accepted = dict(zip(request.change_ids, request.accepted_at_ms, strict=False))
         ended = session.send(
-            batch.change_ids, beat, sequence=batch.sequence, accepted_at_ms=accepted, urgent=batch.urgent
+            request.change_ids, beat, sequence=request.sequence, accepted_at_ms=accepted, urgent=request.urgent
         )
-        self._count(batch.host, ended)
-        return ended if batch.release > 1 else replace(ended, fates=_told_as_before(ended.fates))
+        self._count(request.host, ended)
+        return ended if request.release > 1 else replace(ended, fates=_told_as_before(ended.fates))
 
     @activity.defn(no_thread_cancel_exception=True)
     def probe(self, ref: messages.SessionRef) -> Probed:

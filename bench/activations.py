@@ -122,7 +122,7 @@ class Writer:
         machine.enqueue([from_wire(item) for item in page], self.now_ms)
 
     def send(self, what: str, outcome: str = Outcome.APPLIED.value) -> None:
-        """The first batch on its way ends."""
+        """The first send on its way ends."""
         if not self.sends:
             return
         send = self.sends.pop(0)
@@ -131,10 +131,10 @@ class Writer:
             taken = outcome not in (HELD, WAITING)
             self.nonce += taken
             fates.append(Fate(change_id, outcome, self.nonce if taken else None))
-        self.happen(what, lambda machine: self._report(machine, send.batch, fates))
+        self.happen(what, lambda machine: self._report(machine, send.number, fates))
 
-    def _report(self, machine: Machine, batch: int, fates: list[Fate]) -> None:
-        machine.send_ended(batch, SendEnded(fates, service_ms=400.0), self.now_ms)
+    def _report(self, machine: Machine, number: int, fates: list[Fate]) -> None:
+        machine.send_ended(number, SendEnded(fates, service_ms=400.0), self.now_ms)
 
     def ask(self, query: str, answer: Callable[[Machine], object]) -> None:
         began = time.process_time()

@@ -123,7 +123,7 @@ def _cost_us(backlog: int, operations: int, seed: int) -> float:
         send = sends.pop(0)
         fates = [Fate(one, Outcome.APPLIED.value, nonce + index) for index, one in enumerate(send.change_ids)]
         nonce += len(fates)
-        machine.send_ended(send.batch, SendEnded(fates, service_ms=400.0), now_ms)
+        machine.send_ended(send.number, SendEnded(fates, service_ms=400.0), now_ms)
         sends += [action for action in machine.decide(now_ms) if isinstance(action, Send)]
         machine.wake_at_ms()
     return (time.process_time() - began) / operations * 1e6

@@ -1,8 +1,8 @@
 """The session and the ledger alone: how near to OldHost's pace they come, and what one operation costs, without
 Temporal.
 
-Two threads send batches as the writer does: each batch fills about half a second, the next one waits at the socket
-while one is on the wire. This is the ceiling of the product's rate on this machine.
+Two threads give sends to the session as the writer does: each fills some time, the next one waits at the socket while
+one is on the wire. This is the ceiling of the product's rate on this machine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.recovery import Opened, Opening
-from oldhost_sync.policy.writer_policy import BATCH_FILL_MS, BATCH_OPERATIONS_MAX
+from oldhost_sync.policy.writer_policy import SEND_FILL_MS, SEND_OPERATIONS_MAX
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
 
@@ -101,8 +101,8 @@ def run(stage: Stage, latency_ms: float, count: int) -> Rate:
 
 def _send_all(stage: Stage, engine: Engine, simulator: SimulatedHost, ids: list[int], latency_ms: float) -> Rate:
     opened = open_session(engine, "oldhost", simulator.url)
-    size = max(1, min(BATCH_OPERATIONS_MAX, int(BATCH_FILL_MS / (latency_ms + 1))))
-    batches = enumerate((ids[start : start + size] for start in range(0, len(ids), size)), start=1)
+    size = max(1, min(SEND_OPERATIONS_MAX, int(SEND_FILL_MS / (latency_ms + 1))))
+    sends = enumerate((ids[start : start + size] for start in range(0, len(ids), size)), start=1)
     before = served(engine)
     meter = CpuMeter({"session": os.getpid(), "mariadb": stage.mariadb.pid})
     own_before = time.process_time()
@@ -110,7 +110,7 @@ def _send_all(stage: Stage, engine: Engine, simulator: SimulatedHost, ids: list[
     began = time.perf_counter()
     with ThreadPoolExecutor(2) as threads:
         lock = threading.Lock()
-        for done in [threads.submit(_send_some, opened, batches, lock) for _ in range(2)]:
+        for done in [threads.submit(_send_some, opened, sends, lock) for _ in range(2)]:
             done.result()
     seconds = time.perf_counter() - began
     stats = simulator.stats()
@@ -129,10 +129,10 @@ def _send_all(stage: Stage, engine: Engine, simulator: SimulatedHost, ids: list[
     )
 
 
-def _send_some(opened: Opened, batches: Iterator[tuple[int, list[int]]], lock: threading.Lock) -> None:
+def _send_some(opened: Opened, sends: Iterator[tuple[int, list[int]]], lock: threading.Lock) -> None:
     while True:
         with lock:
-            sequence, ids = next(batches, (0, []))
+            sequence, ids = next(sends, (0, []))
         if not ids:
             return
         sent = opened.session.send(ids, lambda: None, sequence=sequence)

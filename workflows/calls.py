@@ -58,7 +58,7 @@ async def open_session(host: str, action: actions.OpenSession) -> events.Opening
 async def send(host: str, action: actions.Send, release: int) -> events.SendEnded:
     return await workflow.execute_activity(  # type: ignore[no-any-return]
         "send",
-        messages.SendBatch(
+        messages.SendRequest(
             host,
             action.epoch,
             list(action.change_ids),
@@ -81,7 +81,7 @@ async def send(host: str, action: actions.Send, release: int) -> events.SendEnde
 async def stop_sends(host: str, action: actions.StopSends, release: int) -> None:
     await workflow.execute_activity(
         "send",
-        messages.SendBatch(host, action.epoch, release=release, stops=True),
+        messages.SendRequest(host, action.epoch, release=release, stops=True),
         task_queue=action.task_queue,
         schedule_to_start_timeout=SCHEDULE_TO_START,
         start_to_close_timeout=CLOSING_LIMIT,

@@ -122,7 +122,7 @@ class Acting:
             ended = await calls.send(self._host, action, self._machine.release)
         except ActivityError as error:
             ended = events.SendFailed(never_started=_never_started(error))
-        self._machine.send_ended(action.batch, ended, now_ms(), epoch=action.epoch)
+        self._machine.send_ended(action.number, ended, now_ms(), epoch=action.epoch)
 
     async def _stop_sends(self, action: actions.StopSends) -> None:
         try:

@@ -164,7 +164,7 @@ class OpenSession:
 
 
 @dataclass
-class SendBatch:
+class SendRequest:
     """Input of `send`, on the session's own queue: change ids in the order to be sent.
 
     `sequence`: this is the session's first, second, … send; it reserves its nonces after the one before it (0: at

@@ -101,7 +101,7 @@ class NaiveWriter:
         try:
             report: SendEnded = await workflow.execute_activity(
                 "send",
-                messages.SendBatch(self.host, session.epoch, [ref.change_id]),
+                messages.SendRequest(self.host, session.epoch, [ref.change_id]),
                 result_type=SendEnded,
                 start_to_close_timeout=timedelta(seconds=60),
                 heartbeat_timeout=timedelta(seconds=5),

@@ -1,8 +1,9 @@
 """The plain loop: one process takes the outbox in order and sends it. No Temporal, no debounce, no lanes.
 
-The lease is the ledger's row with its epoch. It claims a page of the oldest changes and sends it as one batch, so that
-between two operations there is a single transaction: the strongest plain loop we could think of. What it lacks is a
-policy: each change is an operation, and an emergency waits behind all that came before it. A thread for each host.
+The lease is the ledger's row with its epoch. It claims a page of the oldest changes and gives the session all of it as
+one send, so that between two operations there is a single transaction: the strongest plain loop we could think of. What
+it lacks is a policy: each change is an operation, and an emergency waits behind all that came before it. A thread for
+each host.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One epoch's hold of the one connection: what a session and its batches share, and how they let it go."""
+"""One epoch's hold of the one connection: what a session and its sends share, and how they let it go."""
 
 from __future__ import annotations
 

@@ -50,9 +50,9 @@ class SessionLimits:
     ban_seconds: float = 900.0
     # How long an operation waits at a free wire for the one that must go before it.
     predecessor_seconds: float = 10.0
-    # A batch sends for so long at most, and gives back what is left: well below the writer's limit for a send (120 s),
+    # A send lasts so long at most, and gives back what is left: well below the writer's limit for a send (120 s),
     # however slow OldHost is, and however many emergencies go first.
-    batch_seconds: float = 30.0
+    send_seconds: float = 30.0
     # How often those who wait look up, to heartbeat and to see whether the session still stands.
     look_up_seconds: float = 0.5
     # Of a ban that must not be forgotten: how often the database is asked to keep it.

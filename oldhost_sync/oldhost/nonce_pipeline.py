@@ -1,11 +1,11 @@
 """Whose turn it is: the bookkeeping between the threads of one session. It waits, but does no IO.
 
-A nonce goes through four points, each in strict order: reserved (a batch claims it) → marked SENT → on the wire →
+A nonce goes through four points, each in strict order: reserved (a send claims it) → marked SENT → on the wire →
 recorded. Marking runs one ahead of the wire, and recording one behind it: the ledger's work is done while OldHost
 works, and at most two rows are in doubt at any moment (I6).
 
-Ordinary batches reserve in the order of their sequence. An urgent one goes before all that is not on the wire: whoever
-holds the wire gives the later nonces back after the operation on it, the urgent batch reserves them, and the others
+Ordinary sends reserve in the order of their sequence. An urgent one goes before all that is not on the wire: whoever
+holds the wire gives the later nonces back after the operation on it, the urgent send reserves them, and the others
 reserve anew. What was bound when the session began keeps its nonces (up to `bound_until`).
 
 Two ways to end: *closed*, nothing more is written; *draining*, what is on the wire ends, and the rest goes back.
@@ -40,7 +40,7 @@ class Condition(Protocol):
 
 
 class Step(Enum):
-    """What a waiting batch may do now."""
+    """What a waiting send may do now."""
 
     SEND = auto()  # it holds the wire
     MARK = auto()  # the operation before its first is on the wire: mark that one meanwhile
@@ -50,7 +50,7 @@ class Step(Enum):
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A batch's place among the others. `sequence`: its turn among the ordinary ones (0: none, at once). `until`: from
+    """A send's place among the others. `sequence`: its turn among the ordinary ones (0: none, at once). `until`: from
     then on it sends no more. `reserved`: all that it still has to send.
     """
 
@@ -78,7 +78,7 @@ class NoncePipeline:
         self._ahead = False  # somebody changes in the ledger what is ahead of the wire
         self._claimed: dict[int, tuple[Place, int]] = {}  # by nonce: whose it is, and for which change
         self._places: dict[Place, None] = {}
-        self._came = 0  # the ordinary batches have come up to this sequence
+        self._came = 0  # the ordinary sends have come up to this sequence
         self._early: set[int] = set()  # those that came before their predecessor
         self._records_lost = False  # an answer could not be recorded: none after it can
         self._draining = ""
@@ -116,7 +116,7 @@ class NoncePipeline:
             self._gate.notify_all()
 
     def wait_idle(self, timeout_seconds: float, beat: Heartbeat) -> bool:
-        """Wait until no batch is under way and the wire is free; False when that took too long."""
+        """Wait until no send is under way and the wire is free; False when that took too long."""
         until = self._clock() + timeout_seconds
         while True:
             with self._gate:
@@ -127,7 +127,7 @@ class NoncePipeline:
                 self._gate.wait(self._limits.look_up_seconds)
             beat()
 
-    # --------------------------------------------------------------------------------------------------- batches
+    # --------------------------------------------------------------------------------------------------- sends
 
     def enter(self, place: Place) -> None:
         with self._gate:
@@ -139,22 +139,22 @@ class NoncePipeline:
             self._gate.notify_all()
 
     def leave(self, place: Place) -> None:
-        """Its batch is through; whatever it had claimed is nobody's any more."""
+        """Its send is through; whatever it had claimed is nobody's any more."""
         with self._gate:
             self._places.pop(place, None)
             self._claimed = {nonce: claim for nonce, claim in self._claimed.items() if claim[0] is not place}
             self._gate.notify_all()
 
     def stop(self) -> None:
-        """The batches that are here send no more than what is on the wire; the session goes on."""
+        """The sends that are here send no more than what is on the wire; the session goes on."""
         with self._gate:
             for place in self._places:
                 place.until = min(place.until, self._clock())
             self._gate.notify_all()
 
     def take_ahead(self, place: Place, change_ids: Container[int], beat: Heartbeat) -> bool:
-        """Wait until this batch may reserve for these changes, and nobody else reserves. False when it never may: the
-        session ended, its time is over, or the batch before it never came.
+        """Wait until this send may reserve for these changes, and nobody else reserves. False when it never may: the
+        session ended, its time is over, or the send before it never came.
         """
         since = self._clock()
         while True:
@@ -186,7 +186,7 @@ class NoncePipeline:
             self._gate.notify_all()
 
     def claim(self, place: Place, changes: Mapping[int, int]) -> None:
-        """A batch reserved these nonces, all that it wants, in order and without a hole; each for one change."""
+        """A send reserved these nonces, all that it wants, in order and without a hole; each for one change."""
         nonces = list(changes)
         with self._gate:
             for before, nonce in zip([None, *nonces], nonces, strict=False):
@@ -197,7 +197,7 @@ class NoncePipeline:
             self._gate.notify_all()
 
     def holds(self, place: Place, nonce: int) -> bool:
-        """Whether the nonce is still this batch's."""
+        """Whether the nonce is still this send's."""
         with self._gate:
             return self._holds(place, nonce)
 
@@ -208,7 +208,7 @@ class NoncePipeline:
         return self._clock() >= place.until
 
     def _may_reserve(self, place: Place, change_ids: Container[int]) -> bool:
-        """Not while another batch may still end one of these changes: its fate, or its nonce, comes first."""
+        """Not while another send may still end one of these changes: its fate, or its nonce, comes first."""
         if self._ahead or any(
             nonce > self._recorded and change_id in change_ids for nonce, (_, change_id) in self._claimed.items()
         ):
@@ -231,7 +231,7 @@ class NoncePipeline:
 
     @property
     def _in_the_way(self) -> list[int]:
-        """Nonces of ordinary batches that an urgent one is to have instead."""
+        """Nonces of ordinary sends that an urgent one is to have instead."""
         return [nonce for nonce, (place, _) in self._claimed.items() if nonce > self._fixed and not place.urgent]
 
     @property
@@ -265,7 +265,7 @@ class NoncePipeline:
     # -------------------------------------------------------------------------------------------------- the wire
 
     def wait(self, place: Place, nonce: int, beat: Heartbeat, *, marked: bool) -> Step:
-        """Wait for the turn of a batch whose first is `nonce`; `marked`: that one is SENT already. With MARK comes what
+        """Wait for the turn of a send whose first is `nonce`; `marked`: that one is SENT already. With MARK comes what
         is ahead of the wire.
 
         Raises TimeoutError when the wire is free and nobody comes for the nonces before it.

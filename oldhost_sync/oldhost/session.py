@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from oldhost_sync.oldhost.batch import Batch
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.connection_hold import ConnectionHold
 from oldhost_sync.oldhost.errors import HostError, LedgerError
@@ -20,6 +19,7 @@ from oldhost_sync.oldhost.expected_nonce import ask
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.nonce_pipeline import Condition, NoncePipeline
+from oldhost_sync.oldhost.send import Send
 from oldhost_sync.oldhost.wire import Banned, Busy, Expected
 from oldhost_sync.policy.events import Probed, SendEnded
 
@@ -68,9 +68,9 @@ class Session:
         that is not on the wire. Any error ends the session; what is not one of the ledger's or the host's is raised
         after that.
         """
-        return Batch(self._hold, change_ids, beat, accepted_at_ms).send(sequence, urgent=urgent)
+        return Send(self._hold, change_ids, beat, accepted_at_ms).run(sequence, urgent=urgent)
 
-    def stop_batches(self) -> None:
+    def stop_sends(self) -> None:
         """The sends that are under way end with the operation on the wire; what is left waits. The session goes on."""
         self._pipeline.stop()
 

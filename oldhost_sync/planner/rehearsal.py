@@ -238,7 +238,7 @@ class _Rehearsal:
     def _report(self, sent: _Sent) -> None:
         banned_ms = self._host.ban_left_ms(self._now_ms) + self._pace.ban_margin_ms if sent.banned else 0
         ended = SendEnded(sent.fates, not sent.banned, self._plan.scenario.latency_ms, banned_ms)
-        self._machine.send_ended(sent.action.batch, ended, self._now_ms)
+        self._machine.send_ended(sent.action.number, ended, self._now_ms)
 
     def _opened(self, action: OpenSession) -> None:
         left_ms = self._host.ban_left_ms(self._now_ms)

@@ -28,7 +28,7 @@ class Send:
     the change that was meant. `urgent`: before all that is not on the wire; it has no `sequence`.
     """
 
-    batch: int
+    number: int
     sequence: int
     epoch: int
     task_queue: str

@@ -3,7 +3,7 @@
 Debounce restarts with each newer change of the key and never lasts beyond `max_wait` from the first (traps 6, 7). A key
 that waits in its lane goes on coalescing until it is taken. Order inheritance: what is taken for an entity is its
 oldest waiting change, whatever lane brought the entity's turn (invariant I4, trap 11). What is in flight of it goes
-before, by the order of the batches; in runs begun before batches gave way, such an entity is blocked.
+before, by the order of the sends; in runs begun before sends gave way, such an entity is blocked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, EntityKey, Pri
 from oldhost_sync.policy.due_heap import DueHeap
 from oldhost_sync.policy.lanes import Lane, LaneItem, WeightedRoundRobin
 from oldhost_sync.policy.pending_operation import Added, Hold, PendingOperation
-from oldhost_sync.policy.writer_policy import BATCH_OPERATIONS_MAX
+from oldhost_sync.policy.writer_policy import SEND_OPERATIONS_MAX
 
 _LWW, _TXN, _EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EMERGENCY
 
@@ -128,7 +128,7 @@ class Coalescer:
     def take(self) -> list[PendingOperation]:
         """Take what goes next: one operation, or for an EMERGENCY the chain of its entity's older ones with it.
 
-        A chain is no longer than a batch; the rest goes next. Empty when nothing can go. With `blocks` the entity is
+        A chain is no longer than a send; the rest goes next. Empty when nothing can go. With `blocks` the entity is
         blocked until `release`, and a chain stops before a TXN that would have to be held if one before it were
         rejected.
         """
@@ -148,7 +148,7 @@ class Coalescer:
         return chain
 
     def _chain(self, entity: EntityKey, last: int) -> Iterator[int]:
-        for index, change_id in enumerate(self._by_entity[entity][:BATCH_OPERATIONS_MAX]):
+        for index, change_id in enumerate(self._by_entity[entity][:SEND_OPERATIONS_MAX]):
             stops = self._blocks and index > 0 and self.waiting[change_id].ref.priority_class is _TXN
             if change_id > last or stops:
                 return

@@ -1,4 +1,4 @@
-"""What has left the waiting room: batches being sent, operations bound to a nonce, and those whose end nobody knows
+"""What has left the waiting room: sends under way, operations bound to a nonce, and those whose end nobody knows
 yet.
 
 An entity with anything in here is blocked: its operations reach OldHost one after the other (invariant I4).
@@ -14,15 +14,15 @@ from oldhost_sync.policy.pending_operation import PendingOperation
 
 
 class InFlight:
-    """Entries by change id; `batches` (number → ids in order), `urgent` (numbers of those), `bound` (ids in nonce
-    order), `unsettled`. A change may be in an ordinary batch and in an urgent one that takes it along.
+    """Entries by change id; `sends` (number → ids in order), `urgent` (numbers of those), `bound` (ids in nonce
+    order), `unsettled`. A change may be in an ordinary send and in an urgent one that takes it along.
     """
 
     def __init__(self, coalescer: Coalescer) -> None:
         self._coalescer = coalescer
         self._entries: dict[int, PendingOperation] = {}
         self._busy: dict[EntityKey, int] = {}
-        self.batches: dict[int, list[int]] = {}
+        self.sends: dict[int, list[int]] = {}
         self.urgent: dict[int, None] = {}
         self.bound: list[int] = []
         self.unsettled: list[int] = []
@@ -61,35 +61,35 @@ class InFlight:
     def get(self, change_id: int) -> PendingOperation | None:
         return self._entries.get(change_id)
 
-    def start(self, batch: int, entries: list[PendingOperation], *, urgent: bool = False) -> None:
+    def start(self, number: int, entries: list[PendingOperation], *, urgent: bool = False) -> None:
         for entry in entries:
             if entry.ref.change_id not in self._entries:
                 self.enter(entry)
-        self.batches[batch] = [entry.ref.change_id for entry in entries]
+        self.sends[number] = [entry.ref.change_id for entry in entries]
         if urgent:
-            self.urgent[batch] = None
+            self.urgent[number] = None
 
-    def end(self, batch: int) -> list[int]:
-        """The batch is through; gives the ids that were in it."""
-        self.urgent.pop(batch, None)
-        return self.batches.pop(batch)
+    def end(self, number: int) -> list[int]:
+        """The send is through; gives the ids that were in it."""
+        self.urgent.pop(number, None)
+        return self.sends.pop(number)
 
     @property
     def ordinary(self) -> int:
-        """How many batches are none of the urgent ones."""
-        return len(self.batches) - len(self.urgent)
+        """How many sends are none of the urgent ones."""
+        return len(self.sends) - len(self.urgent)
 
     def in_ordinary(self, entity: EntityKey) -> list[PendingOperation]:
-        """What ordinary batches have of this entity, and no urgent one, oldest first."""
+        """What ordinary sends have of this entity, and no urgent one, oldest first."""
         if entity not in self._busy:
             return []
-        urgent = [one for batch in self.urgent for one in self.batches[batch]]
+        urgent = [one for number in self.urgent for one in self.sends[number]]
         found = (entry for entry in self if entry.ref.entity == entity and entry.ref.change_id not in urgent)
         return sorted(found, key=lambda entry: entry.ref.change_id)
 
     def bound_to_send(self, count: int) -> list[PendingOperation]:
-        """The first of those bound to a nonce that no batch has yet."""
-        sending = [change_id for ids in self.batches.values() for change_id in ids]
+        """The first of those bound to a nonce that no send has yet."""
+        sending = [change_id for ids in self.sends.values() for change_id in ids]
         bound = [change_id for change_id in self.bound if change_id not in sending][:count]
         return [self._entries[change_id] for change_id in bound]
 

@@ -37,13 +37,13 @@ from oldhost_sync.policy.session_lifecycle import SessionLifecycle
 from oldhost_sync.policy.settlement import Settlement
 from oldhost_sync.policy.sweep import Sweeping
 from oldhost_sync.policy.writer_policy import (
-    BATCH_FILL_MS,
-    BATCH_OPERATIONS,
-    BATCH_OPERATIONS_MAX,
-    BATCHES_IN_FLIGHT_MAX,
     MOVED_AT_ONCE_MAX,
-    SHORT_BATCH_FILL_MS,
-    URGENT_BATCHES_IN_FLIGHT_MAX,
+    SEND_FILL_MS,
+    SEND_OPERATIONS,
+    SEND_OPERATIONS_MAX,
+    SENDS_IN_FLIGHT_MAX,
+    SHORT_SEND_FILL_MS,
+    URGENT_SENDS_IN_FLIGHT_MAX,
     WriterPolicy,
 )
 
@@ -52,7 +52,7 @@ from oldhost_sync.policy.writer_policy import (
 class Machine:
     """The whole state. `loaded` False: still rebuilding from MariaDB, nothing is sent; `carried`: but for what waits,
     it came from an earlier run. `draining`: a new run is about to start. `release`: which of its actions' orders it
-    keeps (RELEASE_MIN, RELEASE). `gives_way`: its batches do, so that they are long; not in runs begun before that.
+    keeps (RELEASE_MIN, RELEASE). `gives_way`: its sends do, so that they are long; not in runs begun before that.
     """
 
     policy: WriterPolicy
@@ -65,7 +65,7 @@ class Machine:
     paused: Pause | None = None
     session: Session = field(default_factory=Session)
     counters: Counters = field(default_factory=Counters)
-    batch: int = 0
+    send_number: int = 0
     probe_at_ms: int = 0
     probing: bool = False
 
@@ -134,37 +134,37 @@ class Machine:
     def _sends(self) -> Iterator[Send]:
         """What is bound goes first, then emergencies, then the lanes."""
         while self.may_send:
-            if entries := self._bound_batch():
+            if entries := self._bound_send():
                 yield self._send(entries)
-            elif entries := self._urgent_batch():
+            elif entries := self._urgent_send():
                 yield self._send(entries, urgent=True)
-            elif entries := self._next_batch():
+            elif entries := self._next_send():
                 yield self._send(entries)
             else:
                 return
 
     def _send(self, entries: list[PendingOperation], *, urgent: bool = False) -> Send:
         session = self.session
-        self.batch += 1
+        self.send_number += 1
         session.sends += not urgent
         session.urgent_sends += urgent
         sequence = 0 if urgent else session.sends
-        self.in_flight.start(self.batch, entries, urgent=urgent)
+        self.in_flight.start(self.send_number, entries, urgent=urgent)
         ids = tuple(entry.ref.change_id for entry in entries)
         accepted = tuple(entry.ref.accepted_at_ms for entry in entries)
         label = _label(entries)
-        return Send(self.batch, sequence, session.epoch, session.task_queue, ids, label, accepted, urgent)
+        return Send(self.send_number, sequence, session.epoch, session.task_queue, ids, label, accepted, urgent)
 
-    def _bound_batch(self) -> list[PendingOperation]:
-        is_room = self.in_flight.ordinary < BATCHES_IN_FLIGHT_MAX
-        return self.in_flight.bound_to_send(self._batch_size) if is_room else []
+    def _bound_send(self) -> list[PendingOperation]:
+        is_room = self.in_flight.ordinary < SENDS_IN_FLIGHT_MAX
+        return self.in_flight.bound_to_send(self._send_size) if is_room else []
 
-    def _urgent_batch(self) -> list[PendingOperation]:
-        """Emergencies, each with all that goes before it, also of what is in ordinary batches: they wait for none."""
+    def _urgent_send(self) -> list[PendingOperation]:
+        """Emergencies, each with all that goes before it, also of what is in ordinary sends: they wait for none."""
         in_flight, entries = self.in_flight, list[PendingOperation]()
-        if not self._emergencies_are_urgent or len(in_flight.urgent) >= URGENT_BATCHES_IN_FLIGHT_MAX:
+        if not self._emergencies_are_urgent or len(in_flight.urgent) >= URGENT_SENDS_IN_FLIGHT_MAX:
             return entries
-        while len(entries) < self._batch_size and (entity := self.coalescer.emergency_entity):
+        while len(entries) < self._send_size and (entity := self.coalescer.emergency_entity):
             before = [entry for entry in in_flight.in_ordinary(entity) if entry not in entries]
             chain = self.coalescer.take()
             entries += before + chain
@@ -177,19 +177,19 @@ class Machine:
         return self.gives_way and not self.session.bound_list_was_cut
 
     @property
-    def _batch_size(self) -> int:
-        size = int(SHORT_BATCH_FILL_MS / self.load.service_ms)
+    def _send_size(self) -> int:
+        size = int(SHORT_SEND_FILL_MS / self.load.service_ms)
         if self.gives_way:
-            size = max(size, min(BATCH_OPERATIONS, int(BATCH_FILL_MS / self.load.service_ms)))
-        return max(1, min(BATCH_OPERATIONS_MAX, size))
+            size = max(size, min(SEND_OPERATIONS, int(SEND_FILL_MS / self.load.service_ms)))
+        return max(1, min(SEND_OPERATIONS_MAX, size))
 
-    def _next_batch(self) -> list[PendingOperation]:
-        """Whole chains of entities, as many as fill the batch's time."""
-        size, entries = self._batch_size, list[PendingOperation]()
-        if self.in_flight.ordinary >= BATCHES_IN_FLIGHT_MAX:
+    def _next_send(self) -> list[PendingOperation]:
+        """Whole chains of entities, as many as fill the send's time."""
+        size, entries = self._send_size, list[PendingOperation]()
+        if self.in_flight.ordinary >= SENDS_IN_FLIGHT_MAX:
             return entries
         if self._emergencies_are_urgent and self.coalescer.emergency_entity is not None:
-            return entries  # they go first, as soon as an urgent batch has ended
+            return entries  # they go first, as soon as an urgent send has ended
         while not self.session.bound_list_was_cut and len(entries) < size and (chain := self.coalescer.take()):
             entries += chain
             for entry in chain:
@@ -306,9 +306,9 @@ class Machine:
         """A session is open, or must wait, or must not be."""
         self.lifecycle.opening_ended(event, now_ms)
 
-    def send_ended(self, batch: int, event: SendEnded | SendFailed, now_ms: int, *, epoch: int = 0) -> None:
+    def send_ended(self, number: int, event: SendEnded | SendFailed, now_ms: int, *, epoch: int = 0) -> None:
         """`epoch`: of the session that was to send."""
-        self.lifecycle.send_ended(batch, event, now_ms, epoch)
+        self.lifecycle.send_ended(number, event, now_ms, epoch)
 
     def probed(self, event: Probed, now_ms: int) -> None:
         self.probing = False

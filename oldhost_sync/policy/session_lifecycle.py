@@ -53,14 +53,14 @@ class SessionLifecycle:
     def next_actions(self, now_ms: int) -> Iterator[Action]:
         """Open a session when there is none and nothing prevents it; close one that is paused, halted, or through."""
         machine, session = self._machine, self._machine.session
-        if machine.gives_way and machine.in_flight.batches and session.takes_sends:
+        if machine.gives_way and machine.in_flight.sends and session.takes_sends:
             if machine.draining and self.stopped_epoch != session.epoch:
                 self.stopped_epoch = session.epoch
                 yield StopSends(session.epoch, session.task_queue)
             elif self._must_stop() and not machine.draining and not machine.probing:
                 session.move(SessionEvent.CLOSE)
                 yield CloseSession(session.epoch, session.task_queue)
-        if machine.in_flight.batches or machine.draining or machine.probing:
+        if machine.in_flight.sends or machine.draining or machine.probing:
             return
         if machine.session.phase is Phase.OPEN and machine.session.lost:
             self.lose(now_ms)
@@ -166,15 +166,15 @@ class SessionLifecycle:
 
     # ---------------------------------------------------------------------------------------------------------- sending
 
-    def send_ended(self, batch: int, event: SendEnded | SendFailed, now_ms: int, epoch: int) -> None:
+    def send_ended(self, number: int, event: SendEnded | SendFailed, now_ms: int, epoch: int) -> None:
         if isinstance(event, SendEnded):
-            self._sent(batch, event, now_ms, epoch)
+            self._sent(number, event, now_ms, epoch)
         else:
-            self._send_failed(batch, event)
+            self._send_failed(number, event)
 
-    def _sent(self, batch: int, event: SendEnded, now_ms: int, epoch: int) -> None:
+    def _sent(self, number: int, event: SendEnded, now_ms: int, epoch: int) -> None:
         machine, older, held = self._machine, event.older_refs(), event.dead_letters()
-        ids = machine.in_flight.end(batch)
+        ids = machine.in_flight.end(number)
         machine.enqueue(older, now_ms)
         for entity, dead in held:
             machine.load_held(entity, dead)
@@ -196,12 +196,12 @@ class SessionLifecycle:
         # The session may have failed to: the database was away.
         self._machine.alarms.record_halt(event.halted, event.never_taken, epoch)
 
-    def _send_failed(self, batch: int, event: SendFailed) -> None:
+    def _send_failed(self, number: int, event: SendFailed) -> None:
         machine = self._machine
-        ids = machine.in_flight.end(batch)
+        ids = machine.in_flight.end(number)
         machine.session.lost = True
         if event.never_started:
-            elsewhere = [one for others in machine.in_flight.batches.values() for one in others]
+            elsewhere = [one for others in machine.in_flight.sends.values() for one in others]
             for change_id in ids:
                 if change_id in machine.in_flight and change_id not in (*machine.in_flight.bound, *elsewhere):
                     machine.settlement.put_back(change_id)

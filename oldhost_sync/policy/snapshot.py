@@ -62,7 +62,7 @@ def dump(machine: Machine) -> Snapshot:
         "class_rates": list(machine.load.rates.values()),
         "progress": asdict(machine.progress),
         "lost_answers": asdict(machine.lost_answers),
-        "batch": machine.batch,
+        "batch": machine.send_number,
         "sweep": [machine.sweeping.after_id, machine.sweeping.at_ms],
         "probe_at_ms": machine.probe_at_ms,
     }
@@ -131,7 +131,7 @@ def load(
     machine.alarms.blocked = list(snapshot.get("warned", []))
     if machine.release >= RELEASE:
         _load_announcements(machine, snapshot)
-    machine.batch = snapshot["batch"]
+    machine.send_number = snapshot["batch"]
     machine.alarms.stuck = snapshot.get("stuck", 0)
     machine.sweeping.after_id, machine.sweeping.at_ms = snapshot["sweep"]
     machine.probe_at_ms = snapshot["probe_at_ms"]

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # Urgent ones beside them, likewise: one on the wire, one at the socket.
-URGENT_BATCHES_IN_FLIGHT_MAX = 2
-# Two: while one batch is on the wire the next one already waits at the socket. A third would only delay an emergency.
-BATCHES_IN_FLIGHT_MAX = 2
-# A batch fills at most this long with so many operations: each batch costs Temporal the same, so it holds several where
+URGENT_SENDS_IN_FLIGHT_MAX = 2
+# Two: while one send is on the wire the next one already waits at the socket. A third would only delay an emergency.
+SENDS_IN_FLIGHT_MAX = 2
+# A send fills at most this long with so many operations: each send costs Temporal the same, so it holds several where
 # OldHost is slow. More of them save little, and each emergency takes back the nonces of all that are not on the wire.
-BATCH_FILL_MS = 3_200
-BATCH_OPERATIONS = 8
+SEND_FILL_MS = 3_200
+SEND_OPERATIONS = 8
 # And at least this long, where OldHost is quick: longer than an activity's round trip (some 100 ms), so that the socket
-# never waits for Temporal. In runs begun before batches gave way each is this long.
-SHORT_BATCH_FILL_MS = 300
+# never waits for Temporal. In runs begun before sends gave way each is this long.
+SHORT_SEND_FILL_MS = 300
 # Bounds a send's input, its one reserve transaction, and what a crash leaves reserved.
-BATCH_OPERATIONS_MAX = 100
+SEND_OPERATIONS_MAX = 100
 # OldHost's pace until it is measured (about 400 ms a request).
 SERVICE_MS_DEFAULT = 400.0
 # Pause before opening a session again when that failed for a reason of our own (database or worker away): doubles up to

@@ -20,7 +20,7 @@ from oldhost_sync.stack.mariadb import DatabaseUrls
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.temporal import writer_handle, writer_policy
 from tests.faults.product import Product
-from workflows.messages import SendBatch
+from workflows.messages import SendRequest
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]
 
@@ -127,7 +127,7 @@ class StaleSend:
     """Sends to a session's queue, as a writer would whose task was left there."""
 
     @workflow.run
-    async def run(self, queue: str, batch: SendBatch) -> SendEnded:
+    async def run(self, queue: str, batch: SendRequest) -> SendEnded:
         report: SendEnded = await workflow.execute_activity(
             "send",
             batch,
@@ -140,7 +140,7 @@ class StaleSend:
         return report
 
 
-async def send_stale(client: Client, queue: str, batch: SendBatch) -> Any:
+async def send_stale(client: Client, queue: str, batch: SendRequest) -> Any:
     async with Worker(client, task_queue="stale", workflows=[StaleSend], workflow_runner=UnsandboxedWorkflowRunner()):
         return await client.execute_workflow(
             StaleSend.run, args=[queue, batch], id=f"stale-{queue}", task_queue="stale"
@@ -155,7 +155,7 @@ def session_of(product: Product) -> dict[str, Any]:
 
 def test_a_stale_task_for_an_older_epoch_is_refused_and_sends_nothing(product: Product) -> None:
     session = session_of(product)
-    batch = SendBatch(product.host, session["epoch"] - 1, [1, 2], 0)
+    batch = SendRequest(product.host, session["epoch"] - 1, [1, 2], 0)
     report = product.ask(lambda client: send_stale(client, session["task_queue"], batch))
     assert not report.session_open
     assert [fate.outcome for fate in report.fates] == ["WAITING", "WAITING"]
@@ -166,7 +166,7 @@ def test_a_stale_task_for_an_older_epoch_is_refused_and_sends_nothing(product: P
 def test_a_task_on_a_dead_workers_queue_never_starts(product: Product) -> None:
     session = session_of(product)
     product.children["worker"].kill()
-    batch = SendBatch(product.host, session["epoch"], [1], 0)
+    batch = SendRequest(product.host, session["epoch"], [1], 0)
     with pytest.raises(WorkflowFailureError) as failure:
         product.ask(lambda client: send_stale(client, session["task_queue"], batch))
     error = failure.value.cause

@@ -15,7 +15,7 @@ ALERTS = "real MariaDB, alerts"
 SIGNALS = "real Temporal, signals left unread"
 WATCHES = "unit tests of the relay"
 RESETS = "real Temporal, runs that were reset"
-GIVING_WAY = "real MariaDB, batches that give way"
+GIVING_WAY = "real MariaDB, sends that give way"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Mutant:
     seeds: int = 150
 
 
-BATCH = "oldhost_sync/oldhost/batch.py"
+BATCH = "oldhost_sync/oldhost/send.py"
 PIPELINE = "oldhost_sync/oldhost/nonce_pipeline.py"
 LEDGER = "oldhost_sync/store/ledger/maria_ledger.py"
 RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
@@ -78,7 +78,7 @@ MUTANTS = (
         levels=(GIVING_WAY,),
     ),
     Mutant(
-        "two batches reserve for one change",
+        "two sends reserve for one change",
         (Patch(PIPELINE, "nonce > self._recorded and change_id in change_ids", "nonce < 0 and change_id in change_ids"),),
         levels=(GIVING_WAY,),
     ),
@@ -88,7 +88,7 @@ MUTANTS = (
         levels=(CONFORMANCE,),
     ),
     Mutant(
-        "no batch gives way",
+        "no send gives way",
         (Patch(MACHINE, "return self.gives_way and not self.session.bound_list_was_cut", "return False"),),
         levels=(UNIT,),
     ),

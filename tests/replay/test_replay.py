@@ -36,5 +36,5 @@ def test_histories_replay_under_any_hash_seed(seed: str) -> None:
 
 def test_a_writer_that_decides_otherwise_does_not_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     """The replay is alive: one batch in flight instead of two is noticed."""
-    monkeypatch.setattr(machine, "BATCHES_IN_FLIGHT_MAX", 1)
+    monkeypatch.setattr(machine, "SENDS_IN_FLIGHT_MAX", 1)
     assert asyncio.run(replay(history_of(HISTORIES / "peak.json"))).replay_failure is not None

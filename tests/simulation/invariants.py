@@ -325,7 +325,7 @@ class Always:
                     for entry in sent
                 ):
                     self.fail(f"I8: {action.label} goes while emergency {urgent[0].ref.change_id} could")
-        busy = len(machine.in_flight.batches) >= 2 or machine.session.bound_list_was_cut
+        busy = len(machine.in_flight.sends) >= 2 or machine.session.bound_list_was_cut
         if machine.may_send and can_go and not busy:
             self.fail(f"I8: the writer idles while change {can_go[0].ref.change_id} could go")
         # One that was sent and is signalled again, because the relay's mark was lost, waits anew until its fate is

@@ -86,12 +86,12 @@ class Activations:
         machine.enqueue(page, self.now_ms)
 
     def apply(self) -> None:
-        """The first batch in flight is applied."""
-        batch, ids = next(iter(self.machine.in_flight.batches.items()))
+        """The first send in flight is applied."""
+        number, ids = next(iter(self.machine.in_flight.sends.items()))
         fates = [Fate(change_id, Outcome.APPLIED.value, change_id) for change_id in ids]
         self.happen(
             "reported",
-            lambda machine: machine.send_ended(batch, SendEnded(fates, service_ms=400.0), self.now_ms),
+            lambda machine: machine.send_ended(number, SendEnded(fates, service_ms=400.0), self.now_ms),
         )
 
     def check(self) -> None:

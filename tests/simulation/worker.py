@@ -27,7 +27,7 @@ from workflows import messages
 
 ARGUMENTS: dict[str, type] = {
     "open_session": messages.OpenSession,
-    "send": messages.SendBatch,
+    "send": messages.SendRequest,
     "probe": messages.SessionRef,
     "close_session": messages.SessionRef,
     "record_submissions": messages.Submissions,

@@ -235,7 +235,7 @@ class World:
             machine.breaker,
             list(machine.coalescer.waiting),
             list(machine.in_flight),
-            machine.in_flight.batches,
+            machine.in_flight.sends,
             machine.in_flight.bound,
             machine.in_flight.unsettled,
             machine.loaded,

@@ -291,7 +291,7 @@ class Books:
     # -------------------------------------------------------------------------------------------------------- sending
 
     def send(
-        self, batch: messages.SendBatch, now_ms: int, reply_to: Callable[[int], Reply] = lambda _: Reply.APPLIED
+        self, batch: messages.SendRequest, now_ms: int, reply_to: Callable[[int], Reply] = lambda _: Reply.APPLIED
     ) -> SendEnded:
         """Send as `oldhost_sync.oldhost.session` does: until an answer is not definite; then the session is over."""
         report = Report()

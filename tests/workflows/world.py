@@ -132,7 +132,7 @@ class World:
         return answer
 
     @activity.defn
-    async def send(self, batch: messages.SendBatch) -> SendEnded:
+    async def send(self, batch: messages.SendRequest) -> SendEnded:
         if batch.stops:  # these sends are over at once
             return SendEnded([])
         await self.may_send.wait()

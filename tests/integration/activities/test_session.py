@@ -49,7 +49,7 @@ def open_session(sessions: SessionActivities, *unsettled: int) -> OpeningReporte
 
 
 def send(sessions: SessionActivities, epoch: int, *change_ids: int) -> SendEnded:
-    return ActivityEnvironment().run(sessions.send, messages.SendBatch(HOST, epoch, list(change_ids)))
+    return ActivityEnvironment().run(sessions.send, messages.SendRequest(HOST, epoch, list(change_ids)))
 
 
 def test_a_heartbeat_leaves_with_each_look_but_not_in_the_first_seconds(world: MariaWorld, oldhost: Simulator) -> None:

@@ -1,4 +1,4 @@
-"""What is not on the wire gives way: to an urgent batch, after a rejection, and when its sends are stopped."""
+"""What is not on the wire gives way: to an urgent send, after a rejection, and when its sends are stopped."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_stopped_sends_end_with_the_operation_on_the_wire_and_the_session_goes_o
 
     def stop() -> None:
         sending.begin("second", ids[2:], 2)
-        sending.session.stop_batches()
+        sending.session.stop_sends()
 
     sending.once("write", "after", 1, stop)
     sending.begin("first", ids[:2], 1)
@@ -158,7 +158,7 @@ def test_stopped_sends_end_with_the_operation_on_the_wire_and_the_session_goes_o
 
 
 def test_a_batch_whose_time_is_over_leaves_the_rest(stage: Stage) -> None:
-    stage.limits = replace(stage.limits, batch_seconds=10.0)
+    stage.limits = replace(stage.limits, send_seconds=10.0)
     process = Process()
     ids = [stage.world.record(f"u{number}") for number in range(3)]
 

@@ -27,7 +27,7 @@ SHARES = 4
 
 
 def scenario(stage: Stage, ids: list[int], process: Process) -> None:
-    """Two batches over one session; an operation in the middle is rejected, one is answered busy first."""
+    """Two sends over one session; an operation in the middle is rejected, one is answered busy first."""
     opened = stage.open(process)
     assert isinstance(opened, Opened)
     send(opened.session, ids[:3])

@@ -399,7 +399,7 @@ def test_two_batches_wait_for_one_another_and_nothing_overlaps(stage: Stage) -> 
     for thread in threads:
         thread.join()
     assert all(report == ["APPLIED"] * 4 for report in reports.values())
-    assert stage.applied_ids() == ids, "batches reserve in the order of their sequence"
+    assert stage.applied_ids() == ids, "sends reserve in the order of their sequence"
     stage.check_clean()
 
 

@@ -26,11 +26,11 @@ FAULTS: list[dict[str, Any]] = [
 
 
 class Writer:
-    """Two threads take batches in turn, as the workflow gives them out, until the session ends or all is sent."""
+    """Two threads take sends in turn, as the workflow gives them out, until the session ends or all is sent."""
 
-    def __init__(self, session: Session, batches: list[list[int]]) -> None:
+    def __init__(self, session: Session, sends: list[list[int]]) -> None:
         self._session = session
-        self._batches = iter(enumerate(batches, start=1))
+        self._sends = iter(enumerate(sends, start=1))
         self._lock = threading.Lock()
         self.reports: list[SendEnded] = []
 
@@ -44,22 +44,22 @@ class Writer:
     def _send_in_turn(self) -> None:
         while self._session.is_open:
             with self._lock:
-                sequence, batch = next(self._batches, (0, []))
-            if not batch:
+                sequence, ids = next(self._sends, (0, []))
+            if not ids:
                 return
-            sent = send(self._session, batch, sequence)
+            sent = send(self._session, ids, sequence)
             with self._lock:
                 self.reports.append(sent)
 
 
-def in_batches(ids: list[int]) -> list[list[int]]:
+def in_sends(ids: list[int]) -> list[list[int]]:
     sizes = count()
-    batches = []
+    sends = []
     while ids:
         size = 1 + next(sizes) % 4
-        batches.append(ids[:size])
+        sends.append(ids[:size])
         ids = ids[size:]
-    return batches
+    return sends
 
 
 def test_whatever_oldhost_does_each_change_is_applied_once(stage: Stage) -> None:
@@ -73,7 +73,7 @@ def test_whatever_oldhost_does_each_change_is_applied_once(stage: Stage) -> None
         bound = [ref[0] for ref in opened.event.bound]
         todo = bound + [fate.change_id for fate in waiting if fate.change_id not in bound]
         recovered = {fate.change_id for fate in opened.event.fates}
-        writer = Writer(opened.session, in_batches([one for one in todo if one not in recovered]))
+        writer = Writer(opened.session, in_sends([one for one in todo if one not in recovered]))
         writer.run()
         opened.session.close("next")
         sessions += 1

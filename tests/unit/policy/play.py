@@ -37,7 +37,7 @@ from oldhost_sync.policy.events import OpeningFailed, OpeningReported, Probed, S
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.rebuild import Part
 from oldhost_sync.policy.session import Phase
-from oldhost_sync.policy.writer_policy import BATCHES_IN_FLIGHT_MAX, WriterPolicy
+from oldhost_sync.policy.writer_policy import SENDS_IN_FLIGHT_MAX, WriterPolicy
 from tests.workflows.books import Books, Reply
 from workflows import messages
 from workflows.messages import from_wire
@@ -125,42 +125,42 @@ class Play:
 
     # ----------------------------------------------------------------------------------------------------- ends of work
 
-    def run_send(self, batch: int, reply_to: Callable[[int], Reply] = lambda _: Reply.APPLIED) -> None:
+    def run_send(self, number: int, reply_to: Callable[[int], Reply] = lambda _: Reply.APPLIED) -> None:
         """At the worker: the sends of a session happen in their order, urgent ones first; the report is not delivered
         yet.
         """
         overtakes = not self.machine.in_flight.bound  # what is bound goes before what is urgent
-        for number, send in sorted(self.under.sends.items(), key=lambda each: overtakes and not each[1].urgent):
-            if number not in self.under.reports:
-                ids = [] if number in self.under.stopped else list(send.change_ids)
-                request = messages.SendBatch(
+        for each, send in sorted(self.under.sends.items(), key=lambda one: overtakes and not one[1].urgent):
+            if each not in self.under.reports:
+                ids = [] if each in self.under.stopped else list(send.change_ids)
+                request = messages.SendRequest(
                     "oldhost", send.epoch, ids, send.sequence, 2, list(send.accepted_at_ms), send.urgent
                 )
                 report = self.books.send(request, self.now_ms, reply_to)
                 left = [Fate(one, WAITING) for one in send.change_ids if not ids]
-                self.under.reports[number] = replace(report, fates=[*report.fates, *left])
-            if number == batch:
+                self.under.reports[each] = replace(report, fates=[*report.fates, *left])
+            if each == number:
                 return
 
-    def end_send(self, batch: int, reply_to: Callable[[int], Reply] = lambda _: Reply.APPLIED) -> None:
-        self.run_send(batch, reply_to)
-        report = self.under.reports.pop(batch)
+    def end_send(self, number: int, reply_to: Callable[[int], Reply] = lambda _: Reply.APPLIED) -> None:
+        self.run_send(number, reply_to)
+        report = self.under.reports.pop(number)
         assert report is not None
         put_back = [fate.change_id for fate in report.fates if fate.outcome in (WAITING, BOUND, HELD)]
-        self._landed(self.under.sends.pop(batch), put_back)
-        self.machine.send_ended(batch, report, self.now_ms)
+        self._landed(self.under.sends.pop(number), put_back)
+        self.machine.send_ended(number, report, self.now_ms)
         self.step()
 
-    def fail_send(self, batch: int, *, never_started: bool, reply_to: Callable[[int], Reply] | None = None) -> None:
+    def fail_send(self, number: int, *, never_started: bool, reply_to: Callable[[int], Reply] | None = None) -> None:
         """The activity ended without a word, after doing its work (`reply_to`) or before it."""
         if reply_to is not None and not never_started:
-            self.run_send(batch, reply_to)
-        never_started = never_started and batch not in self.under.reports
-        self.under.reports.pop(batch, None)
-        send = self.under.sends.pop(batch)
+            self.run_send(number, reply_to)
+        never_started = never_started and number not in self.under.reports
+        self.under.reports.pop(number, None)
+        send = self.under.sends.pop(number)
         self._landed(send, send.change_ids)
         self.books.epoch += 1  # the worker is gone, or lets go: nothing goes over its session any more
-        self.machine.send_ended(batch, SendFailed(never_started), self.now_ms)
+        self.machine.send_ended(number, SendFailed(never_started), self.now_ms)
         self.step()
 
     def _landed(self, send: Send, waiting: Iterable[int]) -> None:
@@ -275,8 +275,8 @@ class Play:
 
     def rebuild(self) -> None:
         """The workflow was terminated: what was under way ends unheard, a new machine asks MariaDB."""
-        for batch in list(self.under.sends):
-            self.run_send(batch)
+        for number in list(self.under.sends):
+            self.run_send(number)
         self.under, self.in_flight, self.lost = Under(), {}, {}
         self.was_rebuilt = True
         self.machine = Machine(self.policy, self.now_ms)
@@ -334,7 +334,7 @@ class Play:
             match action:
                 case Send():
                     self._check_send(action)
-                    self.under.sends[action.batch] = action
+                    self.under.sends[action.number] = action
                     self.in_flight.update(dict.fromkeys(action.change_ids))
                     self.taken.update(dict.fromkeys(action.change_ids))
                 case OpenSession():
@@ -373,11 +373,11 @@ class Play:
         assert not machine.paused
         assert not machine.draining
         alike = sum(other.urgent is send.urgent for other in self.under.sends.values())
-        assert alike < BATCHES_IN_FLIGHT_MAX, "two of a kind in flight, never three"
+        assert alike < SENDS_IN_FLIGHT_MAX, "two of a kind in flight, never three"
         for position, change_id in enumerate(send.change_ids):
             change = self.books.changes[change_id]
             if change_id in self.in_flight:
-                assert send.urgent, "a change is in two batches only where an emergency takes it along"
+                assert send.urgent, "a change is in two sends only where an emergency takes it along"
                 continue
             if change_id in machine.in_flight.bound:
                 continue
@@ -397,7 +397,7 @@ class Play:
             assert not urgent, f"{ref.priority_class} {ref.change_id} goes while the emergencies {urgent} could (I8)"
 
     def _brings_later(self, ref: ChangeRef, before: tuple[int, ...]) -> bool:
-        """Whether an emergency of the same entity follows in this very batch."""
+        """Whether an emergency of the same entity follows in this very send."""
         sent = [entry.ref for entry in self.machine.in_flight]
         return any(one.entity == ref.entity and one.priority_class is EMERGENCY for one in sent)
 
@@ -417,8 +417,8 @@ class Play:
 
     def _check(self) -> None:
         machine = self.machine
-        assert list(machine.in_flight.batches) == list(self.under.sends)
-        assert machine.in_flight.ordinary <= BATCHES_IN_FLIGHT_MAX
+        assert list(machine.in_flight.sends) == list(self.under.sends)
+        assert machine.in_flight.ordinary <= SENDS_IN_FLIGHT_MAX
         wake_at_ms = machine.wake_at_ms()
         assert wake_at_ms is None or wake_at_ms > self.now_ms, "woken again and again for what it can't begin"
         assert self.books.oldhost.gaps == 0 or self.books.oldhost.restored, "a gap (I1)"
@@ -433,8 +433,8 @@ class Play:
             and not machine.draining
             and machine.breaker.state is BreakerState.CLOSED
         )
-        batches = machine.in_flight.ordinary, len(machine.in_flight.urgent)
-        if may_send and max(batches) < BATCHES_IN_FLIGHT_MAX and not machine.session.bound_list_was_cut:
+        sends = machine.in_flight.ordinary, len(machine.in_flight.urgent)
+        if may_send and max(sends) < SENDS_IN_FLIGHT_MAX and not machine.session.bound_list_was_cut:
             idle = self._could_go()
             assert not idle, f"the scheduler idles while {idle} could go (I8)"
         if self._waits_for_a_fate() and not self.under.anything and not machine.draining:

@@ -16,7 +16,7 @@ from oldhost_sync.policy.ages import CELL_MS, CELLS_MAX, Ages
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.events import SendEnded, SessionOpened
 from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.writer_policy import BATCH_OPERATIONS_MAX, MOVED_AT_ONCE_MAX, WriterPolicy
+from oldhost_sync.policy.writer_policy import MOVED_AT_ONCE_MAX, SEND_OPERATIONS_MAX, WriterPolicy
 from tests.unit.policy.play import START_MS
 from workflows import status_report
 
@@ -77,9 +77,9 @@ def test_replacing_a_change_costs_the_same_however_many_wait() -> None:
 def test_ending_a_send_and_deciding_on_the_next_costs_the_same_however_many_wait() -> None:
     def turn(machine: Machine) -> None:
         for _ in range(20):
-            batch, ids = next(iter(machine.in_flight.batches.items()))
+            number, ids = next(iter(machine.in_flight.sends.items()))
             fates = [Fate(change_id, Outcome.APPLIED.value, change_id) for change_id in ids]
-            machine.send_ended(batch, SendEnded(fates, service_ms=400.0), START_MS)
+            machine.send_ended(number, SendEnded(fates, service_ms=400.0), START_MS)
             machine.decide(START_MS)
 
     assert grows(turn) < 1.2
@@ -188,7 +188,7 @@ def test_an_emergency_behind_thousands_of_keys_of_its_entity_goes_in_batches_of_
     machine.enqueue(keys_of_one_entity(LARGE), START_MS)
     machine.enqueue([ChangeRef(LARGE + 1, PriorityClass.EMERGENCY, "unit", "u", "e", START_MS)], START_MS)
     sent = [action.change_ids for action in machine.decide(START_MS) if isinstance(action, Send)]
-    assert sent == [tuple(range(first, first + BATCH_OPERATIONS_MAX)) for first in (1, 1 + BATCH_OPERATIONS_MAX)]
+    assert sent == [tuple(range(first, first + SEND_OPERATIONS_MAX)) for first in (1, 1 + SEND_OPERATIONS_MAX)]
 
 
 def test_a_rejection_costs_the_same_however_many_keys_its_entity_has() -> None:

@@ -56,7 +56,7 @@ def test_leaving_forgets_that_it_was_bound_or_unsettled(in_flight: InFlight) -> 
 
 def test_a_batch_keeps_the_order_it_was_given(in_flight: InFlight) -> None:
     in_flight.start(1, [entry(3, "a"), entry(2, "b")])
-    assert in_flight.batches == {1: [3, 2]}
+    assert in_flight.sends == {1: [3, 2]}
 
 
 def test_the_newest_of_a_key_is_known(in_flight: InFlight) -> None:

@@ -39,7 +39,7 @@ class Interleavings(RuleBasedStateMachine):
     def begin(self, fast: bool) -> None:
         self.play = Play()
         if fast:
-            self.play.machine.load.service_ms = 60.0  # batches of several operations
+            self.play.machine.load.service_ms = 60.0  # sends of several operations
 
     @rule(cls=CLASSES, unit=st.sampled_from("uvw"), kind=st.sampled_from("ab"), payload=st.sampled_from("xyz"))
     def accept(self, cls: str, unit: str, kind: str, payload: str) -> None:
@@ -73,15 +73,15 @@ class Interleavings(RuleBasedStateMachine):
     @precondition(lambda self: self.play.under.sends)
     @rule(replies=REPLIES, data=st.data())
     def end_a_send(self, replies: list[Reply], data: Any) -> None:
-        batch = data.draw(st.sampled_from(list(self.play.under.sends)))
-        self.play.end_send(batch, lambda change_id: replies[change_id % len(replies)])
+        number = data.draw(st.sampled_from(list(self.play.under.sends)))
+        self.play.end_send(number, lambda change_id: replies[change_id % len(replies)])
 
     @precondition(lambda self: self.play.under.sends)
     @rule(never_started=st.booleans(), worked=st.booleans(), replies=REPLIES, data=st.data())
     def fail_a_send(self, never_started: bool, worked: bool, replies: list[Reply], data: Any) -> None:
-        batch = data.draw(st.sampled_from(list(self.play.under.sends)))
+        number = data.draw(st.sampled_from(list(self.play.under.sends)))
         reply_to = (lambda change_id: replies[change_id % len(replies)]) if worked else None
-        self.play.fail_send(batch, never_started=never_started, reply_to=reply_to)
+        self.play.fail_send(number, never_started=never_started, reply_to=reply_to)
 
     @precondition(lambda self: self.play.under.opening)
     @rule(fails=st.sampled_from([False] * 5 + [True]))

@@ -292,8 +292,8 @@ def test_sessions_that_bring_nothing_come_ever_more_slowly(play: Play) -> None:
     play.take("TXN", "a")
     pauses = []
     for _ in range(8):
-        batch = next(iter(play.under.sends))
-        play.fail_send(batch, never_started=True)
+        number = next(iter(play.under.sends))
+        play.fail_send(number, never_started=True)
         began = play.now_ms
         while play.under.opening is None:
             play.advance(1_000)
@@ -416,8 +416,8 @@ def test_what_was_settled_while_a_page_was_read_is_no_stray(play: Play, cls: str
 
 def test_an_operation_that_no_session_can_end_is_told_once_and_until_it_ends(play: Play) -> None:
     stuck = play.take("TXN", "a")
-    for batch in range(1, 9):
-        play.end_send(batch, lambda _: Reply.LOST_BEFORE)
+    for number in range(1, 9):
+        play.end_send(number, lambda _: Reply.LOST_BEFORE)
         play.advance(REOPEN_MS_MAX)
         play.end_open()
     assert [alert.change_id for alert in play.alerts if alert.kind == "goes-nowhere"] == [stuck]
@@ -427,12 +427,12 @@ def test_an_operation_that_no_session_can_end_is_told_once_and_until_it_ends(pla
 
 
 def test_answers_lost_one_after_the_other_are_told_though_each_operation_is_found_applied(play: Play) -> None:
-    for batch in range(1, 5):
-        play.take("TXN", f"u{batch}")
-        play.end_send(batch, lambda _: Reply.LOST_AFTER)
+    for number in range(1, 5):
+        play.take("TXN", f"u{number}")
+        play.end_send(number, lambda _: Reply.LOST_AFTER)
         play.advance(REOPEN_MS_MAX)
         play.end_open()
-        assert len(told(play, "answers-lost")) == (batch >= 3)
+        assert len(told(play, "answers-lost")) == (number >= 3)
     play.take("TXN", "a")
     play.end_send(5)
     assert "answers" in closed(play)
@@ -442,8 +442,8 @@ def test_sessions_without_anything_in_doubt_are_not_fruitless(play: Play) -> Non
     """What was stuck was resolved otherwise (an operator's decision, a newer change): neither an
     error nor an alert is left."""
     play.take("TXN", "a")
-    for batch in range(1, 6):
-        play.end_send(batch, lambda _: Reply.LOST_BEFORE)
+    for number in range(1, 6):
+        play.end_send(number, lambda _: Reply.LOST_BEFORE)
         play.advance(REOPEN_MS_MAX)
         play.end_open()
     assert told(play, "goes-nowhere")
@@ -485,13 +485,13 @@ def test_a_draining_machine_is_not_woken_for_what_it_no_longer_begins(play: Play
 
 def refused(play: Play, change_id: int, **found: object) -> None:
     """The send of this one change ends with the reservation's refusal."""
-    ((batch, send),) = play.under.sends.items()
+    ((number, send),) = play.under.sends.items()
     assert send.change_ids == (change_id,)
-    del play.under.sends[batch], play.in_flight[change_id]
+    del play.under.sends[number], play.in_flight[change_id]
     play.books.sequence += 1
     outcome = HELD if "held" in found else WAITING
     ended = SendEnded([Fate(change_id, outcome)], **found)  # type: ignore[arg-type]
-    play.machine.send_ended(batch, ended, play.now_ms)
+    play.machine.send_ended(number, ended, play.now_ms)
 
 
 def test_what_the_reservation_says_goes_first_is_sent_before_the_change_that_it_refused(play: Play) -> None:

@@ -1,10 +1,10 @@
-"""A batch: operations that go over a session one after the other, from their reservation to their recorded answers.
+"""A send: operations that go over a session one after the other, from their reservation to their recorded answers.
 
 All its nonces are reserved at once, while its predecessor is on the wire, then it waits for its turn. On the wire goes
 only what was marked SENT less than a second ago; while OldHost works on N, the answer to N-1 is recorded and N+1 is
 marked, in one transaction. So the socket never waits for the database, and at most two rows are in doubt (I6).
 
-It gives way: for an urgent batch, after a rejection, and when its time is over, what is not on the wire loses its nonce
+It gives way: for an urgent send, after a rejection, and when its time is over, what is not on the wire loses its nonce
 in the transaction that records the last answer. Then it reserves anew what it still has to send, in its turn.
 """
 
@@ -44,7 +44,7 @@ from oldhost_sync.policy.events import SendEnded
 from oldhost_sync.policy.wire_ref import to_wire
 
 
-class Batch:
+class Send:
     """Goes once. `_unreserved`: changes without a nonce or a fate, in order; `_operations`: reserved, not used up.
 
     `_marked`: SENT since `_marked_at`, not one byte written; `_pending`: answered, not recorded.
@@ -74,11 +74,11 @@ class Batch:
         self._older: list[ChangeRef] = []
         self._held: list[tuple[EntityKey, list[int]]] = []
 
-    def send(self, sequence: int, *, urgent: bool = False) -> SendEnded:
+    def run(self, sequence: int, *, urgent: bool = False) -> SendEnded:
         """Reserve, go as far as the session lasts, record. Any error ends the session; what is not one of the ledger's
         or the host's is raised after that.
         """
-        self._place = Place(sequence, urgent, self._clock() + self._limits.batch_seconds)
+        self._place = Place(sequence, urgent, self._clock() + self._limits.send_seconds)
         self._pipeline.enter(self._place)
         try:
             while self._reserve() and (step := self._take_turn()) is not Step.OVER:
@@ -118,7 +118,7 @@ class Batch:
     # ---------------------------------------------------------------------------------------------- reserving, the turn
 
     def _reserve(self) -> bool:
-        """Nonces for all that has neither one nor a fate, in this batch's turn; False when nothing is left to send."""
+        """Nonces for all that has neither one nor a fate, in this send's turn; False when nothing is left to send."""
         if not self._unreserved:
             return False
         if not self._pipeline.take_ahead(self._place, self._unreserved, self._beat):
@@ -144,7 +144,7 @@ class Batch:
         self._pipeline.claim(self._place, {one.nonce: one.change_id for one in self._operations})
 
     def _take_turn(self) -> Step:
-        """Wait until the wire is free for this batch, its first operation marked meanwhile if there is time for it."""
+        """Wait until the wire is free for this send, its first operation marked meanwhile if there is time for it."""
         first = self._operations[0]
         try:
             step = self._pipeline.wait(self._place, first.nonce, self._beat, marked=False)
@@ -201,7 +201,7 @@ class Batch:
         return True
 
     def _give_back(self) -> bool:
-        """Between two operations: if somebody has to go first, nonces go back. True: all that this batch has left."""
+        """Between two operations: if somebody has to go first, nonces go back. True: all that this send has left."""
         rejected = self._pending is not None and isinstance(self._pending.answer, Rejected)
         if self._pipeline.to_give_back(rejected=rejected) is None:
             return False
@@ -365,7 +365,7 @@ class Batch:
             self._pipeline.recorded(answered.operation.nonce)
 
     def _record_pending(self) -> None:
-        """The batch's last answer, while the next batch's first operation is on the wire already."""
+        """The send's last answer, while the next send's first operation is on the wire already."""
         if self._pending is not None and self._wait_recorded(self._pending.operation.nonce - 1):
             self._advance(None)
 

@@ -1,4 +1,4 @@
-"""Batches: what goes together, gives way, and when it is told to end; by playing the machine against the books."""
+"""Sends: what goes together, gives way, and when it is told to end; by playing the machine against the books."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from oldhost_sync.policy.actions import Send
 from oldhost_sync.policy.changes import ChangeRef, Fate, PriorityClass
 from oldhost_sync.policy.events import SendEnded, SendFailed, SessionOpened
 from oldhost_sync.policy.machine import Machine
-from oldhost_sync.policy.writer_policy import BATCH_FILL_MS, WriterPolicy
+from oldhost_sync.policy.writer_policy import SEND_FILL_MS, WriterPolicy
 from tests.unit.policy.play import START_MS, Play, journal, sent
 
 TXN, EMERGENCY = PriorityClass.TXN, PriorityClass.EMERGENCY
@@ -18,7 +18,7 @@ def test_a_batch_fills_some_seconds_of_oldhosts_time(play: Play) -> None:
 
 
 def fill(play: Play, count: int, unit: str = "") -> None:
-    """So many TXN wait, and the session has just opened: two batches of eight go."""
+    """So many TXN wait, and the session has just opened: two sends of eight go."""
     play.machine.operators.pause("ana", "to fill up")
     for number in range(count):
         play.take("TXN", unit or f"u{number}")
@@ -113,7 +113,7 @@ def test_a_run_begun_before_batches_gave_way_keeps_its_decisions() -> None:
 
 
 def test_at_a_fast_host_a_batch_holds_what_fills_its_time(play: Play) -> None:
-    play.machine.load.service_ms = BATCH_FILL_MS / 5
+    play.machine.load.service_ms = SEND_FILL_MS / 5
     play.machine.operators.pause("ana", "to fill up")
     for number in range(12):
         play.take("TXN", f"u{number}")
