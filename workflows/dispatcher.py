@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy import actions, events
     from oldhost_sync.policy.machine import Machine
     from oldhost_sync.policy.rebuild import Part
-    from oldhost_sync.policy.release import RELEASE, RELEASE_MIN
+    from oldhost_sync.policy.release import RELEASE_MIN
     from workflows import calls, messages
     from workflows.clock import now_ms
     from workflows.messages import from_wire
@@ -146,7 +146,7 @@ class Acting:
 
     async def _sweep(self, action: actions.Sweep) -> None:
         request = messages.OutstandingPage(self._host, action.after_id, limit=SWEEP_REFS, quiet_ms=SWEEP_QUIET_MS)
-        if self._machine.release >= RELEASE:
+        if self._machine.release > RELEASE_MIN:
             request.part = "sweep"
         stops = self._machine.operators.stops
         try:

@@ -18,7 +18,7 @@ from temporalio.common import RawValue
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy import snapshot
     from oldhost_sync.policy.changes import EntityKey
-    from oldhost_sync.policy.release import RELEASE, RELEASE_MIN
+    from oldhost_sync.policy.release import RELEASE_MIN, release_of_run
     from oldhost_sync.policy.writer_policy import WriterPolicy
     from workflows import calls, intake, messages, status_report, validators
     from workflows.apply_now import DirectChanges
@@ -46,9 +46,8 @@ class SyncWriterWorkflow:
         self.host = given.host
         self.policy = given.policy
         carried = _readable(given.snapshot)
-        release = RELEASE if workflow.patched(f"release-{RELEASE}") else RELEASE_MIN
-        gives_way = release >= RELEASE and workflow.patched("batches-give-way")
-        self.machine = snapshot.load(carried, self._policy_in_force, now_ms(), release=release, gives_way=gives_way)
+        release = release_of_run(workflow.patched)
+        self.machine = snapshot.load(carried, self._policy_in_force, now_ms(), release=release)
         self.wakeup_requested = True
         self.clock = Clock()
         self.renewal = Renewal()
@@ -68,7 +67,7 @@ class SyncWriterWorkflow:
     async def run(self, argument: RawValue = NOTHING) -> None:  # noqa: ARG002 - `__init__` took it
         if self.reception.recovering:
             self.acting.start(self.reception.recover())
-        if not self.machine.loaded and self.machine.release < RELEASE:
+        if not self.machine.loaded and self.machine.release == RELEASE_MIN:
             await self._rebuild()
         while True:
             self.wakeup_requested = False
@@ -279,7 +278,7 @@ class SyncWriterWorkflow:
         for entity_type, entity_id, dead in page.held:
             self.machine.load_held(EntityKey(entity_type, entity_id), dead)
             self.machine.dead_letters += len(dead)
-        if self.machine.release >= RELEASE:
+        if self.machine.release > RELEASE_MIN:
             self.machine.dead_letters = page.dead_letters
         if self.machine.carried:
             return

@@ -74,6 +74,10 @@ class InFlight:
         self.urgent.pop(number, None)
         return self.sends.pop(number)
 
+    def is_being_sent(self, change_id: int) -> bool:
+        """Whether it is in a send that has not ended."""
+        return any(change_id in ids for ids in self.sends.values())
+
     @property
     def ordinary(self) -> int:
         """How many sends are none of the urgent ones."""

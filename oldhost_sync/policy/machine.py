@@ -31,7 +31,7 @@ from oldhost_sync.policy.operators import Operators, Pause
 from oldhost_sync.policy.pending_operation import Added, PendingOperation
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.rebuild import Loading, Part
-from oldhost_sync.policy.release import RELEASE
+from oldhost_sync.policy.release import GIVES_WAY, RELEASE, RELEASE_MIN
 from oldhost_sync.policy.session import Session
 from oldhost_sync.policy.session_lifecycle import SessionLifecycle
 from oldhost_sync.policy.settlement import Settlement
@@ -51,14 +51,13 @@ from oldhost_sync.policy.writer_policy import (
 @dataclass
 class Machine:
     """The whole state. `loaded` False: still rebuilding from MariaDB, nothing is sent; `carried`: but for what waits,
-    it came from an earlier run. `draining`: a new run is about to start. `release`: which of its actions' orders it
-    keeps (RELEASE_MIN, RELEASE). `gives_way`: its sends do, so that they are long; not in runs begun before that.
+    it came from an earlier run. `draining`: a new run is about to start. `release`: which decisions it keeps
+    (see `release`).
     """
 
     policy: WriterPolicy
     now_ms: int
     release: int = RELEASE
-    gives_way: bool = True
     loaded: bool = False
     carried: bool = False
     draining: bool = False
@@ -71,15 +70,15 @@ class Machine:
 
     def __post_init__(self) -> None:
         policy = self.policy
-        self.breaker = Breaker(policy.ban_ms, asks_again=self.release >= RELEASE)
+        self.breaker = Breaker(policy.ban_ms, asks_again=self.release > RELEASE_MIN)
         self.coalescer = Coalescer(
             debounce_ms=policy.debounce_ms,
             max_wait_ms=policy.max_wait_ms,
             txn_per_lww=policy.txn_per_lww,
-            keeps_held=self.release < RELEASE,
+            keeps_held=self.release == RELEASE_MIN,
             blocks=not self.gives_way,
         )
-        self.loading = Loading(None if self.release < RELEASE else Part.EMERGENCIES)
+        self.loading = Loading(None if self.release == RELEASE_MIN else Part.EMERGENCIES)
         self.dead_letters = 0
         self.in_flight = InFlight(self.coalescer)
         self.settlement = Settlement(self)
@@ -87,10 +86,10 @@ class Machine:
         self.operators = Operators(self)
         self.sweeping = Sweeping(policy.sweep_ms)
         self.load = LoadWatch(self.now_ms)
-        if self.release >= RELEASE:
+        if self.release > RELEASE_MIN:
             self.load = LoadMonitor(self.now_ms, policy.txn_per_lww, self.in_flight)
         self.announcements = Announcements()
-        self.alarms: Alarms = self.announcements if self.release >= RELEASE else Alarms()
+        self.alarms: Alarms = self.announcements if self.release > RELEASE_MIN else Alarms()
         self.progress = Progress(self.now_ms)
         self.lost_answers = LostAnswers()
 
@@ -102,17 +101,17 @@ class Machine:
         Sends first, while a session is open and something may go; the session itself only when nothing is in flight;
         then what goes on beside it: asking OldHost for its nonce, looking for strays, the forecast, telling people.
         """
-        self.coalescer.fall_due(now_ms, MOVED_AT_ONCE_MAX if self.release >= RELEASE else None)
+        self.coalescer.fall_due(now_ms, MOVED_AT_ONCE_MAX if self.release > RELEASE_MIN else None)
         self.breaker.tick(now_ms)
         self.take_released()
         actions = [*self._sends(), *self.lifecycle.next_actions(now_ms), *self._beside(now_ms)]
         self._forecast(now_ms)
-        return actions + (self.tell(now_ms) if self.release >= RELEASE else self.alarms.take())
+        return actions + (self.tell(now_ms) if self.release > RELEASE_MIN else self.alarms.take())
 
     def wake_at_ms(self) -> int | None:
         """When to ask `decide` again if nothing happens before; None: only when something happens."""
         # What a draining writer does not begin needs no time: one that has come would wake it without end.
-        begins = not self.draining or self.release < RELEASE
+        begins = not self.draining or self.release == RELEASE_MIN
         times = [
             self.coalescer.next_due_at_ms() if self.may_send else None,
             self.breaker.ask_at_ms if self.breaker.state is BreakerState.OPEN else None,
@@ -127,7 +126,7 @@ class Machine:
 
     def watch_at_ms(self) -> int | None:
         """When to ask even while an operation is on its way, which may take longer than an alert should wait."""
-        if self.release < RELEASE or self.draining or self.progress.told is not None or not self.could_go:
+        if self.release == RELEASE_MIN or self.draining or self.progress.told is not None or not self.could_go:
             return None
         return self.progress.due_at_ms
 
@@ -171,6 +170,11 @@ class Machine:
             for entry in chain:
                 in_flight.enter(entry)
         return entries
+
+    @property
+    def gives_way(self) -> bool:
+        """Its sends do."""
+        return self.release >= GIVES_WAY
 
     @property
     def _emergencies_are_urgent(self) -> bool:
@@ -232,7 +236,7 @@ class Machine:
                 if not sweep:
                     self.counters.received += 1
                     self.settlement.superseded(ref.change_id)
-                elif self.release >= RELEASE:  # the newer one came while older ones were still being read from MariaDB
+                elif self.release > RELEASE_MIN:  # the newer one came while older ones were still being read
                     self.coalescer.inherit(ref)
                 return False
         older = self.coalescer.newest_waiting(ref.key)
@@ -244,7 +248,7 @@ class Machine:
             self.settlement.supersede(ref.entity, older)
         elif self.loaded:  # what is read again came long ago
             self.load.arrived(ref.priority_class)
-        if ref.priority_class is PriorityClass.EMERGENCY and self.release < RELEASE:
+        if ref.priority_class is PriorityClass.EMERGENCY and self.release == RELEASE_MIN:
             notices.of_a_blocked_emergency(self, ref)
         return True
 

@@ -8,7 +8,7 @@ from oldhost_sync.policy.alarms import clock
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.rebuild import Part
-from oldhost_sync.policy.release import RELEASE
+from oldhost_sync.policy.release import RELEASE_MIN
 from oldhost_sync.policy.session import Phase
 from oldhost_sync.policy.writer_policy import ALERT_GROWS_MS
 
@@ -37,7 +37,7 @@ def of_emergencies(machine: Machine, now_ms: int) -> None:
 
 def of_each_blocked_emergency(machine: Machine) -> None:
     """In runs begun before 0.2: one alert for each."""
-    if machine.release >= RELEASE:
+    if machine.release > RELEASE_MIN:
         return
     for entry in [*machine.coalescer.waiting.values(), *machine.in_flight]:
         if entry.ref.priority_class is PriorityClass.EMERGENCY:

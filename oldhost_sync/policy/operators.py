@@ -11,7 +11,7 @@ from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
 from oldhost_sync.policy.operator_act import ActRecorded, OperatorAct
 from oldhost_sync.policy.pending_operation import Added, PendingOperation
-from oldhost_sync.policy.release import RELEASE
+from oldhost_sync.policy.release import RELEASE_MIN
 from oldhost_sync.policy.session import Phase
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Operators:
         """A dead letter waits again, before the changes held behind it (the database is changed already)."""
         machine = self._machine
         self._dead_letter_is_decided(ref.change_id)
-        if machine.release >= RELEASE:  # the hold may not be known here; it ends with the change's fate
+        if machine.release > RELEASE_MIN:  # the hold may not be known here; it ends with the change's fate
             machine.load_held(ref.entity, [ref.change_id])
         if machine.coalescer.knows(ref.change_id) or ref.change_id in machine.in_flight:
             return
@@ -127,14 +127,14 @@ class Operators:
         """A dead letter waits no longer for an operator; what was held behind it may go."""
         self._dead_letter_is_decided(change_id)
         self._machine.coalescer.unhold(entity, change_id)
-        if self._machine.release >= RELEASE:  # the hold may not have been known here
+        if self._machine.release > RELEASE_MIN:  # the hold may not have been known here
             self._machine.loading.want(entity)
 
     def _dead_letter_is_decided(self, change_id: int) -> None:
         machine = self._machine
         machine.dead_letters = max(0, machine.dead_letters - 1)
         machine.announcements.decided(change_id, machine.dead_letters)
-        if machine.release < RELEASE:
+        if machine.release == RELEASE_MIN:
             machine.alarms.dead_letter_is_decided(change_id)
 
     def can_resolve(self) -> None:
@@ -148,7 +148,7 @@ class Operators:
         self.can_resolve()
         machine.lifecycle.resolved(epoch)
         for fate in fates:
-            if machine.release >= RELEASE and fate.change_id in machine.in_flight.unsettled:
+            if machine.release > RELEASE_MIN and fate.change_id in machine.in_flight.unsettled:
                 machine.settlement.settle(fate, now_ms)
         machine.breaker.resolve(now_ms)
         machine.session.until_ms = 0

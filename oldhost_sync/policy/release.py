@@ -1,9 +1,31 @@
-"""Two releases of decisions. What a machine does is kept in its run's history and must be the same whenever that is
+"""Releases of decisions. What a machine does is kept in its run's history and must be the same whenever that is
 replayed.
 
-So what it does differently from 0.2 on it does in release 2 only; runs begun before 0.2 stay with release 1 until they
-are followed by a new one.
+So what it does differently from one release on it does only there; a run stays with the release it was begun with until
+it is followed by a new one. `MARKERS`: how a history tells.
 """
 
-RELEASE = 2
+from collections.abc import Callable
+
 RELEASE_MIN = 1
+# Sends give way to what is urgent, and so are long.
+GIVES_WAY = 3
+# A change that one send did not take is still on its way where another one has it, or where it is bound.
+KEEPS_ON_ITS_WAY = RELEASE = 4
+
+_MARKER = f"release-{RELEASE}"
+_OLDER_MARKERS = ("release-2", "batches-give-way")
+
+
+def release_of_run(is_marked: Callable[[str], bool]) -> int:
+    """Which release a run keeps. `is_marked`: Temporal's `patched`, true in every new run and remembered there; it must
+    be asked for each marker that an older run has.
+    """
+    if is_marked(_MARKER):
+        return RELEASE
+    release = RELEASE_MIN
+    for marker in _OLDER_MARKERS:
+        if not is_marked(marker):
+            break
+        release += 1
+    return release

@@ -21,7 +21,7 @@ from oldhost_sync.policy.events import (
     SendFailed,
     SessionOpened,
 )
-from oldhost_sync.policy.release import RELEASE
+from oldhost_sync.policy.release import RELEASE_MIN
 from oldhost_sync.policy.session import Phase, SessionEvent
 from oldhost_sync.policy.writer_policy import (
     REOPEN_ALERT_ATTEMPTS,
@@ -161,7 +161,7 @@ class SessionLifecycle:
         session.wait(SessionEvent.POSTPONED, reason, now_ms + wait_ms)
         session.attempts += reason not in ("ban", "settle")
         # What waits is told of by `no-progress` from 0.2 on, and sooner.
-        if session.attempts == REOPEN_ALERT_ATTEMPTS and (machine.release < RELEASE or not machine.could_go):
+        if session.attempts == REOPEN_ALERT_ATTEMPTS and (machine.release == RELEASE_MIN or not machine.could_go):
             machine.alarms.no_session(session.attempts, reason)
 
     # ---------------------------------------------------------------------------------------------------------- sending
@@ -201,9 +201,10 @@ class SessionLifecycle:
         ids = machine.in_flight.end(number)
         machine.session.lost = True
         if event.never_started:
-            elsewhere = [one for others in machine.in_flight.sends.values() for one in others]
             for change_id in ids:
-                if change_id in machine.in_flight and change_id not in (*machine.in_flight.bound, *elsewhere):
+                if change_id not in machine.in_flight or machine.in_flight.is_being_sent(change_id):
+                    continue
+                if change_id not in machine.in_flight.bound:
                     machine.settlement.put_back(change_id)
         machine.settlement.leave_unsettled(ids)
 
@@ -217,7 +218,7 @@ class SessionLifecycle:
         machine = self._machine
         machine.progress.session_ended(sent=machine.session.sends + machine.session.urgent_sends > 0)
         machine.session = machine.session.ended(SessionEvent.LOST)
-        if machine.release >= RELEASE and machine.progress.pause_ms:
+        if machine.release > RELEASE_MIN and machine.progress.pause_ms:
             machine.session.wait(SessionEvent.REST, "progress", now_ms + machine.progress.pause_ms)
 
     def give_up(self) -> None:

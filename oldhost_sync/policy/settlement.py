@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, EntityKey, Fate, Outcome
 from oldhost_sync.policy.pending_operation import Added, PendingOperation
-from oldhost_sync.policy.release import RELEASE
+from oldhost_sync.policy.release import KEEPS_ON_ITS_WAY, RELEASE_MIN
 
 if TYPE_CHECKING:
     from oldhost_sync.policy.machine import Machine
@@ -31,14 +31,27 @@ class Settlement:
 
     def settle_send(self, fates: Iterable[Fate], ids: Sequence[int], now_ms: int) -> tuple[bool, bool]:
         """How the changes of a send ended: whether any did, and whether any is left in doubt."""
-        settled = False
+        settled, kept = False, list[int]()
         try:
             for fate in fates:
-                settled = settled or fate.outcome not in (BOUND, WAITING, HELD)
+                waits = fate.outcome in (WAITING, HELD)
+                if waits and self._is_on_its_way(fate.change_id):
+                    kept.append(fate.change_id)
+                    continue
+                settled = settled or (fate.outcome != BOUND and not waits)
                 self.settle(fate, now_ms)
         finally:
-            in_doubt = self.leave_unsettled(ids)
+            in_doubt = self.leave_unsettled(one for one in ids if one not in kept)
         return settled, in_doubt
+
+    def _is_on_its_way(self, change_id: int) -> bool:
+        """A send that did not take it is not the last word: an urgent one took it along from an ordinary one and is
+        still under way, or it was bound when the session began, and the send was told to end before its turn.
+        """
+        machine = self._machine
+        if machine.release < KEEPS_ON_ITS_WAY:
+            return False
+        return machine.in_flight.is_being_sent(change_id) or change_id in machine.in_flight.bound
 
     def settle(self, fate: Fate, now_ms: int) -> None:
         coalescer, in_flight, change_id = self._machine.coalescer, self._machine.in_flight, fate.change_id
@@ -77,7 +90,7 @@ class Settlement:
         machine = self._machine
         machine.dead_letters += 1
         machine.counters.received -= machine.coalescer.hold(ref.entity, ref.change_id)
-        if machine.release >= RELEASE:
+        if machine.release > RELEASE_MIN:
             machine.announcements.rejected(ref, machine.dead_letters, now_ms)
         else:
             machine.alarms.dead_letter(ref)

@@ -28,7 +28,7 @@ from oldhost_sync.policy.operators import Pause
 from oldhost_sync.policy.pending_operation import Hold, PendingOperation
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.rebuild import Part
-from oldhost_sync.policy.release import RELEASE
+from oldhost_sync.policy.release import RELEASE, RELEASE_MIN
 from oldhost_sync.policy.session import Phase, Session
 from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
 
@@ -71,7 +71,7 @@ def dump(machine: Machine) -> Snapshot:
 def _dump_changes(machine: Machine) -> Snapshot:
     coalescer, in_flight, loading = machine.coalescer, machine.in_flight, machine.loading
     carried = len(coalescer.waiting) + len(coalescer.holds) + len(loading.entities)
-    few = carried <= CARRIED_MAX or machine.release < RELEASE
+    few = carried <= CARRIED_MAX or machine.release == RELEASE_MIN
     waiting = _as_text(_columns(coalescer.entries())) if few else ""
     holds = [[*entity, hold.dead, hold.left, hold.newest] for entity, hold in coalescer.holds.items() if few]
     fits = few and _fits(waiting, holds)
@@ -104,13 +104,11 @@ def _dump_told(machine: Machine) -> Snapshot:
     }
 
 
-def load(
-    snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, release: int = RELEASE, gives_way: bool = True
-) -> Machine:
+def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, release: int = RELEASE) -> Machine:
     """A machine as the snapshot left it, `loaded` unless its waiting changes stayed behind; an empty one, to be
     rebuilt, when there is no snapshot that this version can read.
     """
-    machine = Machine(policy, now_ms, release, gives_way)
+    machine = Machine(policy, now_ms, release)
     if snapshot is None or snapshot.get("version") not in READABLE:
         return machine
     behind_ms = snapshot.get("at_ms", 0) - now_ms
@@ -125,11 +123,11 @@ def load(
     machine.session = _session(snapshot["session"])
     breaker = snapshot["breaker"]
     machine.breaker = Breaker(**{**breaker, "state": BreakerState(breaker["state"]), "ban_ms": policy.ban_ms})
-    machine.breaker.asks_again = machine.release >= RELEASE
+    machine.breaker.asks_again = machine.release > RELEASE_MIN
     machine.paused = Pause(**snapshot["paused"]) if snapshot["paused"] else None
     _load_rates(machine, snapshot)
     machine.alarms.blocked = list(snapshot.get("warned", []))
-    if machine.release >= RELEASE:
+    if machine.release > RELEASE_MIN:
         _load_announcements(machine, snapshot)
     machine.send_number = snapshot["batch"]
     machine.alarms.stuck = snapshot.get("stuck", 0)
@@ -211,7 +209,7 @@ def _as_tuple(carried: list[Any] | None) -> Any:
 
 def _load_loading(machine: Machine, snapshot: Snapshot) -> None:
     """What was still to be read from MariaDB."""
-    if machine.release < RELEASE:
+    if machine.release == RELEASE_MIN:
         return
     everything = None if snapshot["waiting"] is not None else Part.EMERGENCIES
     part, machine.loading.after_id = snapshot.get("loading", [everything, 0])
@@ -240,7 +238,7 @@ def _load_changes(machine: Machine, snapshot: Snapshot) -> None:
 def _kept_hold(machine: Machine, dead: list[int], held: list[PendingOperation]) -> Hold:
     """A hold of a run that kept held changes: they are left in MariaDB now, unless this run is of release 1 too."""
     machine.dead_letters += len(dead)
-    if machine.release < RELEASE:
+    if machine.release == RELEASE_MIN:
         return Hold(dead, held)
     machine.counters.received -= len(held)
     return Hold(dead, left=len(held), newest=max((entry.ref.change_id for entry in held), default=0))

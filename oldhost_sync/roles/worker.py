@@ -56,6 +56,9 @@ SESSION_THREADS_PER_HOST = 6
 SESSION_THREADS_MIN = 16
 # One for each host up to these: with the SDK's five polls, some of fifty hosts were served half as often as the others.
 POLLS_MIN, POLLS_MAX = 5, 20
+# The shared queue has fewer where hosts are few: a frozen worker's waiting polls get tasks that nobody works on, and
+# each costs the writer a time limit (10 s for a workflow's task). Two is the SDK's least.
+SHARED_POLLS_MIN = 2
 DATABASE_CONNECTIONS_MIN, DATABASE_CONNECTIONS_MAX = 8, 16
 # A killed worker is detected by missing heartbeats; the SDK may delay them no longer than this.
 HEARTBEAT_INTERVAL = timedelta(seconds=1)
@@ -139,7 +142,8 @@ def workers(
         max_cached_workflows=CACHED_WORKFLOWS,
         sticky_queue_schedule_to_start_timeout=STICKY,
         max_concurrent_activities=SHARED_THREADS,
-        max_concurrent_workflow_task_polls=polls(settings),
+        max_concurrent_workflow_task_polls=polls(settings, SHARED_POLLS_MIN),
+        max_concurrent_activity_task_polls=polls(settings, SHARED_POLLS_MIN),
         **of_both,
     )
     own = Worker(
@@ -147,7 +151,7 @@ def workers(
         task_queue=sessions.task_queue,
         activities=[sessions.send, sessions.probe, sessions.close_session],
         max_concurrent_activities=session_threads(settings),
-        max_concurrent_activity_task_polls=polls(settings),
+        max_concurrent_activity_task_polls=polls(settings, POLLS_MIN),
         **of_both,
     )
     return shared, own
@@ -158,9 +162,9 @@ def session_threads(settings: Settings) -> int:
     return max(SESSION_THREADS_MIN, SESSION_THREADS_PER_HOST * len(settings.urls_by_host()))
 
 
-def polls(settings: Settings) -> int:
+def polls(settings: Settings, at_least: int) -> int:
     """How many requests for tasks wait at Temporal at a time, for each kind of task."""
-    return max(POLLS_MIN, min(len(settings.urls_by_host()), POLLS_MAX))
+    return max(at_least, min(len(settings.urls_by_host()), POLLS_MAX))
 
 
 def database_connections(settings: Settings) -> int:

@@ -411,7 +411,7 @@ MUTANTS = (
     ),
     Mutant(
         "a draining writer that is woken by what it does not begin",
-        (Patch(MACHINE, "        begins = not self.draining or self.release < RELEASE\n", "        begins = True\n"),),
+        (Patch(MACHINE, "        begins = not self.draining or self.release == RELEASE_MIN\n", "        begins = True\n"),),
         levels=(UNIT,),
     ),
     Mutant(

@@ -18,6 +18,9 @@ MARKS_SENT = r"^UPDATE nonce_requests SET status = 'SENT'"
 RECORDS_ANSWER = r"^UPDATE nonce_ledger SET last_applied_nonce"
 # The promise: worker killed → next operation on the wire.
 TAKEOVER_SECONDS_MAX = 15.0
+# A stopped worker's polls wait on: Temporal gives them two workflow tasks (10 s each), a probe and an opening (6 s
+# each). Then comes the settle time.
+STOPPED_SECONDS_MAX = 45.0
 
 
 def begin(product: Product, proxy: DatabaseProxy) -> None:
@@ -117,7 +120,7 @@ def test_trap_03_a_worker_stopped_for_longer_than_the_settle_time_is_fenced_when
     zombie.send_signal(signal.SIGSTOP)
     # The zombie's kernel keeps the connection open: only OldHost or its network can end it.
     product.admin("POST", "/actions/close-connection", {})
-    product.wait_for("the successor's work", lambda: len(product.applied()) >= 10)
+    product.wait_for("the successor's work", lambda: len(product.applied()) >= 10, STOPPED_SECONDS_MAX)
     record(product, 20, entity="late")
     zombie.send_signal(signal.SIGCONT)
     finish(product, 41)
@@ -135,7 +138,9 @@ def test_worker_that_wakes_with_the_only_connection_lets_go_of_it_when_it_is_fen
     product.start_worker("second")
     zombie.send_signal(signal.SIGSTOP)
     record(product, 5)
-    product.wait_for("a successor that OldHost turns away", lambda: product.stats()["refused_connections"] > 0)
+    product.wait_for(
+        "a successor that OldHost turns away", lambda: product.stats()["refused_connections"] > 0, STOPPED_SECONDS_MAX
+    )
     assert connected(product) == ["first"]
     assert len(product.applied()) == 1
     zombie.send_signal(signal.SIGCONT)

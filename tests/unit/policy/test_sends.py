@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from oldhost_sync.policy.actions import Send
-from oldhost_sync.policy.changes import ChangeRef, Fate, PriorityClass
+from oldhost_sync.policy.changes import WAITING, ChangeRef, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.events import SendEnded, SendFailed, SessionOpened
 from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.wire_ref import to_wire
 from oldhost_sync.policy.writer_policy import SEND_FILL_MS, WriterPolicy
 from tests.unit.policy.play import START_MS, Play, journal, sent
 
 TXN, EMERGENCY = PriorityClass.TXN, PriorityClass.EMERGENCY
 
 
-def test_a_batch_fills_some_seconds_of_oldhosts_time(play: Play) -> None:
+def test_a_send_fills_some_seconds_of_oldhosts_time(play: Play) -> None:
     fill(play, 20)
     assert sent(play) == [tuple(range(1, 9)), tuple(range(9, 17))]
 
@@ -27,7 +28,7 @@ def fill(play: Play, count: int, unit: str = "") -> None:
     play.end_open()
 
 
-def test_an_emergency_does_not_wait_for_the_batches_in_flight(play: Play) -> None:
+def test_an_emergency_does_not_wait_for_the_sends_in_flight(play: Play) -> None:
     fill(play, 20)
     play.take("EMERGENCY", "v")
     assert [(send.change_ids, send.urgent, send.sequence) for send in play.under.sends.values()][2:] == [
@@ -55,6 +56,27 @@ def test_an_urgent_send_that_nobody_took_gives_back_only_what_it_has_alone(play:
     assert 4 in play.machine.in_flight.unsettled
 
 
+def test_what_an_urgent_send_took_along_does_not_wait_before_both_have_ended(play: Play) -> None:
+    fill(play, 8)
+    play.take("EMERGENCY", "u3")
+    fates = [Fate(one, WAITING if one == 4 else Outcome.APPLIED.value) for one in range(1, 9)]
+    play.machine.send_ended(1, SendEnded(fates), START_MS)
+    assert (4 in play.machine.in_flight, 4 in play.machine.coalescer.waiting) == (True, False)
+    assert not play.machine.in_flight.unsettled
+    play.machine.send_ended(2, SendEnded([Fate(4, WAITING), Fate(9, WAITING)]), START_MS)
+    assert sorted(play.machine.coalescer.waiting) == [4, 9]
+
+
+def test_what_is_bound_stays_bound_when_its_send_is_told_to_end_before_its_turn() -> None:
+    machine = Machine(WriterPolicy(), START_MS)
+    machine.finish_loading(START_MS)
+    bound = ChangeRef(1, TXN, "unit", "u", "e", START_MS)
+    machine.opening_ended(SessionOpened(1, "queue", 1, bound=[to_wire(bound)]), START_MS)
+    machine.decide(START_MS)
+    machine.send_ended(1, SendEnded([Fate(1, WAITING)]), START_MS)
+    assert (machine.in_flight.bound, list(machine.coalescer.waiting)) == ([1], [])
+
+
 def test_what_another_send_has_ended_is_not_given_back_again() -> None:
     machine = Machine(WriterPolicy(), START_MS)
     machine.finish_loading(START_MS)
@@ -78,7 +100,7 @@ def test_two_urgent_batches_are_in_flight_and_no_third(play: Play) -> None:
     assert sent(play)[2:] == [(22,), (23,)]
 
 
-def test_the_operations_of_one_entity_share_a_batch_in_their_order(play: Play) -> None:
+def test_the_operations_of_one_entity_share_a_send_in_their_order(play: Play) -> None:
     fill(play, 10, unit="u")
     assert sent(play) == [tuple(range(1, 9)), (9, 10)]
     play.end_send(1)
@@ -86,14 +108,14 @@ def test_the_operations_of_one_entity_share_a_batch_in_their_order(play: Play) -
     assert journal(play) == list(range(1, 11))
 
 
-def test_a_pause_ends_the_batches_in_flight(play: Play) -> None:
+def test_a_pause_ends_the_sends_in_flight(play: Play) -> None:
     fill(play, 20)
     play.machine.operators.pause("ana", "a look")
     play.step()
     assert play.under.closing is not None
 
 
-def test_a_new_run_waits_for_no_batch_but_tells_them_to_end(play: Play) -> None:
+def test_a_new_run_waits_for_no_send_but_tells_them_to_end(play: Play) -> None:
     fill(play, 20)
     play.machine.draining = True
     play.step()
@@ -102,8 +124,8 @@ def test_a_new_run_waits_for_no_batch_but_tells_them_to_end(play: Play) -> None:
     assert len(play.machine.coalescer.waiting) == 12
 
 
-def test_a_run_begun_before_batches_gave_way_keeps_its_decisions() -> None:
-    machine = Machine(WriterPolicy(), START_MS, gives_way=False)
+def test_a_run_begun_before_sends_gave_way_keeps_its_decisions() -> None:
+    machine = Machine(WriterPolicy(), START_MS, release=2)
     machine.finish_loading(START_MS)
     machine.opening_ended(SessionOpened(1, "queue", 1), START_MS)
     machine.enqueue((ChangeRef(one, TXN, "unit", f"u{one}", "e", START_MS) for one in range(1, 5)), START_MS)
@@ -112,7 +134,7 @@ def test_a_run_begun_before_batches_gave_way_keeps_its_decisions() -> None:
     assert [(send.change_ids, send.urgent) for send in sends] == [((5,), False), ((1,), False)]
 
 
-def test_at_a_fast_host_a_batch_holds_what_fills_its_time(play: Play) -> None:
+def test_at_a_fast_host_a_send_holds_what_fills_its_time(play: Play) -> None:
     play.machine.load.service_ms = SEND_FILL_MS / 5
     play.machine.operators.pause("ana", "to fill up")
     for number in range(12):
