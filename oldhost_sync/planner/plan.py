@@ -29,7 +29,7 @@ class Plan:
     `drained` False: given up long after the scenario's end, it drains too slowly or never · `oldest_ms`: age of the
     oldest change when it reached OldHost (for a key: of the first one it stands for) · `lost_ms`: time OldHost waited
     for us while something could have gone · `alerts`: how often each kind was raised.
-    `emergencies_outside_ban_ms`: those that the ban did not touch.
+    `emergencies_outside_ban_ms`: those that the ban did not touch. `ages_ms`: of each class as `oldest_ms`, one by one.
     """
 
     scenario: Scenario
@@ -42,6 +42,7 @@ class Plan:
     oldest_ms: int = 0
     backlog_max: int = 0
     by_class: dict[PriorityClass, int] = field(default_factory=lambda: dict.fromkeys(PriorityClass, 0))
+    ages_ms: dict[PriorityClass, list[int]] = field(default_factory=lambda: {cls: [] for cls in PriorityClass})
     emergencies_ms: list[int] = field(default_factory=list)
     emergencies_outside_ban_ms: list[int] = field(default_factory=list)
     alerts: dict[str, int] = field(default_factory=dict)
@@ -86,6 +87,7 @@ class Plan:
             "backlog_max": self.backlog_max,
             "busy_share": round(self.busy_share, 4),
             "busy_share_of_backlog": round(self.busy_share_of_backlog, 4),
+            "age_s": {cls.value: _quantiles_s(ages) for cls, ages in self.ages_ms.items()},
             "emergency_s": _quantiles_s(self.emergencies_ms),
             "emergency_outside_ban_s": _quantiles_s(self.emergencies_outside_ban_ms),
             "alerts": self.alerts,

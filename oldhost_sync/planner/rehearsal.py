@@ -21,6 +21,7 @@ from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, Fate, Outcome
 from oldhost_sync.policy.events import OpeningPostponed, Probed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.pending_operation import PendingOperation
+from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.policy.wire_ref import to_wire
 from oldhost_sync.policy.writer_policy import WriterPolicy
 
@@ -79,16 +80,20 @@ class _Wake:
 _Event = Arrival | _Sent | _Served | _Wake | OpenSession | CloseSession | Probe | Sweep
 
 
-def rehearse(scenario: Scenario, pace: Pace | None = None, changes: Sequence[Arrival] | None = None) -> Plan:
-    """Play the scenario until OldHost has everything that was accepted. `changes`: instead of the scenario's own."""
-    return _Rehearsal(scenario, pace or Pace(), arrivals(scenario) if changes is None else changes).run()
+def rehearse(
+    scenario: Scenario, pace: Pace | None = None, changes: Sequence[Arrival] | None = None, *, release: int = RELEASE
+) -> Plan:
+    """Play the scenario until OldHost has everything that was accepted. `changes`: instead of the scenario's own.
+    `release`: by whose decisions.
+    """
+    return _Rehearsal(scenario, pace or Pace(), arrivals(scenario) if changes is None else changes, release).run()
 
 
 class _Rehearsal:
-    def __init__(self, scenario: Scenario, pace: Pace, changes: Sequence[Arrival]) -> None:
+    def __init__(self, scenario: Scenario, pace: Pace, changes: Sequence[Arrival], release: int) -> None:
         self._pace = pace
         self._host = HostModel(scenario, pace.turnaround_ms)
-        self._machine = _machine(scenario)
+        self._machine = _machine(scenario, release)
         self._plan = Plan(scenario, bounds(changes, scenario.latency_ms, self._host.ban), drained=False)
         self._now_ms = 0
         self._exact_ms = 0.0
@@ -256,7 +261,9 @@ class _Rehearsal:
     def _applied(self, entry: PendingOperation, start_ms: float, end_ms: float) -> None:
         plan, ref = self._plan, entry.ref
         plan.by_class[ref.priority_class] += 1
-        plan.oldest_ms = max(plan.oldest_ms, round(end_ms - entry.first_at_ms))
+        age_ms = round(end_ms - entry.first_at_ms)
+        plan.ages_ms[ref.priority_class].append(age_ms)
+        plan.oldest_ms = max(plan.oldest_ms, age_ms)
         could_go_ms = entry.due_at_ms + self._relay_ms(ref.priority_class)
         if could_go_ms < self._ended_ms and not self._spans_ban(start_ms):
             plan.lost_ms += start_ms - self._ended_ms
@@ -292,14 +299,14 @@ class _Rehearsal:
         return not (self._to_arrive or machine.coalescer.waiting or machine.coalescer.held_count or machine.in_flight)
 
 
-def _machine(scenario: Scenario) -> Machine:
+def _machine(scenario: Scenario, release: int) -> Machine:
     policy = WriterPolicy(
         debounce_ms=round(scenario.debounce_s * 1000),
         max_wait_ms=round(scenario.max_wait_s * 1000),
         txn_per_lww=scenario.txn_per_lww,
         ban_ms=round(scenario.ban_s * 1000),
     )
-    machine = Machine(policy, 0)
+    machine = Machine(policy, 0, release)
     machine.load.service_ms = max(scenario.latency_ms, 0.1)
     machine.finish_loading(0)
     return machine

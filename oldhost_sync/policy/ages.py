@@ -1,4 +1,4 @@
-"""Ages: how many operations wait, by when their turn comes and how old they are, to the minute.
+"""Ages: how many operations wait, by when they may go and how old they are, to the minute.
 
 Kept up as changes come and go, so that a forecast walks some hundreds of cells and not what waits. Its error is that
 minute; where what waits came over weeks, the cells are made wider, so that they stay few.
@@ -15,29 +15,32 @@ CELLS_MAX = 5_000
 
 
 class Ages:
-    """Of one class: counts by (cell of its turn, cell since when it waits), each of `cell_ms`."""
+    """Of one class: counts by (cell of when it may go, cell since when it waits), each of `cell_ms`. `by_first_change`:
+    their turns come in the order of the latter, else of the former.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_first_change: bool = False) -> None:
+        self._by_first_change = by_first_change
         self._cells: dict[tuple[int, int], int] = {}
         self.cell_ms = CELL_MS
         self.total = 0
 
-    def add(self, turn_ms: int, first_ms: int) -> None:
-        cell = (turn_ms // self.cell_ms, first_ms // self.cell_ms)
+    def add(self, ready_ms: int, first_ms: int) -> None:
+        cell = (ready_ms // self.cell_ms, first_ms // self.cell_ms)
         self._cells[cell] = self._cells.get(cell, 0) + 1
         self.total += 1
         self._widen()
 
     def fill(self, instants: list[tuple[int, int]]) -> None:
-        """Take many at once, as (turn, since when), into one that is empty."""
+        """Take many at once, as (when ready, since when), into one that is empty."""
         self._cells = dict(
-            Counter([(turn_ms // self.cell_ms, first_ms // self.cell_ms) for turn_ms, first_ms in instants])
+            Counter([(ready_ms // self.cell_ms, first_ms // self.cell_ms) for ready_ms, first_ms in instants])
         )
         self.total = len(instants)
         self._widen()
 
-    def remove(self, turn_ms: int, first_ms: int) -> None:
-        cell = (turn_ms // self.cell_ms, first_ms // self.cell_ms)
+    def remove(self, ready_ms: int, first_ms: int) -> None:
+        cell = (ready_ms // self.cell_ms, first_ms // self.cell_ms)
         self.total -= 1
         if self._cells[cell] == 1:
             del self._cells[cell]
@@ -51,12 +54,13 @@ class Ages:
         while len(self._cells) > CELLS_MAX:
             self.cell_ms *= 2
             wider: dict[tuple[int, int], int] = {}
-            for (turn, first), count in self._cells.items():
-                cell = (turn // 2, first // 2)
+            for (ready, first), count in self._cells.items():
+                cell = (ready // 2, first // 2)
                 wider[cell] = wider.get(cell, 0) + count
             self._cells = wider
 
     def in_order(self) -> Iterator[tuple[int, int, int]]:
-        """(turn, since when, how many), in ms, as their turns come; each instant is the beginning of its cell."""
-        for (turn, first), count in sorted(self._cells.items()):
-            yield turn * self.cell_ms, first * self.cell_ms, count
+        """(when ready, since when, how many), in ms, as their turns come; each instant is the beginning of its cell."""
+        place = (lambda cell: (cell[1], cell[0])) if self._by_first_change else None
+        for ready, first in sorted(self._cells, key=place):
+            yield ready * self.cell_ms, first * self.cell_ms, self._cells[ready, first]

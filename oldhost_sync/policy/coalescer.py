@@ -18,6 +18,7 @@ from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, EntityKey, Pri
 from oldhost_sync.policy.due_heap import DueHeap
 from oldhost_sync.policy.lanes import Lane, LaneItem, WeightedRoundRobin
 from oldhost_sync.policy.pending_operation import Added, Hold, PendingOperation
+from oldhost_sync.policy.turn_rules import TurnRules
 from oldhost_sync.policy.writer_policy import SEND_OPERATIONS_MAX
 
 _LWW, _TXN, _EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EMERGENCY
@@ -37,7 +38,9 @@ class Coalescer:
         txn_run: int = 0,
         keeps_held: bool = False,
         blocks: bool = False,
+        rules: TurnRules | None = None,
     ) -> None:
+        self.rules = rules or TurnRules()
         self._keeps_held = keeps_held
         self._blocks = blocks
         self.released: dict[EntityKey, None] = {}
@@ -51,7 +54,7 @@ class Coalescer:
         self._blocked: dict[EntityKey, None] = {}
         self._debounced = DueHeap()
         self._flushed: dict[int, int] = {}  # of the debounced, whose debounce was ended by hand, and when
-        self.ages = {cls: Ages() for cls in (_TXN, _LWW)}
+        self.ages = {cls: Ages(by_first_change=self.rules.by_first_change) for cls in (_TXN, _LWW)}
         self.lanes = {cls: Lane(self._blocked) for cls in (_EMERGENCY, _TXN, _LWW)}
 
     # ------------------------------------------------------------------------------------------------------- coming in
@@ -298,9 +301,9 @@ class Coalescer:
                 ids.append(change_id)
             if cls is _LWW:
                 self._by_key[ref.key] = change_id
-            instants[cls].append((entry.turn_ms, entry.first_at_ms))
+            instants[cls].append((entry.ready_ms, entry.first_at_ms))
             if entry.ready:
-                ready[cls].append((entry.lane_item, entity))
+                ready[cls].append((self._item(entry), entity))
             else:
                 debounced.append((entry.due_at_ms, change_id))
         self._debounced.fill(debounced)
@@ -338,7 +341,7 @@ class Coalescer:
             self._end_debounce(entry)
             self._note_age(entry)
         entry.ready = True
-        self.lanes[entry.ref.priority_class].add(entry.ref.entity, entry.lane_item)
+        self.lanes[entry.ref.priority_class].add(entry.ref.entity, self._item(entry))
 
     def _take_out(self, entry: PendingOperation) -> None:
         ref = entry.ref
@@ -351,7 +354,7 @@ class Coalescer:
         if self._by_key.get(ref.key) == ref.change_id:
             del self._by_key[ref.key]
         if entry.ready:
-            self.lanes[ref.priority_class].remove(ref.entity, entry.lane_item)
+            self.lanes[ref.priority_class].remove(ref.entity, self._item(entry))
         else:
             self._debounced.remove(ref.change_id)
             self._end_debounce(entry)
@@ -363,13 +366,16 @@ class Coalescer:
             entry.due_at_ms = min(entry.due_at_ms, flushed_at_ms)
             entry.ready = True
 
+    def _item(self, entry: PendingOperation) -> LaneItem:
+        return entry.lane_item(by_first_change=self.rules.by_first_change)
+
     def _note_age(self, entry: PendingOperation) -> None:
         if (ages := self.ages.get(entry.ref.priority_class)) is not None:
-            ages.add(entry.turn_ms, entry.first_at_ms)
+            ages.add(entry.ready_ms, entry.first_at_ms)
 
     def _forget_age(self, entry: PendingOperation) -> None:
         if (ages := self.ages.get(entry.ref.priority_class)) is not None:
-            ages.remove(entry.turn_ms, entry.first_at_ms)
+            ages.remove(entry.ready_ms, entry.first_at_ms)
 
     def urgent(self, count: int) -> list[tuple[int, int]]:
         """The first emergencies in their order: since when each waits, and how many operations go up to and with it."""

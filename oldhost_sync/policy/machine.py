@@ -36,6 +36,7 @@ from oldhost_sync.policy.session import Session
 from oldhost_sync.policy.session_lifecycle import SessionLifecycle
 from oldhost_sync.policy.settlement import Settlement
 from oldhost_sync.policy.sweep import Sweeping
+from oldhost_sync.policy.turn_rules import TurnRules
 from oldhost_sync.policy.writer_policy import (
     MOVED_AT_ONCE_MAX,
     SEND_FILL_MS,
@@ -77,6 +78,7 @@ class Machine:
             txn_per_lww=policy.txn_per_lww,
             keeps_held=self.release == RELEASE_MIN,
             blocks=not self.gives_way,
+            rules=TurnRules.of(self.release),
         )
         self.loading = Loading(None if self.release == RELEASE_MIN else Part.EMERGENCIES)
         self.dead_letters = 0

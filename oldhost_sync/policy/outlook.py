@@ -123,10 +123,11 @@ class _Pace:
 def _walk(cells: Iterable[tuple[int, int, int]], done_ms: Callable[[float], int], now_ms: int) -> tuple[int, int]:
     """When the last one is done, and the greatest age that one of them will have then."""
     position = last_ms = oldest_ms = 0
-    for turn_ms, first_ms, count in cells:
+    for ready_ms, first_ms, count in cells:
         position += count
-        last_ms = max(done_ms(position), turn_ms - now_ms)
-        oldest_ms = max(oldest_ms, now_ms - first_ms + last_ms)
+        own_ms = max(done_ms(position), ready_ms - now_ms)
+        last_ms = max(last_ms, own_ms)
+        oldest_ms = max(oldest_ms, now_ms - first_ms + own_ms)
     return last_ms, oldest_ms
 
 

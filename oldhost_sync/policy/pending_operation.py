@@ -22,14 +22,15 @@ class PendingOperation:
     ready: bool = False
 
     @property
-    def turn_ms(self) -> int:
-        """Where it stands in its lane, as a time."""
+    def ready_ms(self) -> int:
+        """When it may go."""
         return self.due_at_ms if self.ref.priority_class is _LWW else self.first_at_ms
 
-    @property
-    def lane_item(self) -> LaneItem:
-        position = self.due_at_ms if self.ref.priority_class is _LWW else self.ref.change_id
-        return position, self.ref.change_id
+    def lane_item(self, *, by_first_change: bool) -> LaneItem:
+        """Its place in its lane: an LWW key's is by its first change, or by when it is due."""
+        if self.ref.priority_class is not _LWW:
+            return self.ref.change_id, self.ref.change_id
+        return self.first_at_ms if by_first_change else self.due_at_ms, self.ref.change_id
 
 
 @dataclass(slots=True)

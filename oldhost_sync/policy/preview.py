@@ -12,7 +12,11 @@ from oldhost_sync.policy.coalescer import Coalescer
 def upcoming(coalescer: Coalescer, count: int) -> list[ChangeRef]:
     """The next operations if nothing new came in; `count` at most."""
     rehearsal = Coalescer(
-        debounce_ms=0, max_wait_ms=0, txn_per_lww=coalescer.turns.txn_per_lww, txn_run=coalescer.turns.txn_run
+        debounce_ms=0,
+        max_wait_ms=0,
+        txn_per_lww=coalescer.turns.txn_per_lww,
+        txn_run=coalescer.turns.txn_run,
+        rules=coalescer.rules,
     )
     rehearsal.restore(replace(coalescer.waiting[change_id]) for change_id in sorted(near(coalescer, count)))
     order: list[ChangeRef] = []

@@ -12,6 +12,8 @@ RELEASE_MIN = 1
 GIVES_WAY = 3
 # A change that one send did not take is still on its way where another one has it, or where it is bound.
 KEEPS_ON_ITS_WAY = RELEASE = 4
+# The LWW lane is in the order of the keys' first changes.
+FIRST_CHANGED_FIRST = 4
 
 _MARKER = f"release-{RELEASE}"
 _OLDER_MARKERS = ("release-2", "batches-give-way")

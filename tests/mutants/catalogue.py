@@ -45,6 +45,7 @@ FENCE = "oldhost_sync/store/ledger/fence.py"
 LEDGER_SQL = "oldhost_sync/store/ledger/statements.py"
 COALESCER = "oldhost_sync/policy/coalescer.py"
 MACHINE = "oldhost_sync/policy/machine.py"
+TURNS = "oldhost_sync/policy/turn_rules.py"
 
 MUTANTS = (
     Mutant(
@@ -412,6 +413,11 @@ MUTANTS = (
     Mutant(
         "a draining writer that is woken by what it does not begin",
         (Patch(MACHINE, "        begins = not self.draining or self.release == RELEASE_MIN\n", "        begins = True\n"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "an LWW key goes by when it is due",
+        (Patch(TURNS, "by_first_change=release >= FIRST_CHANGED_FIRST", "by_first_change=False"),),
         levels=(UNIT,),
     ),
     Mutant(

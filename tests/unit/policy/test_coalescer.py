@@ -10,6 +10,8 @@ from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.pending_operation import Added, PendingOperation
 from oldhost_sync.policy.preview import near, upcoming
+from oldhost_sync.policy.release import GIVES_WAY
+from oldhost_sync.policy.turn_rules import TurnRules
 
 START_MS = 1_700_000_000_000
 U = EntityKey("unit", "u")
@@ -34,8 +36,10 @@ def emergency(change_id: int, unit: str = "u") -> ChangeRef:
 class Room(Coalescer):
     """A coalescer with the product's figures, and takes told as ids."""
 
-    def __init__(self, *, keeps_held: bool = False, blocks: bool = False) -> None:
-        super().__init__(debounce_ms=120_000, max_wait_ms=600_000, txn_per_lww=3, keeps_held=keeps_held, blocks=blocks)
+    def __init__(self, *, keeps_held: bool = False, blocks: bool = False, rules: TurnRules | None = None) -> None:
+        super().__init__(
+            debounce_ms=120_000, max_wait_ms=600_000, txn_per_lww=3, keeps_held=keeps_held, blocks=blocks, rules=rules
+        )
 
     def arrive(self, *refs: ChangeRef, seconds: float = 0) -> None:
         for ref in refs:
@@ -130,6 +134,21 @@ def test_a_key_in_its_lane_goes_on_coalescing_and_keeps_its_place(room: Room) ->
     room.fall_due(at(200))
     room.arrive(lww(3, 200, unit="u"), seconds=200)
     assert room.all(200) == [3, 2]
+
+
+def test_keys_go_in_the_order_of_their_first_changes(room: Room) -> None:
+    room.arrive(lww(1, unit="u"))
+    room.arrive(lww(2, 10, unit="v"), seconds=10)
+    room.arrive(lww(3, 100, unit="u"), seconds=100)
+    assert room.all(220) == [3, 2]
+
+
+def test_in_runs_of_earlier_releases_keys_go_in_the_order_in_which_they_fall_due() -> None:
+    room = Room(rules=TurnRules.of(GIVES_WAY))
+    room.arrive(lww(1, unit="u"))
+    room.arrive(lww(2, 10, unit="v"), seconds=10)
+    room.arrive(lww(3, 100, unit="u"), seconds=100)
+    assert room.all(220) == [2, 3]
 
 
 def test_a_flush_ends_the_debounce_of_the_wanted_only(room: Room) -> None:

@@ -1,0 +1,16 @@
+"""What each rule about turns is for, on a virtual clock: the decisions of release 4 beside those before."""
+
+from __future__ import annotations
+
+from tests.unit.planner.turn_scenarios import peak
+
+
+def test_in_the_peak_a_key_that_changes_often_is_less_old_when_it_goes() -> None:
+    found = peak()
+    assert found.after.oldest_ms < 0.9 * found.before.oldest_ms
+
+
+def test_the_peak_needs_no_more_operations_and_no_more_time_for_it() -> None:
+    found = peak()
+    assert found.after.operations <= found.before.operations
+    assert found.after.drained_ms <= found.before.drained_ms

@@ -1,0 +1,64 @@
+"""Scenarios in which it matters whose turn it is, by the decisions before and after: the table in docs/scaling.md.
+
+`python -m tests.unit.planner.turn_scenarios` measures it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+
+from oldhost_sync.planner import Plan, Scenario, quantile, rehearse
+from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.release import GIVES_WAY, RELEASE
+
+LWW, TXN = PriorityClass.LWW, PriorityClass.TXN
+PEAK = Scenario()
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One scenario played by the decisions before release 4, and by today's."""
+
+    before: Plan
+    after: Plan
+
+    def lines(self, name: str, figures: dict[str, Callable[[Plan], float]]) -> Iterable[str]:
+        for what, of in figures.items():
+            yield f"| {name} | {what} | {of(self.before):,.4g} | {of(self.after):,.4g} |"
+
+
+@cache
+def peak() -> Figures:
+    """The peak half hour: keys that change often beside keys that change once."""
+    return Figures(rehearse(PEAK, release=GIVES_WAY), rehearse(PEAK, release=RELEASE))
+
+
+def worst_s(cls: PriorityClass, part: float = 1.0) -> Callable[[Plan], float]:
+    """That quantile of the ages of a class, in seconds."""
+    return lambda plan: (quantile(plan.ages_ms[cls], part) or 0) / 1000
+
+
+FIGURES = {
+    "the peak": (
+        peak,
+        {
+            "operations / bound": lambda plan: plan.operations_ratio,
+            "drain / bound": lambda plan: plan.drained_ratio,
+            "oldest change, s": lambda plan: plan.oldest_ms / 1000,
+            "LWW p99, s": worst_s(LWW, 0.99),
+        },
+    ),
+}
+
+
+def main() -> None:
+    print("| scenario | figure | before | after |\n|---|---|---|---|")
+    for name, (play, figures) in FIGURES.items():
+        for line in play().lines(name, figures):
+            print(line)
+
+
+if __name__ == "__main__":
+    main()
