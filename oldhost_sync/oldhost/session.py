@@ -43,6 +43,7 @@ class Session:
     ) -> None:
         self.epoch = epoch
         self._pipeline = NoncePipeline(gate, clock, limits, next_nonce, bound_until)
+        self._looked_at_nonce = next_nonce
         self._hold = ConnectionHold(epoch, ledger, connection, clock, limits, self._pipeline)
 
     @property
@@ -97,8 +98,7 @@ class Session:
         if self._pipeline.is_closed:
             return False
         try:
-            current = self._hold.ledger.epoch()
-            if current != self.epoch:
+            if self._is_idle() and (current := self._hold.ledger.epoch()) != self.epoch:
                 self.close(f"epoch {current} took over")
         except LedgerError:
             pass  # without the database nobody else can take over either
@@ -108,6 +108,11 @@ class Session:
             finally:
                 self._hold.release_wire()
         return not self._pipeline.is_closed
+
+    def _is_idle(self) -> bool:
+        """Whether no nonce was used since the last look; with each, the ledger is asked whose epoch it is."""
+        before, self._looked_at_nonce = self._looked_at_nonce, self._pipeline.next_nonce
+        return before == self._looked_at_nonce
 
     def close(self, reason: str) -> None:
         """Write nothing more. The connection goes at once, or as soon as the operation on the wire has ended."""

@@ -85,7 +85,7 @@ RELAY_SCHEDULE_BATCH_MAX = 200
 # Relayed and without a fate: what the writer holds. More than a full house twice over is never useful to it.
 RELAY_UNPROCESSED_MAX = 100_000
 # Counting 100,000 index entries takes some 30 ms; between counts the relay subtracts what it hands over.
-RELAY_COUNT_INTERVAL_SECONDS = 2.0
+RELAY_COUNT_INTERVAL_SECONDS = 10.0
 # A relay that is silent for so long gives its place up to the other one.
 RELAY_LEASE_SECONDS = 5
 # Changes that the writer has and whose rows somebody holds: so many are remembered, not to be signalled again each

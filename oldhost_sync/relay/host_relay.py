@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.relay.duty import DutyLoop
+from oldhost_sync.relay.leadership import Renewals, renewals
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.pruner import Pruner
 from oldhost_sync.relay.relay import Condition, Relay, Signal
 from oldhost_sync.relay.scheduler import Scheduler
 from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.store.outbox.relay_queue import Unrelayed
 from oldhost_sync.telemetry import RelayMetrics
 
 # Threads for each kind of duty.
@@ -29,6 +31,19 @@ def relay_transactions(engine: Engine) -> dict[str, Transactions]:
     return {kind: Transactions(engine, threads, kind) for kind, threads in THREADS.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class SharedPolls:
+    """What all relays of a process ask together: whose outbox or schedule has something, and whose lease is theirs."""
+
+    outbox: SharedPoll[dict[str, Unrelayed]]
+    schedule: SharedPoll[frozenset[str]]
+    renewals: Renewals
+
+    @staticmethod
+    def at(pace: RelayPace) -> SharedPolls:
+        return SharedPolls(SharedPoll(pace.poll_s), SharedPoll(pace.schedule_interval_s / 2), renewals(pace.lease_s))
+
+
 @dataclass(eq=False)
 class HostRelay:
     """Relays, schedules and prunes for one host. `owner` names this process in the lease."""
@@ -37,16 +52,17 @@ class HostRelay:
     signal: Signal
     host: str
     owner: str
-    poll: SharedPoll | None = None
+    polls: SharedPolls | None = None
     pace: RelayPace = field(default_factory=RelayPace)
     metrics: RelayMetrics | None = None
 
     def __post_init__(self) -> None:
-        own, pace, metrics = self.transactions, self.pace, self.metrics
-        self.relay = Relay(own["relay"], self.signal, self.host, self.owner, self.poll, pace, metrics)
+        own, pace, metrics, polls = self.transactions, self.pace, self.metrics, self.polls
+        outbox, schedule, leases = (polls.outbox, polls.schedule, polls.renewals) if polls else (None, None, None)
+        self.relay = Relay(own["relay"], self.signal, self.host, self.owner, outbox, pace, metrics, renewals=leases)
         self.leadership = self.relay.leadership
         duties = (
-            Scheduler(own["schedule"], self.leadership, pace, metrics),
+            Scheduler(own["schedule"], self.leadership, pace, metrics, schedule),
             Pruner(own["prune"], self.leadership, pace, metrics),
         )
         self.loops = [DutyLoop(duty, time.monotonic, metrics, self.knows_of_outage) for duty in duties]

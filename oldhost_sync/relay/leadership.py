@@ -1,16 +1,26 @@
 """Whether this process is the active relay of a host: the lease as its duties see it.
 
 The lease is for efficiency only: two active relays do no harm. Each duty asks before a round. The first that finds a
-third of the span over renews it; the others do not wait for that.
+third of the span over renews it; the others do not wait for that. A process renews the leases of all its hosts at once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
+from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store.outbox.relay_lease import release_lease, take_lease
+from oldhost_sync.store.outbox.relay_lease import release_lease, renew_leases, take_lease
+
+# When the lease of each host that this process has ends, in monotonic seconds.
+Renewals = SharedPoll[dict[str, float]]
+
+
+def renewals(lease_s: float) -> Renewals:
+    """For all hosts of a process: those that come within a sixth of the span share a renewal."""
+    return SharedPoll(lease_s / 6)
 
 
 @dataclass(eq=False)
@@ -21,6 +31,7 @@ class Leadership:
     host: str
     owner: str
     lease_s: float
+    renewals: Renewals | None = None
     _leased_until: float = float("-inf")
     _tried_at: float = float("-inf")
     _asking: bool = False
@@ -42,9 +53,20 @@ class Leadership:
         return self.held(now)
 
     async def _ask(self, now: float) -> None:
+        if self.renewals and self.held(now):
+            renewed = await self.renewals.poll(now, partial(self._renew_all, now))
+            if self.host in renewed:
+                self._leased_until = renewed[self.host]
+                self._tried_at = self._leased_until - self.lease_s  # the next renewal is shared, too
+                return
         span = timedelta(seconds=self.lease_s)
         held = await self.transactions.run(lambda connection: take_lease(connection, self.host, self.owner, span))
         self._leased_until = now + self.lease_s if held else float("-inf")
+
+    async def _renew_all(self, now: float) -> dict[str, float]:
+        span = timedelta(seconds=self.lease_s)
+        hosts = await self.transactions.run(lambda connection: renew_leases(connection, self.owner, span))
+        return dict.fromkeys(hosts, now + self.lease_s)
 
     async def release(self) -> None:
         """Release it, so that the next relay need not wait until it expires. Raises StoreError or DBAPIError."""

@@ -24,7 +24,7 @@ from sqlalchemy.exc import DBAPIError
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.relay.duty import repeat
-from oldhost_sync.relay.leadership import Leadership
+from oldhost_sync.relay.leadership import Leadership, Renewals
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
@@ -78,12 +78,13 @@ class Relay:
     signal: Signal
     host: str
     owner: str
-    poll: SharedPoll | None = None
+    poll: SharedPoll[dict[str, Unrelayed]] | None = None
     pace: RelayPace = field(default_factory=RelayPace)
     metrics: RelayMetrics | None = None
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     chance: Callable[[], float] = random.random
+    renewals: Renewals | None = None
     condition: Condition = Condition.STARTING
     _failures: int = 0
     _signal_at: float = float("-inf")
@@ -96,7 +97,7 @@ class Relay:
     _mark_at: float = float("-inf")
 
     def __post_init__(self) -> None:
-        self.leadership = Leadership(self.transactions, self.host, self.owner, self.pace.lease_s)
+        self.leadership = Leadership(self.transactions, self.host, self.owner, self.pace.lease_s, self.renewals)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Relay until `stop` is set, through every outage; then give the lease up."""

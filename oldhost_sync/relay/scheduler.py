@@ -11,12 +11,14 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.pace import RelayPace
+from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.errors import InvalidChange, TransactionContended
@@ -29,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Scheduler:
-    """One host's scheduled changes."""
+    """One host's scheduled changes. `poll`: tells all schedulers of a process which hosts have something due."""
 
     name = "recording what is due"
 
@@ -37,6 +39,7 @@ class Scheduler:
     leadership: Leadership
     pace: RelayPace
     metrics: RelayMetrics | None = None
+    poll: SharedPoll[frozenset[str]] | None = None
     monotonic: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -45,8 +48,16 @@ class Scheduler:
 
     async def run_once(self, now: float) -> float:
         """Record what is due."""
-        await self.record_due(now)
+        if await self.leadership.hold(now) and await self._anything_due(now):
+            await self.record_due(now)
         return self.pace.schedule_interval_s
+
+    async def _anything_due(self, now: float) -> bool:
+        if self.poll is None:
+            return True
+        owner = self.leadership.owner
+        ask = partial(self.transactions.run, lambda connection: schedule.hosts_due(connection, owner))
+        return self.host in await self.poll.poll(now, ask)
 
     async def record_due(self, now: float) -> int:
         """How many were recorded or set aside. Raises StoreError or DBAPIError when the database is away."""

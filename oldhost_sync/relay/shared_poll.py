@@ -1,4 +1,4 @@
-"""One query of the outbox for all hosts of a process, shared by their relays while it is fresh.
+"""One query for all hosts of a process, shared by their duties while it is fresh.
 
 Hosts are idle most of the time; a query for each, ten times a second, would cost more than all that they send.
 """
@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from oldhost_sync.store.outbox.relay_queue import Unrelayed
-
-Seen = dict[str, Unrelayed]
+T = TypeVar("T")
 
 
-class SharedPoll:
+class SharedPoll(Generic[T]):
     """A result is shared while it is younger than `fresh_s`.
 
     Callers wait for the query under way and share its failure: an absent database costs one timeout, not one for each
@@ -24,9 +22,9 @@ class SharedPoll:
     def __init__(self, fresh_s: float) -> None:
         self._fresh_s = fresh_s
         self._polled_at = float("-inf")
-        self._under_way: asyncio.Task[Seen] | None = None
+        self._under_way: asyncio.Task[T] | None = None
 
-    async def poll(self, now: float, ask: Callable[[], Coroutine[Any, Any, Seen]]) -> Seen:
+    async def poll(self, now: float, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of the query that is under way or fresh, or of a new one by `ask`; raises what that raises."""
         if self._under_way is None or (self._under_way.done() and now >= self._polled_at + self._fresh_s):
             self._polled_at = now

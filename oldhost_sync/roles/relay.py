@@ -13,13 +13,12 @@ from functools import partial
 from prometheus_client import CollectorRegistry
 
 from oldhost_sync import temporal
-from oldhost_sync.policy.limits import RELAY_POLL_SECONDS
 from oldhost_sync.relay.duty import Duty, DutyLoop
 from oldhost_sync.relay.fate_writer import FateWriter
-from oldhost_sync.relay.host_relay import CONNECTIONS, HostRelay, relay_transactions
+from oldhost_sync.relay.host_relay import CONNECTIONS, HostRelay, SharedPolls, relay_transactions
+from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.promise_watch import PromiseWatch
 from oldhost_sync.relay.readiness import ReadinessCheck
-from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.relay.watchdog import Watchdog
 from oldhost_sync.relay.writers import TemporalWriters
@@ -57,9 +56,9 @@ async def _relay(
     readiness: Readiness,
     stop: asyncio.Event,
 ) -> None:
-    poll = SharedPoll(RELAY_POLL_SECONDS)
+    polls = SharedPolls.at(RelayPace())
     relays = {
-        host: HostRelay(transactions, partial(writers.signal, host), host, owner=owner, poll=poll, metrics=metrics)
+        host: HostRelay(transactions, partial(writers.signal, host), host, owner=owner, polls=polls, metrics=metrics)
         for host in settings.hosts()
     }
     leaderships = {host: relay.leadership for host, relay in relays.items()}

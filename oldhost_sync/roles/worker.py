@@ -61,7 +61,7 @@ POLLS_MIN, POLLS_MAX = 5, 20
 SHARED_POLLS_MIN = 2
 DATABASE_CONNECTIONS_MIN, DATABASE_CONNECTIONS_MAX = 8, 16
 # A killed worker is detected by missing heartbeats; the SDK may delay them no longer than this.
-HEARTBEAT_INTERVAL = timedelta(seconds=1)
+HEARTBEAT_INTERVAL = timedelta(seconds=2)
 # A workflow task for a worker that was killed goes to another one after this.
 STICKY = timedelta(seconds=2)
 # Workflows kept in memory: each is one host's writer.

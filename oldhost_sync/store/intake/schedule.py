@@ -25,6 +25,11 @@ _DUE = text(
     f"WHERE {_WAITING} AND not_before <= UTC_TIMESTAMP(6) AND (not_before, id) > (:after, :after_id) "
     "AND not_before >= :after ORDER BY not_before, id LIMIT :limit"
 )
+_HOSTS_DUE = text(
+    "SELECT l.host FROM relay_lease l WHERE l.owner = :owner AND EXISTS (SELECT 1 FROM scheduled_changes s FORCE INDEX "
+    "(ix_scheduled_changes_due) WHERE s.host = l.host AND s.recorded_at IS NULL AND s.cancelled_at IS NULL "
+    "AND s.not_before <= UTC_TIMESTAMP(6))"
+)
 # Locked in due order: a relay that waits for the first finds the next one when the first is recorded.
 _OLDEST = text(
     f"SELECT * FROM scheduled_changes FORCE INDEX (ix_scheduled_changes_entity) WHERE {_WAITING} "
@@ -66,6 +71,11 @@ class Due:
     host: str
     entity: tuple[str, str]
     not_before: datetime
+
+
+def hosts_due(connection: Connection, owner: str) -> frozenset[str]:
+    """The hosts that have something due, of those whose lease `owner` holds; one index look-up each."""
+    return frozenset(connection.execute(_HOSTS_DUE, {"owner": owner}).scalars())
 
 
 def due(connection: Connection, host: str, limit: int, after: Due | None = None) -> list[Due]:

@@ -23,6 +23,9 @@ _RENEW = text(
     f"WHERE host = :host AND (owner = :owner OR expires_at <= UTC_TIMESTAMP(6) OR expires_at > {_UNTIL})"
 )
 _FIRST = text(f"INSERT INTO relay_lease (host, owner, expires_at) VALUES (:host, :owner, {_UNTIL})")
+# What nobody took meanwhile is renewed even when it has expired. Few rows: one for each host.
+_RENEW_ALL = text(f"UPDATE relay_lease SET expires_at = {_UNTIL} WHERE owner = :owner")
+_HELD = text("SELECT host FROM relay_lease WHERE owner = :owner")
 _RELEASE = text("DELETE FROM relay_lease WHERE host = :host AND owner = :owner")
 
 
@@ -38,6 +41,12 @@ def take_lease(connection: Connection, host: str, owner: str, span: timedelta) -
             raise
         return False
     return True
+
+
+def renew_leases(connection: Connection, owner: str, span: timedelta) -> list[str]:
+    """Renew all leases of this owner for `span` from now; the hosts that it has."""
+    connection.execute(_RENEW_ALL, {"owner": owner, "span_us": round(span.total_seconds() * 1_000_000)})
+    return list(connection.execute(_HELD, {"owner": owner}).scalars())
 
 
 def release_lease(connection: Connection, host: str, owner: str) -> None:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.relay.leadership import Leadership, renewals
+from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.relay import Relay
-from oldhost_sync.relay.shared_poll import Seen, SharedPoll
+from oldhost_sync.relay.scheduler import Scheduler
+from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.outbox.relay_queue import Unrelayed
 from tests.integration.relay.listening import Listener
-from tests.integration.store.writing import recorded
+from tests.integration.store.writing import change_sql, recorded, rows
+
+Seen = dict[str, Unrelayed]
 
 pytestmark = pytest.mark.mariadb
 
@@ -37,7 +43,7 @@ def statements(engine: Engine) -> Iterator[list[str]]:
 
 
 def relays(engine: Engine, fresh_s: float) -> dict[str, tuple[Relay, Listener]]:
-    shared, listeners = SharedPoll(fresh_s), {host: Listener() for host in HOSTS}
+    shared, listeners = SharedPoll[Seen](fresh_s), {host: Listener() for host in HOSTS}
     return {
         host: (Relay(Transactions(engine), listener, host, owner="one", poll=shared), listener)
         for host, listener in listeners.items()
@@ -85,7 +91,7 @@ def test_what_an_old_look_did_not_see_is_seen_by_the_next(engine: Engine) -> Non
 
 
 def test_a_database_that_is_away_is_waited_for_once_by_all_hosts() -> None:
-    shared = SharedPoll(0.1)
+    shared = SharedPoll[Seen](0.1)
     asked, answer = 0, asyncio.Event()
 
     async def ask() -> Seen:
@@ -105,7 +111,7 @@ def test_a_database_that_is_away_is_waited_for_once_by_all_hosts() -> None:
 
 
 def test_after_a_failed_look_comes_another() -> None:
-    shared = SharedPoll(0.1)
+    shared = SharedPoll[Seen](0.1)
 
     async def fail() -> Seen:
         raise DatabaseUnavailable("no answer")
@@ -133,3 +139,67 @@ def test_an_ordinary_change_after_a_quiet_time_goes_with_the_next_look(engine: E
 
     asyncio.run(rounds())
     assert len(listener.ids) == 1
+
+
+def leaderships(engine: Engine) -> dict[str, Leadership]:
+    shared, transactions = renewals(3.0), Transactions(engine)
+    return {host: Leadership(transactions, host, "one", 3.0, shared) for host in HOSTS}
+
+
+def test_the_leases_of_all_hosts_of_a_process_are_renewed_together(engine: Engine) -> None:
+    mine = leaderships(engine)
+
+    async def rounds() -> list[str]:
+        for leadership in mine.values():
+            assert await leadership.hold(0.0)
+        with statements(engine) as asked:
+            await asyncio.gather(*(leadership.hold(1.0) for leadership in mine.values()))
+        return asked
+
+    assert [one.split()[0] for one in asyncio.run(rounds())] == ["UPDATE", "SELECT"]
+    assert all(leadership.held(3.9) for leadership in mine.values())
+
+
+def test_a_lease_that_another_relay_took_is_not_renewed_with_the_others(engine: Engine) -> None:
+    mine = leaderships(engine)
+
+    async def rounds() -> None:
+        for leadership in mine.values():
+            await leadership.hold(0.0)
+        change_sql(engine, f"UPDATE relay_lease SET owner = 'two' WHERE host = '{HOSTS[2]}'")
+        await asyncio.gather(*(leadership.hold(1.0) for leadership in mine.values()))
+
+    asyncio.run(rounds())
+    assert [leadership.held(1.5) for leadership in mine.values()] == [True, True, False, True, True]
+
+
+def schedulers(engine: Engine) -> list[Scheduler]:
+    shared, transactions = SharedPoll[frozenset[str]](0.1), Transactions(engine)
+    shares = leaderships(engine).values()
+    return [Scheduler(transactions, each, RelayPace(), poll=shared) for each in shares]
+
+
+def test_schedules_with_nothing_due_cost_one_statement_for_all_hosts(engine: Engine) -> None:
+    mine = schedulers(engine)
+
+    async def rounds() -> list[str]:
+        await asyncio.gather(*(each.run_once(0.0) for each in mine))
+        with statements(engine) as asked:
+            await asyncio.gather(*(each.run_once(0.5) for each in mine))
+        return asked
+
+    assert len(asyncio.run(rounds())) == 1
+
+
+def test_what_is_due_of_one_host_is_recorded_there(engine: Engine) -> None:
+    mine = schedulers(engine)
+    recorded(engine, entity_id="u", host=HOSTS[1], not_before=datetime.now(UTC) + timedelta(hours=1))
+    change_sql(engine, "UPDATE scheduled_changes SET not_before = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND")
+    asyncio.run(_each(mine))
+    assert [row["host"] for row in rows(engine, "SELECT host FROM outbox_events")] == [HOSTS[1]]
+
+
+async def _each(mine: list[Scheduler]) -> None:
+    for now in (0.0, 1.0):  # at first not all have their lease
+        for scheduler in mine:
+            await scheduler.run_once(now)
