@@ -23,8 +23,9 @@ from oldhost_sync.store.views.late_emergencies import Ended, HostState, PendingO
 from oldhost_sync.telemetry import AppliedWaits
 
 LOOK_SECONDS = 1.0
-# For hosts without a waiting emergency the fates are for the figures only.
+# For hosts without a waiting emergency the fates are for the figures only, and for what was late of late.
 FATES_SECONDS = 10.0
+LATE_FATES_SECONDS = 3.0
 # Less is clock drift, and the time that the query takes.
 STEP_SECONDS = 2.0
 
@@ -33,6 +34,7 @@ STEP_SECONDS = 2.0
 class _Host:
     fates_at: float = float("-inf")
     more: bool = False
+    waited: bool = False
     late: bool = False
     shown: bool = False
     last_late_at: float = float("-inf")
@@ -102,13 +104,14 @@ class PromiseWatch:
 
     async def _check(self, name: str, found: HostState, now: float) -> None:
         host = self._hosts[name]
-        if not (found.emergencies or host.late or host.more or now >= host.fates_at):
+        waited, host.waited = host.waited, bool(found.emergencies)
+        if not (found.emergencies or waited or host.more or now >= host.fates_at):
             return
-        host.fates_at = now + FATES_SECONDS
         work = partial(self._transact, host=name, found=found, state=host, now=now)
         host.more, late = await self.transactions.run(work)
         host.late = late or now < host.last_late_at + CALM_MS / 1000
         host.last_late_at = now if late else host.last_late_at
+        host.fates_at = now + (LATE_FATES_SECONDS if host.late else FATES_SECONDS)
 
     def _transact(
         self, connection: Connection, host: str, found: HostState, state: _Host, now: float
