@@ -145,6 +145,8 @@ class Coalescer:
         entity, change_id = head
         last = change_id if turn is _EMERGENCY else self._by_entity[entity][0]
         chain = [self.waiting[one] for one in self._chain(entity, last)]
+        if self.rules.charges_inherited and turn is _TXN and chain[0].ref.priority_class is _LWW:
+            self.turns.charge_lww()
         self.block(entity)
         for entry in chain:
             self._take_out(entry)

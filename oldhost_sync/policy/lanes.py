@@ -94,11 +94,15 @@ class Lane:
 
 
 class WeightedRoundRobin:
-    """Whose turn it is. `txn_run`: TXN turns taken in a row while LWW could have gone."""
+    """Whose turn it is. `txn_run`: TXN turns taken in a row since LWW had one, while LWW could have gone."""
 
     def __init__(self, txn_per_lww: int, txn_run: int = 0) -> None:
         self.txn_per_lww = txn_per_lww
         self.txn_run = txn_run
+
+    def charge_lww(self) -> None:
+        """TXN's turn brought an LWW change: that was LWW's turn, and TXN has its own still to come."""
+        self.txn_run = 0
 
     def choose(self, *, emergency: bool, txn: bool, lww: bool) -> PriorityClass | None:
         """The class that goes next among those that can go; None when none can."""

@@ -14,6 +14,8 @@ GIVES_WAY = 3
 KEEPS_ON_ITS_WAY = RELEASE = 4
 # The LWW lane is in the order of the keys' first changes.
 FIRST_CHANGED_FIRST = 4
+# An LWW change that goes in TXN's turn is LWW's.
+CHARGES_INHERITED = 4
 
 _MARKER = f"release-{RELEASE}"
 _OLDER_MARKERS = ("release-2", "batches-give-way")

@@ -5,15 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from oldhost_sync.policy.release import FIRST_CHANGED_FIRST
+from oldhost_sync.policy.release import CHARGES_INHERITED, FIRST_CHANGED_FIRST
 
 
 @dataclass(frozen=True, slots=True)
 class TurnRules:
-    """`by_first_change`: the LWW lane is in the order of the keys' first changes, else by when they fall due."""
+    """`by_first_change`: the LWW lane is in the order of the keys' first changes, else by when they fall due.
+    `charges_inherited`: an LWW change that goes in TXN's turn, because a TXN of its entity waits behind it, is LWW's.
+    """
 
     by_first_change: bool = True
+    charges_inherited: bool = True
 
     @classmethod
     def of(cls, release: int) -> Self:
-        return cls(by_first_change=release >= FIRST_CHANGED_FIRST)
+        return cls(
+            by_first_change=release >= FIRST_CHANGED_FIRST,
+            charges_inherited=release >= CHARGES_INHERITED,
+        )

@@ -421,6 +421,11 @@ MUTANTS = (
         levels=(UNIT,),
     ),
     Mutant(
+        "an inherited LWW change costs TXN its turn",
+        (Patch(COALESCER, "            self.turns.charge_lww()\n", "            pass\n"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
         "a standstill that nobody is told of",
         (Patch("oldhost_sync/policy/notices.py", "        machine.announcements.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)\n", "        del reason, emergencies\n"),),
         levels=(UNIT,),

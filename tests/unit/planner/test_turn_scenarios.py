@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.planner.turn_scenarios import peak
+from tests.unit.planner.turn_scenarios import TXN, inherited, peak, worst_s
 
 
 def test_in_the_peak_a_key_that_changes_often_is_less_old_when_it_goes() -> None:
@@ -14,3 +14,10 @@ def test_the_peak_needs_no_more_operations_and_no_more_time_for_it() -> None:
     found = peak()
     assert found.after.operations <= found.before.operations
     assert found.after.drained_ms <= found.before.drained_ms
+
+
+def test_txn_changes_of_units_with_many_lww_keys_have_their_share_of_the_turns() -> None:
+    found = inherited()
+    p99_s = worst_s(TXN, 0.99)
+    assert p99_s(found.after) < 0.3 * p99_s(found.before)
+    assert found.after.oldest_ms <= found.before.oldest_ms

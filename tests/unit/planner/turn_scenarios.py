@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from random import Random
 
-from oldhost_sync.planner import Plan, Scenario, quantile, rehearse
+from oldhost_sync.planner import Arrival, Plan, Scenario, quantile, rehearse
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.release import GIVES_WAY, RELEASE
 
@@ -35,6 +36,26 @@ def peak() -> Figures:
     return Figures(rehearse(PEAK, release=GIVES_WAY), rehearse(PEAK, release=RELEASE))
 
 
+@cache
+def inherited() -> Figures:
+    """9,000 LWW keys on 3,000 units wait; then for half an hour 0.6 TXN a second of these units, and 0.1 of others."""
+    chance, units = Random(1), 3_000
+    found = [(0, LWW, f"U-{unit}", f"kind_{kind}") for unit in range(units) for kind in range(3)]
+    at_s = 130.0
+    while at_s < 1_930:
+        at_s += chance.expovariate(0.7)
+        whose = f"U-{chance.randrange(units)}" if chance.random() < 6 / 7 else f"B-{len(found)}"
+        found.append((round(at_s * 1000), TXN, whose, "txn"))
+    return _played(found)
+
+
+def _played(found: list[tuple[int, PriorityClass, str, str]]) -> Figures:
+    changes = [Arrival(number, at, cls, "unit", whose, what) for number, (at, cls, whose, what) in enumerate(found, 1)]
+    scenario = Scenario(changes=len(changes), duration_s=changes[-1].at_ms / 1000, bursts=0)
+    before, after = (rehearse(scenario, changes=changes, release=release) for release in (GIVES_WAY, RELEASE))
+    return Figures(before, after)
+
+
 def worst_s(cls: PriorityClass, part: float = 1.0) -> Callable[[Plan], float]:
     """That quantile of the ages of a class, in seconds."""
     return lambda plan: (quantile(plan.ages_ms[cls], part) or 0) / 1000
@@ -48,6 +69,14 @@ FIGURES = {
             "drain / bound": lambda plan: plan.drained_ratio,
             "oldest change, s": lambda plan: plan.oldest_ms / 1000,
             "LWW p99, s": worst_s(LWW, 0.99),
+        },
+    ),
+    "9,000 LWW keys of 3,000 units, then TXN of these units": (
+        inherited,
+        {
+            "TXN p99, s": worst_s(TXN, 0.99),
+            "LWW p99, s": worst_s(LWW, 0.99),
+            "drained, s": lambda plan: plan.drained_ms / 1000,
         },
     ),
 }

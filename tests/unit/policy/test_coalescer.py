@@ -431,6 +431,34 @@ def test_a_retried_change_whose_key_has_moved_on_holds_nobody_any_more(keeping: 
     assert keeping.all() == [2, 3]
 
 
+# ------------------------------------------------------------------------------------------------------------- turns
+
+
+def fill_lanes(room: Room) -> None:
+    """Of u two LWW keys and then TXN changes, of w LWW keys, of v TXN changes, all of them ready."""
+    room.arrive(lww(1), lww(2, event_type="door"), *[lww(number, unit=f"w{number}") for number in range(3, 9)])
+    room.fall_due(at(120))
+    room.arrive(txn(11), *[txn(number, f"v{number}") for number in range(12, 18)])
+
+
+def test_an_lww_change_that_a_txn_of_its_entity_brings_along_is_charged_to_lww(room: Room) -> None:
+    fill_lanes(room)
+    assert room.all(120)[:9] == [1, 2, 11, 12, 13, 3, 14, 15, 16]
+
+
+def test_in_runs_of_earlier_releases_it_costs_txn_its_turn() -> None:
+    room = Room(rules=TurnRules.of(GIVES_WAY))
+    fill_lanes(room)
+    assert room.all(120)[:9] == [1, 2, 11, 3, 12, 13, 14, 4, 15]
+
+
+def test_a_txn_change_that_a_txn_brings_along_is_charged_to_nobody_else(room: Room) -> None:
+    room.arrive(lww(1, unit="w"))
+    room.fall_due(at(120))
+    room.arrive(txn(2), txn(3), txn(4), txn(5))
+    assert room.all(120) == [2, 3, 4, 1, 5]
+
+
 # ---------------------------------------------------------------------------------------------------------- upcoming
 
 
