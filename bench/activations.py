@@ -194,7 +194,7 @@ def _one_more(writer: Writer) -> ChangeRef:
 def _look(writer: Writer) -> None:
     entity = next((entry.ref.entity for entry in writer.machine.coalescer.waiting.values()), None)
     writer.ask("status", lambda machine: status_report.status(machine, "oldhost", writer.now_ms))
-    writer.ask("upcoming", lambda machine: status_report.upcoming(machine, 200))
+    writer.ask("upcoming", lambda machine: status_report.upcoming(machine, 200, START_MS))
     if entity is not None:
         writer.ask("find", lambda machine: status_report.find(machine, entity, writer.now_ms))
 

@@ -236,7 +236,7 @@ class SyncWriterWorkflow:
 
     @workflow.query
     def upcoming(self, count: int = 20) -> list[dict[str, Any]]:
-        return status_report.upcoming(self.machine, max(1, min(count, 200)))
+        return status_report.upcoming(self.machine, max(1, min(count, 200)), now_ms())
 
     # -------------------------------------------------------------------------------------------- loading and recording
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 CELL_MS = 60_000
-# A forecast walks them twice, some 10 ms.
+# A forecast walks two times so many in some 40 ms.
 CELLS_MAX = 5_000
 
 

@@ -128,7 +128,7 @@ class Coalescer:
 
     # ------------------------------------------------------------------------------------------------------- going out
 
-    def take(self) -> list[PendingOperation]:
+    def take(self, now_ms: int = 0) -> list[PendingOperation]:
         """Take what goes next: one operation, or for an EMERGENCY the chain of its entity's older ones with it.
 
         A chain is no longer than a send; the rest goes next. Empty when nothing can go. With `blocks` the entity is
@@ -137,7 +137,10 @@ class Coalescer:
         """
         heads = {cls: lane.head() for cls, lane in self.lanes.items()}
         turn = self.turns.choose(
-            emergency=heads[_EMERGENCY] is not None, txn=heads[_TXN] is not None, lww=heads[_LWW] is not None
+            emergency=heads[_EMERGENCY] is not None,
+            txn=heads[_TXN] is not None,
+            lww=heads[_LWW] is not None,
+            oldest=self._oldest(heads[_TXN], heads[_LWW], now_ms),
         )
         head = heads[turn] if turn is not None else None
         if head is None:
@@ -151,6 +154,17 @@ class Coalescer:
         for entry in chain:
             self._take_out(entry)
         return chain
+
+    def _oldest(
+        self, txn: tuple[EntityKey, int] | None, lww: tuple[EntityKey, int] | None, now_ms: int
+    ) -> PriorityClass | None:
+        """Whose head is the older one of the two, if it is too old to wait for its turn."""
+        if txn is None or lww is None or self.rules.oldest_first_ms is None:
+            return None
+        txn_ms, lww_ms = self.waiting[txn[1]].first_at_ms, self.waiting[lww[1]].first_at_ms
+        if now_ms - min(txn_ms, lww_ms) < self.rules.oldest_first_ms:
+            return None
+        return _TXN if txn_ms <= lww_ms else _LWW
 
     def _chain(self, entity: EntityKey, last: int) -> Iterator[int]:
         for index, change_id in enumerate(self._by_entity[entity][:SEND_OPERATIONS_MAX]):
@@ -378,18 +392,6 @@ class Coalescer:
     def _forget_age(self, entry: PendingOperation) -> None:
         if (ages := self.ages.get(entry.ref.priority_class)) is not None:
             ages.remove(entry.ready_ms, entry.first_at_ms)
-
-    def urgent(self, count: int) -> list[tuple[int, int]]:
-        """The first emergencies in their order: since when each waits, and how many operations go up to and with it."""
-        found: list[tuple[int, int]] = []
-        last: dict[EntityKey, int] = {}
-        position = 0
-        for (_, change_id), entity in self.lanes[_EMERGENCY].first(count):
-            here = bisect_left(self._by_entity[entity], change_id) + 1
-            position += here - last.get(entity, 0)
-            last[entity] = here
-            found.append((self.waiting[change_id].first_at_ms, position))
-        return found
 
     def _refresh(self, entity: EntityKey) -> None:
         for lane in self.lanes.values():

@@ -104,10 +104,17 @@ class WeightedRoundRobin:
         """TXN's turn brought an LWW change: that was LWW's turn, and TXN has its own still to come."""
         self.txn_run = 0
 
-    def choose(self, *, emergency: bool, txn: bool, lww: bool) -> PriorityClass | None:
-        """The class that goes next among those that can go; None when none can."""
+    def choose(
+        self, *, emergency: bool, txn: bool, lww: bool, oldest: PriorityClass | None = None
+    ) -> PriorityClass | None:
+        """The class that goes next among those that can go; None when none can. `oldest`: TXN or LWW, whichever has
+        what is too old to wait for its turn.
+        """
         if emergency:
             return PriorityClass.EMERGENCY
+        if oldest is not None:
+            self.txn_run = 0
+            return oldest
         if txn and lww:
             if self.txn_run < self.txn_per_lww:
                 self.txn_run += 1

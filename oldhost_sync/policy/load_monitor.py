@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from oldhost_sync.policy.actions import RaiseAlert
-from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.changes import EntityKey, PriorityClass
 from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.forecast import Forecast, Load, forecast
 from oldhost_sync.policy.outlook import Arrivals, Backlog, outlook
@@ -149,16 +150,30 @@ class LoadMonitor(LoadWatch):
         backlog = Backlog(
             txn=ages[PriorityClass.TXN],
             lww=ages[PriorityClass.LWW],
-            urgent=coalescer.urgent(URGENT_MAX),
+            urgent=urgent(coalescer, URGENT_MAX),
             emergencies=len(coalescer.lanes[PriorityClass.EMERGENCY]),
             blocked_ms=blocked_ms,
             service_ms=self.service_ms,
             txn_per_lww=self._txn_per_lww,
             sent_since_ms=min((entry.first_at_ms for entry in self._in_flight), default=None),
+            oldest_first_ms=coalescer.rules.oldest_first_ms,
         )
         rates = self.rates
         arrivals = Arrivals(rates[PriorityClass.EMERGENCY], rates[PriorityClass.TXN], rates[PriorityClass.LWW])
         return outlook(backlog, arrivals, now_ms)
+
+
+def urgent(coalescer: Coalescer, count: int) -> list[tuple[int, int]]:
+    """The first emergencies in their order: since when each waits, and how many operations go up to and with it."""
+    found: list[tuple[int, int]] = []
+    last: dict[EntityKey, int] = {}
+    position = 0
+    for (_, change_id), entity in coalescer.lanes[PriorityClass.EMERGENCY].first(count):
+        here = bisect_left(coalescer.ids_of(entity), change_id) + 1
+        position += here - last.get(entity, 0)
+        last[entity] = here
+        found.append((coalescer.waiting[change_id].first_at_ms, position))
+    return found
 
 
 def _breaks(age_ms: int, promise_ms: int, *, told: bool) -> bool:

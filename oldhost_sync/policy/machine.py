@@ -106,7 +106,7 @@ class Machine:
         self.coalescer.fall_due(now_ms, MOVED_AT_ONCE_MAX if self.release > RELEASE_MIN else None)
         self.breaker.tick(now_ms)
         self.take_released()
-        actions = [*self._sends(), *self.lifecycle.next_actions(now_ms), *self._beside(now_ms)]
+        actions = [*self._sends(now_ms), *self.lifecycle.next_actions(now_ms), *self._beside(now_ms)]
         self._forecast(now_ms)
         return actions + (self.tell(now_ms) if self.release > RELEASE_MIN else self.alarms.take())
 
@@ -132,14 +132,14 @@ class Machine:
             return None
         return self.progress.due_at_ms
 
-    def _sends(self) -> Iterator[Send]:
+    def _sends(self, now_ms: int) -> Iterator[Send]:
         """What is bound goes first, then emergencies, then the lanes."""
         while self.may_send:
             if entries := self._bound_send():
                 yield self._send(entries)
-            elif entries := self._urgent_send():
+            elif entries := self._urgent_send(now_ms):
                 yield self._send(entries, urgent=True)
-            elif entries := self._next_send():
+            elif entries := self._next_send(now_ms):
                 yield self._send(entries)
             else:
                 return
@@ -160,14 +160,14 @@ class Machine:
         is_room = self.in_flight.ordinary < SENDS_IN_FLIGHT_MAX
         return self.in_flight.bound_to_send(self._send_size) if is_room else []
 
-    def _urgent_send(self) -> list[PendingOperation]:
+    def _urgent_send(self, now_ms: int) -> list[PendingOperation]:
         """Emergencies, each with all that goes before it, also of what is in ordinary sends: they wait for none."""
         in_flight, entries = self.in_flight, list[PendingOperation]()
         if not self._emergencies_are_urgent or len(in_flight.urgent) >= URGENT_SENDS_IN_FLIGHT_MAX:
             return entries
         while len(entries) < self._send_size and (entity := self.coalescer.emergency_entity):
             before = [entry for entry in in_flight.in_ordinary(entity) if entry not in entries]
-            chain = self.coalescer.take()
+            chain = self.coalescer.take(now_ms)
             entries += before + chain
             for entry in chain:
                 in_flight.enter(entry)
@@ -189,14 +189,14 @@ class Machine:
             size = max(size, min(SEND_OPERATIONS, int(SEND_FILL_MS / self.load.service_ms)))
         return max(1, min(SEND_OPERATIONS_MAX, size))
 
-    def _next_send(self) -> list[PendingOperation]:
+    def _next_send(self, now_ms: int) -> list[PendingOperation]:
         """Whole chains of entities, as many as fill the send's time."""
         size, entries = self._send_size, list[PendingOperation]()
         if self.in_flight.ordinary >= SENDS_IN_FLIGHT_MAX:
             return entries
         if self._emergencies_are_urgent and self.coalescer.emergency_entity is not None:
             return entries  # they go first, as soon as an urgent send has ended
-        while not self.session.bound_list_was_cut and len(entries) < size and (chain := self.coalescer.take()):
+        while not self.session.bound_list_was_cut and len(entries) < size and (chain := self.coalescer.take(now_ms)):
             entries += chain
             for entry in chain:
                 self.in_flight.enter(entry)

@@ -1,9 +1,9 @@
 """The outlook: when will what is known to wait reach OldHost, how old will it be then, and does that break a promise?
 
-Each lane is walked in its order. Only emergencies and TXN changes that are still to come overtake an LWW change, and it
-keeps its lane's share of the turns whatever comes; so a burst or a rising rate alone is no alarm, and what ages in a
-ban or behind 50,000 others is told when that is known, not when it has happened. What is scheduled for later is not
-known here.
+Each lane is walked in its order, with its share of the turns, and what is too old for turns before what is younger.
+Only emergencies and TXN changes that are still to come overtake an LWW change, and it keeps its share whatever comes;
+so a burst or a rising rate alone is no alarm, and what ages in a ban or behind 50,000 others is told when that is
+known, not when it has happened. What is scheduled for later is not known here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from oldhost_sync.policy.ages import Ages
 from oldhost_sync.policy.forecast import Forecast
+from oldhost_sync.policy.lane_walk import LaneWalk, Shares
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
 
 # However many emergencies are said to come, something is left for the others: a rate is measured over minutes, a burst
@@ -37,7 +38,8 @@ class Arrivals:
 class Backlog:
     """What waits: `urgent`, of the emergencies in their order, since when each waits and how many operations go up to
     and with it (a sample of the first; `emergencies` is their number). `blocked_ms`: how long nothing can be sent.
-    `sent_since_ms`: since when the oldest waits whose end at OldHost is not known yet.
+    `sent_since_ms`: since when the oldest waits whose end at OldHost is not known yet. `oldest_first_ms`: at that age
+    the older head goes first, whatever its lane; None: turns are all there is.
     """
 
     txn: Ages
@@ -48,6 +50,7 @@ class Backlog:
     service_ms: float
     txn_per_lww: int
     sent_since_ms: int | None = None
+    oldest_first_ms: int | None = None
 
 
 def outlook(backlog: Backlog, arrivals: Arrivals, now_ms: int) -> Forecast:
@@ -55,11 +58,10 @@ def outlook(backlog: Backlog, arrivals: Arrivals, now_ms: int) -> Forecast:
     per_s = 1000.0 / max(backlog.service_ms, 0.1)
     pace = _Pace.of(backlog, arrivals, per_s)
     emergency_ms, oldest_emergency_ms = _emergencies(backlog, now_ms)
-    txn_ms, txn_age_ms = _walk(backlog.txn.in_order(), pace.txn_ms, now_ms)
-    lww_ms, lww_age_ms = _walk(backlog.lww.in_order(), pace.lww_ms, now_ms)
+    lanes_ms, lanes_age_ms = _lanes(backlog, pace, arrivals, now_ms)
     sent_age_ms = 0 if backlog.sent_since_ms is None else now_ms - backlog.sent_since_ms + backlog.blocked_ms
-    oldest_ms = max(txn_age_ms, lww_age_ms, oldest_emergency_ms, sent_age_ms)
-    drain_ms = max(txn_ms, lww_ms, emergency_ms if backlog.emergencies else 0)
+    oldest_ms = max(lanes_age_ms, oldest_emergency_ms, sent_age_ms)
+    drain_ms = max(lanes_ms, emergency_ms if backlog.emergencies else 0)
     operations = backlog.txn.total + backlog.lww.total + pace.urgent
     if operations and arrivals.total < per_s:  # until nothing waits any more, what is still to come with it
         blocked_s = backlog.blocked_ms / 1000
@@ -118,6 +120,25 @@ class _Pace:
         shared = share * other_gone_s
         seconds = position / share if position <= shared else other_gone_s + (position - shared) / alone
         return round(1000 * (self.begin_s + seconds))
+
+
+def _lanes(backlog: Backlog, pace: _Pace, arrivals: Arrivals, now_ms: int) -> tuple[int, int]:
+    """When the last one is done, and the greatest age that one of them will have then."""
+    if backlog.oldest_first_ms is None:
+        txn_ms, txn_age_ms = _walk(backlog.txn.in_order(), pace.txn_ms, now_ms)
+        lww_ms, lww_age_ms = _walk(backlog.lww.in_order(), pace.lww_ms, now_ms)
+        return max(txn_ms, lww_ms), max(txn_age_ms, lww_age_ms)
+    come = arrivals.txn * backlog.blocked_ms / 1000
+    walk = LaneWalk(
+        backlog.txn.in_order(),
+        backlog.lww.in_order(),
+        Shares(pace.txn_alone, pace.txn_share, pace.lww_share, arrivals.txn, come),
+        begin_s=pace.begin_s,
+        oldest_first_ms=backlog.oldest_first_ms,
+        now_ms=now_ms,
+    )
+    walk.run()
+    return max(walk.txn.last_ms, walk.lww.last_ms), max(walk.txn.oldest_ms, walk.lww.oldest_ms)
 
 
 def _walk(cells: Iterable[tuple[int, int, int]], done_ms: Callable[[float], int], now_ms: int) -> tuple[int, int]:

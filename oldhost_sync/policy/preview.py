@@ -9,7 +9,7 @@ from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.coalescer import Coalescer
 
 
-def upcoming(coalescer: Coalescer, count: int) -> list[ChangeRef]:
+def upcoming(coalescer: Coalescer, count: int, now_ms: int = 0) -> list[ChangeRef]:
     """The next operations if nothing new came in; `count` at most."""
     rehearsal = Coalescer(
         debounce_ms=0,
@@ -20,7 +20,7 @@ def upcoming(coalescer: Coalescer, count: int) -> list[ChangeRef]:
     )
     rehearsal.restore(replace(coalescer.waiting[change_id]) for change_id in sorted(near(coalescer, count)))
     order: list[ChangeRef] = []
-    while len(order) < count and (chain := rehearsal.take()):
+    while len(order) < count and (chain := rehearsal.take(now_ms)):
         order += [entry.ref for entry in chain]
     return order[:count]
 

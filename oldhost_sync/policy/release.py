@@ -16,6 +16,8 @@ KEEPS_ON_ITS_WAY = RELEASE = 4
 FIRST_CHANGED_FIRST = 4
 # An LWW change that goes in TXN's turn is LWW's.
 CHARGES_INHERITED = 4
+# The oldest goes first where something is nearly too old.
+OLDEST_FIRST = 4
 
 _MARKER = f"release-{RELEASE}"
 _OLDER_MARKERS = ("release-2", "batches-give-way")

@@ -49,6 +49,9 @@ CARRIED_MAX = 25_000
 # The promises that the forecast watches: consistent within four hours, an emergency within 30 s.
 CONSISTENCY_MS = 4 * 3_600_000
 EMERGENCY_MS = 30_000
+# A change so old goes before younger ones of the other lane: 3:1 would break the promise for one lane while the other's
+# are minutes old. Sooner is no help: keys that would have coalesced meanwhile go one by one.
+OLDEST_FIRST_MS = 3 * 3_600_000
 # The first sweep after a start comes early: it finds what was marked relayed while the writer was being rebuilt.
 FIRST_SWEEP_MS = 60_000
 

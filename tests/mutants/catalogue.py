@@ -426,6 +426,16 @@ MUTANTS = (
         levels=(UNIT,),
     ),
     Mutant(
+        "turns, however old what waits is",
+        (Patch(COALESCER, "return _TXN if txn_ms <= lww_ms else _LWW", "return None"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "what is too old is forecast as if it had turns only",
+        (Patch("oldhost_sync/policy/load_monitor.py", "oldest_first_ms=coalescer.rules.oldest_first_ms,", "oldest_first_ms=None,"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
         "a standstill that nobody is told of",
         (Patch("oldhost_sync/policy/notices.py", "        machine.announcements.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)\n", "        del reason, emergencies\n"),),
         levels=(UNIT,),

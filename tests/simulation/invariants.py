@@ -275,7 +275,7 @@ class Always:
             self._due.clear()
         take, add = machine.coalescer.take, machine.coalescer.add
         vars(machine)["watcher"] = self
-        machine.coalescer.take = lambda: self._taken(take())  # type: ignore[method-assign]
+        machine.coalescer.take = lambda now_ms=0: self._taken(take(now_ms))  # type: ignore[method-assign]
         machine.coalescer.add = (  # type: ignore[method-assign]
             lambda ref, now_ms: self._added(machine.coalescer, ref, now_ms, add)
         )

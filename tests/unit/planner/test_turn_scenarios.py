@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from tests.unit.planner.turn_scenarios import TXN, inherited, peak, worst_s
+from collections.abc import Callable
+
+import pytest
+
+from tests.unit.planner.turn_scenarios import (
+    TXN,
+    Figures,
+    inherited,
+    keys_beside_txn,
+    late,
+    peak,
+    txn_beside_keys,
+    worst_s,
+)
 
 
 def test_in_the_peak_a_key_that_changes_often_is_less_old_when_it_goes() -> None:
@@ -21,3 +34,17 @@ def test_txn_changes_of_units_with_many_lww_keys_have_their_share_of_the_turns()
     p99_s = worst_s(TXN, 0.99)
     assert p99_s(found.after) < 0.3 * p99_s(found.before)
     assert found.after.oldest_ms <= found.before.oldest_ms
+
+
+@pytest.mark.parametrize("play", [keys_beside_txn, txn_beside_keys])
+def test_turns_give_way_to_age_before_a_lane_is_four_hours_behind(play: Callable[[], Figures]) -> None:
+    found = play()
+    assert late(found.before) > 0
+    assert late(found.after) == 0
+
+
+@pytest.mark.parametrize("play", [keys_beside_txn, txn_beside_keys])
+def test_no_alarm_is_raised_for_what_age_will_bring_before_the_others(play: Callable[[], Figures]) -> None:
+    found = play()
+    assert "forecast" in found.before.alerts
+    assert "forecast" not in found.after.alerts

@@ -13,6 +13,7 @@ from random import Random
 from oldhost_sync.planner import Arrival, Plan, Scenario, quantile, rehearse
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.release import GIVES_WAY, RELEASE
+from oldhost_sync.policy.writer_policy import CONSISTENCY_MS
 
 LWW, TXN = PriorityClass.LWW, PriorityClass.TXN
 PEAK = Scenario()
@@ -49,11 +50,41 @@ def inherited() -> Figures:
     return _played(found)
 
 
-def _played(found: list[tuple[int, PriorityClass, str, str]]) -> Figures:
+SLOW_MS = 4_000.0
+
+
+@cache
+def bulk_beside(backlog: PriorityClass, size: int, stream: PriorityClass, per_s: float, hours: float) -> Figures:
+    """`size` changes of one class at once, beside a stream of the other. A tenth of what a large day brings, at an
+    OldHost that takes ten times as long for each, so that hours are played in a second.
+    """
+    chance = Random(1)
+    found = [(0, backlog, f"U-{number}", "bulk") for number in range(size)]
+    at_s = 0.0
+    while at_s < hours * 3_600:
+        at_s += chance.expovariate(per_s)
+        found.append((round(at_s * 1000), stream, f"B-{len(found)}", "single"))
+    return _played(found, SLOW_MS)
+
+
+def keys_beside_txn() -> Figures:
+    return bulk_beside(LWW, 1_050, TXN, 0.18, 5.0)
+
+
+def txn_beside_keys() -> Figures:
+    return bulk_beside(TXN, 2_800, LWW, 0.06, 5.0)
+
+
+def _played(found: list[tuple[int, PriorityClass, str, str]], latency_ms: float = PEAK.latency_ms) -> Figures:
     changes = [Arrival(number, at, cls, "unit", whose, what) for number, (at, cls, whose, what) in enumerate(found, 1)]
-    scenario = Scenario(changes=len(changes), duration_s=changes[-1].at_ms / 1000, bursts=0)
+    scenario = Scenario(changes=len(changes), duration_s=changes[-1].at_ms / 1000, bursts=0, latency_ms=latency_ms)
     before, after = (rehearse(scenario, changes=changes, release=release) for release in (GIVES_WAY, RELEASE))
     return Figures(before, after)
+
+
+def late(plan: Plan) -> int:
+    """How many changes were older than the promise when OldHost had them."""
+    return sum(age_ms > CONSISTENCY_MS for ages_ms in plan.ages_ms.values() for age_ms in ages_ms)
 
 
 def worst_s(cls: PriorityClass, part: float = 1.0) -> Callable[[Plan], float]:
@@ -61,7 +92,7 @@ def worst_s(cls: PriorityClass, part: float = 1.0) -> Callable[[Plan], float]:
     return lambda plan: (quantile(plan.ages_ms[cls], part) or 0) / 1000
 
 
-FIGURES = {
+FIGURES: dict[str, tuple[Callable[[], Figures], dict[str, Callable[[Plan], float]]]] = {
     "the peak": (
         peak,
         {
@@ -73,11 +104,15 @@ FIGURES = {
     ),
     "9,000 LWW keys of 3,000 units, then TXN of these units": (
         inherited,
-        {
-            "TXN p99, s": worst_s(TXN, 0.99),
-            "LWW p99, s": worst_s(LWW, 0.99),
-            "drained, s": lambda plan: plan.drained_ms / 1000,
-        },
+        {"TXN p99, s": worst_s(TXN, 0.99), "LWW p99, s": worst_s(LWW, 0.99)},
+    ),
+    "4 s a request: 1,050 LWW keys at once, 0.18 TXN/s": (
+        keys_beside_txn,
+        {"later than 4 h": late, "TXN p99, s": worst_s(TXN, 0.99), "LWW p99, s": worst_s(LWW, 0.99)},
+    ),
+    "4 s a request: 2,800 TXN at once, 0.06 LWW keys/s": (
+        txn_beside_keys,
+        {"later than 4 h": late, "TXN p99, s": worst_s(TXN, 0.99), "LWW p99, s": worst_s(LWW, 0.99)},
     ),
 }
 

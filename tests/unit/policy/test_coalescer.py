@@ -25,8 +25,8 @@ def lww(change_id: int, seconds: float = 0, unit: str = "u", event_type: str = "
     return ChangeRef(change_id, PriorityClass.LWW, "unit", unit, event_type, at(seconds))
 
 
-def txn(change_id: int, unit: str = "u") -> ChangeRef:
-    return ChangeRef(change_id, PriorityClass.TXN, "unit", unit, "booking", at(0))
+def txn(change_id: int, unit: str = "u", seconds: float = 0) -> ChangeRef:
+    return ChangeRef(change_id, PriorityClass.TXN, "unit", unit, "booking", at(seconds))
 
 
 def emergency(change_id: int, unit: str = "u") -> ChangeRef:
@@ -48,7 +48,7 @@ class Room(Coalescer):
     def go(self, seconds: float = 0) -> list[int]:
         """Take one turn, and release the entity at once."""
         self.fall_due(at(seconds))
-        chain = self.take()
+        chain = self.take(at(seconds))
         if chain:
             self.release(chain[0].ref.entity)
         return [entry.ref.change_id for entry in chain]
@@ -450,6 +450,40 @@ def test_in_runs_of_earlier_releases_it_costs_txn_its_turn() -> None:
     room = Room(rules=TurnRules.of(GIVES_WAY))
     fill_lanes(room)
     assert room.all(120)[:9] == [1, 2, 11, 3, 12, 13, 14, 4, 15]
+
+
+HOUR_S = 3_600
+
+
+def test_at_three_hours_the_older_head_goes_first_whatever_its_lane(room: Room) -> None:
+    room.arrive(*[lww(number, number, unit=f"w{number}") for number in range(1, 4)], seconds=3)
+    room.arrive(*[txn(number, f"v{number}", HOUR_S) for number in range(11, 16)], seconds=HOUR_S)
+    assert room.all(3 * HOUR_S + 2) == [1, 2, 11, 12, 13, 3, 14, 15]
+
+
+def test_at_three_hours_txn_goes_before_lww_that_came_later(room: Room) -> None:
+    room.arrive(*[txn(number, f"v{number}") for number in range(1, 7)])
+    room.arrive(lww(11, 200, unit="w"), seconds=200)
+    assert room.all(3 * HOUR_S) == [1, 2, 3, 4, 5, 6, 11]
+
+
+def test_an_emergency_goes_before_what_is_too_old(room: Room) -> None:
+    room.arrive(lww(1, unit="w"), txn(2, "v"), emergency(3, "x"))
+    assert room.all(3 * HOUR_S) == [3, 2, 1]
+
+
+def test_in_runs_of_earlier_releases_age_changes_no_turn() -> None:
+    room = Room(rules=TurnRules.of(GIVES_WAY))
+    room.arrive(*[lww(number, number, unit=f"w{number}") for number in range(1, 4)], seconds=3)
+    room.arrive(*[txn(number, f"v{number}", HOUR_S) for number in range(11, 16)], seconds=HOUR_S)
+    assert room.all(3 * HOUR_S + 2) == [11, 12, 13, 1, 14, 15, 2, 3]
+
+
+def test_upcoming_knows_what_is_too_old_for_turns(room: Room) -> None:
+    room.arrive(*[lww(number, number, unit=f"w{number}") for number in range(1, 4)], seconds=3)
+    room.arrive(*[txn(number, f"v{number}", HOUR_S) for number in range(11, 16)], seconds=HOUR_S)
+    room.fall_due(at(3 * HOUR_S))
+    assert [ref.change_id for ref in upcoming(room, 3, at(3 * HOUR_S + 2))] == [1, 2, 11]
 
 
 def test_a_txn_change_that_a_txn_brings_along_is_charged_to_nobody_else(room: Room) -> None:

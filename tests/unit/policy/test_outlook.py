@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from oldhost_sync.planner.rehearsal import rehearse
 from oldhost_sync.planner.scenario import Scenario
 from oldhost_sync.policy.actions import RaiseAlert, TellPeople
+from oldhost_sync.policy.ages import Ages
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.events import OpeningPostponed, SessionOpened
+from oldhost_sync.policy.forecast import Forecast
+from oldhost_sync.policy.load_monitor import urgent
 from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.outlook import Arrivals, Backlog, outlook
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, FORECAST_MS, WriterPolicy
 from tests.unit.policy.play import START_MS
 
@@ -112,10 +118,36 @@ def test_a_rate_that_rises_alone_is_no_alarm() -> None:
     assert not machine.load.forecast(machine.coalescer, 0, START_MS).breaks_consistency
 
 
+def walked(txn: list[int], lww: list[int], oldest_first_ms: int | None, txn_per_s: float = 0.0) -> Forecast:
+    """The outlook on changes of these ages (s), at 400 ms."""
+    lanes = Ages(), Ages(by_first_change=True)
+    for lane, ages_s in zip(lanes, (txn, lww), strict=True):
+        for age_s in ages_s:
+            lane.add(START_MS - 1000 * age_s, START_MS - 1000 * age_s)
+    backlog = Backlog(*lanes, [], 0, 0, 400.0, 3, oldest_first_ms=oldest_first_ms)
+    return outlook(backlog, Arrivals(txn=txn_per_s), START_MS)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_both_lanes_walked_together_are_as_each_alone_until_something_is_too_old(seed: int) -> None:
+    chance = Random(seed)
+    txn, lww = ([chance.randrange(9_000) for _ in range(chance.choice([0, 50, 4_000]))] for _ in range(2))
+    per_s = chance.choice([0.0, 0.5, 1.8, 2.5])
+    together, alone = (walked(txn, lww, oldest_first_ms, per_s) for oldest_first_ms in (10**9, None))
+    assert together.oldest_age_ms == pytest.approx(alone.oldest_age_ms, abs=5)
+    assert together.drain_ms == pytest.approx(alone.drain_ms, abs=5)
+
+
+def test_what_age_brings_before_the_others_breaks_no_promise() -> None:
+    keys = [0] * 10_500
+    assert walked([], keys, None, txn_per_s=1.8).breaks_consistency
+    assert not walked([], keys, 10_800_000, txn_per_s=1.8).breaks_consistency
+
+
 @pytest.mark.parametrize("cls", list(PriorityClass))
 @pytest.mark.parametrize("entities", [1, 100_000])
 def test_a_forecast_reads_cells_and_a_sample_however_much_waits(cls: PriorityClass, entities: int) -> None:
     refs = (ChangeRef(n, cls, "unit", f"u{n % entities}", f"e{n}", START_MS - n * 10) for n in range(1, 20_001))
     machine = machine_with(*refs)
     cells = sum(1 for ages in machine.coalescer.ages.values() for _ in ages.in_order())
-    assert cells + len(machine.coalescer.urgent(500)) <= 500
+    assert cells + len(urgent(machine.coalescer, 500)) <= 500
