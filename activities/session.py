@@ -21,6 +21,7 @@ from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.patience import Patience
 from oldhost_sync.oldhost.recovery import Opened, Opening
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, Fate
@@ -50,6 +51,7 @@ class SessionActivities:
     clock: Callable[[], float] = steady_clock
     _sessions: dict[str, Session] = field(default_factory=dict)
     _connectors: dict[str, Connector] = field(default_factory=dict)
+    _patience: dict[str, Patience] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _leaving: threading.Event = field(default_factory=threading.Event)
 
@@ -149,6 +151,7 @@ class SessionActivities:
             clock=self.clock,
             limits=self.limits,
             beat=beat,
+            patience=self._patience_with(host),
         )
 
     def _connector(self, host: str) -> Connector:
@@ -157,6 +160,11 @@ class SessionActivities:
             if host not in self._connectors:
                 self._connectors[host] = Connector(self.addresses(host), self.clock)
             return self._connectors[host]
+
+    def _patience_with(self, host: str) -> Patience:
+        """One for each host: what a session has learnt the next one knows."""
+        with self._lock:
+            return self._patience.setdefault(host, Patience())
 
     def ledger(self, host: str) -> Ledger:
         clock = MachineClock(self.clock)

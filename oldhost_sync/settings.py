@@ -83,7 +83,10 @@ class Settings(BaseSettings):
         default=10.0, gt=0, le=600, description="The wait after an ambiguous end before OldHost is asked"
     )
     request_timeout_seconds: float = Field(
-        default=5.0, gt=0, le=120, description="Total deadline of one request to OldHost"
+        default=5.0,
+        gt=0,
+        le=120,
+        description="Total deadline of one request to OldHost; a reply that is long overdue is given up sooner",
     )
     sweep_seconds: Span = Field(default=300.0, description="How often the writer looks for changes that it lost")
     probe_seconds: Span = Field(default=100.0, description="How often an idle writer compares nonces with OldHost")

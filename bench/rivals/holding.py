@@ -10,6 +10,7 @@ from datetime import timedelta
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.oldhost.connector import Connector
+from oldhost_sync.oldhost.patience import Patience
 from oldhost_sync.oldhost.recovery import Ended, Opened, Opening
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.policy.events import OpeningPostponed
@@ -25,6 +26,7 @@ class Holding:
         self._settings = settings
         self._engine = engine
         self._session: Session | None = None
+        self._patience = Patience()
         self.bound: list[int] = []  # what recovery wants sent first
 
     def session(self) -> Session:
@@ -61,4 +63,5 @@ class Holding:
             clock=time.monotonic,
             limits=limits,
             beat=lambda: None,
+            patience=self._patience,
         ).open()

@@ -3,15 +3,18 @@
 After any error, any stray byte or a "Connection: close" it is closed for good; a new one is a new session's business.
 `is_alive` is asked *before* a row is marked SENT, so that a connection the host closed while idle leaves nothing in
 doubt. A deadline is total: it covers writing and reading together, on a monotonic clock. Between the two, while OldHost
-works, the session does its own work; an answer that came meanwhile is read however late it got.
+works, the session does its own work; an answer that came meanwhile is read however late it got. A reader with less
+patience gives up sooner, but only for a silence that it has listened to: a process that was stopped looks again first.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import select
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from oldhost_sync.oldhost.answer_limit import CLOSE_SECONDS, AnswerLimit
@@ -20,6 +23,7 @@ from oldhost_sync.oldhost.errors import (
     ExchangeCut,
     InvariantViolated,
     NothingWritten,
+    Silent,
     Unreadable,
 )
 from oldhost_sync.oldhost.response import NotAResponse, Response, ResponseReader
@@ -53,9 +57,29 @@ class HostConnection(Protocol):
 
     def begin(self, request: bytes, *, timeout_seconds: float, while_waiting: Heartbeat) -> None: ...
 
-    def finish(self, *, while_waiting: Heartbeat) -> Response: ...
+    def finish(self, *, while_waiting: Heartbeat, patience_seconds: float = math.inf) -> Response: ...
 
     def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class _Wait:
+    """Until `until`, or until `quiet_until` if no byte has come by then."""
+
+    clock: Clock
+    until: float
+    quiet_until: float = math.inf
+
+    @property
+    def left(self) -> float:
+        return min(self.until, self.quiet_until) - self.clock()
+
+    def looked(self, seconds: float) -> None:
+        """However long a look took, nobody listened for longer than a slice: we or the machine may have stood still."""
+        self.quiet_until += max(0.0, seconds - SLICE_SECONDS)
+
+    def given_up(self) -> str:
+        return "past the deadline" if self.clock() >= self.until else "for longer than its answers take"
 
 
 class OldHostConnection:
@@ -74,6 +98,7 @@ class OldHostConnection:
         self._clock = clock
         self.authority = authority
         self._until: float | None = None  # the deadline of what is on the wire
+        self._began = 0.0
         self._limit = limit or AnswerLimit()
         self._answers = 0
 
@@ -102,23 +127,29 @@ class OldHostConnection:
             raise ConnectionClosed("this connection was closed before")
         if self._until is not None:
             raise InvariantViolated("an operation is on the wire already")
-        self._until = self._clock() + timeout_seconds
+        self._began = self._clock()
+        self._until = self._began + timeout_seconds
         written = False
         try:
-            self._write(self._socket, request, self._until, while_waiting)
+            self._write(self._socket, request, _Wait(self._clock, self._until), while_waiting)
             written = True
         finally:
             if not written:
                 self.close()
 
-    def finish(self, *, while_waiting: Heartbeat) -> Response:
-        """Read the answer. Raises ExchangeCut or ConnectionClosed; after both it is closed for good."""
+    def finish(self, *, while_waiting: Heartbeat, patience_seconds: float = math.inf) -> Response:
+        """Read the answer. Raises ExchangeCut or ConnectionClosed; after both it is closed for good.
+
+        It is given up when no byte has come `patience_seconds` after the writing began, though not before a slice of
+        that was listened to; whatever has begun to come has its whole time.
+        """
         if self._socket is None or self._until is None:
             raise ConnectionClosed("nothing is on the wire")
         until, self._until = self._until, None
         whole = False
         try:
-            response = self._read(self._socket, until, while_waiting)
+            quiet_until = max(self._began + patience_seconds, self._clock() + min(patience_seconds, SLICE_SECONDS))
+            response = self._read(self._socket, _Wait(self._clock, until, quiet_until), while_waiting)
             self._answers += 1
             whole = response.reusable
             return response
@@ -132,22 +163,22 @@ class OldHostConnection:
             with contextlib.suppress(OSError):
                 sock.close()
 
-    def _write(self, sock: socket.socket, request: bytes, until: float, while_waiting: Heartbeat) -> None:
+    def _write(self, sock: socket.socket, request: bytes, wait: _Wait, while_waiting: Heartbeat) -> None:
         left = memoryview(request)
         while left:
             try:
                 left = left[sock.send(left) :]
             except BlockingIOError:
-                self._wait(sock, until, while_waiting, writing=True)
+                self._wait(sock, wait, while_waiting, writing=True)
             except OSError as error:
                 if len(left) == len(request):
                     raise NothingWritten(f"the connection was gone: {error}") from error
                 raise ExchangeCut(f"cut while writing: {error}") from error
 
-    def _read(self, sock: socket.socket, until: float, while_waiting: Heartbeat) -> Response:
+    def _read(self, sock: socket.socket, wait: _Wait, while_waiting: Heartbeat) -> Response:
         reader = ResponseReader()
         while True:
-            self._wait(sock, until, while_waiting, writing=False)
+            self._wait(sock, wait, while_waiting, writing=False)
             try:
                 data = sock.recv(READ_BYTES)
                 if not data and not reader.has_begun:
@@ -164,16 +195,18 @@ class OldHostConnection:
                 raise Unreadable(f"no answer to be read: {error}") from error
             if response is not None:
                 return response
+            wait.quiet_until = math.inf
             if not data:
                 raise ExchangeCut("closed before the answer was whole")
 
-    def _wait(self, sock: socket.socket, until: float, while_waiting: Heartbeat, *, writing: bool) -> None:
+    def _wait(self, sock: socket.socket, wait: _Wait, while_waiting: Heartbeat, *, writing: bool) -> None:
         while True:
-            left = until - self._clock()
+            left, began = wait.left, self._clock()
             if ready(sock, min(SLICE_SECONDS, max(0.0, left)), writing=writing):
                 return
             if left <= 0:
-                raise ExchangeCut("silent past the deadline")
+                raise Silent(f"silent {wait.given_up()}")
+            wait.looked(self._clock() - began)
             while_waiting()
 
 

@@ -11,6 +11,7 @@ from oldhost_sync.oldhost.errors import Fenced, LedgerUnavailable
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.nonce_pipeline import NoncePipeline
+from oldhost_sync.oldhost.patience import Patience
 from oldhost_sync.oldhost.wire import Banned, Replay
 
 T = TypeVar("T")
@@ -26,6 +27,7 @@ class ConnectionHold:
     clock: Clock
     limits: SessionLimits
     pipeline: NoncePipeline
+    patience: Patience
 
     def close(self, reason: str) -> None:
         """Write nothing more. The connection goes at once, or as soon as the operation on the wire has ended."""

@@ -4,6 +4,7 @@ HostError
 ├── NoConnection          the host's or the network's; yes, a little later (nothing was sent)
 ├── NothingWritten        the network's; yes, on a new connection (not one byte of the request left)
 ├── ExchangeCut           anybody's; never blindly: the request may have been applied (recovery decides)
+│   ├── Silent            the host's or the network's; likewise: not one byte came in time
 │   └── Unreadable        the host's or a proxy's; likewise: bytes came, and they are no answer
 └── ConnectionClosed      ours: the connection was given up; open a new session
 LedgerError
@@ -32,6 +33,10 @@ class NothingWritten(HostError):
 
 class ExchangeCut(HostError):
     """No whole answer came: closed, silent past the deadline, or garbage. The request may have been applied."""
+
+
+class Silent(ExchangeCut):
+    """No byte of an answer came as long as it was waited for. The request may have been applied."""
 
 
 class Unreadable(ExchangeCut):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from oldhost_sync.oldhost.connection import Heartbeat, HostConnection
+from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.patience import Patience
 from oldhost_sync.oldhost.wire import AskAnswer, encode_ask, read_ask
 
 
-def ask(connection: HostConnection, limits: SessionLimits, beat: Heartbeat) -> AskAnswer:
-    """Ask once; raises what the exchange raises."""
+def ask(
+    connection: HostConnection, limits: SessionLimits, beat: Heartbeat, clock: Clock, patience: Patience
+) -> AskAnswer:
+    """Ask once, waiting the whole request timeout; raises what the exchange raises. A slow answer is learnt from."""
+    began = clock()
     connection.begin(
         encode_ask(connection.authority), timeout_seconds=limits.request_timeout_seconds, while_waiting=beat
     )
     response = connection.finish(while_waiting=beat)
+    patience.answered(clock() - began, operation=False)
     return read_ask(response.status, response.body)

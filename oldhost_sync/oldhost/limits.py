@@ -15,7 +15,8 @@ class SessionLimits:
 
     # From before the SENT transaction began to the first byte; later it is too old to send safely (trap 2).
     send_within_seconds: float = 1.0
-    # One exchange, writing and reading together.
+    # One exchange, writing and reading together. A silent host is mostly given up sooner (patience.py); the settle time
+    # covers the longest wait all the same.
     request_timeout_seconds: float = 5.0
     # After SENT: when nothing of it can be applied any more.
     settle_seconds: float = 10.0

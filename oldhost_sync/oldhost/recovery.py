@@ -8,7 +8,7 @@ ambiguous end, only "it was applied" is an answer: else the operation may still 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.count import Count
@@ -24,6 +24,7 @@ from oldhost_sync.oldhost.expected_nonce import ask
 from oldhost_sync.oldhost.ledger import Ledger, Reconciled, TakenOver
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.nonce_pipeline import Condition
+from oldhost_sync.oldhost.patience import Patience
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.oldhost.wire import Ambiguous, Banned, Busy, ConnectionInUse, Expected, OutOfRange
 from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, SessionOpened
@@ -67,7 +68,8 @@ class _Mismatch:
 class Opening:
     """All that opening a session needs; `owner` names who holds it.
 
-    `newest`: id and acceptance of the newest change that the writer holds, if it holds any.
+    `newest`: id and acceptance of the newest change that the writer holds, if it holds any. `patience`: what is known
+    of how long this host's answers take; a new one knows nothing.
     """
 
     ledger: Ledger
@@ -78,6 +80,7 @@ class Opening:
     limits: SessionLimits
     beat: Heartbeat
     newest: tuple[int, ...] = ()
+    patience: Patience = field(default_factory=Patience)
 
     def open(self) -> Ended:
         """One pass through the recovery path; raises nothing that a ledger or a connection raises on purpose."""
@@ -153,6 +156,8 @@ class Opening:
             return reached if reached.reason == "ban" else None
         connection, reading = reached
         if taken.newest_written is None or isinstance(reading, OutOfRange) or reading.nonce <= taken.newest_written:
+            if isinstance(reading, Expected):
+                self.patience.found_unfinished(self.clock())
             connection.close()
             return None
         early = self._outcome(taken, reached, final=False)
@@ -222,6 +227,7 @@ class Opening:
             gate=self.gate,
             clock=self.clock,
             limits=self.limits,
+            patience=self.patience,
         )
         bound = [to_wire(ref) for ref in found.bound]
         event = SessionOpened(taken.epoch, "", reading.nonce, found.fates, bound, found.more_bound)
@@ -310,7 +316,7 @@ class Opening:
                 break
             if before is not None and not connection.is_alive():
                 return self._hung_up(reads)
-            answer = ask(connection, self.limits, self.beat)
+            answer = ask(connection, self.limits, self.beat, self.clock, self.patience)
             match answer:
                 case Expected() | OutOfRange():
                     if answer == before or answer in certain:
@@ -329,6 +335,7 @@ class Opening:
             case Banned(retry_after):
                 return OpeningPostponed(self.ledger.ban(epoch, self.limits.ban_span(retry_after)), "ban")
             case ConnectionInUse():
+                self.patience.found_unfinished(self.clock())
                 return self._come_back("connection", "OldHost serves another connection")
             case Ambiguous(why, unreadable):
                 return self._come_back("unreadable" if unreadable else "connection", why)

@@ -23,6 +23,7 @@ from oldhost_sync.oldhost.errors import (
     LedgerError,
     LedgerUnavailable,
     NothingWritten,
+    Silent,
     Unreadable,
 )
 from oldhost_sync.oldhost.ledger import Answered, Reservation, Reserved, consumed
@@ -43,6 +44,9 @@ from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, EntityKey, Fa
 from oldhost_sync.policy.events import SendEnded
 from oldhost_sync.policy.wire_ref import to_wire
 
+# An answer that is read so soon was there before it was asked for: how long it took is not known.
+AT_ONCE_SECONDS = 0.001
+
 
 class Send:
     """Goes once. `_unreserved`: changes without a nonce or a fate, in order; `_operations`: reserved, not used up.
@@ -59,7 +63,7 @@ class Send:
     ) -> None:
         self._hold = hold
         self._ledger, self._connection, self._pipeline = hold.ledger, hold.connection, hold.pipeline
-        self._clock, self._limits = hold.clock, hold.limits
+        self._clock, self._limits, self._patience = hold.clock, hold.limits, hold.patience
         self._change_ids, self._beat, self._accepted_at_ms = change_ids, beat, accepted_at_ms
         self._place = Place()
         self._unreserved = list(change_ids)
@@ -274,16 +278,24 @@ class Send:
                 while_waiting=self._beat,
             )
             self._work_meanwhile(operation, following)
-            response = self._connection.finish(while_waiting=self._beat)
+            worked = self._clock()
+            patience = self._patience.wait_seconds(self._limits.request_timeout_seconds)
+            response = self._connection.finish(while_waiting=self._beat, patience_seconds=patience)
         except NothingWritten as error:
             return Unwritten(str(error))
         except HostError as error:
+            if isinstance(error, Silent):
+                self._patience.gave_up(began)
             return Ambiguous(str(error), unreadable=isinstance(error, Unreadable))
-        self._wire_seconds += self._clock() - began
+        heard = self._clock()
+        self._wire_seconds += heard - began
         self._exchanges += 1
         if not response.reusable:
             self._hold.close("OldHost ended the connection after its answer")
-        return read_answer(response.status, response.body, operation.nonce)
+        answer = read_answer(response.status, response.body, operation.nonce)
+        took = heard - began if heard - worked > AT_ONCE_SECONDS else 0.0
+        self._patience.answered(took, operation=isinstance(answer, Applied | Rejected))
+        return answer
 
     def _work_meanwhile(self, operation: Reserved, following: Reserved | None) -> None:
         if self._marked is not None or not self._pipeline.is_open or self._pipeline.gives_way:

@@ -19,6 +19,7 @@ from oldhost_sync.oldhost.expected_nonce import ask
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.nonce_pipeline import Condition, NoncePipeline
+from oldhost_sync.oldhost.patience import Patience
 from oldhost_sync.oldhost.send import Send
 from oldhost_sync.oldhost.wire import Banned, Busy, Expected
 from oldhost_sync.policy.events import Probed, SendEnded
@@ -40,11 +41,12 @@ class Session:
         gate: Condition,
         clock: Clock,
         limits: SessionLimits,
+        patience: Patience,
     ) -> None:
         self.epoch = epoch
         self._pipeline = NoncePipeline(gate, clock, limits, next_nonce, bound_until)
         self._looked_at_nonce = next_nonce
-        self._hold = ConnectionHold(epoch, ledger, connection, clock, limits, self._pipeline)
+        self._hold = ConnectionHold(epoch, ledger, connection, clock, limits, self._pipeline, patience)
 
     @property
     def is_open(self) -> bool:
@@ -126,7 +128,7 @@ class Session:
         return ended
 
     def _probe(self, beat: Heartbeat) -> int:
-        answer = ask(self._hold.connection, self._hold.limits, beat)
+        answer = ask(self._hold.connection, self._hold.limits, beat, self._hold.clock, self._hold.patience)
         if isinstance(answer, Expected):
             if answer.nonce != self._pipeline.next_nonce:
                 self.close(f"OldHost expects nonce {answer.nonce}, we expected {self._pipeline.next_nonce}")

@@ -16,6 +16,7 @@ SIGNALS = "real Temporal, signals left unread"
 WATCHES = "unit tests of the relay"
 RESETS = "real Temporal, runs that were reset"
 GIVING_WAY = "real MariaDB, sends that give way"
+OVERDUE = "real MariaDB, replies that never come"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Mutant:
 
 BATCH = "oldhost_sync/oldhost/send.py"
 PIPELINE = "oldhost_sync/oldhost/nonce_pipeline.py"
+PATIENCE = "oldhost_sync/oldhost/patience.py"
 LEDGER = "oldhost_sync/store/ledger/maria_ledger.py"
 RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
 FENCE = "oldhost_sync/store/ledger/fence.py"
@@ -439,5 +441,25 @@ MUTANTS = (
         "a standstill that nobody is told of",
         (Patch("oldhost_sync/policy/notices.py", "        machine.announcements.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)\n", "        del reason, emergencies\n"),),
         levels=(UNIT,),
+    ),
+    Mutant(
+        "as little patience after a wait in vain as before it",
+        (Patch(PATIENCE, " or self._given_up_since is not None:\n", ":\n"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "silence that nobody listened to",
+        (Patch("oldhost_sync/oldhost/connection.py", "max(self._began + patience_seconds, self._clock() + min(patience_seconds, SLICE_SECONDS))", "self._began + patience_seconds"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "nothing learnt from an operation that was only slow",
+        (Patch("oldhost_sync/oldhost/recovery.py", "            case ConnectionInUse():\n                self.patience.found_unfinished(self.clock())\n", "            case ConnectionInUse():\n"),),
+        levels=(OVERDUE,),
+    ),
+    Mutant(
+        "patience is of a session",
+        (Patch("oldhost_sync/oldhost/recovery.py", "            patience=self.patience,\n", "            patience=Patience(),\n"),),
+        levels=(OVERDUE,),
     ),
 )  # fmt: skip

@@ -21,6 +21,7 @@ from tests.mutants.catalogue import (
     FOREIGN_LOCKS,
     GIVING_WAY,
     MARIADB,
+    OVERDUE,
     RESETS,
     SIGNALS,
     SIMULATION,
@@ -92,6 +93,7 @@ def command(level: str, mutant: Mutant) -> list[str]:
         SIGNALS: [*pytest, "tests/workflows/test_submissions.py", "tests/workflows/test_starts.py"],
         RESETS: [*pytest, "tests/faults/test_signals_unread.py", "-k", "nobody_had_started"],
         GIVING_WAY: [*pytest, "tests/integration/session/test_giving_way.py"],
+        OVERDUE: [*pytest, "tests/integration/session/test_patience.py"],
         WATCHES: [*pytest, "tests/unit/relay", "tests/unit/test_writer_health.py"],
     }[level]
 

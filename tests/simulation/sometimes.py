@@ -7,6 +7,7 @@ from collections.abc import Iterable
 EXPECTED = (
     "ambiguous, found applied",
     "ambiguous, not applied and sent again",
+    "a reply given up before its time",
     "late apply",
     "zombie fenced at RESERVED",
     "zombie fenced at SENT",

@@ -168,6 +168,8 @@ class Worker:
             answer = self._do(attempt.name, argument)
             if attempt.name == "recover_submissions" and answer.recorded:
                 self.world.sometimes.hit("signals of a closed run recovered")
+            if attempt.name == "send" and "longer than its answers take" in answer.reason:
+                self.world.sometimes.hit("a reply given up before its time")
             result = payload_of(answer)
         except Exception as raised:
             self.world.raised(attempt.name, raised)

@@ -15,6 +15,7 @@ from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator
 from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.patience import KNOWN_AFTER
 from oldhost_sync.policy.events import OpeningPostponed, OpeningReported, SendEnded, SessionOpened
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.telemetry import WorkerMetrics
@@ -94,6 +95,17 @@ def test_a_stale_task_is_refused(world: MariaWorld, oldhost: Simulator) -> None:
     assert (report.session_open, report.reason) == (False, NOT_HERE)
     assert [fate.outcome for fate in report.fates] == ["WAITING"]
     assert [fate.outcome for fate in send(sessions, 2, change_id).fates] == ["APPLIED"]
+
+
+def test_what_one_session_learnt_of_the_host_s_answers_the_next_one_knows(
+    world: MariaWorld, oldhost: Simulator
+) -> None:
+    sessions = worker(world, oldhost, "a")
+    open_session(sessions)
+    send(sessions, 1, *(world.record(f"u{number}") for number in range(KNOWN_AFTER)))
+    open_session(sessions)
+    oldhost.control(lambda controls: controls.switch_on({"name": "swallow", "next": 1}))
+    assert "longer than its answers take" in send(sessions, 2, world.record()).reason
 
 
 def test_opening_tells_the_fate_of_what_was_unsettled(world: MariaWorld, oldhost: Simulator) -> None:

@@ -6,6 +6,7 @@ call.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from oldhost_sync.oldhost.connection import Address, Heartbeat, HostConnection, 
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.patience import Patience
 from oldhost_sync.oldhost.recovery import Ended, Opened, Opening
 from oldhost_sync.oldhost.response import Response
 from oldhost_sync.oldhost.session import Session
@@ -59,6 +61,13 @@ class ProcessDied(BaseException):
     """The process is gone: no code of the product may catch this and do IO."""
 
 
+class Endless(Patience):
+    """Waits the request timeout, whatever it learns: a simulator in a busy test process is slow now and then."""
+
+    def wait_seconds(self, most: float) -> float:
+        return most
+
+
 Hook = Callable[[str, str], None]
 """Called with a call's name and "before" or "after"."""
 
@@ -72,7 +81,7 @@ class Process:
     """One worker process: its hook sees every IO call; after its death each of them fails.
 
     `forged`: what it hears instead of OldHost's answers, which does not hear of these operations or questions.
-    `requests`: the operations that it wrote, byte by byte.
+    `requests`: the operations that it wrote, byte by byte; `patience_seconds`: how long it would wait for each reply.
     """
 
     hook: Hook = no_hook
@@ -81,6 +90,8 @@ class Process:
     clock_offset: float = 0.0
     forged: list[Response] = field(default_factory=list)
     requests: list[bytes] = field(default_factory=list)
+    patience_seconds: list[float] = field(default_factory=list)
+    patience: Patience = field(default_factory=Endless)
 
     def clock(self) -> float:
         return time.monotonic() + self.clock_offset
@@ -137,10 +148,13 @@ class WatchedConnection:
             self._process.requests.append(request)
         self._process.around("ask" if self._asking else "write", write)
 
-    def finish(self, *, while_waiting: Heartbeat) -> Response:
+    def finish(self, *, while_waiting: Heartbeat, patience_seconds: float = math.inf) -> Response:
         def read() -> Response:
-            forged = self._process.forged
-            return forged.pop(0) if forged else self._connection.finish(while_waiting=while_waiting)
+            if self._process.forged:
+                return self._process.forged.pop(0)
+            if not self._asking:
+                self._process.patience_seconds.append(patience_seconds)
+            return self._connection.finish(while_waiting=while_waiting, patience_seconds=patience_seconds)
 
         response: Response = self._process.around("hear" if self._asking else "read", read)
         return response
@@ -182,6 +196,7 @@ class Stage:
             clock=process.clock,
             limits=self.limits,
             beat=lambda: None,
+            patience=process.patience,
         )
 
     def session(self, process: Process | None = None) -> Session:

@@ -11,9 +11,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from oldhost_sync.oldhost.connection import Address, OldHostConnection
+from oldhost_sync.oldhost.connection import SLICE_SECONDS, Address, OldHostConnection, _Wait
 from oldhost_sync.oldhost.connector import Connector
-from oldhost_sync.oldhost.errors import ConnectionClosed, ExchangeCut, InvariantViolated, NoConnection, NothingWritten
+from oldhost_sync.oldhost.errors import (
+    ConnectionClosed,
+    ExchangeCut,
+    InvariantViolated,
+    NoConnection,
+    NothingWritten,
+    Silent,
+)
 from oldhost_sync.oldhost.response import Response
 
 REQUEST = b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"
@@ -128,6 +135,69 @@ def test_a_trickling_answer_does_not_stretch_the_deadline(peer: Peer) -> None:
     with pytest.raises(ExchangeCut, match="deadline"):
         exchange(connection, REQUEST, 10, trickle)
     accepted.close()
+
+
+def impatient_exchange(
+    connection: OldHostConnection, patience_seconds: float, meanwhile: Callable[[], None], beat: Callable[[], None]
+) -> Response:
+    connection.begin(REQUEST, timeout_seconds=60, while_waiting=beat)
+    meanwhile()
+    return connection.finish(while_waiting=beat, patience_seconds=patience_seconds)
+
+
+def test_a_reader_without_patience_gives_up_before_the_deadline(peer: Peer) -> None:
+    with pytest.raises(Silent, match="longer than its answers take"):
+        impatient_exchange(peer.connection, 0.02, lambda: None, lambda: None)
+    assert not peer.connection.is_alive()
+
+
+def test_a_process_that_was_stopped_listens_before_it_gives_up(peer: Peer) -> None:
+    now = [0.0]
+    connection = OldHostConnection(socket.create_connection(peer.listener.getsockname()), lambda: now[0])
+    accepted, _ = peer.listener.accept()
+
+    def stop() -> None:
+        now[0] += 50.0
+
+    response = impatient_exchange(connection, 0.02, stop, lambda: accepted.sendall(GOOD))
+    assert response.status == 200
+    connection.close()
+    accepted.close()
+
+
+def test_an_answer_that_came_while_the_process_was_stopped_is_read(peer: Peer) -> None:
+    now = [0.0]
+    connection = OldHostConnection(socket.create_connection(peer.listener.getsockname()), lambda: now[0])
+    accepted, _ = peer.listener.accept()
+
+    def stop() -> None:
+        accepted.sendall(GOOD)
+        now[0] += 500.0
+
+    assert impatient_exchange(connection, 0.02, stop, lambda: None).status == 200
+    connection.close()
+    accepted.close()
+
+
+def test_an_answer_that_has_begun_has_its_whole_time(peer: Peer) -> None:
+    now, rest = [0.0], [GOOD[20:]]
+    connection = OldHostConnection(socket.create_connection(peer.listener.getsockname()), lambda: now[0])
+    accepted, _ = peer.listener.accept()
+
+    def come_slowly() -> None:
+        now[0] += 20.0
+        accepted.sendall(rest.pop())
+
+    response = impatient_exchange(connection, 0.02, lambda: accepted.sendall(GOOD[:20]), come_slowly)
+    assert response.status == 200
+    connection.close()
+    accepted.close()
+
+
+def test_a_look_that_took_a_minute_counts_as_a_slice_of_silence() -> None:
+    wait = _Wait(lambda: 60.0, until=100.0, quiet_until=2.0)
+    wait.looked(60.0)
+    assert wait.left == 2.0 - SLICE_SECONDS
 
 
 def test_an_idle_close_is_noticed_before_anything_is_sent(peer: Peer) -> None:
