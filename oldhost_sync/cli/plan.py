@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Group
 from rich.text import Text
 
+from oldhost_sync.cli.capacity import find_capacity
 from oldhost_sync.cli.changes import AsJson
+from oldhost_sync.cli.live_plan import live_figures, live_lines, notes, plan_from_now
 from oldhost_sync.cli.output import console, print_json, rows, span
 from oldhost_sync.planner import Plan, Sample, Scenario, quantile, rehearse
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
-from oldhost_sync.user_errors import FAILED
+from oldhost_sync.user_errors import FAILED, WRONG, CliError
 
 PICTURE_WIDTH = 96
 PICTURE_HEIGHT = 8
@@ -45,14 +47,46 @@ def plan(
     max_wait_s: Annotated[float, typer.Option(help="The longest an LWW key is held.")] = _DEFAULT.max_wait_s,
     txn_per_lww: Annotated[int, typer.Option(help="TXN turns to one LWW turn.")] = _DEFAULT.txn_per_lww,
     seed: Annotated[int, typer.Option(help="Another seed is another day.")] = _DEFAULT.seed,
+    capacity: Annotated[
+        bool, typer.Option("--capacity", help="Find the highest steady rate of this mix; takes some minutes.")
+    ] = False,
+    from_now: Annotated[
+        bool, typer.Option("--from-now", help="Begin with what is outstanding and scheduled in the database.")
+    ] = False,
+    rate: Annotated[float, typer.Option(min=0, help="With --from-now: this mix goes on at so many a second.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """What if: the writer's own policy on a virtual clock, beside an oracle that knows the future. Sends nothing."""
     given = locals()
     scenario = Scenario(**{each.name: given[each.name] for each in fields(Scenario)})
-    found = rehearse(scenario)
+    if capacity and from_now:
+        raise CliError("--capacity and --from-now exclude each other.", WRONG)
+    if capacity:
+        find_capacity(scenario, as_json=as_json)
+    elif from_now:
+        _report_from_now(scenario, rate, as_json=as_json)
+    else:
+        _report(rehearse(scenario), as_json=as_json)
+
+
+def _report_from_now(scenario: Scenario, rate: float, *, as_json: bool) -> None:
+    """What there is now, and what becomes of it."""
+    found, live = plan_from_now(scenario, rate)
     if as_json:
-        print_json({**found.figures(), "promises": dict(promises(found))})
+        now = live_figures(live)
+        print_json({"now": now}) if found is None else _report(found, as_json=True, more={"now": now})
+        return
+    console().print(rows("", ("now", "outstanding", "oldest", "older than 1 h", "scheduled"), live_lines(live)), Text())
+    for told in notes(live):
+        console().print(told, markup=False)
+    if found is not None:
+        _report(found, as_json=False)
+
+
+def _report(found: Plan, *, as_json: bool, more: dict[str, Any] | None = None) -> None:
+    """Print it; exit code 1 when a promise breaks."""
+    if as_json:
+        print_json({**found.figures(), **(more or {}), "promises": dict(promises(found))})
     else:
         console().print(
             Group(rows("", ("figure", "value", "compared"), figure_lines(found)), Text(), picture(found.samples))
@@ -122,8 +156,20 @@ def figure_lines(found: Plan) -> list[Sequence[object]]:
         lines.append(
             ("alerts raised", sum(found.alerts.values()), ", ".join(f"{kind} {n}" for kind, n in found.alerts.items()))
         )
-    lines += [(name, "kept" if kept else "BROKEN", "promise") for name, kept in promises(found)]
-    return lines
+    return [
+        *lines,
+        _dirty_line(found),
+        *((name, "kept" if kept else "BROKEN", "promise") for name, kept in promises(found)),
+    ]
+
+
+def _dirty_line(found: Plan) -> Sequence[object]:
+    operations = CONSISTENCY_MS / max(found.scenario.latency_ms, 0.1)
+    return (
+        f"all {found.scenario.units:,} units dirty at once",
+        span(found.all_units_dirty_ms),
+        f"in 4 h OldHost takes {operations:,.0f} operations",
+    )
 
 
 def _quantiles(values_ms: Sequence[int]) -> str:

@@ -5,10 +5,12 @@ Imports nothing of ours but the policy, so what it predicts is what runs.
 
 from __future__ import annotations
 
+from oldhost_sync.planner.live_start import live_arrivals
 from oldhost_sync.planner.oracle import Bounds, bounds
 from oldhost_sync.planner.plan import Plan, Sample, quantile
 from oldhost_sync.planner.rehearsal import Pace, rehearse
 from oldhost_sync.planner.scenario import Arrival, Scenario, ScenarioError, arrivals
+from oldhost_sync.planner.steady import Tried, capacity, ceiling_per_s, steady
 
 __all__ = [
     "Arrival",
@@ -18,8 +20,13 @@ __all__ = [
     "Sample",
     "Scenario",
     "ScenarioError",
+    "Tried",
     "arrivals",
     "bounds",
+    "capacity",
+    "ceiling_per_s",
+    "live_arrivals",
     "quantile",
     "rehearse",
+    "steady",
 ]

@@ -29,7 +29,8 @@ class Plan:
     `drained` False: given up long after the scenario's end, it drains too slowly or never · `oldest_ms`: age of the
     oldest change when it reached OldHost (for a key: of the first one it stands for) · `lost_ms`: time OldHost waited
     for us while something could have gone · `alerts`: how often each kind was raised.
-    `emergencies_outside_ban_ms`: those that the ban did not touch. `ages_ms`: of each class as `oldest_ms`, one by one.
+    `emergencies_outside_ban_ms`: those that the ban did not touch. `ages_ms`: of each class as `oldest_ms`, one by one;
+    `oldest_by_minute`: the greatest of them among what OldHost had in a minute, by its beginning.
     """
 
     scenario: Scenario
@@ -43,6 +44,9 @@ class Plan:
     backlog_max: int = 0
     by_class: dict[PriorityClass, int] = field(default_factory=lambda: dict.fromkeys(PriorityClass, 0))
     ages_ms: dict[PriorityClass, list[int]] = field(default_factory=lambda: {cls: [] for cls in PriorityClass})
+    oldest_by_minute: dict[PriorityClass, dict[int, int]] = field(
+        default_factory=lambda: {cls: {} for cls in PriorityClass}
+    )
     emergencies_ms: list[int] = field(default_factory=list)
     emergencies_outside_ban_ms: list[int] = field(default_factory=list)
     alerts: dict[str, int] = field(default_factory=dict)
@@ -70,6 +74,11 @@ class Plan:
     def drained_ratio(self) -> float:
         return self.drained_ms / self.bounds.drained_ms if self.bounds.drained_ms else 1.0
 
+    @property
+    def all_units_dirty_ms(self) -> float:
+        """How long OldHost takes for one operation of each unit, whatever the scenario brings."""
+        return self.scenario.units * self.scenario.latency_ms
+
     def figures(self) -> dict[str, Any]:
         """Everything but the picture, as JSON values; times in seconds."""
         return {
@@ -85,6 +94,7 @@ class Plan:
             "drained_ratio": round(self.drained_ratio, 4),
             "oldest_age_s": self.oldest_ms / 1000,
             "backlog_max": self.backlog_max,
+            "all_units_dirty_s": self.all_units_dirty_ms / 1000,
             "busy_share": round(self.busy_share, 4),
             "busy_share_of_backlog": round(self.busy_share_of_backlog, 4),
             "age_s": {cls.value: _quantiles_s(ages) for cls, ages in self.ages_ms.items()},

@@ -23,7 +23,7 @@ from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.pending_operation import PendingOperation
 from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.policy.wire_ref import to_wire
-from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, WriterPolicy
 
 READS_TO_OPEN = 2  # OldHost is asked until two answers in a row agree
 SAMPLES_MAX = 240  # points of the picture; with more, every second one is dropped
@@ -81,17 +81,27 @@ _Event = Arrival | _Sent | _Served | _Wake | OpenSession | CloseSession | Probe 
 
 
 def rehearse(
-    scenario: Scenario, pace: Pace | None = None, changes: Sequence[Arrival] | None = None, *, release: int = RELEASE
+    scenario: Scenario,
+    pace: Pace | None = None,
+    changes: Sequence[Arrival] | None = None,
+    *,
+    release: int = RELEASE,
+    steady_ms: int | None = None,
 ) -> Plan:
-    """Play the scenario until OldHost has everything that was accepted. `changes`: instead of the scenario's own.
-    `release`: by whose decisions.
+    """Play the scenario until OldHost has everything that was accepted. `changes`: instead of the scenario's own; what
+    was accepted before its start waits from the start. `release`: by whose decisions. `steady_ms`: the load goes on, so
+    play so long, or until something is older than promised.
     """
-    return _Rehearsal(scenario, pace or Pace(), arrivals(scenario) if changes is None else changes, release).run()
+    changes = arrivals(scenario) if changes is None else changes
+    return _Rehearsal(scenario, pace or Pace(), changes, release, steady_ms).run()
 
 
 class _Rehearsal:
-    def __init__(self, scenario: Scenario, pace: Pace, changes: Sequence[Arrival], release: int) -> None:
+    def __init__(
+        self, scenario: Scenario, pace: Pace, changes: Sequence[Arrival], release: int, steady_ms: int | None
+    ) -> None:
         self._pace = pace
+        self._steady_ms = steady_ms
         self._host = HostModel(scenario, pace.turnaround_ms)
         self._machine = _machine(scenario, release)
         self._plan = Plan(scenario, bounds(changes, scenario.latency_ms, self._host.ban), drained=False)
@@ -113,7 +123,7 @@ class _Rehearsal:
 
     def run(self) -> Plan:
         self._decide()
-        while self._events and not self._is_drained() and self._now_ms < self._give_up_ms:
+        while self._events and not self._is_over():
             self._step()
         plan = self._plan
         plan.drained = self._is_drained()
@@ -263,6 +273,9 @@ class _Rehearsal:
         plan.by_class[ref.priority_class] += 1
         age_ms = round(end_ms - entry.first_at_ms)
         plan.ages_ms[ref.priority_class].append(age_ms)
+        minute_ms = self._now_ms // 60_000 * 60_000
+        by_minute = plan.oldest_by_minute[ref.priority_class]
+        by_minute[minute_ms] = max(by_minute.get(minute_ms, 0), age_ms)
         plan.oldest_ms = max(plan.oldest_ms, age_ms)
         could_go_ms = entry.due_at_ms + self._relay_ms(ref.priority_class)
         if could_go_ms < self._ended_ms and not self._spans_ban(start_ms):
@@ -293,6 +306,11 @@ class _Rehearsal:
 
     def _relay_ms(self, cls: PriorityClass) -> int:
         return self._pace.relay_emergency_ms if cls is PriorityClass.EMERGENCY else self._pace.relay_ms
+
+    def _is_over(self) -> bool:
+        if self._steady_ms is not None:
+            return self._now_ms >= self._steady_ms or self._plan.oldest_ms > CONSISTENCY_MS
+        return self._is_drained() or self._now_ms >= self._give_up_ms
 
     def _is_drained(self) -> bool:
         machine = self._machine

@@ -231,6 +231,27 @@ def test_a_plan_as_json_says_which_promises_hold(capsys: pytest.CaptureFixture[s
     assert all(figures["promises"].values())
 
 
+def test_a_plan_says_how_long_all_units_dirty_at_once_take(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["plan", "--units", "50000", "--changes", "100", "--bursts", "0"])
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if each.startswith("all 50,000 units dirty")]
+    assert "5.6 h" in line
+    run(["plan", "--units", "50000", "--changes", "100", "--bursts", "0", "--json"])
+    assert json.loads(capsys.readouterr().out)["all_units_dirty_s"] == 20_000
+
+
+def test_the_capacity_is_between_a_rate_that_is_kept_and_one_that_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--capacity", "--latency-ms", "8000", "--units", "100", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    kept = [one["changes_per_s"] for one in figures["tried"] if one["kept"]]
+    broken = [one["changes_per_s"] for one in figures["tried"] if not one["kept"]]
+    assert figures["changes_per_s"] == max(kept) < min(broken) < figures["ceiling_per_s"]
+
+
+def test_a_capacity_from_now_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--capacity", "--from-now"]) == 2
+    assert "exclude each other" in one_line(capsys)
+
+
 def test_a_plan_that_breaks_a_promise_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "--changes", "400", "--units", "100", "--bursts", "0", "--latency-ms", "90000"]) == 1
     assert "BROKEN" in capsys.readouterr().out

@@ -1,0 +1,74 @@
+"""What a plan from now begins with: what is outstanding, what is scheduled for later, and what keeps all of it back.
+
+By the database's clock; nothing is locked. What is held behind dead letters waits for an operator and is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.store.intake.rules import rules_of
+from oldhost_sync.store.ledger.writer_state import standing, stops
+from oldhost_sync.store.outbox.outstanding_changes import outstanding_page
+from oldhost_sync.store.outbox.relay_queue import as_ref
+
+PAGE = 2_000
+# More than a writer ever holds; beyond it a plan would take minutes, and four hours are long broken.
+CHANGES_MAX = 200_000
+
+_SCHEDULED = text(
+    "SELECT id, event_type AS rule, entity_type, entity_id, event_type, not_before "
+    "FROM scheduled_changes FORCE INDEX (ix_scheduled_changes_due) "
+    "WHERE host = :host AND recorded_at IS NULL AND cancelled_at IS NULL ORDER BY not_before, id LIMIT :limit"
+)
+_NOW = text("SELECT UTC_TIMESTAMP(6)")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveLoad:
+    """`scheduled`: as refs that are accepted when they are due, their ids only among themselves. `ban_left_ms`: 0 when
+    there is none. `stopped`: why nothing goes, if somebody or something stopped the writer. `cut`: there is more.
+    """
+
+    now_ms: int
+    outstanding: list[ChangeRef]
+    scheduled: list[ChangeRef] = field(default_factory=list)
+    ban_left_ms: int = 0
+    stopped: str = ""
+    dead_letters: int = 0
+    cut: bool = False
+
+
+def read_live_load(connection: Connection, host: str, at_most: int = CHANGES_MAX) -> LiveLoad:
+    """The live state of one host."""
+    now: datetime = connection.execute(_NOW).scalar_one()
+    outstanding: list[ChangeRef] = []
+    after_id, more = 0, True
+    while more and len(outstanding) < at_most:
+        page = outstanding_page(connection, host, after_id, min(PAGE, at_most - len(outstanding)))
+        outstanding += page.refs
+        after_id, more = page.last_id, page.more
+    scheduled = _scheduled(connection, host, at_most)
+    stands = standing(connection, host, held=False)
+    paused, halted = stops(connection, host)
+    stopped = "it is halted until `resolve`" if halted else f"it is paused by {paused.operator}" if paused else ""
+    return LiveLoad(
+        now_ms=int(now.replace(tzinfo=UTC).timestamp() * 1000),
+        outstanding=outstanding,
+        scheduled=scheduled,
+        ban_left_ms=max(0, stands.ban_left_ms or 0),
+        stopped=stopped,
+        dead_letters=stands.dead_letters,
+        cut=more or len(scheduled) == at_most,
+    )
+
+
+def _scheduled(connection: Connection, host: str, at_most: int) -> list[ChangeRef]:
+    rules = rules_of(connection, host)
+    found = connection.execute(_SCHEDULED, {"host": host, "limit": at_most})
+    return [as_ref((row.id, rules.get(row.rule, PriorityClass.TXN), *row[2:])) for row in found]
