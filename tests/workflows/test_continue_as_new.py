@@ -120,6 +120,20 @@ async def test_trap_17_no_signal_is_lost_between_two_runs(stage: Stage) -> None:
         assert [line.nonce for line in writer.world.oldhost.journal] == list(range(1, 101))
 
 
+async def test_what_a_run_left_unread_as_it_ended_while_it_recovered_is_recorded_by_the_next(stage: Stage) -> None:
+    async with stage.idle_writer() as writer:
+        for number in range(3):
+            change = {"entity_type": "unit", "entity_id": str(number), "event_type": "booking_created", "payload": {}}
+            await writer.handle.signal("submit_change", change)
+        writer.world.recovery_fails = True
+        async with stage.workers(writer.world):
+            await writer.until(lambda: writer.world.recoveries)
+            await renew(writer, WriterPolicy(sweep_ms=86_400_000))
+            assert writer.world.submissions == []
+            writer.world.recovery_fails = False
+            await writer.until(lambda: len(writer.world.submissions) == 3)
+
+
 async def test_trap_17_submissions_are_carried_over(stage: Stage) -> None:
     async with stage.writer() as writer:
 

@@ -20,6 +20,7 @@ from oldhost_sync.policy.actions import RaiseAlert
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, Outcome
 from oldhost_sync.policy.events import OpeningReported, Probed, SendEnded, SessionOpened
 from tests.workflows.books import Books, OldHost, Reply
+from tests.workflows.unread_signals import unread_signals
 from workflows import messages
 
 CLASS_OF = {
@@ -184,6 +185,9 @@ class World:
         while self.recovery_fails:
             activity.heartbeat()
             await asyncio.sleep(0.05)
+        for item in await unread_signals(self.env.client, request):
+            if item.fallback_key not in [known.fallback_key for known in self.submissions]:
+                await self._record(item)
         return messages.Recovered()
 
     @activity.defn
