@@ -74,6 +74,10 @@ class Settings(BaseSettings):
 
     debounce_seconds: Wait = Field(default=120.0, description="How long an LWW key must be quiet before it is sent")
     max_wait_seconds: Wait = Field(default=600.0, description="The longest an LWW key may be held by further changes")
+    early_send_seconds: Span | None = Field(
+        default=None,
+        description="While OldHost is idle, an LWW key that was quiet for so long goes early; empty: none does",
+    )
     txn_per_lww: int = Field(default=3, ge=1, le=1000, description="TXN turns to one LWW turn while both wait")
     ban_seconds: Span = Field(
         default=900.0,

@@ -124,6 +124,7 @@ def writer_policy(settings: Settings) -> WriterPolicy:
         ban_ms=round(settings.ban_seconds * 1000),
         sweep_ms=round(settings.sweep_seconds * 1000),
         probe_ms=round(settings.probe_seconds * 1000),
+        early_send_ms=round((settings.early_send_seconds or 0) * 1000),
     )
 
 

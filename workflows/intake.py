@@ -27,7 +27,7 @@ CHANGE_DEPTH_MAX = PAYLOAD_DEPTH_MAX + 8
 # Not `isinstance`, which the SDK's sandbox makes some ten times slower: this is asked of every value of every signal.
 JSON_TYPES = frozenset({str, int, float, bool, dict, list, type(None)})
 
-MAY_BE_ZERO = ("debounce_ms", "max_wait_ms")
+MAY_BE_ZERO = ("debounce_ms", "max_wait_ms", "early_send_ms")
 # Nobody waits a year, and Temporal's timers end at some hundreds: one that can't be set stops the writer for ever.
 FIGURE_MAX = 366 * 86_400_000
 

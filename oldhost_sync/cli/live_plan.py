@@ -44,6 +44,7 @@ def _as_set(scenario: Scenario, config: Settings, live: LiveLoad, last_ms: int) 
         debounce_s=config.debounce_seconds,
         max_wait_s=config.max_wait_seconds,
         txn_per_lww=config.txn_per_lww,
+        early_send_s=config.early_send_seconds or 0.0,
         **ban,
     )
 

@@ -46,6 +46,9 @@ def plan(
     debounce_s: Annotated[float, typer.Option(help="How long an LWW key must be quiet.")] = _DEFAULT.debounce_s,
     max_wait_s: Annotated[float, typer.Option(help="The longest an LWW key is held.")] = _DEFAULT.max_wait_s,
     txn_per_lww: Annotated[int, typer.Option(help="TXN turns to one LWW turn.")] = _DEFAULT.txn_per_lww,
+    early_send_s: Annotated[
+        float, typer.Option(help="How long a key must be quiet to go early to an idle OldHost; 0: none does.")
+    ] = _DEFAULT.early_send_s,
     seed: Annotated[int, typer.Option(help="Another seed is another day.")] = _DEFAULT.seed,
     capacity: Annotated[
         bool, typer.Option("--capacity", help="Find the highest steady rate of this mix; takes some minutes.")

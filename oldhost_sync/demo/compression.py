@@ -72,6 +72,7 @@ def settings_for(compressed: Compressed) -> Settings:
         host=HOST,
         debounce_seconds=played.debounce_s,
         max_wait_seconds=played.max_wait_s,
+        early_send_seconds=played.early_send_s or None,
         txn_per_lww=played.txn_per_lww,
         ban_seconds=played.ban_s,
         request_timeout_seconds=REQUEST_TIMEOUT_SECONDS,

@@ -323,6 +323,7 @@ def _machine(scenario: Scenario, release: int) -> Machine:
         max_wait_ms=round(scenario.max_wait_s * 1000),
         txn_per_lww=scenario.txn_per_lww,
         ban_ms=round(scenario.ban_s * 1000),
+        early_send_ms=round(scenario.early_send_s * 1000),
     )
     machine = Machine(policy, 0, release)
     machine.load.service_ms = max(scenario.latency_ms, 0.1)

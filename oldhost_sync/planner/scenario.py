@@ -37,7 +37,7 @@ class Scenario:
     """The peak half hour by default: 10,000 changes, 80 % LWW, 18 % TXN, 2 % EMERGENCY. `bursts` bursts of
     `burst_changes` at `burst_per_s` each are part of `changes`.
 
-    `ban_at_s` None: no ban. `latency_ms`: OldHost's time per request.
+    `ban_at_s` None: no ban. `latency_ms`: OldHost's time per request. `early_send_s` 0: no key goes early.
     """
 
     units: int = 2_500
@@ -54,6 +54,7 @@ class Scenario:
     debounce_s: float = 120.0
     max_wait_s: float = 600.0
     txn_per_lww: int = 3
+    early_send_s: float = 0.0
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -69,7 +70,7 @@ class Scenario:
         yield "txn_share", self.emergency_share + self.txn_share > 1, "with emergency_share it is more than 1"
         for name in ("duration_s", "burst_per_s", "ban_s"):
             yield name, not 0 < getattr(self, name) < 1e7, "it must be more than 0"
-        for name in ("latency_ms", "debounce_s"):
+        for name in ("latency_ms", "debounce_s", "early_send_s"):
             yield name, not 0 <= getattr(self, name) < 1e7, "it can't be negative"
         yield "max_wait_s", self.max_wait_s < self.debounce_s, "it can't be less than debounce_s"
         yield "txn_per_lww", self.txn_per_lww < 1, "it must be 1 or more"

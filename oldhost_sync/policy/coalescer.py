@@ -15,7 +15,7 @@ from itertools import count, islice
 
 from oldhost_sync.policy.ages import Ages
 from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, EntityKey, PriorityClass
-from oldhost_sync.policy.due_heap import DueHeap
+from oldhost_sync.policy.due_heap import DebouncedKeys
 from oldhost_sync.policy.lanes import Lane, LaneItem, WeightedRoundRobin
 from oldhost_sync.policy.pending_operation import Added, Hold, PendingOperation
 from oldhost_sync.policy.turn_rules import TurnRules
@@ -39,6 +39,7 @@ class Coalescer:
         keeps_held: bool = False,
         blocks: bool = False,
         rules: TurnRules | None = None,
+        early_send_ms: int = 0,
     ) -> None:
         self.rules = rules or TurnRules()
         self._keeps_held = keeps_held
@@ -52,7 +53,7 @@ class Coalescer:
         self._by_key: dict[CoalescingKey, int] = {}
         self._by_entity: dict[EntityKey, list[int]] = {}
         self._blocked: dict[EntityKey, None] = {}
-        self._debounced = DueHeap()
+        self._debounced = DebouncedKeys(early_send_ms)
         self._flushed: dict[int, int] = {}  # of the debounced, whose debounce was ended by hand, and when
         self.ages = {cls: Ages(by_first_change=self.rules.by_first_change) for cls in (_TXN, _LWW)}
         self.lanes = {cls: Lane(self._blocked) for cls in (_EMERGENCY, _TXN, _LWW)}
@@ -119,6 +120,14 @@ class Coalescer:
                 return
             self._make_ready(self.waiting[due])
 
+    def end_quiet(self, now_ms: int, at_most: int) -> None:
+        """Keys that were quiet for long enough go into their lane before they are due, the quietest first."""
+        self._flushed.update(dict.fromkeys(self._debounced.quiet(now_ms, at_most), now_ms))
+        self.fall_due(now_ms, at_most)
+
+    def next_quiet_at_ms(self) -> int | None:
+        return self._debounced.next_quiet_at_ms()
+
     def flush(self, entity: EntityKey | None, now_ms: int) -> int:
         """End the debounce of one entity's keys, or of all (None), now; returns how many. `fall_due` moves them."""
         ids = self._debounced.change_ids() if entity is None else self._by_entity.get(entity, ())
@@ -140,7 +149,7 @@ class Coalescer:
             emergency=heads[_EMERGENCY] is not None,
             txn=heads[_TXN] is not None,
             lww=heads[_LWW] is not None,
-            oldest=self._oldest(heads[_TXN], heads[_LWW], now_ms),
+            oldest=self.rules.oldest(self._first_ms(heads[_TXN]), self._first_ms(heads[_LWW]), now_ms),
         )
         head = heads[turn] if turn is not None else None
         if head is None:
@@ -155,16 +164,8 @@ class Coalescer:
             self._take_out(entry)
         return chain
 
-    def _oldest(
-        self, txn: tuple[EntityKey, int] | None, lww: tuple[EntityKey, int] | None, now_ms: int
-    ) -> PriorityClass | None:
-        """Whose head is the older one of the two, if it is too old to wait for its turn."""
-        if txn is None or lww is None or self.rules.oldest_first_ms is None:
-            return None
-        txn_ms, lww_ms = self.waiting[txn[1]].first_at_ms, self.waiting[lww[1]].first_at_ms
-        if now_ms - min(txn_ms, lww_ms) < self.rules.oldest_first_ms:
-            return None
-        return _TXN if txn_ms <= lww_ms else _LWW
+    def _first_ms(self, head: tuple[EntityKey, int] | None) -> int | None:
+        return None if head is None else self.waiting[head[1]].first_at_ms
 
     def _chain(self, entity: EntityKey, last: int) -> Iterator[int]:
         for index, change_id in enumerate(self._by_entity[entity][:SEND_OPERATIONS_MAX]):
@@ -322,7 +323,7 @@ class Coalescer:
                 ready[cls].append((self._item(entry), entity))
             else:
                 debounced.append((entry.due_at_ms, change_id))
-        self._debounced.fill(debounced)
+        self._debounced.fill(debounced, lambda change_id: self.waiting[change_id].ref.accepted_at_ms)
         for cls, lane in self.lanes.items():
             lane.fill(ready[cls])
         for cls, ages in self.ages.items():
@@ -348,7 +349,7 @@ class Coalescer:
         if entry.ready:
             self._make_ready(entry)
         else:
-            self._debounced.put(ref.change_id, entry.due_at_ms)
+            self._debounced.put(ref.change_id, entry.due_at_ms, ref.accepted_at_ms)
         return True
 
     def _make_ready(self, entry: PendingOperation) -> None:

@@ -1,8 +1,11 @@
-"""The due heap: which waiting key falls due next, in O(log n), with one live entry per change."""
+"""The due heap: which waiting key falls due next, in O(log n), with one live entry per change.
+
+Where keys may go early, a second heap tells which of them was quiet for longest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 
 
@@ -48,3 +51,53 @@ class DueHeap:
     def _skip_stale(self) -> None:
         while self._heap and self._due_at_ms.get(self._heap[0][1]) != self._heap[0][0]:
             heappop(self._heap)
+
+
+class DebouncedKeys:
+    """Keys that wait for the end of their debounce. `early_ms`: one that was quiet for so long may go early; 0: no."""
+
+    def __init__(self, early_ms: int) -> None:
+        self._early_ms = early_ms
+        self._due, self._quiet = DueHeap(), DueHeap()
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def change_ids(self) -> Iterable[int]:
+        return self._due.change_ids()
+
+    def put(self, change_id: int, due_at_ms: int, changed_at_ms: int) -> None:
+        """`changed_at_ms`: since then it is quiet."""
+        self._due.put(change_id, due_at_ms)
+        if self._early_ms:
+            self._quiet.put(change_id, changed_at_ms + self._early_ms)
+
+    def fill(self, due: list[tuple[int, int]], changed_at_ms: Callable[[int], int]) -> None:
+        """Take many at once, as (due time, change id), when there are none yet."""
+        if self._early_ms:
+            self._quiet.fill([(changed_at_ms(change_id) + self._early_ms, change_id) for _, change_id in due])
+        self._due.fill(due)
+
+    def remove(self, change_id: int) -> None:
+        self._due.remove(change_id)
+        self._quiet.remove(change_id)
+
+    def next_due_at_ms(self) -> int | None:
+        return self._due.next_due_at_ms()
+
+    def next_quiet_at_ms(self) -> int | None:
+        return self._quiet.next_due_at_ms()
+
+    def pop_due(self, now_ms: int) -> int | None:
+        """Take the change id that is due longest, or None when nothing is due at `now_ms`."""
+        change_id = self._due.pop_due(now_ms)
+        if change_id is not None:
+            self._quiet.remove(change_id)
+        return change_id
+
+    def quiet(self, now_ms: int, at_most: int) -> list[int]:
+        """Those that were quiet for long enough, the quietest first; each is told once, and still waits."""
+        found: list[int] = []
+        while len(found) < at_most and (change_id := self._quiet.pop_due(now_ms)) is not None:
+            found.append(change_id)
+        return found

@@ -31,7 +31,7 @@ from oldhost_sync.policy.operators import Operators, Pause
 from oldhost_sync.policy.pending_operation import Added, PendingOperation
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.rebuild import Loading, Part
-from oldhost_sync.policy.release import GIVES_WAY, RELEASE, RELEASE_MIN
+from oldhost_sync.policy.release import GIVES_WAY, RELEASE, RELEASE_MIN, SENDS_EARLY
 from oldhost_sync.policy.session import Session
 from oldhost_sync.policy.session_lifecycle import SessionLifecycle
 from oldhost_sync.policy.settlement import Settlement
@@ -79,6 +79,7 @@ class Machine:
             keeps_held=self.release == RELEASE_MIN,
             blocks=not self.gives_way,
             rules=TurnRules.of(self.release),
+            early_send_ms=policy.early_send_ms if self.release >= SENDS_EARLY else 0,
         )
         self.loading = Loading(None if self.release == RELEASE_MIN else Part.EMERGENCIES)
         self.dead_letters = 0
@@ -106,6 +107,8 @@ class Machine:
         self.coalescer.fall_due(now_ms, MOVED_AT_ONCE_MAX if self.release > RELEASE_MIN else None)
         self.breaker.tick(now_ms)
         self.take_released()
+        if self._is_idle:
+            self.coalescer.end_quiet(now_ms, self._send_size)
         actions = [*self._sends(now_ms), *self.lifecycle.next_actions(now_ms), *self._beside(now_ms)]
         self._forecast(now_ms)
         return actions + (self.tell(now_ms) if self.release > RELEASE_MIN else self.alarms.take())
@@ -116,6 +119,7 @@ class Machine:
         begins = not self.draining or self.release == RELEASE_MIN
         times = [
             self.coalescer.next_due_at_ms() if self.may_send else None,
+            self.coalescer.next_quiet_at_ms() if self._is_idle else None,
             self.breaker.ask_at_ms if self.breaker.state is BreakerState.OPEN else None,
             self.lifecycle.reopens_at_ms if begins else None,
             self.sweeping.at_ms if begins and self._may_sweep else None,
@@ -216,6 +220,11 @@ class Machine:
         """Nothing but the lack of something to send keeps the machine from sending."""
         closed = self.breaker.state is BreakerState.CLOSED
         return self.session.takes_sends and closed and not self.paused and not self.draining
+
+    @property
+    def _is_idle(self) -> bool:
+        """OldHost could take something, and there is nothing that may go."""
+        return self.may_send and not len(self.in_flight) and not self.coalescer.can_send
 
     @property
     def _may_sweep(self) -> bool:

@@ -18,6 +18,8 @@ FIRST_CHANGED_FIRST = 4
 CHARGES_INHERITED = 4
 # The oldest goes first where something is nearly too old.
 OLDEST_FIRST = 4
+# Where that is wanted, a quiet key goes early to an idle OldHost.
+SENDS_EARLY = 4
 
 _MARKER = f"release-{RELEASE}"
 _OLDER_MARKERS = ("release-2", "batches-give-way")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.release import CHARGES_INHERITED, FIRST_CHANGED_FIRST, OLDEST_FIRST
 from oldhost_sync.policy.writer_policy import OLDEST_FIRST_MS
 
@@ -19,6 +20,14 @@ class TurnRules:
     by_first_change: bool = True
     charges_inherited: bool = True
     oldest_first_ms: int | None = OLDEST_FIRST_MS
+
+    def oldest(self, txn_ms: int | None, lww_ms: int | None, now_ms: int) -> PriorityClass | None:
+        """Whose head is the older one of the two, if one is too old to wait for its turn; since when each waits."""
+        if txn_ms is None or lww_ms is None or self.oldest_first_ms is None:
+            return None
+        if now_ms - min(txn_ms, lww_ms) < self.oldest_first_ms:
+            return None
+        return PriorityClass.TXN if txn_ms <= lww_ms else PriorityClass.LWW
 
     @classmethod
     def of(cls, release: int) -> Self:

@@ -58,7 +58,9 @@ FIRST_SWEEP_MS = 60_000
 
 @dataclass
 class WriterPolicy:
-    """Carried through continue-as-new, renewed by `starter.py`. All times in ms."""
+    """Carried through continue-as-new, renewed by `starter.py`. All times in ms. `early_send_ms`: while OldHost is
+    idle, an LWW key that was quiet for so long does not wait for the end of its debounce; 0: it does.
+    """
 
     debounce_ms: int = 120_000
     max_wait_ms: int = 600_000
@@ -66,3 +68,4 @@ class WriterPolicy:
     ban_ms: int = 900_000
     sweep_ms: int = 300_000
     probe_ms: int = 100_000
+    early_send_ms: int = 0

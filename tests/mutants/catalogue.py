@@ -429,7 +429,12 @@ MUTANTS = (
     ),
     Mutant(
         "turns, however old what waits is",
-        (Patch(COALESCER, "return _TXN if txn_ms <= lww_ms else _LWW", "return None"),),
+        (Patch(TURNS, "return PriorityClass.TXN if txn_ms <= lww_ms else PriorityClass.LWW", "return None"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "keys go early to a busy OldHost",
+        (Patch(MACHINE, "return self.may_send and not len(self.in_flight) and not self.coalescer.can_send", "return self.may_send"),),
         levels=(UNIT,),
     ),
     Mutant(

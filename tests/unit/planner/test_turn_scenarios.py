@@ -7,11 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from tests.unit.planner.turn_scenarios import (
+    LWW,
     TXN,
     Figures,
+    early,
     inherited,
     keys_beside_txn,
     late,
+    mean_s,
     peak,
     txn_beside_keys,
     worst_s,
@@ -48,3 +51,9 @@ def test_no_alarm_is_raised_for_what_age_will_bring_before_the_others(play: Call
     found = play()
     assert "forecast" in found.before.alerts
     assert "forecast" not in found.after.alerts
+
+
+def test_an_idle_oldhost_has_keys_early_at_the_price_of_some_operations() -> None:
+    found = early()
+    assert mean_s(LWW)(found.after) < 0.7 * mean_s(LWW)(found.before)
+    assert found.before.operations < found.after.operations < 1.25 * found.before.operations

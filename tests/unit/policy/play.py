@@ -409,7 +409,7 @@ class Play:
         # A version that is read again after a loss hands its age on, even when it is sent by itself.
         sent = 0 if self.was_rebuilt else max((one for one in ids if one in self.sent), default=0)
         first_at_ms = min(self.books.changes[one].ref.accepted_at_ms for one in ids if one > sent)
-        due = ref.accepted_at_ms + self.policy.debounce_ms <= self.now_ms
+        due = ref.accepted_at_ms + (self.policy.early_send_ms or self.policy.debounce_ms) <= self.now_ms
         overdue = first_at_ms + self.policy.debounce_ms <= self.now_ms  # it was in its lane before this version came
         newer = [one for one in self.machine.coalescer.waiting.values() if one.ref.entity == ref.entity]
         chained = [one for one in self.machine.in_flight if one.ref.entity == ref.entity and one.ref != ref]

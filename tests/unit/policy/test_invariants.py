@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import Outcome
 from oldhost_sync.policy.session import Phase
+from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.unit.policy.play import Play
 from tests.workflows.books import OldHost, Reply
 
@@ -35,9 +36,9 @@ PAUSES_MS = st.sampled_from([1, 400, 5_000, 30_000, 61_000, 119_000, 120_000, 30
 class Interleavings(RuleBasedStateMachine):
     """Every rule is something that can happen at that moment."""
 
-    @initialize(fast=st.booleans())
-    def begin(self, fast: bool) -> None:
-        self.play = Play()
+    @initialize(fast=st.booleans(), early=st.booleans())
+    def begin(self, fast: bool, early: bool) -> None:
+        self.play = Play(WriterPolicy(early_send_ms=30_000 if early else 0))
         if fast:
             self.play.machine.load.service_ms = 60.0  # sends of several operations
 
