@@ -16,6 +16,7 @@ from oldhost_sync.policy.forecast import Forecast
 from oldhost_sync.policy.load_monitor import urgent
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.outlook import Arrivals, Backlog, outlook
+from oldhost_sync.policy.release import GIVES_WAY, RELEASE
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, FORECAST_MS, WriterPolicy
 from tests.unit.policy.play import START_MS
 
@@ -136,6 +137,15 @@ def test_both_lanes_walked_together_are_as_each_alone_until_something_is_too_old
     together, alone = (walked(txn, lww, oldest_first_ms, per_s) for oldest_first_ms in (10**9, None))
     assert together.oldest_age_ms == pytest.approx(alone.oldest_age_ms, abs=5)
     assert together.drain_ms == pytest.approx(alone.drain_ms, abs=5)
+
+
+@pytest.mark.parametrize(("release", "breaks"), [(GIVES_WAY, True), (RELEASE, False)])
+def test_a_forecast_goes_by_the_rules_of_its_run(release: int, breaks: bool) -> None:
+    machine = Machine(WriterPolicy(), START_MS, release)
+    machine.finish_loading(START_MS)
+    machine.enqueue((change(number, PriorityClass.LWW) for number in range(1, 10_501)), START_MS)
+    machine.load.rates[PriorityClass.TXN] = 1.8
+    assert machine.load.forecast(machine.coalescer, 0, START_MS).breaks_consistency is breaks
 
 
 def test_what_age_brings_before_the_others_breaks_no_promise() -> None:
