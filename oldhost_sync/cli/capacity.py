@@ -41,7 +41,8 @@ def find_capacity(scenario: Scenario, *, as_json: bool) -> None:
     console().print(rows("", ("changes/s", "promises", *(f"oldest {cls.value}" for cls in PriorityClass)), lines))
     console().print(
         f"Every promise is kept at up to {kept:.2f} changes/s of this mix, however long it lasts; what can't be "
-        f"compressed alone fills OldHost at {ceiling_per_s(scenario):.2f}.",
+        f"compressed alone fills OldHost at {ceiling_per_s(scenario):.2f}. Each rate began three hours behind; "
+        "the ages are those of the last two of six hours.",
         markup=False,
     )
 
