@@ -143,6 +143,19 @@ async def urgent(writer: Writer) -> None:
     await writer.until_quiet()
 
 
+async def turns(writer: Writer) -> None:
+    """Release 4: keys that change again, TXN changes of their units in between."""
+    for number in range(30):
+        await writer.take(LWW, f"unit-{number}", "first")
+    await writer.skip(60)
+    for number in range(6):
+        await writer.take(LWW, f"unit-{number}", "again")
+    await writer.skip(100)
+    for number in range(12):
+        await writer.take(TXN, f"unit-{number}", f"booking {number}")
+    await writer.until_quiet()
+
+
 SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "peak": peak,
     "ban": ban,
@@ -152,6 +165,7 @@ SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "held": held,
     "resolved": resolved,
     "urgent": urgent,
+    "turns": turns,
 }
 
 
