@@ -19,6 +19,7 @@ from temporalio import activity
 from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.count import Count
+from oldhost_sync.oldhost.last_reached import LastReached
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.patience import Patience
@@ -52,6 +53,7 @@ class SessionActivities:
     _sessions: dict[str, Session] = field(default_factory=dict)
     _connectors: dict[str, Connector] = field(default_factory=dict)
     _patience: dict[str, Patience] = field(default_factory=dict)
+    _last_reached: dict[str, LastReached] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _leaving: threading.Event = field(default_factory=threading.Event)
 
@@ -152,6 +154,7 @@ class SessionActivities:
             limits=self.limits,
             beat=beat,
             patience=self._patience_with(host),
+            last_reached=self._last_reached_at(host),
         )
 
     def _connector(self, host: str) -> Connector:
@@ -165,6 +168,10 @@ class SessionActivities:
         """One for each host: what a session has learnt the next one knows."""
         with self._lock:
             return self._patience.setdefault(host, Patience())
+
+    def _last_reached_at(self, host: str) -> LastReached:
+        with self._lock:
+            return self._last_reached.setdefault(host, LastReached())
 
     def ledger(self, host: str) -> Ledger:
         clock = MachineClock(self.clock)

@@ -66,9 +66,9 @@ class InDoubt:
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """What a takeover found. `next_nonce` None: OldHost was never asked. Both waits in milliseconds from now.
+    """What a takeover found. `next_nonce` None: OldHost was never asked. Waits in milliseconds from now.
 
-    `settle_wait_ms`, `doubt_age_ms`: by the youngest row that may have been written. One that was marked and taken
+    `settle_wait_ms`: by the youngest row that may have been written. One that was marked and taken
     back before a byte of it left, or that OldHost refused, can't be applied late: nobody waits for it.
     `halted`: nothing may go on; None while an operator's `resolve` waits for the comparison that follows.
     """
@@ -80,7 +80,6 @@ class TakenOver:
     released: list[int] = field(default_factory=list)
     banned_ms: int = 0
     settle_wait_ms: int = 0
-    doubt_age_ms: int = 0
     halted: str | None = None
     halt_knows_expected: bool = False
 

@@ -21,6 +21,7 @@ from oldhost_sync.oldhost.errors import (
     Unreadable,
 )
 from oldhost_sync.oldhost.expected_nonce import ask
+from oldhost_sync.oldhost.last_reached import LastReached
 from oldhost_sync.oldhost.ledger import Ledger, Reconciled, TakenOver
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.nonce_pipeline import Condition
@@ -81,6 +82,7 @@ class Opening:
     beat: Heartbeat
     newest: tuple[int, ...] = ()
     patience: Patience = field(default_factory=Patience)
+    last_reached: LastReached = field(default_factory=LastReached)
 
     def open(self) -> Ended:
         """One pass through the recovery path; raises nothing that a ledger or a connection raises on purpose."""
@@ -117,6 +119,7 @@ class Opening:
     def _open(self) -> Ended:
         over_at = self.clock() + self.limits.opening_seconds
         taken = self.ledger.take_over(self.owner)
+        self.last_reached.opening(taken.epoch)
         self.beat()
         why = taken.halted or self._loss(taken)
         if why:
@@ -151,7 +154,7 @@ class Opening:
 
     def _look_once(self, taken: TakenOver, until: float) -> Ended | None:
         """None: OldHost does not say (yet) that all which may have been written was applied."""
-        reached = self._try_to_reach(taken, until, rest_seconds=0.0)
+        reached = self._try_to_reach(taken, until, rests=False)
         if isinstance(reached, OpeningPostponed):
             return reached if reached.reason == "ban" else None
         connection, reading = reached
@@ -218,6 +221,7 @@ class Opening:
             return _Mismatch(found.mismatch)
         if found.halted is not None:
             return OpeningHalted(found.halted)
+        self.last_reached.opened()
         session = Session(
             ledger=self.ledger,
             connection=connection,
@@ -260,24 +264,21 @@ class Opening:
     def _reach(self, taken: TakenOver, over_at: float) -> Reached | OpeningPostponed:
         """A connection on which the expected nonce was read twice alike.
 
-        Tries for a while: OldHost may only just be noticing that the last connection is gone. Until it did, a request
-        that the network held back may have come in over it; so when something is in doubt and a try failed (here, or
-        in an earlier opening), what may still be applied late is waited for with the new connection in hand.
+        Tries for a while: OldHost may only just be noticing that the last connection is gone.
         """
-        prompt = self.limits.settle_seconds + self.limits.come_back_seconds
-        failed_before = taken.doubt_age_ms > 1000 * prompt
         until = min(over_at, self.clock() + self.limits.connect_patience_seconds)
         while True:
-            rest_seconds = self.limits.late_seconds if failed_before and taken.may_be_late else 0.0
-            reached = self._try_to_reach(taken, over_at, rest_seconds=rest_seconds)
-            failed_before = True
+            reached = self._try_to_reach(taken, over_at, rests=True)
             if not isinstance(reached, OpeningPostponed) or reached.reason not in _TRIED_AGAIN:
                 return reached
             if self.clock() + self.limits.connect_pause_seconds >= until:
                 return reached
             self._rest(self.limits.connect_pause_seconds)
 
-    def _try_to_reach(self, taken: TakenOver, over_at: float, *, rest_seconds: float) -> Reached | OpeningPostponed:
+    def _try_to_reach(self, taken: TakenOver, over_at: float, *, rests: bool) -> Reached | OpeningPostponed:
+        """Until OldHost let go of the last connection, a request that the network held back may have come in over it.
+        So what may still be applied late is waited for (`rests`) with the new connection in hand.
+        """
         try:
             connection = self.connect()
         except HostError as error:
@@ -285,8 +286,9 @@ class Opening:
         kept = False
         try:
             read = self._read_expected(connection, taken, over_at)
-            if rest_seconds and not isinstance(read, OpeningPostponed):
-                self._rest(rest_seconds)
+            late_seconds = 0.0 if isinstance(read, OpeningPostponed) else self._may_come_late_for(taken, read)
+            if rests and late_seconds > 0:
+                self._rest(late_seconds)
                 read = self._read_expected(connection, taken, over_at)
             if isinstance(read, OpeningPostponed):
                 return read
@@ -299,6 +301,14 @@ class Opening:
         finally:
             if not kept:
                 connection.close()
+
+    def _may_come_late_for(self, taken: TakenOver, reading: Reading) -> float:
+        """Seconds from now, when OldHost has just answered on a new connection."""
+        since = self.last_reached.answered(self.clock())
+        is_all_applied = isinstance(reading, Expected) and reading.nonce - 1 == taken.newest_written
+        if is_all_applied or not taken.may_be_late:
+            return 0.0
+        return since + self.limits.late_seconds - self.clock()
 
     def _read_expected(
         self, connection: HostConnection, taken: TakenOver, over_at: float

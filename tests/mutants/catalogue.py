@@ -467,4 +467,14 @@ MUTANTS = (
         (Patch("oldhost_sync/oldhost/recovery.py", "            patience=self.patience,\n", "            patience=Patience(),\n"),),
         levels=(OVERDUE,),
     ),
+    Mutant(
+        "what somebody else may have sent since is forgotten",
+        (Patch("oldhost_sync/oldhost/last_reached.py", "        if epoch != self.epoch + 1:\n", "        if False:\n"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "not applied is believed as soon as OldHost is reached",
+        (Patch("oldhost_sync/oldhost/recovery.py", "            if rests and late_seconds > 0:\n", "            if False:\n"),),
+        levels=(SIMULATION,),
+    ),
 )  # fmt: skip

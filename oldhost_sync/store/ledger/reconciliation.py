@@ -38,7 +38,6 @@ def take_over(connection: Connection, host: str, owner: str, *, settle_ms: int, 
         released=list(released),
         banned_ms=max(0, row.banned_ms or 0),
         settle_wait_ms=0 if age_ms is None else max(0, settle_ms - age_ms),
-        doubt_age_ms=age_ms or 0,
         halted=None if row.resolve_mode else row.halted,
         halt_knows_expected=row.halted_expected_nonce is not None,
     )

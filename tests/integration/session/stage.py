@@ -21,6 +21,7 @@ from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator
 from oldhost_sync.oldhost.connection import Address, Heartbeat, HostConnection, OldHostConnection
 from oldhost_sync.oldhost.connector import Connector
+from oldhost_sync.oldhost.last_reached import LastReached
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.patience import Patience
@@ -39,6 +40,10 @@ class StageLimits(SessionLimits):
 
     @property
     def second_look_seconds(self) -> float:
+        return 0.02
+
+    @property
+    def late_seconds(self) -> float:
         return 0.02
 
 
@@ -171,6 +176,7 @@ class Stage:
         self.simulator = simulator
         self.limits = limits
         self.opened: list[Session] = []
+        self.last_reached = LastReached()
 
     # ------------------------------------------------------------------------------------------------- acting
 
@@ -197,6 +203,7 @@ class Stage:
             limits=self.limits,
             beat=lambda: None,
             patience=process.patience,
+            last_reached=self.last_reached,
         )
 
     def session(self, process: Process | None = None) -> Session:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -110,6 +111,34 @@ def test_what_is_applied_late_is_known_before_the_settle_time_is_over(stage: Sta
     assert isinstance(opened, Opened)
     assert outcomes(opened.event.fates) == ["APPLIED"]
     stage.check_clean()
+
+
+def in_doubt(stage: Stage) -> int:
+    """An operation that OldHost never read, when the settle time is over; nobody has reached OldHost since."""
+    change_id, session = stage.world.record(), stage.session()
+    stage.fault("garbage", next=1, reply="bytes", applied=False)
+    assert outcomes(send(session, [change_id])) == ["BOUND"]
+    stage.world.age(stage.limits.settle_seconds)
+    return change_id
+
+
+def questions(stage: Stage) -> int:
+    """Those of one opening."""
+    process = Process()
+    assert isinstance(stage.open(process), Opened)
+    return process.calls.count("ask")
+
+
+def test_not_applied_is_asked_again_a_while_after_oldhost_was_first_reached(stage: Stage) -> None:
+    in_doubt(stage)
+    assert questions(stage) == 4
+
+
+def test_it_is_not_asked_again_where_oldhost_was_reached_long_enough_before(stage: Stage) -> None:
+    in_doubt(stage)
+    stage.last_reached.opening(stage.world.ledger.epoch())
+    stage.last_reached.answered(time.monotonic() - 1)
+    assert questions(stage) == 2
 
 
 @pytest.mark.parametrize("reply", ["bytes", "not_json", "status", "other_nonce"])

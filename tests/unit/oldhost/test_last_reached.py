@@ -1,0 +1,31 @@
+"""What is known of when OldHost was last reached: by openings that follow one another here, without a session."""
+
+from __future__ import annotations
+
+from oldhost_sync.oldhost.last_reached import LastReached
+
+
+def reached_in(epoch: int, at: float) -> LastReached:
+    known = LastReached()
+    known.opening(epoch)
+    known.answered(at)
+    return known
+
+
+def test_the_first_answer_counts() -> None:
+    known = reached_in(1, 10.0)
+    known.opening(2)
+    assert known.answered(12.0) == 10.0
+
+
+def test_what_was_seen_before_somebody_elses_opening_is_forgotten() -> None:
+    known = reached_in(1, 10.0)
+    known.opening(3)
+    assert known.answered(12.0) == 12.0
+
+
+def test_a_session_begins_anew() -> None:
+    known = reached_in(1, 10.0)
+    known.opened()
+    known.opening(2)
+    assert known.answered(12.0) == 12.0
