@@ -82,6 +82,21 @@ class Precedences(LedgerSuite):
         assert refused == [Fate(replaced, WAITING)]
         assert [ref.change_id for ref in refused.older] == [newest]
 
+    def test_nor_after_newer_operations_that_are_still_on_their_way(self, world: LedgerWorld, epoch: int) -> None:
+        replaced = world.record("u1", STATUS, {"status": "Dirty"})
+        emergency, newest = world.record("u1", LOCKED_OUT), world.record("u1", STATUS, {"status": "Clean"})
+        self.reserve(world, epoch, emergency)
+        refused = world.ledger.reserve(epoch, [replaced])
+        assert refused == [Fate(replaced, WAITING)]
+        assert [ref.change_id for ref in refused.older] == [newest]
+
+    def test_nor_after_newer_operations_of_the_same_send(self, world: LedgerWorld, epoch: int) -> None:
+        replaced = world.record("u1", STATUS, {"status": "Dirty"})
+        emergency, newest = world.record("u1", LOCKED_OUT), world.record("u1", STATUS, {"status": "Clean"})
+        bound, refused = world.ledger.reserve(epoch, [emergency, replaced])
+        assert (bound.change_id, refused) == (emergency, Fate(replaced, WAITING))
+        assert newest not in (bound.change_id, refused.change_id)
+
     def test_the_newest_of_its_key_goes_whatever_went_past_it(self, world: LedgerWorld, epoch: int) -> None:
         late = world.record("u1", STATUS, {"status": "Dirty"})
         self.reject(world, epoch, late)

@@ -477,4 +477,9 @@ MUTANTS = (
         (Patch("oldhost_sync/oldhost/recovery.py", "            if rests and late_seconds > 0:\n", "            if False:\n"),),
         levels=(SIMULATION,),
     ),
+    Mutant(
+        "an old version goes behind newer operations of its send",
+        (Patch("oldhost_sync/store/ledger/precedence.py", "(row.is_passed or self._is_passed_by(binding, row))", "row.is_passed"),),
+        levels=(CONFORMANCE,),
+    ),
 )  # fmt: skip

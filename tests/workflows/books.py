@@ -216,15 +216,9 @@ class Books:
 
     def _in_its_stead(self, change: Change) -> ChangeRef | None:
         key, change_id = change.ref.key, change.ref.change_id
-        last = max(
-            (
-                one.ref.change_id
-                for kept in self.applied.values()
-                for one in kept
-                if one.ref.entity == change.ref.entity
-            ),
-            default=0,
-        )
+        applied = [one for kept in self.applied.values() for one in kept]
+        gone = applied + [row.change for row in self._in_doubt().values()]
+        last = max((one.ref.change_id for one in gone if one.ref.entity == change.ref.entity), default=0)
         if change.ref.priority_class is not PriorityClass.LWW or last < change_id:
             return None
         newest = [one.ref for one in self.outstanding() if one.ref.key == key and one.ref.change_id > change_id]

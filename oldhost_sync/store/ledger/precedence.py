@@ -7,14 +7,15 @@ before, by its number) or has its fate; an LWW change whose key has a newer one,
 sent); a TXN change held behind a dead letter older than itself. And a TXN change behind an older dead letter is held.
 
 Nor is an old version sent late: an LWW change gets no nonce either when a newer one of its key replaces it and newer
-operations of its entity were applied (a writer that reads page by page after a loss may not know the newer one yet).
+operations of its entity were applied or hold a nonce (a writer that reads page by page after a loss may not know the
+newer one yet).
 
 Each question reads an index from one end and stops, however many changes or dead letters an entity has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,7 +44,9 @@ OLDEST = (
     f"{_EACH}, (SELECT MIN(p.change_id) FROM pending_fates p WHERE p.host = o.host AND p.entity_type = o.entity_type "
     "AND p.entity_id = o.entity_id AND p.outcome = 'DEAD' AND p.change_id < o.id) AS dead_pending, "
     "EXISTS (SELECT 1 FROM applied_states n WHERE n.host = o.host AND n.entity_type = o.entity_type "
-    "AND n.entity_id = o.entity_id AND n.change_id > o.id) AS newer_applied"
+    "AND n.entity_id = o.entity_id AND n.change_id > o.id) OR EXISTS (SELECT 1 FROM nonce_requests f "
+    "JOIN outbox_events g ON g.id = f.change_id WHERE f.host = o.host AND f.status IN ('RESERVED', 'SENT') "
+    "AND f.change_id > o.id AND g.entity_type = o.entity_type AND g.entity_id = o.entity_id) AS is_passed"
 )
 _HAS_NONCE = "EXISTS (SELECT 1 FROM nonce_requests r WHERE r.host = o.host AND r.change_id = o.id)"
 _HAS_FATE = "EXISTS (SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id)"
@@ -92,7 +95,7 @@ class Precedence:
         self._host = host
         self._rows: dict[int, Row[Any]] = {row.id: row for row in candidates}
 
-    def before(self, change_id: int, binding: Container[int]) -> Before | None:
+    def before(self, change_id: int, binding: Collection[int]) -> Before | None:
         """None: nothing does. `binding`: what gets its nonce in the same transaction, before it."""
         row = self._rows[change_id]
         dead = (row.dead_emergency, row.dead_txn, row.dead_lww, row.dead_pending)
@@ -100,7 +103,7 @@ class Precedence:
         is_txn = row.priority_class == PriorityClass.TXN
         if is_txn and oldest_dead is not None and not self._is_retried(change_id):
             return Before(dead=self._dead(row))
-        if row.newer_applied and row.priority_class == PriorityClass.LWW:
+        if row.priority_class == PriorityClass.LWW and (row.is_passed or self._is_passed_by(binding, row)):
             newest = self._newest_of_key(row, row.event_type)
             if newest is not None and newest.id > row.id:
                 return Before([as_ref(newest[:6])])  # the first six columns are a ref's
@@ -113,6 +116,10 @@ class Precedence:
             older += self._newest_of_keys(row)
         older = sorted((ref for ref in older if ref.change_id not in binding), key=lambda ref: ref.change_id)
         return Before(older[:OLDER_MAX]) if older else None
+
+    def _is_passed_by(self, binding: Collection[int], row: Row[Any]) -> bool:
+        newer = (self._rows[change_id] for change_id in binding if change_id > row.id)
+        return any((each.entity_type, each.entity_id) == (row.entity_type, row.entity_id) for each in newer)
 
     def _older(self, row: Row[Any], each: PriorityClass, below: int) -> list[ChangeRef]:
         values = (*self._entity(row), each.value, below, OLDER_MAX)
