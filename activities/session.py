@@ -19,7 +19,7 @@ from temporalio import activity
 from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.count import Count
-from oldhost_sync.oldhost.last_reached import LastReached
+from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.patience import Patience
@@ -53,7 +53,7 @@ class SessionActivities:
     _sessions: dict[str, Session] = field(default_factory=dict)
     _connectors: dict[str, Connector] = field(default_factory=dict)
     _patience: dict[str, Patience] = field(default_factory=dict)
-    _last_reached: dict[str, LastReached] = field(default_factory=dict)
+    _first_contact: dict[str, FirstContact] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _leaving: threading.Event = field(default_factory=threading.Event)
 
@@ -154,7 +154,7 @@ class SessionActivities:
             limits=self.limits,
             beat=beat,
             patience=self._patience_with(host),
-            last_reached=self._last_reached_at(host),
+            first_contact=self._first_contact_with(host),
         )
 
     def _connector(self, host: str) -> Connector:
@@ -169,9 +169,9 @@ class SessionActivities:
         with self._lock:
             return self._patience.setdefault(host, Patience())
 
-    def _last_reached_at(self, host: str) -> LastReached:
+    def _first_contact_with(self, host: str) -> FirstContact:
         with self._lock:
-            return self._last_reached.setdefault(host, LastReached())
+            return self._first_contact.setdefault(host, FirstContact())
 
     def ledger(self, host: str) -> Ledger:
         clock = MachineClock(self.clock)

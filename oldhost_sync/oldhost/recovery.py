@@ -21,7 +21,7 @@ from oldhost_sync.oldhost.errors import (
     Unreadable,
 )
 from oldhost_sync.oldhost.expected_nonce import ask
-from oldhost_sync.oldhost.last_reached import LastReached
+from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger, Reconciled, TakenOver
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.nonce_pipeline import Condition
@@ -82,7 +82,7 @@ class Opening:
     beat: Heartbeat
     newest: tuple[int, ...] = ()
     patience: Patience = field(default_factory=Patience)
-    last_reached: LastReached = field(default_factory=LastReached)
+    first_contact: FirstContact = field(default_factory=FirstContact)
 
     def open(self) -> Ended:
         """One pass through the recovery path; raises nothing that a ledger or a connection raises on purpose."""
@@ -119,7 +119,7 @@ class Opening:
     def _open(self) -> Ended:
         over_at = self.clock() + self.limits.opening_seconds
         taken = self.ledger.take_over(self.owner)
-        self.last_reached.opening(taken.epoch)
+        self.first_contact.opening(taken.epoch)
         self.beat()
         why = taken.halted or self._loss(taken)
         if why:
@@ -221,7 +221,7 @@ class Opening:
             return _Mismatch(found.mismatch)
         if found.halted is not None:
             return OpeningHalted(found.halted)
-        self.last_reached.opened()
+        self.first_contact.opened()
         session = Session(
             ledger=self.ledger,
             connection=connection,
@@ -304,7 +304,7 @@ class Opening:
 
     def _may_come_late_for(self, taken: TakenOver, reading: Reading) -> float:
         """Seconds from now, when OldHost has just answered on a new connection."""
-        since = self.last_reached.answered(self.clock())
+        since = self.first_contact.answered(self.clock())
         is_all_applied = isinstance(reading, Expected) and reading.nonce - 1 == taken.newest_written
         if is_all_applied or not taken.may_be_late:
             return 0.0

@@ -469,7 +469,7 @@ MUTANTS = (
     ),
     Mutant(
         "what somebody else may have sent since is forgotten",
-        (Patch("oldhost_sync/oldhost/last_reached.py", "        if epoch != self.epoch + 1:\n", "        if False:\n"),),
+        (Patch("oldhost_sync/oldhost/first_contact.py", "        if epoch != self.epoch + 1:\n", "        if False:\n"),),
         levels=(UNIT,),
     ),
     Mutant(

@@ -21,7 +21,7 @@ from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator
 from oldhost_sync.oldhost.connection import Address, Heartbeat, HostConnection, OldHostConnection
 from oldhost_sync.oldhost.connector import Connector
-from oldhost_sync.oldhost.last_reached import LastReached
+from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.patience import Patience
@@ -176,7 +176,7 @@ class Stage:
         self.simulator = simulator
         self.limits = limits
         self.opened: list[Session] = []
-        self.last_reached = LastReached()
+        self.first_contact = FirstContact()
 
     # ------------------------------------------------------------------------------------------------- acting
 
@@ -203,7 +203,7 @@ class Stage:
             limits=self.limits,
             beat=lambda: None,
             patience=process.patience,
-            last_reached=self.last_reached,
+            first_contact=self.first_contact,
         )
 
     def session(self, process: Process | None = None) -> Session:

@@ -136,8 +136,8 @@ def test_not_applied_is_asked_again_a_while_after_oldhost_was_first_reached(stag
 
 def test_it_is_not_asked_again_where_oldhost_was_reached_long_enough_before(stage: Stage) -> None:
     in_doubt(stage)
-    stage.last_reached.opening(stage.world.ledger.epoch())
-    stage.last_reached.answered(time.monotonic() - 1)
+    stage.first_contact.opening(stage.world.ledger.epoch())
+    stage.first_contact.answered(time.monotonic() - 1)
     assert questions(stage) == 2
 
 

@@ -1,4 +1,4 @@
-"""When OldHost was last reached over a new connection: from then on nothing more of an older one comes in.
+"""When OldHost first answered on a new connection: from then on nothing more of an older one comes in.
 
 OldHost has one connection, so an answer on a new one proves that the old one is gone, and that what is still to be
 applied was read before. Bytes may have been held back by the network until then, for longer than any settle time.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class LastReached:
+class FirstContact:
     """One host's, beyond one opening. `at`: the first answer since the last session, on the caller's clock; None when
     somebody else may have had a session since, or nobody has reached it.
     """

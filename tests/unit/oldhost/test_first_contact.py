@@ -1,12 +1,12 @@
-"""What is known of when OldHost was last reached: by openings that follow one another here, without a session."""
+"""What is known of the first answer: by openings that follow one another here, without a session."""
 
 from __future__ import annotations
 
-from oldhost_sync.oldhost.last_reached import LastReached
+from oldhost_sync.oldhost.first_contact import FirstContact
 
 
-def reached_in(epoch: int, at: float) -> LastReached:
-    known = LastReached()
+def reached_in(epoch: int, at: float) -> FirstContact:
+    known = FirstContact()
     known.opening(epoch)
     known.answered(at)
     return known
