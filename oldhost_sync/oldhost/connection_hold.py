@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.errors import Fenced, LedgerUnavailable
+from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.nonce_pipeline import NoncePipeline
@@ -28,6 +29,7 @@ class ConnectionHold:
     limits: SessionLimits
     pipeline: NoncePipeline
     patience: Patience
+    first_contact: FirstContact
 
     def close(self, reason: str) -> None:
         """Write nothing more. The connection goes at once, or as soon as the operation on the wire has ended."""

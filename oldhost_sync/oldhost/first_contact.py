@@ -6,12 +6,13 @@ applied was read before. Bytes may have been held back by the network until then
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class FirstContact:
-    """One host's, beyond one opening. `at`: the first answer since the last session, on the caller's clock; None when
+    """One host's, beyond one opening. `at`: the first answer since the last operation, on the caller's clock; None when
     somebody else may have had a session since, or nobody has reached it.
     """
 
@@ -24,11 +25,14 @@ class FirstContact:
             self.at = None
         self.epoch = epoch
 
-    def answered(self, now: float) -> float:
-        """The first answer of these."""
+    def answered(self, now: float) -> None:
+        """The first answer of these counts."""
         self.at = now if self.at is None else self.at
-        return self.at
 
-    def opened(self) -> None:
-        """A session begins, and its operations are younger."""
+    def late_until(self, late_seconds: float) -> float:
+        """When nothing is applied late any more, if that takes so long; never, while nobody has answered."""
+        return math.inf if self.at is None else self.at + late_seconds
+
+    def forget(self) -> None:
+        """An operation is about to be written: it is younger."""
         self.at = None

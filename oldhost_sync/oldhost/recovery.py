@@ -154,7 +154,7 @@ class Opening:
 
     def _look_once(self, taken: TakenOver, until: float) -> Ended | None:
         """None: OldHost does not say (yet) that all which may have been written was applied."""
-        reached = self._try_to_reach(taken, until, rests=False)
+        reached = self._try_to_reach(taken, until)
         if isinstance(reached, OpeningPostponed):
             return reached if reached.reason == "ban" else None
         connection, reading = reached
@@ -221,7 +221,6 @@ class Opening:
             return _Mismatch(found.mismatch)
         if found.halted is not None:
             return OpeningHalted(found.halted)
-        self.first_contact.opened()
         session = Session(
             ledger=self.ledger,
             connection=connection,
@@ -232,6 +231,7 @@ class Opening:
             clock=self.clock,
             limits=self.limits,
             patience=self.patience,
+            first_contact=self.first_contact,
         )
         bound = [to_wire(ref) for ref in found.bound]
         event = SessionOpened(taken.epoch, "", reading.nonce, found.fates, bound, found.more_bound)
@@ -264,21 +264,24 @@ class Opening:
     def _reach(self, taken: TakenOver, over_at: float) -> Reached | OpeningPostponed:
         """A connection on which the expected nonce was read twice alike.
 
-        Tries for a while: OldHost may only just be noticing that the last connection is gone.
+        Tries for a while: OldHost may only just be noticing that the last connection is gone. Until it did, a request
+        that the network held back may have come in over it; so what may still be applied late is waited for.
         """
         until = min(over_at, self.clock() + self.limits.connect_patience_seconds)
         while True:
-            reached = self._try_to_reach(taken, over_at, rests=True)
+            reached = self._try_to_reach(taken, over_at)
+            late_seconds = 0.0 if isinstance(reached, OpeningPostponed) else self._may_come_late_for(taken, reached[1])
+            if not isinstance(reached, OpeningPostponed) and late_seconds > 0:
+                reached[0].close()
+                self._rest(late_seconds)
+                reached = self._try_to_reach(taken, over_at)
             if not isinstance(reached, OpeningPostponed) or reached.reason not in _TRIED_AGAIN:
                 return reached
             if self.clock() + self.limits.connect_pause_seconds >= until:
                 return reached
             self._rest(self.limits.connect_pause_seconds)
 
-    def _try_to_reach(self, taken: TakenOver, over_at: float, *, rests: bool) -> Reached | OpeningPostponed:
-        """Until OldHost let go of the last connection, a request that the network held back may have come in over it.
-        So what may still be applied late is waited for (`rests`) with the new connection in hand.
-        """
+    def _try_to_reach(self, taken: TakenOver, over_at: float) -> Reached | OpeningPostponed:
         try:
             connection = self.connect()
         except HostError as error:
@@ -286,10 +289,6 @@ class Opening:
         kept = False
         try:
             read = self._read_expected(connection, taken, over_at)
-            late_seconds = 0.0 if isinstance(read, OpeningPostponed) else self._may_come_late_for(taken, read)
-            if rests and late_seconds > 0:
-                self._rest(late_seconds)
-                read = self._read_expected(connection, taken, over_at)
             if isinstance(read, OpeningPostponed):
                 return read
             kept = True
@@ -303,12 +302,11 @@ class Opening:
                 connection.close()
 
     def _may_come_late_for(self, taken: TakenOver, reading: Reading) -> float:
-        """Seconds from now, when OldHost has just answered on a new connection."""
-        since = self.first_contact.answered(self.clock())
+        """Seconds from now."""
         is_all_applied = isinstance(reading, Expected) and reading.nonce - 1 == taken.newest_written
         if is_all_applied or not taken.may_be_late:
             return 0.0
-        return since + self.limits.late_seconds - self.clock()
+        return self.first_contact.late_until(self.limits.late_seconds) - self.clock()
 
     def _read_expected(
         self, connection: HostConnection, taken: TakenOver, over_at: float
@@ -329,6 +327,7 @@ class Opening:
             answer = ask(connection, self.limits, self.beat, self.clock, self.patience)
             match answer:
                 case Expected() | OutOfRange():
+                    self.first_contact.answered(self.clock())
                     if answer == before or answer in certain:
                         return answer if connection.is_alive() else self._hung_up(reads + 1)
                     before = answer

@@ -271,6 +271,7 @@ class Send:
         """Write; while OldHost works, record the answer before and mark the next; read."""
         began = self._clock()
         self._marked = self._marked if self._marked is not operation else None
+        self._hold.first_contact.forget()
         try:
             self._connection.begin(
                 encode_sync(operation.nonce, operation.body, self._connection.authority),

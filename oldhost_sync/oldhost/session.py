@@ -16,6 +16,7 @@ from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.connection_hold import ConnectionHold
 from oldhost_sync.oldhost.errors import HostError, LedgerError
 from oldhost_sync.oldhost.expected_nonce import ask
+from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.nonce_pipeline import Condition, NoncePipeline
@@ -42,11 +43,11 @@ class Session:
         clock: Clock,
         limits: SessionLimits,
         patience: Patience,
+        first_contact: FirstContact,
     ) -> None:
         self.epoch = epoch
         self._pipeline = NoncePipeline(gate, clock, limits, next_nonce, bound_until)
-        self._looked_at_nonce = next_nonce
-        self._hold = ConnectionHold(epoch, ledger, connection, clock, limits, self._pipeline, patience)
+        self._hold = ConnectionHold(epoch, ledger, connection, clock, limits, self._pipeline, patience, first_contact)
 
     @property
     def is_open(self) -> bool:
@@ -100,7 +101,8 @@ class Session:
         if self._pipeline.is_closed:
             return False
         try:
-            if self._is_idle() and (current := self._hold.ledger.epoch()) != self.epoch:
+            current = self._hold.ledger.epoch()
+            if current != self.epoch:
                 self.close(f"epoch {current} took over")
         except LedgerError:
             pass  # without the database nobody else can take over either
@@ -110,11 +112,6 @@ class Session:
             finally:
                 self._hold.release_wire()
         return not self._pipeline.is_closed
-
-    def _is_idle(self) -> bool:
-        """Whether no nonce was used since the last look; with each, the ledger is asked whose epoch it is."""
-        before, self._looked_at_nonce = self._looked_at_nonce, self._pipeline.next_nonce
-        return before == self._looked_at_nonce
 
     def close(self, reason: str) -> None:
         """Write nothing more. The connection goes at once, or as soon as the operation on the wire has ended."""

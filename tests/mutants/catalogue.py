@@ -404,7 +404,7 @@ MUTANTS = (
     ),
     Mutant(
         "an old version that comes after newer operations of its entity",
-        (Patch("oldhost_sync/store/ledger/precedence.py", "        if row.newer_applied and row.priority_class == PriorityClass.LWW:\n", "        if False:\n"),),
+        (Patch("oldhost_sync/store/ledger/precedence.py", "        if row.priority_class == PriorityClass.LWW and (row.is_passed or self._is_passed_by(binding, row)):\n", "        if False:\n"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(
@@ -474,7 +474,7 @@ MUTANTS = (
     ),
     Mutant(
         "not applied is believed as soon as OldHost is reached",
-        (Patch("oldhost_sync/oldhost/recovery.py", "            if rests and late_seconds > 0:\n", "            if False:\n"),),
+        (Patch("oldhost_sync/oldhost/recovery.py", "                reached[0].close()\n                self._rest(late_seconds)\n", "                reached[0].close()\n"),),
         levels=(SIMULATION,),
     ),
     Mutant(

@@ -391,17 +391,6 @@ def test_the_watch_lets_go_of_a_connection_that_oldhost_closed(stage: Stage) -> 
     stage.wait_for(lambda: not session.watch())
 
 
-def test_the_watch_asks_whose_epoch_it_is_when_no_operation_has(stage: Stage) -> None:
-    process = Process()
-    session = stage.session(process)
-    send(session, [stage.world.record()])
-    before = process.calls.count("epoch")
-    assert session.watch()
-    assert process.calls.count("epoch") == before
-    assert session.watch()
-    assert process.calls.count("epoch") == before + 1
-
-
 def test_the_watch_lets_go_when_another_session_took_over(stage: Stage) -> None:
     session = stage.session()
     waiting = stage.open()

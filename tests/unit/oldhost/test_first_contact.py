@@ -15,17 +15,20 @@ def reached_in(epoch: int, at: float) -> FirstContact:
 def test_the_first_answer_counts() -> None:
     known = reached_in(1, 10.0)
     known.opening(2)
-    assert known.answered(12.0) == 10.0
+    known.answered(12.0)
+    assert known.late_until(4.0) == 14.0
 
 
 def test_what_was_seen_before_somebody_elses_opening_is_forgotten() -> None:
     known = reached_in(1, 10.0)
     known.opening(3)
-    assert known.answered(12.0) == 12.0
+    known.answered(12.0)
+    assert known.late_until(4.0) == 16.0
 
 
-def test_a_session_begins_anew() -> None:
+def test_an_operation_that_is_written_begins_anew() -> None:
     known = reached_in(1, 10.0)
-    known.opened()
+    known.forget()
     known.opening(2)
-    assert known.answered(12.0) == 12.0
+    known.answered(12.0)
+    assert known.late_until(4.0) == 16.0
