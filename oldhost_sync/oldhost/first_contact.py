@@ -6,7 +6,6 @@ applied was read before. Bytes may have been held back by the network until then
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 
@@ -29,9 +28,9 @@ class FirstContact:
         """The first answer of these counts."""
         self.at = now if self.at is None else self.at
 
-    def late_until(self, late_seconds: float) -> float:
-        """When nothing is applied late any more, if that takes so long; never, while nobody has answered."""
-        return math.inf if self.at is None else self.at + late_seconds
+    def late_for(self, late_seconds: float, now: float) -> float:
+        """How long from now something may still be applied late, which takes so long at most; 0 when no longer."""
+        return late_seconds if self.at is None else max(0.0, self.at + late_seconds - now)
 
     def forget(self) -> None:
         """An operation is about to be written: it is younger."""

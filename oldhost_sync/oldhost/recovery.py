@@ -306,7 +306,7 @@ class Opening:
         is_all_applied = isinstance(reading, Expected) and reading.nonce - 1 == taken.newest_written
         if is_all_applied or not taken.may_be_late:
             return 0.0
-        return self.first_contact.late_until(self.limits.late_seconds) - self.clock()
+        return self.first_contact.late_for(self.limits.late_seconds, self.clock())
 
     def _read_expected(
         self, connection: HostConnection, taken: TakenOver, over_at: float

@@ -38,7 +38,7 @@ class Mutant:
     seeds: int = 150
 
 
-BATCH = "oldhost_sync/oldhost/send.py"
+SEND = "oldhost_sync/oldhost/send.py"
 PIPELINE = "oldhost_sync/oldhost/nonce_pipeline.py"
 PATIENCE = "oldhost_sync/oldhost/patience.py"
 LEDGER = "oldhost_sync/store/ledger/maria_ledger.py"
@@ -54,12 +54,12 @@ MUTANTS = (
         "SENT marked after the write",
         (
             Patch(
-                BATCH,
+                SEND,
                 "                return False\n            self._advance(operation)\n",
                 "                return False\n            self._marked, self._marked_at = operation, self._clock()\n",
             ),
             Patch(
-                BATCH,
+                SEND,
                 "            self._work_meanwhile(operation, following)\n",
                 "            self._advance(operation)\n            self._work_meanwhile(operation, following)\n",
             ),
@@ -117,7 +117,7 @@ MUTANTS = (
     Mutant(
         "timeout taken as failure",
         (
-            Patch(BATCH, "            return Ambiguous(str(error), unreadable=isinstance(error, Unreadable))\n", '            return Rejected("no answer", consumed=False)\n'),
+            Patch(SEND, "            return Ambiguous(str(error), unreadable=isinstance(error, Unreadable))\n", '            return Rejected("no answer", consumed=False)\n'),
         ),
     ),
     Mutant(
@@ -131,7 +131,7 @@ MUTANTS = (
     ),
     Mutant(
         "no send deadline",
-        (Patch(BATCH, "return self._clock() - self._marked_at > self._limits.send_within_seconds", "return False"),),
+        (Patch(SEND, "return self._clock() - self._marked_at > self._limits.send_within_seconds", "return False"),),
         levels=(STALLED, SIMULATION),
     ),
     Mutant(
@@ -143,7 +143,7 @@ MUTANTS = (
         "deadline checked too early",
         (
             Patch(
-                BATCH,
+                SEND,
                 "self._marked, self._marked_at = sent, began\n",
                 "self._marked, self._marked_at = sent, self._clock()\n",
             ),
