@@ -17,6 +17,9 @@ PYTEST  = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 # A program installed for the system's own use is not on every user's PATH.
 export PATH := $(abspath $(BIN)):$(PATH):/usr/sbin:/usr/local/sbin
 
+# The tests start hundreds of processes; each would compile the product anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup mariadb demo up test check fast lint format bench simulate exhaustive soak incidents mutants lock clean
 

@@ -26,7 +26,6 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import Engine
 from temporalio.client import Client
-from temporalio.worker import Worker
 
 from activities.alerts import AlertActivities
 from activities.books import RecordingActivities
@@ -38,6 +37,7 @@ from oldhost_sync.environment import settings
 from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.role_server import Readiness, served
+from oldhost_sync.roles.leaving_worker import LeavingWorker
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
 from oldhost_sync.store.engine import check_server, create_engine
 from oldhost_sync.telemetry import WorkerMetrics
@@ -115,18 +115,19 @@ def workers(
     sessions: SessionActivities,
     threads: ThreadPoolExecutor,
     grace: timedelta,
-) -> tuple[Worker, Worker]:
+) -> tuple[LeavingWorker, LeavingWorker]:
     """The Worker of the shared queue and the one of this process's own."""
     recording = RecordingActivities(engine, writer_policy(settings), sessions.count)
     recovery = RecoveryActivities(engine, TemporalHistories(client, asyncio.get_running_loop()))
     alerts = AlertActivities(engine)
     of_both: dict[str, Any] = {
+        "leaves_within_seconds": grace.total_seconds() + 5,
         "activity_executor": threads,
         "graceful_shutdown_timeout": grace,
         "max_heartbeat_throttle_interval": HEARTBEAT_INTERVAL,
         "default_heartbeat_throttle_interval": HEARTBEAT_INTERVAL,
     }
-    shared = Worker(
+    shared = LeavingWorker(
         client,
         task_queue=TASK_QUEUE,
         workflows=[SyncWriterWorkflow],
@@ -146,7 +147,7 @@ def workers(
         max_concurrent_activity_task_polls=polls(settings, SHARED_POLLS_MIN),
         **of_both,
     )
-    own = Worker(
+    own = LeavingWorker(
         client,
         task_queue=sessions.task_queue,
         activities=[sessions.send, sessions.probe, sessions.close_session],

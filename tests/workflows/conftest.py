@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowHandle
 from temporalio.testing import WorkflowEnvironment
-from temporalio.worker import Worker
 
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.roles.leaving_worker import LeavingWorker
 from oldhost_sync.temporal import DATA_CONVERTER
 from tests.workflows.world import World
 from workflows import messages
@@ -30,6 +30,7 @@ from workflows.sync_writer import SyncWriterWorkflow
 
 LWW, TXN, EMERGENCY = "LWW", "TXN", "EMERGENCY"
 DEADLINE_SECONDS = 60  # of real time, for anything that a test waits for: who waits so long waits for ever
+LEAVES_WITHIN_SECONDS = 10
 TEST_SHARE_MAX = 0.75  # of pytest's own limit, which can't tell where a task waits
 
 
@@ -122,14 +123,20 @@ class Stage:
         """`cache` 0: every task replays the whole history, as after a restart (and none waits for a
         worker that is gone)."""
         client = self.env.client
-        shared = Worker(
+        shared = LeavingWorker(
             client,
             task_queue=messages.TASK_QUEUE,
             workflows=[SyncWriterWorkflow],
             activities=world.activities,
             max_cached_workflows=cache,
+            leaves_within_seconds=LEAVES_WITHIN_SECONDS,
         )
-        session = Worker(client, task_queue=world.session_queue, activities=world.session_activities)
+        session = LeavingWorker(
+            client,
+            task_queue=world.session_queue,
+            activities=world.session_activities,
+            leaves_within_seconds=LEAVES_WITHIN_SECONDS,
+        )
         async with shared, session:
             yield
 
@@ -173,13 +180,20 @@ def _seconds_max(test: pytest.Function) -> float:
     return float(marker.args[0] if marker else test.config.getini("timeout"))
 
 
+def _waits_at(waiting: Any) -> Iterator[str]:
+    """File and line of each coroutine that waits for the next, the outermost first."""
+    while frame := getattr(waiting, "cr_frame", None):
+        yield f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}"
+        waiting = waiting.cr_await
+
+
 async def _bounded(test: Coroutine[Any, Any, None], seconds: float) -> None:
     """A test that hangs says where each of its tasks waits."""
     running = asyncio.ensure_future(test)
     done, _ = await asyncio.wait({running}, timeout=seconds)
     if not done:
         for task in asyncio.all_tasks():
-            task.print_stack(file=sys.stderr)
+            print(f"{task.get_name()} waits:", *_waits_at(task.get_coro()), sep="\n  ", file=sys.stderr)
         running.cancel()
         pytest.fail(f"not done after {seconds:g} s; above is where each task waits")
     running.result()

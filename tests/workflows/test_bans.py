@@ -23,7 +23,7 @@ async def ban(writer: Writer, unit: str = "banned") -> int:
 
 
 async def test_a_ban_is_waited_out_while_changes_are_taken_and_coalesced(stage: Stage) -> None:
-    """The whole story: order and counts after it."""
+    """The whole story: the order in which the writer hands out, and the counts after it."""
     async with stage.writer() as writer:
         banned = await ban(writer)
         versions = []

@@ -64,7 +64,7 @@ class World:
     pages: list[messages.OutstandingPage] = field(default_factory=list)
     asked_at_ms: list[int] = field(default_factory=list)
     answers: list[OpeningReported] = field(default_factory=list)
-    batches: list[list[int]] = field(default_factory=list)
+    sends: dict[int, list[int]] = field(default_factory=dict)
     alerts: list[RaiseAlert] = field(default_factory=list)
     alerts_at_ms: list[int] = field(default_factory=list)
     decisions: list[messages.OperatorAct] = field(default_factory=list)
@@ -98,6 +98,11 @@ class World:
     def applied_ids(self) -> list[int]:
         """OldHost's journal as change ids."""
         return [line.change.ref.change_id for line in self.oldhost.journal if line.change]
+
+    @property
+    def handed_out(self) -> list[int]:
+        """Change ids in the order of the writer's decisions; which of two sends gets here first is a race."""
+        return [change_id for _, change_ids in sorted(self.sends.items()) for change_id in change_ids]
 
     def outcome_of(self, change_id: int) -> Outcome | None:
         return self.books.changes[change_id].outcome
@@ -141,7 +146,7 @@ class World:
             await self.turn.wait_for(
                 lambda: batch.urgent or batch.epoch != self.books.epoch or batch.sequence == self.books.sequence + 1
             )
-            self.batches.append(list(batch.change_ids))
+            self.sends[int(activity.info().activity_id)] = list(batch.change_ids)
             report = self.books.send(batch, await self.now_ms(), self._reply_to)
             self.turn.notify_all()
         if set(batch.change_ids) & set(self.sends_without_report):
