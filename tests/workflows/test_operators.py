@@ -104,6 +104,7 @@ async def test_a_discard_lets_those_behind_it_go(stage: Stage) -> None:
         assert writer.world.outcome_of(dead) is Outcome.DISCARDED
 
 
+@pytest.mark.slow
 async def test_a_halt_for_a_foreign_write_is_resolved_by_command(stage: Stage) -> None:
     async with stage.writer(replies={1: [Reply.LOST_BEFORE]}) as writer:
         writer.world.oldhost.foreign_write(0)

@@ -150,6 +150,7 @@ async def test_a_policy_that_is_none_changes_nothing(stage: Stage) -> None:
         await still_works(writer)
 
 
+@pytest.mark.slow
 async def test_a_thousand_malformed_signals_stop_nothing(stage: Stage) -> None:
     async with stage.writer() as writer:
         for number in range(250):

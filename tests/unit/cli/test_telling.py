@@ -239,6 +239,7 @@ def test_a_plan_says_how_long_all_units_dirty_at_once_take(capsys: pytest.Captur
     assert json.loads(capsys.readouterr().out)["all_units_dirty_s"] == 20_000
 
 
+@pytest.mark.slow
 def test_the_capacity_is_between_a_rate_that_is_kept_and_one_that_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "--capacity", "--latency-ms", "8000", "--units", "100", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)

@@ -55,6 +55,7 @@ def names(listener: socket.socket) -> Names:
     return Names([(socket.AF_INET, listener.getsockname())])
 
 
+@pytest.mark.slow
 def test_a_name_service_that_takes_eight_seconds_is_waited_for_with_heartbeats(names: Names) -> None:
     names.may_answer.clear()
     names.answer_after_beats = 8
@@ -64,6 +65,7 @@ def test_a_name_service_that_takes_eight_seconds_is_waited_for_with_heartbeats(n
     connection.close()
 
 
+@pytest.mark.slow
 def test_a_look_up_that_outlasts_the_deadline_serves_the_next_try(names: Names) -> None:
     names.may_answer.clear()
     connector = Connector(NAME, names.clock, names.resolve)

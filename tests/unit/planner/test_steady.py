@@ -36,6 +36,7 @@ def test_of_the_time_before_only_what_would_still_wait_is_there() -> None:
     assert len(keys) == pytest.approx(SMALL.units, rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_rate_below_the_capacity_is_kept_and_one_near_the_ceiling_is_not() -> None:
     low, high = (try_rate(SMALL, per_s) for per_s in (0.5, 1.24))
     assert low.kept
@@ -43,6 +44,7 @@ def test_a_rate_below_the_capacity_is_kept_and_one_near_the_ceiling_is_not() -> 
     assert not high.kept
 
 
+@pytest.mark.slow
 def test_the_search_ends_between_a_rate_that_is_kept_and_one_that_is_not() -> None:
     tried = list(capacity(SMALL, steps=4))
     kept = max(one.per_s for one in tried if one.kept)

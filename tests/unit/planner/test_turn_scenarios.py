@@ -20,6 +20,8 @@ from tests.unit.planner.turn_scenarios import (
     worst_s,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def test_in_the_peak_a_key_that_changes_often_is_less_old_when_it_goes() -> None:
     found = peak()

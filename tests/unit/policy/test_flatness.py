@@ -109,6 +109,7 @@ def of_one_entity(cls: PriorityClass, size: int) -> Machine:
     return machine
 
 
+@pytest.mark.slow
 def test_keys_that_fall_due_at_the_same_time_move_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_module, "MOVED_AT_ONCE_MAX", SMALL // 2)
     assert grows(lambda machine: machine.coalescer.fall_due(LATER_MS, SMALL // 2)) < 1.2
@@ -137,6 +138,7 @@ def test_a_run_begun_before_0_2_moves_all_at_once(monkeypatch: pytest.MonkeyPatc
     assert machine.coalescer.debounced_count == 0
 
 
+@pytest.mark.slow
 def test_flushing_all_costs_a_line_or_two_a_key_and_moves_few_at_a_time() -> None:
     machine = full(LARGE)
     assert lines_of(lambda: machine.operators.flush(None, START_MS)) < 3 * LARGE
@@ -171,6 +173,7 @@ def test_more_dead_letters_than_a_run_can_take_over_at_once_stay_behind(monkeypa
     assert (dumped["waiting"], dumped["holds"]) == (None, [])
 
 
+@pytest.mark.slow
 def test_what_is_flushed_and_has_not_moved_yet_is_carried_as_ready() -> None:
     machine = full(LARGE // 2)
     machine.operators.flush(None, START_MS + 5)

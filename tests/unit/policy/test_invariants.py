@@ -12,9 +12,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import Outcome
@@ -187,12 +188,24 @@ class Interleavings(RuleBasedStateMachine):
         assert play.machine.session.phase in (Phase.OPEN, Phase.NONE, Phase.PAUSING, Phase.OPENING, Phase.CLOSING)
 
 
-Interleavings.TestCase.settings = settings(
-    deadline=None,
-    derandomize=not PLAYS,
-    max_examples=PLAYS or 300,
-    stateful_step_count=60,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-)
+def play(count: int) -> None:
+    run_state_machine_as_test(
+        Interleavings,
+        settings=settings(
+            deadline=None,
+            derandomize=not PLAYS,
+            max_examples=count,
+            stateful_step_count=60,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+        ),
+    )
 
-TestInvariants = Interleavings.TestCase
+
+def test_the_invariants_hold_in_a_hundred_plays() -> None:
+    play(100)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+def test_the_invariants_hold_in_all_plays() -> None:
+    play(PLAYS or 300)

@@ -72,6 +72,7 @@ def test_neither_the_peak_nor_a_burst_raises_a_forecast_alarm(scenario: Scenario
     assert "forecast" not in rehearse(scenario).alerts
 
 
+@pytest.mark.slow
 def test_fifty_thousand_dirty_units_are_told_within_a_minute_and_until_the_end_is_near() -> None:
     machine = machine_with(*(change(number, PriorityClass.LWW) for number in range(1, 50_001)))
     (alert,) = told(machine, START_MS + FORECAST_MS)

@@ -151,6 +151,7 @@ def test_an_entity_id_comes_back_as_it_was_whether_or_not_it_looks_like_a_uuid(e
     ]
 
 
+@pytest.mark.slow
 def test_as_many_waiting_uuids_as_are_carried_fit_into_half_a_megabyte() -> None:
     chance = Random(1)
     machine = Machine(WriterPolicy(), START_MS)
@@ -166,6 +167,7 @@ def test_no_snapshot_is_a_first_start() -> None:
     assert not snapshot.load(None, WriterPolicy(), START_MS).loaded
 
 
+@pytest.mark.slow
 def test_what_is_too_large_stays_behind_and_is_read_again() -> None:
     """However long the ids, a snapshot never comes near the 2 MiB at which Temporal stops for ever."""
     refs = [txn(number, entity_id) for number, entity_id in enumerate(long_ids(40_000))]
@@ -195,6 +197,7 @@ def test_holds_too_large_to_carry_stay_behind_too() -> None:
     assert not carried(machine).loaded
 
 
+@pytest.mark.slow
 def test_fifty_thousand_waiting_keys_are_less_than_a_megabyte() -> None:
     machine = Machine(WriterPolicy(), START_MS)
     refs = (

@@ -97,6 +97,7 @@ def test_a_ref_whose_numbers_no_column_holds_is_none(place: int, value: Any) -> 
         from_wire(with_part(place, value))
 
 
+@pytest.mark.slow
 @given(items=st.lists(st.builds(with_part, st.integers(0, 5), json_values) | json_values, max_size=5))
 def test_no_batch_of_refs_raises_and_what_is_taken_can_be_kept(items: list[Any]) -> None:
     refs, unreadable = read_refs(raw({"refs": items}))
