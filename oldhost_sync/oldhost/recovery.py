@@ -47,6 +47,13 @@ Reading = Expected | OutOfRange
 Reached = tuple[HostConnection, Reading]
 
 
+@dataclass(slots=True)
+class _LastReading:
+    """What OldHost said last, over whichever connection of one look: the next reading has to be the same."""
+
+    value: Reading | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """A session, and what recovery settled before it."""
@@ -154,7 +161,7 @@ class Opening:
 
     def _look_once(self, taken: TakenOver, until: float) -> Ended | None:
         """None: OldHost does not say (yet) that all which may have been written was applied."""
-        reached = self._try_to_reach(taken, until)
+        reached = self._try_to_reach(taken, until, _LastReading())
         if isinstance(reached, OpeningPostponed):
             return reached if reached.reason == "ban" else None
         connection, reading = reached
@@ -262,33 +269,37 @@ class Opening:
     # ------------------------------------------------------------------------------------------- reaching OldHost
 
     def _reach(self, taken: TakenOver, over_at: float) -> Reached | OpeningPostponed:
-        """A connection on which the expected nonce was read twice alike.
+        """A connection, and the expected nonce that was read twice alike.
+
+        A host that closes after two answers gives the second reading over the next connection: an answer is left then.
 
         Tries for a while: OldHost may only just be noticing that the last connection is gone. Until it did, a request
         that the network held back may have come in over it; so what may still be applied late is waited for.
         """
         until = min(over_at, self.clock() + self.limits.connect_patience_seconds)
+        last = _LastReading()
         while True:
-            reached = self._try_to_reach(taken, over_at)
+            reached = self._try_to_reach(taken, over_at, last)
             late_seconds = 0.0 if isinstance(reached, OpeningPostponed) else self._may_come_late_for(taken, reached[1])
             if not isinstance(reached, OpeningPostponed) and late_seconds > 0:
                 reached[0].close()
                 self._rest(late_seconds)
-                reached = self._try_to_reach(taken, over_at)
+                last = _LastReading()
+                reached = self._try_to_reach(taken, over_at, last)
             if not isinstance(reached, OpeningPostponed) or reached.reason not in _TRIED_AGAIN:
                 return reached
             if self.clock() + self.limits.connect_pause_seconds >= until:
                 return reached
             self._rest(self.limits.connect_pause_seconds)
 
-    def _try_to_reach(self, taken: TakenOver, over_at: float) -> Reached | OpeningPostponed:
+    def _try_to_reach(self, taken: TakenOver, over_at: float, last: _LastReading) -> Reached | OpeningPostponed:
         try:
             connection = self.connect()
         except HostError as error:
             return self._come_back("connection", str(error))
         kept = False
         try:
-            read = self._read_expected(connection, taken, over_at)
+            read = self._read_expected(connection, taken, over_at, last)
             if isinstance(read, OpeningPostponed):
                 return read
             kept = True
@@ -309,35 +320,36 @@ class Opening:
         return self.first_contact.late_for(self.limits.late_seconds, self.clock())
 
     def _read_expected(
-        self, connection: HostConnection, taken: TakenOver, over_at: float
+        self, connection: HostConnection, taken: TakenOver, over_at: float, last: _LastReading
     ) -> Reading | OpeningPostponed:
-        """What OldHost expects, read twice alike on a connection that is open after it.
+        """What OldHost expects, read twice alike, the second time on a connection that is open after it.
 
         Once is enough where nothing may have been sent since the ledger counted and OldHost says what it counts: no
         apply of ours can change it, so that a host which gives few answers to a connection still gets operations. So is
         one that says that all which may have been sent was applied.
         """
         certain = [Expected(nonce) for nonce in taken.final_nonces]
-        before: Reading | None = None
-        for reads in range(self.limits.expected_reads_max):
+        readings = 0
+        for _ in range(self.limits.expected_reads_max):
             if self.clock() >= over_at:
                 break
-            if before is not None and not connection.is_alive():
-                return self._hung_up(reads)
+            if readings and not connection.is_alive():
+                return self._hung_up(readings)
             answer = ask(connection, self.limits, self.beat, self.clock, self.patience)
             match answer:
                 case Expected() | OutOfRange():
                     self.first_contact.answered(self.clock())
+                    readings += 1
+                    before, last.value = last.value, answer
                     if answer == before or answer in certain:
-                        return answer if connection.is_alive() else self._hung_up(reads + 1)
-                    before = answer
+                        return answer if connection.is_alive() else self._hung_up(readings)
                 case Busy(retry_after):
                     self._rest(self.limits.busy_pause(retry_after))
                 case _:
                     return self._not_told(answer, taken.epoch)
-        if before is None:
+        if last.value is None:
             return self._come_back("busy", "OldHost stays busy when it is asked for the expected nonce")
-        return self._come_back("unsteady", f"the expected nonce did not hold still; the last reading was {before}")
+        return self._come_back("unsteady", f"the expected nonce did not hold still; the last reading was {last.value}")
 
     def _not_told(self, answer: Banned | ConnectionInUse | Ambiguous, epoch: int) -> OpeningPostponed:
         match answer:

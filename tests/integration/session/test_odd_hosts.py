@@ -26,6 +26,19 @@ def test_a_host_that_closes_after_every_second_answer_still_gets_one_operation_a
     stage.check_clean()
 
 
+def test_what_is_in_doubt_goes_again_to_a_host_that_closes_after_every_second_answer(stage: Stage) -> None:
+    """Two readings and the operation are three answers: the first reading may come from another connection."""
+    (change_id,) = [stage.world.record("u1")]
+    session = stage.session()
+    stage.fault("drop_before", next=1)
+    assert outcomes(send(session, [change_id])) == ["BOUND"]
+    stage.fault("close_after", on="any", every=2)
+    opened = stage.opening()
+    assert outcomes(send(opened.session, [change_id])) == ["APPLIED"]
+    assert stage.applied_ids() == [change_id]
+    stage.check_clean()
+
+
 def test_a_connection_closed_between_whole_answers_needs_no_settle_time(stage: Stage) -> None:
     """The next operation was marked already and is taken back; nobody waits for what never left."""
     ids = [stage.world.record(f"u{number}") for number in range(3)]
