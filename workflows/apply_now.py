@@ -34,15 +34,15 @@ RECORDING_LIMIT = timedelta(seconds=10)
 
 
 class DirectChanges:
-    """`stir` wakes the writer's loop; `leaving` tells that a new run is about to begin."""
+    """`wake` wakes the writer's loop; `leaving` tells that a new run is about to begin."""
 
     def __init__(
-        self, host: str, machine: Machine, reception: Reception, stir: Callable[[], None], leaving: Callable[[], bool]
+        self, host: str, machine: Machine, reception: Reception, wake: Callable[[], None], leaving: Callable[[], bool]
     ) -> None:
         self._host = host
         self._machine = machine
         self._reception = reception
-        self._stir = stir
+        self._wake = wake
         self._leaving = leaving
         self._waiting = WaitingUpdates()
 
@@ -55,7 +55,7 @@ class DirectChanges:
         with self._waiting.for_the_books():
             recorded = await self._record(change, "submit")
         self._reception.hand_over(recorded)
-        self._stir()
+        self._wake()
         return messages.SubmitAnswer(recorded.idempotency_key, recorded.change_id, recorded.outcome)
 
     async def apply_now(self, change: dict[str, Any]) -> messages.ApplyNowAnswer:
@@ -71,7 +71,7 @@ class DirectChanges:
             return answer
         if not self._waiting.may_wait_for_fate:
             self._reception.hand_over(recorded)
-            self._stir()
+            self._wake()
             answer.message = "accepted, not yet applied; others wait already: ask for its fate by the idempotency key"
             return answer
         with self._waiting.for_a_fate():
@@ -91,7 +91,7 @@ class DirectChanges:
         submission = Submission(change, key, source=source, only_class=only_class)
         recording = asyncio.create_task(self._try_to_record(submission))
         await workflow.wait_condition(lambda: recording.done() or self._leaving())
-        self._stir()
+        self._wake()
         recorded = recording.result() if recording.done() else None
         if recorded is None:
             raise _refused(
@@ -117,7 +117,7 @@ class DirectChanges:
         waiter.watchers += 1
         if not by_relay:
             machine.enqueue([ref], now_ms())
-        self._stir()
+        self._wake()
         with suppress(TimeoutError):
             await workflow.wait_condition(
                 lambda: waiter.fate is not None or machine.draining or bool(self._why_not_now()),

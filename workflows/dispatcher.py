@@ -29,20 +29,20 @@ class Acting:
     """`under_way`: activities not ended yet. `at_the_host`: those of them that speak to OldHost; they end soon, so the
     workflow sets no timer beside them.
 
-    `stir` is called when one has ended, `load_standing` with the first page of what is outstanding.
+    `wake` is called when one has ended, `load_standing` with the first page of what is outstanding.
     """
 
     def __init__(
         self,
         host: str,
         machine: Machine,
-        stir: Callable[[], None],
+        wake: Callable[[], None],
         acts: OperatorActs,
         load_standing: Callable[[messages.Outstanding], None],
     ) -> None:
         self._host = host
         self._machine = machine
-        self._stir = stir
+        self._wake = wake
         self._acts = acts
         self._load_standing = load_standing
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -102,7 +102,7 @@ class Acting:
         finally:
             self.under_way -= 1
             self.at_the_host -= at_the_host
-            self._stir()
+            self._wake()
 
     async def _tell(self, action: actions.TellPeople) -> None:
         await calls.raise_alerts(self._host, action)

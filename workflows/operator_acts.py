@@ -41,12 +41,12 @@ class OperatorActs:
     def __init__(
         self,
         machine: Machine,
-        stir: Callable[[], None],
+        wake: Callable[[], None],
         leaving: Callable[[], bool],
         carried: list[messages.OperatorAct],
     ) -> None:
         self._machine = machine
-        self._stir = stir
+        self._wake = wake
         self._leaving = leaving
         self.pending = [PendingAct(decision) for decision in carried]
         self.at_work = False
@@ -63,7 +63,7 @@ class OperatorActs:
     def add(self, decision: messages.OperatorAct) -> PendingAct:
         act = PendingAct(decision)
         self.pending.append(act)
-        self._stir()
+        self._wake()
         return act
 
     def add_halt(self, host: str, halt: RecordHalt) -> None:
@@ -81,7 +81,7 @@ class OperatorActs:
             return await self._carry_out_as_before(_decision(host, action, request))
         act = self.add(_decision(host, action, request))
         await workflow.wait_condition(lambda: act.answer is not None or bool(act.refused) or self._leaving())
-        self._stir()
+        self._wake()
         if act.refused:
             raise ApplicationError(act.refused, type="Refused", non_retryable=True)
         if act.answer is None:
@@ -99,7 +99,7 @@ class OperatorActs:
                 self.pending.pop(0)
         finally:
             self.at_work = False
-            self._stir()
+            self._wake()
 
     async def _do(self, act: PendingAct) -> None:
         act.refused = self._machine.operators.objection(act.decision.action)
@@ -114,7 +114,7 @@ class OperatorActs:
             self._machine.operators.follow_refusal(act.decision, decided, now_ms())
         else:
             act.answer = self._machine.operators.follow(act.decision, decided, now_ms())
-        self._stir()
+        self._wake()
 
     async def _carry_out_as_before(self, decision: messages.OperatorAct) -> str | int:
         """In runs begun before 0.2 the machine followed a pause, a resume and a flush before they were durable."""
@@ -124,13 +124,13 @@ class OperatorActs:
                 answer = self._machine.operators.follow(decision, messages.ActRecorded(), now_ms())
         except Refused as refused:
             raise ApplicationError(str(refused), type="Refused", non_retryable=True) from None
-        self._stir()
+        self._wake()
         decided = await calls.record_decision(decision)
         if decided.refused:
             raise ApplicationError(decided.refused, type="Refused", non_retryable=True)
         if answer is None:
             answer = self._machine.operators.follow(decision, decided, now_ms())
-        self._stir()
+        self._wake()
         return answer
 
 

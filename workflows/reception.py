@@ -41,10 +41,10 @@ class Reception:
     `was_reset`: an operator reset this run; what Temporal gave it again is for the next run to tell apart.
     """
 
-    def __init__(self, host: str, machine: Machine, stir: Callable[[], None], given: messages.WriterInput) -> None:
+    def __init__(self, host: str, machine: Machine, wake: Callable[[], None], given: messages.WriterInput) -> None:
         self._host = host
         self._machine = machine
-        self._stir = stir
+        self._wake = wake
         self._knows_places = machine.release > 1
         info = workflow.info()
         self._run_id, self._original_run_id = info.run_id, info.original_execution_run_id
@@ -121,7 +121,7 @@ class Reception:
             return
         finally:
             self.inbox.held = False
-            self._stir()
+            self._wake()
         self.recovering = False
 
     @property

@@ -51,14 +51,14 @@ class SyncWriterWorkflow:
         self.wakeup_requested = True
         self.clock = Clock()
         self.renewal = Renewal()
-        self.reception = Reception(self.host, self.machine, self._stir, given)
+        self.reception = Reception(self.host, self.machine, self._wake, given)
         self.relayed = Relayed(self.machine)
-        self.acts = OperatorActs(self.machine, self._stir, lambda: self.renewal.leaving, given.decisions)
-        self.direct = DirectChanges(self.host, self.machine, self.reception, self._stir, lambda: self.renewal.leaving)
+        self.acts = OperatorActs(self.machine, self._wake, lambda: self.renewal.leaving, given.decisions)
+        self.direct = DirectChanges(self.host, self.machine, self.reception, self._wake, lambda: self.renewal.leaving)
         self.alarms: dict[int, asyncio.Task[None]] = {}  # timers under way, by when they ring
         self.unreadable = 0
         self.tell_unreadable_at_ms = 0
-        self.acting = Acting(self.host, self.machine, self._stir, self.acts, self._load_standing)
+        self.acting = Acting(self.host, self.machine, self._wake, self.acts, self._load_standing)
         if release > RELEASE_MIN:
             self._tell_of_start(unreadable)
             workflow.register_random_seed_callback(self._after_reset)
@@ -335,7 +335,7 @@ class SyncWriterWorkflow:
             self.clock.rang(rings_at_ms)
         self.wakeup_requested = True
 
-    def _stir(self) -> None:
+    def _wake(self) -> None:
         self.wakeup_requested = True
 
     def _is_drained(self) -> bool:
@@ -369,7 +369,7 @@ class SyncWriterWorkflow:
     def _after_reset(self, _: int) -> None:
         """An operator reset this run; Temporal gives a run a new seed at no other time."""
         self.reception.was_reset = True
-        self._stir()
+        self._wake()
 
     def _alert_unreadable(self, name: str, count: int) -> None:
         """One alert a minute at most, however many there are."""
