@@ -19,6 +19,7 @@ from oldhost_sync.policy.due_heap import DebouncedKeys
 from oldhost_sync.policy.lanes import Lane, LaneItem, WeightedRoundRobin
 from oldhost_sync.policy.pending_operation import Added, Hold, PendingOperation
 from oldhost_sync.policy.turn_rules import TurnRules
+from oldhost_sync.policy.turns import Turns
 from oldhost_sync.policy.writer_policy import SEND_OPERATIONS_MAX
 
 _LWW, _TXN, _EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EMERGENCY
@@ -47,7 +48,6 @@ class Coalescer:
         self.released: dict[EntityKey, None] = {}
         self._debounce_ms = debounce_ms
         self._max_wait_ms = max_wait_ms
-        self.turns = WeightedRoundRobin(txn_per_lww, txn_run)
         self.waiting: dict[int, PendingOperation] = {}
         self.holds: dict[EntityKey, Hold] = {}
         self._by_key: dict[CoalescingKey, int] = {}
@@ -57,6 +57,7 @@ class Coalescer:
         self._flushed: dict[int, int] = {}  # of the debounced, whose debounce was ended by hand, and when
         self.ages = {cls: Ages(by_first_change=self.rules.by_first_change) for cls in (_TXN, _LWW)}
         self.lanes = {cls: Lane(self._blocked) for cls in (_EMERGENCY, _TXN, _LWW)}
+        self.turns = Turns(self.lanes, self.rules, WeightedRoundRobin(txn_per_lww, txn_run), self._first_at_ms)
 
     # ------------------------------------------------------------------------------------------------------- coming in
 
@@ -144,28 +145,20 @@ class Coalescer:
         blocked until `release`, and a chain stops before a TXN that would have to be held if one before it were
         rejected.
         """
-        heads = {cls: lane.head() for cls, lane in self.lanes.items()}
-        turn = self.turns.choose(
-            emergency=heads[_EMERGENCY] is not None,
-            txn=heads[_TXN] is not None,
-            lww=heads[_LWW] is not None,
-            oldest=self.rules.oldest(self._first_ms(heads[_TXN]), self._first_ms(heads[_LWW]), now_ms),
-        )
-        head = heads[turn] if turn is not None else None
-        if head is None:
+        turn = self.turns.next(now_ms)
+        if turn is None:
             return []
-        entity, change_id = head
-        last = change_id if turn is _EMERGENCY else self._by_entity[entity][0]
+        cls, (entity, change_id) = turn
+        last = change_id if cls is _EMERGENCY else self._by_entity[entity][0]
         chain = [self.waiting[one] for one in self._chain(entity, last)]
-        if self.rules.charges_inherited and turn is _TXN and chain[0].ref.priority_class is _LWW:
-            self.turns.charge_lww()
+        self.turns.brought(cls, chain[0].ref.priority_class)
         self.block(entity)
         for entry in chain:
             self._take_out(entry)
         return chain
 
-    def _first_ms(self, head: tuple[EntityKey, int] | None) -> int | None:
-        return None if head is None else self.waiting[head[1]].first_at_ms
+    def _first_at_ms(self, change_id: int) -> int:
+        return self.waiting[change_id].first_at_ms
 
     def _chain(self, entity: EntityKey, last: int) -> Iterator[int]:
         for index, change_id in enumerate(self._by_entity[entity][:SEND_OPERATIONS_MAX]):

@@ -14,8 +14,8 @@ def upcoming(coalescer: Coalescer, count: int, now_ms: int = 0) -> list[ChangeRe
     rehearsal = Coalescer(
         debounce_ms=0,
         max_wait_ms=0,
-        txn_per_lww=coalescer.turns.txn_per_lww,
-        txn_run=coalescer.turns.txn_run,
+        txn_per_lww=coalescer.turns.robin.txn_per_lww,
+        txn_run=coalescer.turns.robin.txn_run,
         rules=coalescer.rules,
     )
     rehearsal.restore(replace(coalescer.waiting[change_id]) for change_id in sorted(near(coalescer, count)))

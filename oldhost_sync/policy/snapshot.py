@@ -54,7 +54,7 @@ def dump(machine: Machine) -> Snapshot:
         **_dump_told(machine),
         "dead_letters": machine.dead_letters,
         "loaded": machine.loaded,
-        "txn_run": machine.coalescer.turns.txn_run,
+        "txn_run": machine.coalescer.turns.robin.txn_run,
         "session": _session_as_known(machine.session),
         "breaker": asdict(machine.breaker),
         "paused": asdict(machine.paused) if machine.paused else None,
@@ -226,7 +226,7 @@ def _load_changes(machine: Machine, snapshot: Snapshot) -> None:
             coalescer.holds[entity] = Hold(list(dead), left=rest[0], newest=rest[1])
         else:
             coalescer.holds[entity] = _kept_hold(machine, list(dead), list(_entries(rest[0])))
-    coalescer.turns.txn_run = snapshot["txn_run"]
+    coalescer.turns.robin.txn_run = snapshot["txn_run"]
     if snapshot["waiting"] is not None:
         coalescer.restore(_entries(json.loads(snapshot["waiting"])))
     for entry in _entries(snapshot["kept"]):

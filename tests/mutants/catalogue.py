@@ -424,7 +424,7 @@ MUTANTS = (
     ),
     Mutant(
         "an inherited LWW change costs TXN its turn",
-        (Patch(COALESCER, "            self.turns.charge_lww()\n", "            pass\n"),),
+        (Patch("oldhost_sync/policy/turns.py", "            self.robin.charge_lww()\n", "            pass\n"),),
         levels=(UNIT,),
     ),
     Mutant(
