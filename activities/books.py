@@ -34,11 +34,11 @@ from oldhost_sync.store.outbox.outstanding_changes import (
     outstanding_page,
     relayed_page,
 )
-from oldhost_sync.store.outbox.relay_queue import older_are_unrelayed
+from oldhost_sync.store.outbox.relay_queue import older_are_unrelayed, with_property
 from oldhost_sync.store.text import storable
 from oldhost_sync.store.transactions import error_code, is_the_values_fault, run_in_transaction
 from workflows import messages
-from workflows.messages import to_wire
+from workflows.messages import properties_of, to_wire
 
 FIELDS = ("entity_type", "entity_id", "event_type", "payload", "idempotency_key", "occurred_at", "not_before")
 
@@ -78,7 +78,10 @@ class RecordingActivities:
         def read(connection: Connection) -> messages.Outstanding:
             found = _page(connection, page)
             outstanding = messages.Outstanding(
-                [to_wire(ref) for ref in found.refs], last_id=found.last_id, more=found.more
+                [to_wire(ref) for ref in found.refs],
+                last_id=found.last_id,
+                more=found.more,
+                properties=properties_of(found.refs),
             )
             if page.after_id == 0 and page.part in BEGINNINGS and not page.quiet_ms:
                 _add_standing(outstanding, standing(connection, page.host, held=not page.part))
@@ -217,16 +220,18 @@ def _answer(connection: Connection, host: str, recorded: RecordedChange) -> mess
             outcome=recorded.outcome or recorded.sync_status,
             duplicate=recorded.duplicate,
         )
-    by_relay = recorded.outcome is None and older_are_unrelayed(connection, host, recorded.ref)
+    ref = with_property(connection, host, recorded.ref)
+    by_relay = recorded.outcome is None and older_are_unrelayed(connection, host, ref)
     return messages.Recorded(
         recorded.idempotency_key,
-        recorded.ref.change_id,
-        to_wire(recorded.ref),
+        ref.change_id,
+        to_wire(ref),
         processed=recorded.outcome is not None,
         nonce=recorded.nonce,
         by_relay=by_relay,
         outcome=recorded.outcome or "PENDING",
         duplicate=recorded.duplicate,
+        properties=properties_of([ref]),
     )
 
 

@@ -26,7 +26,7 @@ from temporalio.envconfig import ClientConfig
 
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.snapshot import COMPRESSION_LEVEL
-from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, EnqueueBatch, WriterInput, WriterPolicy, to_wire, workflow_id
+from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, EnqueueBatch, WriterInput, WriterPolicy, workflow_id
 
 if TYPE_CHECKING:
     from oldhost_sync.settings import Settings
@@ -151,7 +151,7 @@ async def _start(client: Client, host: str, policy: WriterPolicy, **more: Any) -
 
 async def signal_enqueue(client: Client, host: str, policy: WriterPolicy, refs: Sequence[ChangeRef]) -> None:
     """Hand refs to the writer, starting it if need be. Returned means: durably in the writer's history."""
-    batch = [EnqueueBatch([to_wire(ref) for ref in refs])]
+    batch = [EnqueueBatch.of(refs)]
     limit = timedelta(seconds=10)
     await _start(client, host, policy, start_signal="enqueue", start_signal_args=batch, rpc_timeout=limit)
 

@@ -17,7 +17,6 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.release import RELEASE_MIN
     from workflows import calls, messages
     from workflows.clock import now_ms
-    from workflows.messages import from_wire
     from workflows.operator_acts import OperatorActs
 
 # A sweep's page, and how long a change must have been relayed to be missed: what is younger is on its way.
@@ -154,7 +153,7 @@ class Acting:
         except ActivityError:
             self._machine.sweep_failed(now_ms())
             return
-        self._machine.swept([from_wire(item) for item in page.refs], page.last_id, page.more, now_ms())
+        self._machine.swept(list(page.changes()), page.last_id, page.more, now_ms())
         settled = not self._acts.pending and not self._machine.draining and self._machine.operators.stops == stops
         if settled and page.halted is not None:
             self._machine.operators.follow_database(page.paused, now_ms(), halted=page.halted)
@@ -169,7 +168,7 @@ class Acting:
             return
         if action.part is Part.EMERGENCIES and not action.after_id:
             self._load_standing(page)  # nothing was read before it
-        self._machine.took_page(action, [from_wire(item) for item in page.refs], page.last_id, page.more, now_ms())
+        self._machine.took_page(action, list(page.changes()), page.last_id, page.more, now_ms())
 
     async def _record_halt(self, action: actions.RecordHalt) -> None:
         await calls.record_decision(

@@ -17,7 +17,7 @@ from temporalio.converter import DataConverter
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX, PAYLOAD_DEPTH_MAX
 from oldhost_sync.policy.writer_policy import WriterPolicy
-from workflows.messages import WORKFLOW_ID_PREFIX, WriterInput, from_wire
+from workflows.messages import WORKFLOW_ID_PREFIX, WriterInput, beside, from_wire
 
 # No change that OldHost would take is larger; a few of them must fit in one activity's input.
 CHANGE_BYTES_MAX = HOST_BODY_BYTES_MAX
@@ -83,9 +83,9 @@ def read_refs(raw: RawValue) -> tuple[list[ChangeRef], int]:
         return [], 1
     refs: list[ChangeRef] = []
     unreadable = 0
-    for item in items:
+    for item, property_id in beside(items, value.get("properties")):
         try:
-            refs.append(from_wire(item))
+            refs.append(from_wire(item, property_id))
         except ValueError:
             unreadable += 1
     return refs, unreadable

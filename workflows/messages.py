@@ -8,18 +8,22 @@ and an older sender meet here; a change travels as a short list, because thousan
 
 # Annotations are values here, not text: the SDK asks for the types of each dataclass that it decodes, and text would be
 # compiled anew every time (a twentieth of a busy worker's time).
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from oldhost_sync.policy.actions import RaiseAlert
-from oldhost_sync.policy.changes import BOUND, HELD, WAITING, Fate
+from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, Fate
 from oldhost_sync.policy.operator_act import ActRecorded, OperatorAct
 from oldhost_sync.policy.wire_ref import (
     AT_MS_MAX,
     CHANGE_ID_MAX,
     WireRef,
+    all_from_wire,
+    beside,
     from_wire,
+    properties_of,
     to_wire,
     why_unprintable,
 )
@@ -36,7 +40,10 @@ __all__ = [  # of the policy, and part of what crosses the boundary
     "OperatorAct",
     "WireRef",
     "WriterPolicy",
+    "all_from_wire",
+    "beside",
     "from_wire",
+    "properties_of",
     "to_wire",
     "why_unprintable",
 ]
@@ -97,9 +104,15 @@ class WriterInput:
 
 @dataclass
 class EnqueueBatch:
-    """Signal `enqueue`: refs of recorded changes, in id order."""
+    """Signal `enqueue`: refs of recorded changes, in id order; `properties`: each one's, "" for none, or no list."""
 
     refs: list[WireRef] = field(default_factory=list)
+    properties: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, refs: Sequence[ChangeRef]) -> Self:
+        """The signal that tells of these."""
+        return cls([to_wire(ref) for ref in refs], properties_of(refs))
 
 
 @dataclass
@@ -216,7 +229,7 @@ class Outstanding:
     dead letter as [entity_type, entity_id, [change ids]] (runs begun before 0.2 only); `dead_letters`, how many there
     are; `paused` by whom and why; `ban_left_ms` of the last ban, negative when it is over; `policy`, the worker's
     settings, for a writer that was started without any. With the first page of a sweep: `paused`, and whether the books
-    are `halted` (None: not told).
+    are `halted` (None: not told). `properties`: of the refs, as in `EnqueueBatch`.
     """
 
     refs: list[WireRef] = field(default_factory=list)
@@ -228,6 +241,11 @@ class Outstanding:
     policy: WriterPolicy | None = None
     dead_letters: int = 0
     halted: bool | None = None
+    properties: list[str] = field(default_factory=list)
+
+    def changes(self) -> Iterator[ChangeRef]:
+        """The refs, read."""
+        return all_from_wire(self.refs, self.properties)
 
 
 @dataclass
@@ -254,7 +272,7 @@ class Recorded:
     applied or rejected).
     `outcome`: PENDING, SCHEDULED, CANCELLED or its fate. `by_relay`: older changes of its entity are still on their
     way; the relay brings it after them. `left`: not recorded, to be asked again; `after_reset`: the run was reset, and
-    what it holds is for `recover_submissions`.
+    what it holds is for `recover_submissions`. `properties`: the ref's, as in `EnqueueBatch`.
     """
 
     idempotency_key: str = ""
@@ -268,6 +286,11 @@ class Recorded:
     duplicate: bool = False
     left: bool = False
     after_reset: bool = False
+    properties: list[str] = field(default_factory=list)
+
+    def changes(self) -> Iterator[ChangeRef]:
+        """The ref, read; none when it was refused."""
+        return all_from_wire([] if self.ref is None else [self.ref], self.properties)
 
 
 @dataclass

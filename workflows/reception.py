@@ -24,7 +24,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import calls, intake, messages
     from workflows.clock import now_ms
     from workflows.inbox import Inbox
-    from workflows.messages import Submission, from_wire
+    from workflows.messages import Submission
     from workflows.submission_keys import signal_key
 
 # Older signals are recorded before newer ones, so that the newest state wins; if reading them takes longer, the newer
@@ -109,7 +109,7 @@ class Reception:
 
     def hand_over(self, recorded: messages.Recorded) -> None:
         if recorded.ref is not None and not recorded.processed and not recorded.by_relay:
-            self._machine.enqueue([from_wire(recorded.ref)], now_ms())
+            self._machine.enqueue(recorded.changes(), now_ms())
 
     async def recover(self) -> None:
         """Record what earlier runs left unread, from their histories; the relay brings it."""

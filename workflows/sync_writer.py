@@ -25,7 +25,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.clock import Clock, now_ms
     from workflows.continue_as_new import EVENTS_OF_REBUILD_MAX, Renewal
     from workflows.dispatcher import Acting
-    from workflows.messages import OperatorRequest, WriterInput, from_wire
+    from workflows.messages import OperatorRequest, WriterInput
     from workflows.operator_acts import OperatorActs
     from workflows.reception import Reception
     from workflows.relayed_batches import Relayed
@@ -246,7 +246,7 @@ class SyncWriterWorkflow:
         while True:
             page = await calls.load_outstanding(messages.OutstandingPage(self.host, after_id), calls.UNTIL_IT_WORKS)
             self._load_standing(page)
-            self.machine.enqueue((from_wire(item) for item in page.refs), now_ms(), sweep=True)
+            self.machine.enqueue(page.changes(), now_ms(), sweep=True)
             if not page.more:
                 break
             after_id = page.last_id

@@ -23,4 +23,4 @@ def live_arrivals(
 
 
 def _arrival(ref: ChangeRef, at_ms: int) -> Arrival:
-    return Arrival(ref.change_id, at_ms, ref.priority_class, ref.entity_type, ref.entity_id, ref.event_type)
+    return Arrival(ref.change_id, at_ms, ref.priority_class, *ref.key, property_id=ref.property_id)

@@ -95,6 +95,7 @@ class Arrival:
     entity_id: str
     event_type: str
     step: int = 0
+    property_id: str = ""
 
     @property
     def key(self) -> CoalescingKey:
@@ -102,9 +103,8 @@ class Arrival:
 
     @property
     def ref(self) -> ChangeRef:
-        return ChangeRef(
-            self.number, self.priority_class, self.entity_type, self.entity_id, self.event_type, self.at_ms
-        )
+        names = (self.entity_type, self.entity_id, self.event_type)
+        return ChangeRef(self.number, self.priority_class, *names, self.at_ms, self.property_id)
 
 
 def arrivals(scenario: Scenario) -> list[Arrival]:

@@ -53,6 +53,7 @@ class _Ref(NamedTuple):
     entity_id: str
     event_type: str
     accepted_at_ms: int
+    property_id: str
 
     # Computed once: every structure of the machine is keyed by them.
     entity: EntityKey
@@ -61,6 +62,7 @@ class _Ref(NamedTuple):
 
 class ChangeRef(_Ref):
     """One change as everybody but the store sees it: all that decides when it goes, nothing of what it says.
+    `property_id`: its unit's property when the writer was told of it; empty: none, or none is known.
 
     A tuple, made without detours: a writer that takes 50,000 of them over makes them all in one go.
     """
@@ -75,13 +77,15 @@ class ChangeRef(_Ref):
         entity_id: str,
         event_type: str,
         accepted_at_ms: int,
+        property_id: str = "",
     ) -> Self:
         entity = _new(EntityKey, (entity_type, entity_id))
         key = _new(CoalescingKey, (entity_type, entity_id, event_type))
-        return _new(cls, (change_id, priority_class, entity_type, entity_id, event_type, accepted_at_ms, entity, key))
+        names = (entity_type, entity_id, event_type)
+        return _new(cls, (change_id, priority_class, *names, accepted_at_ms, property_id, entity, key))
 
-    def __getnewargs__(self) -> tuple[int, PriorityClass, str, str, str, int]:
-        return self[:6]
+    def __getnewargs__(self) -> tuple[int, PriorityClass, str, str, str, int, str]:
+        return self[:7]
 
 
 # What a fate says of a change that has no outcome yet.

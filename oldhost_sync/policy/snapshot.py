@@ -15,7 +15,7 @@ import zlib
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, astuple
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import Any
 
 from oldhost_sync.policy.actions import RaiseAlert
@@ -32,6 +32,7 @@ from oldhost_sync.policy.release import RELEASE, RELEASE_MIN
 from oldhost_sync.policy.session import Phase, Session
 from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
 
+# Columns at the end of what waits need no new one: releases before leave them unread.
 VERSION = 3
 READABLE = (1, 2, 3)  # 1 had its UUIDs as text, 1 and 2 the changes held behind dead letters
 VERSION_HELD_IN_DATABASE = 3
@@ -261,11 +262,13 @@ def _as_text(columns: list[Any]) -> str:
 
 def _columns(entries: Iterable[PendingOperation]) -> list[Any]:
     """[types, ids (differences), classes, type indexes, entity ids, accepted (differences), first, due (offsets),
-    ready, UUIDs].
+    ready, UUIDs, properties].
 
-    An entity id that is a UUID is empty among the entity ids, and the next 16 bytes among the UUIDs (base64).
+    An entity id that is a UUID is empty among the entity ids, and the next 16 bytes among the UUIDs (base64). The
+    properties are [names, indexes], the first name "" for none; where no change has one, the column is left out.
     """
     types: dict[tuple[str, str], int] = {}
+    properties, property_indexes = {"": 0}, list[int]()
     ids, classes, type_indexes, entity_ids, accepted, first, due, ready = [], [], [], [], [], [], [], []
     uuids = bytearray()
     last_id = last_at = 0
@@ -281,20 +284,24 @@ def _columns(entries: Iterable[PendingOperation]) -> list[Any]:
         first.append(ref.accepted_at_ms - entry.first_at_ms)
         due.append(entry.due_at_ms - ref.accepted_at_ms)
         ready.append("1" if entry.ready else "0")
+        property_indexes.append(properties.setdefault(ref.property_id, len(properties)))
         last_id, last_at = ref.change_id, ref.accepted_at_ms
     names = [list(pair) for pair in types]
     packed = b2a_base64(uuids, newline=False).decode()
-    return [names, ids, "".join(classes), type_indexes, entity_ids, accepted, first, due, "".join(ready), packed]
+    told = [[list(properties), property_indexes]] if len(properties) > 1 else []
+    return [names, ids, "".join(classes), type_indexes, entity_ids, accepted, first, due, "".join(ready), packed, *told]
 
 
 def _entries(columns: list[Any]) -> Iterator[PendingOperation]:
     names, steps, letters, type_indexes, entity_ids, accepted, first, due, ready = columns[:9]
     uuids = _uuid_texts(a2b_base64(columns[9])) if len(columns) > 9 else iter(())
+    properties, property_indexes = columns[10] if len(columns) > 10 else ([""], repeat(0, len(steps)))
     ids, instants = accumulate(steps), accumulate(accepted)
-    rows = zip(ids, letters, type_indexes, entity_ids, instants, first, due, ready, strict=True)
-    for change_id, letter, index, entity_id, at_ms, before, after, flag in rows:
+    rows = zip(ids, letters, type_indexes, entity_ids, instants, first, due, ready, property_indexes, strict=True)
+    for change_id, letter, index, entity_id, at_ms, before, after, flag, its in rows:
         entity_type, event_type = names[index]
-        ref = ChangeRef(change_id, _BY_LETTER[letter], entity_type, entity_id or next(uuids), event_type, at_ms)
+        names_of_entity = (entity_type, entity_id or next(uuids))
+        ref = ChangeRef(change_id, _BY_LETTER[letter], *names_of_entity, event_type, at_ms, properties[its])
         yield PendingOperation(ref, at_ms - before, at_ms + after, flag == "1")
 
 

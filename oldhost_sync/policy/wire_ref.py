@@ -1,7 +1,12 @@
-"""A change ref on the wire: [change_id, class, entity_type, entity_id, event_type, accepted_at_ms]."""
+"""A change ref on the wire: [change_id, class, entity_type, entity_id, event_type, accepted_at_ms].
+
+Its property travels beside it, in a list as long as that of the refs, or in none: workers and runs of earlier releases
+read refs of exactly this shape.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
@@ -31,7 +36,19 @@ def to_wire(ref: ChangeRef) -> WireRef:
     ]
 
 
-def from_wire(item: Sequence[Any]) -> ChangeRef:
+def properties_of(refs: Sequence[ChangeRef]) -> list[str]:
+    """What travels beside these refs: each one's property, or nothing at all where none is known."""
+    return [ref.property_id for ref in refs] if any(ref.property_id for ref in refs) else []
+
+
+def beside(items: Sequence[WireRef], properties: object) -> Iterator[tuple[WireRef, str]]:
+    """Each ref with its property, of whatever came beside them: "" where there is none, or it could not be one."""
+    told: Iterable[object] = properties if isinstance(properties, list) else ()
+    fitting = (one if isinstance(one, str) and _is_id(one) else "" for one in told)
+    return zip(items, chain(fitting, repeat("")), strict=False)
+
+
+def from_wire(item: Sequence[Any], property_id: str = "") -> ChangeRef:
     """Read one ref; raises ValueError when it is none: whatever recording would not have given out is none."""
     if not isinstance(item, list | tuple) or len(item) != 6:
         raise ValueError("not a change ref")
@@ -42,9 +59,15 @@ def from_wire(item: Sequence[Any]) -> ChangeRef:
         raise ValueError("a change ref's names are text")
     if not _NAME.fullmatch(entity_type) or not _NAME.fullmatch(event_type):
         raise ValueError("a change ref's types are no names")
-    if not 0 < len(entity_id) <= ID_LENGTH_MAX or why_unprintable(entity_id):
+    if not _is_id(entity_id):
         raise ValueError("a change ref's entity id is empty, too long or unprintable")
-    return ChangeRef(change_id, PriorityClass(priority_class), entity_type, entity_id, event_type, accepted_at_ms)
+    cls = PriorityClass(priority_class)
+    return ChangeRef(change_id, cls, entity_type, entity_id, event_type, accepted_at_ms, property_id)
+
+
+def all_from_wire(items: Sequence[WireRef], properties: Sequence[str] = ()) -> Iterator[ChangeRef]:
+    """Read refs, each with the property that came beside it; raises ValueError at one that is none."""
+    return (from_wire(item, property_id) for item, property_id in beside(items, properties))
 
 
 def why_unprintable(text: str, *, lines: bool = False) -> str:
@@ -58,6 +81,10 @@ def why_unprintable(text: str, *, lines: bool = False) -> str:
             kind = "half a character (a lone surrogate)" if found[0] > "\ud7ff" else "a control character"
             return f"U+{ord(found[0]):04X} in it is {kind}"
     return ""
+
+
+def _is_id(text: str) -> bool:
+    return 0 < len(text) <= ID_LENGTH_MAX and not why_unprintable(text)
 
 
 def _is_within(value: object, least: int, most: int) -> bool:

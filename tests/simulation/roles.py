@@ -21,7 +21,6 @@ from oldhost_sync.store.transactions import run_in_transaction
 from tests.simulation.hub import Hub, Process
 from tests.simulation.workflow_run import payload_of
 from workflows import messages
-from workflows.messages import to_wire
 
 HOST = "oldhost"
 # What must never be seen in Temporal's history (I9).
@@ -82,7 +81,7 @@ class RelayProcess:
     async def _signal(self, refs: list[ChangeRef]) -> None:
         world, process = self.world, self.process
         process.check()
-        batch = payload_of(messages.EnqueueBatch([to_wire(ref) for ref in refs]))
+        batch = payload_of(messages.EnqueueBatch.of(refs))
         world.look_for_payload("enqueue", batch)
         mode = world.faults.at("signal", process, "enqueue")
         if mode == "die":

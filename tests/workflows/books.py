@@ -142,8 +142,10 @@ class Books:
 
     # ------------------------------------------------------------------------------------------------------- changes
 
-    def accept(self, cls: str, entity: EntityKey, event_type: str, payload: str, now_ms: int) -> ChangeRef:
-        ref = ChangeRef(len(self.changes) + 1, PriorityClass(cls), *entity, event_type, now_ms)
+    def accept(
+        self, cls: str, entity: EntityKey, event_type: str, payload: str, now_ms: int, property_id: str = ""
+    ) -> ChangeRef:
+        ref = ChangeRef(len(self.changes) + 1, PriorityClass(cls), *entity, event_type, now_ms, property_id)
         self.changes[ref.change_id] = Change(ref, payload, exempt=cls == "TXN" and bool(self.dead_of(entity)))
         return ref
 
@@ -167,6 +169,7 @@ class Books:
             [messages.to_wire(ref) for ref in cut],
             last_id=cut[-1].change_id if cut else 0,
             more=len(refs) > request.limit,
+            properties=messages.properties_of(cut),
         )
         if not request.after_id and request.part == "emergencies":
             page.dead_letters = len(self.dead_letters())

@@ -49,7 +49,7 @@ class Writer:
         return ref.change_id
 
     async def deliver(self, *refs: ChangeRef) -> None:
-        batch = messages.EnqueueBatch([messages.to_wire(ref) for ref in refs])
+        batch = messages.EnqueueBatch.of(refs)
         await self.handle.signal("enqueue", batch)
 
     async def status(self) -> dict[str, Any]:

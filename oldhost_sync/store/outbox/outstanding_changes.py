@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey
-from oldhost_sync.store.outbox.relay_queue import BY_ENTITY, REF, as_ref
+from oldhost_sync.store.outbox.relay_queue import BY_ENTITY, ITS_UNIT, REF_AND_PROPERTY, as_ref
 
 # Rows that one statement reads: some 30 ms. A page with only held changes is followed by the next, so many times.
 ROWS_LOOKED_AT = 10_000
@@ -40,7 +40,7 @@ _LOOK = (
     "FROM (SELECT o.id FROM outbox_events o {index} WHERE {which} ORDER BY o.id LIMIT :rows) looked"
 )
 _FREE = (
-    f"SELECT {REF} FROM outbox_events o {{index}} {_DEAD} "
+    f"SELECT {REF_AND_PROPERTY} FROM outbox_events o {{index}} {_DEAD} {ITS_UNIT} "
     f"WHERE {{which}} AND o.id <= :last_id AND {_IS_FREE} ORDER BY o.id LIMIT :limit"
 )
 
@@ -75,22 +75,25 @@ _SWEPT = Scan.of(_QUIET, _BY_ID)
 _ENTITY = Scan.of(_OF_ENTITY, BY_ENTITY)
 
 _EMERGENCIES = text(
-    f"SELECT {REF} FROM outbox_events o FORCE INDEX (ix_outbox_events_unrelayed) WHERE o.host = :host "
+    f"SELECT {REF_AND_PROPERTY} FROM outbox_events o FORCE INDEX (ix_outbox_events_unrelayed) {ITS_UNIT} "
+    "WHERE o.host = :host "
     f"AND o.processed_at IS NULL AND o.priority_class = 'EMERGENCY' AND o.id > :after_id AND {_NO_FATE} "
     "ORDER BY o.id LIMIT :limit"
 )
 _OLDER = text(
-    f"SELECT {REF} FROM (SELECT host, entity_type, entity_id, MAX(id) AS id FROM outbox_events "
+    f"SELECT {REF_AND_PROPERTY} FROM (SELECT host, entity_type, entity_id, MAX(id) AS id FROM outbox_events "
     "FORCE INDEX (ix_outbox_events_unrelayed) "
     "WHERE host = :host AND processed_at IS NULL AND priority_class = 'EMERGENCY' "
     "AND id > :after_id AND id <= :last_id GROUP BY host, entity_type, entity_id) e "
     f"JOIN outbox_events o {BY_ENTITY} "
     "ON o.host = e.host AND o.entity_type = e.entity_type AND o.entity_id = e.entity_id "
-    f"AND o.processed_at IS NULL AND o.id < e.id {_DEAD} "
+    f"AND o.processed_at IS NULL AND o.id < e.id {_DEAD} {ITS_UNIT} "
     f"WHERE o.priority_class <> 'EMERGENCY' AND {_IS_FREE} AND {_NO_FATE} ORDER BY o.id LIMIT :limit"
 )
 
-_RELAYED = text(f"SELECT {REF} FROM outbox_events o {_BY_ID} WHERE {_QUIET} ORDER BY o.id LIMIT :limit")
+_RELAYED = text(
+    f"SELECT {REF_AND_PROPERTY} FROM outbox_events o {_BY_ID} {ITS_UNIT} WHERE {_QUIET} ORDER BY o.id LIMIT :limit"
+)
 _HELD = text(
     "(SELECT entity_type, entity_id, id FROM outbox_events WHERE host = :host AND outcome = 'DEAD' "
     "ORDER BY id LIMIT :limit) UNION ALL (SELECT entity_type, entity_id, change_id AS id FROM pending_fates "

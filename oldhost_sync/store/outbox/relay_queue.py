@@ -21,6 +21,9 @@ from oldhost_sync.store.outbox.pending_fates import AT_ONCE, IDS_MAX, listed, tr
 from oldhost_sync.store.tables import OUTCOMES
 
 REF = "o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.created_at"
+# A ref and its property, which its unit has now: one look-up by the primary key for each row. No row locks or waits.
+REF_AND_PROPERTY = f"{REF}, u.property_id"
+ITS_UNIT = "LEFT JOIN units u ON u.host = o.host AND u.id = o.entity_id AND o.entity_type = 'unit'"
 _UNRELAYED = "o.host = :host AND o.processed_at IS NULL AND o.relayed_at IS NULL"
 # Without it the server may scan the primary key through all that ended long ago.
 _BY_STATE = "FORCE INDEX (ix_outbox_events_unrelayed)"
@@ -48,7 +51,8 @@ _PROGRESS = text(
 # One branch per class: each reads its index in id order and stops at the limit, however long the backlog is.
 _CLAIM = text(
     " UNION ALL ".join(
-        f"(SELECT {REF} FROM outbox_events o {_BY_STATE} WHERE {_UNRELAYED} AND o.priority_class = '{each}' "
+        f"(SELECT {REF_AND_PROPERTY} FROM outbox_events o {_BY_STATE} {ITS_UNIT} "
+        f"WHERE {_UNRELAYED} AND o.priority_class = '{each}' "
         "ORDER BY o.id LIMIT :limit)"
         for each in PriorityClass
     )
@@ -57,13 +61,13 @@ _CLAIM = text(
 
 # An emergency brings its entity's older changes along, or it would overtake them (trap 11).
 _CLAIM_EMERGENCIES = text(
-    f"SELECT {REF} FROM (SELECT host, entity_type, entity_id, MAX(id) AS id FROM ("
+    f"SELECT {REF_AND_PROPERTY} FROM (SELECT host, entity_type, entity_id, MAX(id) AS id FROM ("
     f"SELECT o.id, o.host, o.entity_type, o.entity_id FROM outbox_events o {_BY_STATE} "
     f"WHERE {_UNRELAYED} AND o.priority_class = 'EMERGENCY' ORDER BY o.id LIMIT :limit) first "
     "GROUP BY host, entity_type, entity_id) e "
     f"JOIN outbox_events o {BY_ENTITY} "
     "ON o.host = e.host AND o.entity_type = e.entity_type AND o.entity_id = e.entity_id "
-    "AND o.processed_at IS NULL AND o.relayed_at IS NULL AND o.id <= e.id ORDER BY o.id"
+    f"AND o.processed_at IS NULL AND o.relayed_at IS NULL AND o.id <= e.id {ITS_UNIT} ORDER BY o.id"
 )
 
 _MARK = f"{AT_ONCE}UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6) WHERE id IN ({{ids}}) AND relayed_at IS NULL"
@@ -73,6 +77,8 @@ _OLDER_UNRELAYED = text(
     f"SELECT EXISTS (SELECT 1 FROM outbox_events o {BY_ENTITY} WHERE o.host = :host AND o.entity_type = :entity_type "
     "AND o.entity_id = :entity_id AND o.processed_at IS NULL AND o.relayed_at IS NULL AND o.id < :id)"
 )
+
+_PROPERTY = text("SELECT property_id FROM units WHERE host = :host AND id = :entity_id")
 
 _UNPROCESSED = text(
     "SELECT "
@@ -196,6 +202,12 @@ def older_are_unrelayed(connection: Connection, host: str, ref: ChangeRef) -> bo
     return bool(connection.execute(_OLDER_UNRELAYED, values).scalar_one())
 
 
+def with_property(connection: Connection, host: str, ref: ChangeRef) -> ChangeRef:
+    """The ref with the property that its unit has now."""
+    property_id = connection.execute(_PROPERTY, {"host": host, "entity_id": ref.entity_id}).scalar()
+    return ref if property_id is None or ref.entity_type != "unit" else ChangeRef(*ref[:6], property_id)
+
+
 def unprocessed_up_to(connection: Connection, host: str, limit: int) -> int:
     """How many relayed changes have no fate; counting stops at `limit`."""
     return min(limit, int(connection.execute(_UNPROCESSED, {"host": host, "limit": limit}).scalar_one()))
@@ -219,10 +231,12 @@ def books(connection: Connection, host: str) -> Books:
 
 
 def as_ref(row: Sequence[Any]) -> ChangeRef:
-    """A row of id, priority_class, entity_type, entity_id, event_type, created_at as the policy sees it."""
-    change_id, priority_class, entity_type, entity_id, event_type, created_at = row
-    at_ms = epoch_ms(created_at)
-    return ChangeRef(change_id, PriorityClass(priority_class), entity_type, entity_id, event_type, at_ms)
+    """A row of id, priority_class, entity_type, entity_id, event_type, created_at, and perhaps the property, as the
+    policy sees it.
+    """
+    change_id, priority_class, entity_type, entity_id, event_type, created_at, *told = row
+    at_ms, property_id = epoch_ms(created_at), (told[0] or "") if told else ""
+    return ChangeRef(change_id, PriorityClass(priority_class), entity_type, entity_id, event_type, at_ms, property_id)
 
 
 def epoch_ms(stored: datetime) -> int:

@@ -15,16 +15,17 @@ from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.store.intake.rules import rules_of
 from oldhost_sync.store.ledger.writer_state import standing, stops
 from oldhost_sync.store.outbox.outstanding_changes import outstanding_page
-from oldhost_sync.store.outbox.relay_queue import as_ref
+from oldhost_sync.store.outbox.relay_queue import ITS_UNIT, as_ref
 
 PAGE = 2_000
 # More than a writer ever holds; beyond it a plan would take minutes, and four hours are long broken.
 CHANGES_MAX = 200_000
 
 _SCHEDULED = text(
-    "SELECT id, event_type AS rule, entity_type, entity_id, event_type, not_before "
-    "FROM scheduled_changes FORCE INDEX (ix_scheduled_changes_due) "
-    "WHERE host = :host AND recorded_at IS NULL AND cancelled_at IS NULL ORDER BY not_before, id LIMIT :limit"
+    "SELECT o.id, o.event_type AS rule, o.entity_type, o.entity_id, o.event_type, o.not_before, u.property_id "
+    f"FROM scheduled_changes o FORCE INDEX (ix_scheduled_changes_due) {ITS_UNIT} "
+    "WHERE o.host = :host AND o.recorded_at IS NULL AND o.cancelled_at IS NULL "
+    "ORDER BY o.not_before, o.id LIMIT :limit"
 )
 _NOW = text("SELECT UTC_TIMESTAMP(6)")
 

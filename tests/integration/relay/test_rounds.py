@@ -26,7 +26,7 @@ from oldhost_sync.telemetry import RelayMetrics
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.relay.listening import Listener, lease_holder
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
-from workflows.messages import EnqueueBatch, to_wire
+from workflows.messages import EnqueueBatch
 
 pytestmark = pytest.mark.mariadb
 T = TypeVar("T")
@@ -157,9 +157,9 @@ def test_trap_17_signals_refused_are_sent_again_and_stay_far_below_the_size_limi
 
     run(rounds())
     assert listener.batches == [ids]
-    longest = ChangeRef(2**62, PriorityClass.EMERGENCY, "t" * 64, "x" * 128, "e" * 64, 2**42)
-    batch = EnqueueBatch([to_wire(longest)] * limits.RELAY_BATCH_REFS_MAX)
-    assert len(str(batch.refs)) < 300_000
+    longest = ChangeRef(2**62, PriorityClass.EMERGENCY, "t" * 64, "x" * 128, "e" * 64, 2**42, "p" * 128)
+    batch = EnqueueBatch.of([longest] * limits.RELAY_BATCH_REFS_MAX)
+    assert len(str(batch)) < 300_000
 
 
 def test_a_lost_acknowledgement_means_the_same_batch_again(engine: Engine) -> None:

@@ -149,7 +149,11 @@ _CROWD = (
         "NULL, "
         f"NULL FROM seq_1_to_{EMERGENCIES}"
     ),
-    "ANALYZE TABLE outbox_events",
+    (
+        "INSERT INTO units (host, id, state, property_id) SELECT 'oldhost', CONCAT('w', seq), '{}', 'seaview' "
+        f"FROM seq_1_to_{WAITING}"
+    ),
+    "ANALYZE TABLE outbox_events, units",
 )
 
 
@@ -181,7 +185,7 @@ def test_a_claim_reads_what_it_gives_and_not_all_that_waits(
         given = claim(connection)
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
     assert len(given) == found
-    assert sum(int(value) for _, value in read) < 10 * found
+    assert sum(int(value) for _, value in read) < 12 * found
 
 
 def test_many_emergencies_of_one_entity_read_its_changes_once(engine: Engine) -> None:

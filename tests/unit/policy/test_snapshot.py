@@ -53,6 +53,36 @@ def test_what_waits_waits_on_at_the_same_times() -> None:
     assert carried(play.machine).coalescer.waiting == play.machine.coalescer.waiting
 
 
+def of_properties() -> Machine:
+    machine = Machine(WriterPolicy(), START_MS)
+    machine.finish_loading(START_MS)
+    for number, property_id in enumerate(["", "seaview", "hilltop", "seaview"], 1):
+        machine.enqueue([ChangeRef(number, PriorityClass.TXN, "unit", f"u{number}", "e", START_MS, property_id)], 0)
+    return machine
+
+
+def test_properties_are_carried() -> None:
+    machine = of_properties()
+    assert carried(machine).coalescer.waiting == machine.coalescer.waiting
+
+
+def test_a_release_that_knows_no_properties_reads_all_the_rest() -> None:
+    """It looks at ten columns."""
+    dumped = snapshot.dump(of_properties())
+    dumped["waiting"] = json.dumps(json.loads(dumped["waiting"])[:10])
+    waiting = snapshot.load(dumped, WriterPolicy(), START_MS).coalescer.waiting
+    assert [(one, entry.ref.entity_id, entry.ref.property_id) for one, entry in waiting.items()] == [
+        (number, f"u{number}", "") for number in (1, 2, 3, 4)
+    ]
+    assert dumped["version"] == 3
+
+
+def test_where_no_property_is_known_the_snapshot_is_as_before() -> None:
+    machine = Machine(WriterPolicy(), START_MS)
+    machine.enqueue([txn(1, "u")], START_MS)
+    assert len(json.loads(snapshot.dump(machine)["waiting"])) == 10
+
+
 def test_holds_are_carried() -> None:
     play = busy_play()
     loaded = carried(play.machine)

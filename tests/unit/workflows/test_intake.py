@@ -17,7 +17,17 @@ from temporalio.converter import DataConverter
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from workflows.intake import read_change, read_policy, read_refs
-from workflows.messages import AT_MS_MAX, CHANGE_ID_MAX, WriterPolicy, from_wire, to_wire, why_unprintable
+from workflows.messages import (
+    AT_MS_MAX,
+    CHANGE_ID_MAX,
+    EnqueueBatch,
+    Outstanding,
+    Recorded,
+    WriterPolicy,
+    from_wire,
+    to_wire,
+    why_unprintable,
+)
 
 REF: list[Any] = [7, "TXN", "unit", "u1", "checked_in", 1_780_000_000_000]
 odd_values = st.sampled_from(
@@ -105,6 +115,45 @@ def test_no_batch_of_refs_raises_and_what_is_taken_can_be_kept(items: list[Any])
     for ref in refs:
         assert f"{ref.entity_type}{ref.entity_id}{ref.event_type}".encode()
         assert 0 < ref.change_id <= CHANGE_ID_MAX
+
+
+def of(*properties: str) -> list[ChangeRef]:
+    """Changes of units of these properties."""
+    return [
+        ChangeRef(number, PriorityClass.TXN, "unit", f"u{number}", "checked_in", 1, property_id)
+        for number, property_id in enumerate(properties, 1)
+    ]
+
+
+@pytest.mark.parametrize("properties", [["a", "", "b"], ["", "", ""]], ids=str)
+def test_properties_travel_beside_refs_of_the_same_shape_as_ever(properties: list[str]) -> None:
+    batch = vars(EnqueueBatch.of(of(*properties)))
+    assert [len(ref) for ref in batch["refs"]] == [6, 6, 6]
+    assert read_refs(raw(batch)) == (of(*properties), 0)
+
+
+def test_where_no_property_is_known_none_travels() -> None:
+    assert EnqueueBatch.of(of("", "")).properties == []
+
+
+def test_a_batch_of_a_sender_that_knows_no_properties_is_read() -> None:
+    assert read_refs(raw({"refs": EnqueueBatch.of(of("a", "b")).refs})) == (of("", ""), 0)
+
+
+def test_answers_carry_properties_like_signals_do() -> None:
+    batch = EnqueueBatch.of(of("a"))
+    assert list(Outstanding(batch.refs, properties=batch.properties).changes()) == of("a")
+    assert list(Recorded(ref=batch.refs[0], properties=batch.properties).changes()) == of("a")
+    assert list(Recorded(refused="no change").changes()) == []
+
+
+@pytest.mark.parametrize(
+    "properties", [None, 7, "ab", {}, [], ["a", 7, None], ["a", "x" * 129, "\x00", "more"]], ids=ascii
+)
+def test_what_can_be_no_property_is_none_and_keeps_no_change_out(properties: Any) -> None:
+    refs, unreadable = read_refs(raw({"refs": EnqueueBatch.of(of("", "", "")).refs, "properties": properties}))
+    told = ["a", "", ""] if isinstance(properties, list) and properties else ["", "", ""]
+    assert ([ref.property_id for ref in refs], unreadable) == (told, 0)
 
 
 @given(value=json_values)
