@@ -47,6 +47,10 @@ BEGINNINGS = ("", "emergencies")
 SWEEP = "sweep"
 
 
+def _not_told() -> None:
+    return None
+
+
 def _not_asked(_: str) -> Count:
     return NOT_ASKED
 
@@ -55,12 +59,14 @@ def _not_asked(_: str) -> Count:
 class RecordingActivities:
     """Works on the database. `policy`: the settings of a writer that was started without any.
 
-    `count`: what a host expects now, asked before a halt of it is resolved.
+    `count`: what a host expects now, asked before a halt of it is resolved. `lists_states`: whether the writer's search
+    attributes are registered.
     """
 
     engine: Engine
     policy: messages.WriterPolicy | None = None
     count: Callable[[str], Count] = _not_asked
+    lists_states: Callable[[], bool | None] = _not_told
 
     @activity.defn(no_thread_cancel_exception=True)
     def record_submissions(self, request: messages.Submissions) -> list[messages.Recorded]:
@@ -83,6 +89,8 @@ class RecordingActivities:
                 more=found.more,
                 properties=properties_of(found.refs),
             )
+            if page.after_id == 0:
+                outstanding.lists_states = self.lists_states()
             if page.after_id == 0 and page.part in BEGINNINGS and not page.quiet_ms:
                 _add_standing(outstanding, standing(connection, page.host, held=not page.part))
                 outstanding.policy = self.policy

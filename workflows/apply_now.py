@@ -122,6 +122,7 @@ class DirectChanges:
             await workflow.wait_condition(
                 lambda: waiter.fate is not None or machine.draining or bool(self._why_not_now()),
                 timeout=timedelta(milliseconds=max(until_ms - now_ms(), 1)),
+                timeout_summary="apply_now answers by then",
             )
         waiter.watchers -= 1
         if not waiter.watchers:

@@ -18,6 +18,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import calls, messages
     from workflows.clock import now_ms
     from workflows.operator_acts import OperatorActs
+    from workflows.state_list import StateList
 
 # A sweep's page, and how long a change must have been relayed to be missed: what is younger is on its way.
 SWEEP_REFS = 1000
@@ -38,12 +39,14 @@ class Acting:
         wake: Callable[[], None],
         acts: OperatorActs,
         load_standing: Callable[[messages.Outstanding], None],
+        listing: StateList,
     ) -> None:
         self._host = host
         self._machine = machine
         self._wake = wake
         self._acts = acts
         self._load_standing = load_standing
+        self._listing = listing
         self._tasks: dict[asyncio.Task[None], None] = {}
         self.under_way = 0
         self.at_the_host = 0
@@ -153,6 +156,7 @@ class Acting:
         except ActivityError:
             self._machine.sweep_failed(now_ms())
             return
+        self._listing.heard(page.lists_states)
         self._machine.swept(list(page.changes()), page.last_id, page.more, now_ms())
         settled = not self._acts.pending and not self._machine.draining and self._machine.operators.stops == stops
         if settled and page.halted is not None:
@@ -166,6 +170,7 @@ class Acting:
         except ActivityError:
             self._machine.load_failed(action, now_ms())
             return
+        self._listing.heard(page.lists_states)
         if action.part is Part.EMERGENCIES and not action.after_id:
             self._load_standing(page)  # nothing was read before it
         self._machine.took_page(action, list(page.changes()), page.last_id, page.more, now_ms())

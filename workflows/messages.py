@@ -229,7 +229,8 @@ class Outstanding:
     dead letter as [entity_type, entity_id, [change ids]] (runs begun before 0.2 only); `dead_letters`, how many there
     are; `paused` by whom and why; `ban_left_ms` of the last ban, negative when it is over; `policy`, the worker's
     settings, for a writer that was started without any. With the first page of a sweep: `paused`, and whether the books
-    are `halted` (None: not told). `properties`: of the refs, as in `EnqueueBatch`.
+    are `halted` (None: not told). With both, `lists_states`: whether the writer's search attributes are registered.
+    `properties`: of the refs, as in `EnqueueBatch`.
     """
 
     refs: list[WireRef] = field(default_factory=list)
@@ -241,6 +242,7 @@ class Outstanding:
     policy: WriterPolicy | None = None
     dead_letters: int = 0
     halted: bool | None = None
+    lists_states: bool | None = None
     properties: list[str] = field(default_factory=list)
 
     def changes(self) -> Iterator[ChangeRef]:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.pending_operation import PendingOperation
 from oldhost_sync.policy.preview import upcoming as next_operations
+from oldhost_sync.policy.progress import STATES
 from oldhost_sync.policy.session import Phase
 
 # An answer names at most so many changes of one entity: nobody reads more, and while it is made the writer does nothing
 # else.
 FOUND_MAX = 200
+NEXT_STEPS = {
+    "HALTED": "compare OldHost with the ledger, then `resolve` (docs/operations.md)",
+    "PAUSED": "`resume` when the reason is gone",
+    "BANNED": "none: it goes on by itself when the ban is over",
+    **dict.fromkeys(STATES.values(), "see what OldHost answers, and whether something stands between"),
+}
+LISTED = ("HALTED", "PAUSED", "BANNED", *STATES.values())
 
 
 def status(machine: Machine, host: str, now_ms: int) -> dict[str, Any]:
@@ -75,6 +84,12 @@ def state(machine: Machine) -> str:
     return "SENDING" if machine.session.phase is Phase.OPEN and not machine.session.lost else "CONNECTING"
 
 
+def listed_state(machine: Machine) -> str:
+    """The state as Temporal's list shows it: what lasts. Connecting, renewing and reading pass within seconds."""
+    shown = state(machine)
+    return shown if shown in LISTED else "SENDING"
+
+
 def find(machine: Machine, entity: EntityKey, now_ms: int) -> dict[str, Any]:
     """Where the entity's changes are: debounced, in their lane, or in flight. `held`: how many more wait in MariaDB
     behind its dead letters, as far as the writer has seen them. The oldest FOUND_MAX are named; `count` is of all.
@@ -111,9 +126,15 @@ def details(machine: Machine, now_ms: int) -> str:
         ("in flight", len(machine.in_flight)),
         ("applied", machine.counters.applied),
         ("epoch", machine.session.epoch),
-        ("blocked for", f"{machine.blocked_ms(now_ms) // 1000} s"),
+        ("nothing is sent until", _blocked_until(machine, now_ms)),
+        ("next step", NEXT_STEPS.get(state(machine), "")),
     ]
     return "| | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows)
+
+
+def _blocked_until(machine: Machine, now_ms: int) -> str:
+    left_ms = machine.blocked_ms(now_ms)
+    return datetime.fromtimestamp((now_ms + left_ms) // 1000, UTC).isoformat(sep=" ") if left_ms else ""
 
 
 def _lane(machine: Machine, cls: PriorityClass, now_ms: int) -> dict[str, int]:

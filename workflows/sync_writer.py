@@ -29,6 +29,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.operator_acts import OperatorActs
     from workflows.reception import Reception
     from workflows.relayed_batches import Relayed
+    from workflows.state_list import StateList
 
 UNREADABLE_ALERT_MS = 60_000
 
@@ -58,7 +59,8 @@ class SyncWriterWorkflow:
         self.alarms: dict[int, asyncio.Task[None]] = {}  # timers under way, by when they ring
         self.unreadable = 0
         self.tell_unreadable_at_ms = 0
-        self.acting = Acting(self.host, self.machine, self._wake, self.acts, self._load_standing)
+        self.listing = StateList(self.host)
+        self.acting = Acting(self.host, self.machine, self._wake, self.acts, self._load_standing, self.listing)
         if release > RELEASE_MIN:
             self._tell_of_start(unreadable)
             workflow.register_random_seed_callback(self._after_reset)
@@ -79,6 +81,7 @@ class SyncWriterWorkflow:
             self._record_submissions()
             self._work_off_acts()
             workflow.set_current_details(status_report.details(self.machine, now_ms()))
+            self.listing.show(status_report.listed_state(self.machine))
             if self.machine.draining and self._is_drained():
                 break
             await self._wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from oldhost_sync.environment import settings
+from oldhost_sync.search_attributes import register
 from oldhost_sync.settings import Settings
 from oldhost_sync.temporal import connect, leave, start_writer, writer_policy
 from oldhost_sync.user_errors import report_error
@@ -13,6 +14,7 @@ from oldhost_sync.user_errors import report_error
 async def run(settings: Settings) -> str:
     """Start or attach; returns the workflow's id and run id as one line."""
     client = await connect()
+    await register(client)
     policy = writer_policy(settings)
     handle = await start_writer(client, settings.host, policy)
     await handle.signal("configure", policy)

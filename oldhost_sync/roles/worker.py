@@ -16,7 +16,7 @@ import signal
 import socket
 import threading
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -38,6 +38,7 @@ from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.role_server import Readiness, served
 from oldhost_sync.roles.leaving_worker import LeavingWorker
+from oldhost_sync.search_attributes import Registration
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
 from oldhost_sync.store.engine import check_server, create_engine
 from oldhost_sync.telemetry import WorkerMetrics
@@ -98,8 +99,9 @@ async def _work(
     watch.start()
     grace = timedelta(seconds=2 * settings.request_timeout_seconds + SEND_WITHIN_SECONDS + 5)
     with ThreadPoolExecutor(SHARED_THREADS + session_threads(settings), thread_name_prefix="activity") as threads:
-        shared, own = workers(settings, client, engine, sessions, threads, grace)
-        async with own, shared:
+        registration = Registration()
+        shared, own = workers(settings, client, engine, sessions, threads, grace, registration)
+        async with _beside(registration.watch(client)), own, shared:
             logger.info("worker %s is at work", sessions.owner)
             await stopping.wait()
             logger.info("worker %s is leaving", sessions.owner)
@@ -115,9 +117,10 @@ def workers(
     sessions: SessionActivities,
     threads: ThreadPoolExecutor,
     grace: timedelta,
+    registration: Registration,
 ) -> tuple[LeavingWorker, LeavingWorker]:
     """The Worker of the shared queue and the one of this process's own."""
-    recording = RecordingActivities(engine, writer_policy(settings), sessions.count)
+    recording = RecordingActivities(engine, writer_policy(settings), sessions.count, lambda: registration.is_known)
     recovery = RecoveryActivities(engine, TemporalHistories(client, asyncio.get_running_loop()))
     alerts = AlertActivities(engine)
     of_both: dict[str, Any] = {
@@ -241,13 +244,20 @@ async def _looked_at(settings: Settings, engine: Engine, client: Client, readine
     if not settings.metrics_bind:
         yield
         return
-    looking = asyncio.create_task(watch_readiness(engine, client, list(settings.urls_by_host()), readiness))
+    async with _beside(watch_readiness(engine, client, list(settings.urls_by_host()), readiness)):
+        yield
+
+
+@asynccontextmanager
+async def _beside(watching: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """`watching` runs until the body ends."""
+    task = asyncio.create_task(watching)
     try:
         yield
     finally:
-        looking.cancel()
+        task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await looking
+            await task
 
 
 @asynccontextmanager

@@ -77,6 +77,7 @@ class World:
     attempted: list[list[Any]] = field(default_factory=list)
     closed_sessions: int = 0
     probes: int = 0
+    lists_states: bool | None = None
     by_key: dict[str, ChangeRef] = field(default_factory=dict)
     turn: asyncio.Condition = field(default_factory=asyncio.Condition)
     may_send: asyncio.Event = field(default_factory=_set_event)
@@ -182,6 +183,7 @@ class World:
         self.pages.append(page)
         outstanding = self.books.page(page, await self.now_ms())
         outstanding.policy = self.policy_of_worker
+        outstanding.lists_states = self.lists_states
         return outstanding
 
     @activity.defn

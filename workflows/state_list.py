@@ -1,0 +1,32 @@
+"""The writer's host and state as search attributes: one list in Temporal's UI shows which of fifty writers are halted.
+
+Temporal fails the task of a workflow that sets an attribute which its namespace does not know, again and again. So the
+writer sets them only when a worker has told that they are registered (`oldhost_sync/search_attributes.py`).
+"""
+
+from __future__ import annotations
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey
+
+HOST = SearchAttributeKey.for_keyword("SyncHost")
+STATE = SearchAttributeKey.for_keyword("SyncState")
+
+
+class StateList:
+    """What the list shows of this writer; a run takes over what the one before has shown."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._shown = workflow.info().typed_search_attributes.get(STATE)
+        self._is_registered = self._shown is not None
+
+    def heard(self, is_registered: bool | None) -> None:
+        """What a worker told; None: nothing, as those of releases before do."""
+        if is_registered is not None:
+            self._is_registered = is_registered
+
+    def show(self, state: str) -> None:
+        if self._is_registered and state != self._shown:
+            workflow.upsert_search_attributes([HOST.value_set(self._host), STATE.value_set(state)])
+            self._shown = state
