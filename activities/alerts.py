@@ -1,11 +1,13 @@
 """What people must be told, as the workflow raises it: a row, once per cause, and no more.
 
 The row is what counts. Whoever is told of it (the webhook, `oldhost_sync.delivery`) is told outside of the workflow: it
-has to go on, and to begin its new run, while nobody listens.
+has to go on, and to begin its new run, while nobody listens. The writer tells of each dead letter, since it does not
+know OldHost's reasons; here they are grouped by them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.engine import Connection, Engine
@@ -13,8 +15,13 @@ from temporalio import activity
 
 from oldhost_sync.policy.actions import RaiseAlert
 from oldhost_sync.store.alerts import close_alert, raise_alert
+from oldhost_sync.store.dead_letter_alerts import keep_dead_letter_alerts
 from oldhost_sync.store.transactions import run_in_transaction
 from workflows import messages
+
+DEAD_LETTER, DEAD_LETTERS = "dead:", "dead-letters"
+# Each is one cause, however the writer numbers it, and counts what comes.
+ADDED_UP = {"strays": "strays", "unreadable-signal": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +33,24 @@ class AlertActivities:
     @activity.defn(no_thread_cancel_exception=True)
     def raise_alert(self, alert: messages.Alert) -> None:
         """Open or close an alert: of runs begun before 0.2."""
-        run_in_transaction(self.engine, lambda connection: _keep(connection, alert.host, alert))
+        run_in_transaction(self.engine, lambda connection: _keep_all(connection, alert.host, [alert]))
 
     @activity.defn(no_thread_cancel_exception=True)
     def raise_alerts(self, alerts: messages.Alerts) -> None:
         """Open or close them in their order, all or none."""
-        run_in_transaction(self.engine, lambda connection: _keep_all(connection, alerts))
+        run_in_transaction(self.engine, lambda connection: _keep_all(connection, alerts.host, alerts.items))
 
 
-def _keep_all(connection: Connection, alerts: messages.Alerts) -> None:
-    for alert in alerts.items:
-        _keep(connection, alerts.host, alert)
+def _keep_all(connection: Connection, host: str, alerts: Sequence[RaiseAlert]) -> None:
+    for alert in alerts:
+        if not _is_of_dead_letters(alert):
+            _keep(connection, host, alert)
+    if any(_is_of_dead_letters(alert) for alert in alerts):
+        keep_dead_letter_alerts(connection, host)
+
+
+def _is_of_dead_letters(alert: RaiseAlert) -> bool:
+    return alert.dedupe_key == DEAD_LETTERS or alert.dedupe_key.startswith(DEAD_LETTER)
 
 
 def _keep(connection: Connection, host: str, alert: RaiseAlert) -> None:
@@ -49,8 +63,9 @@ def _keep(connection: Connection, host: str, alert: RaiseAlert) -> None:
         kind=alert.kind,
         severity=alert.severity,
         message=alert.message,
-        dedupe_key=alert.dedupe_key,
+        dedupe_key=ADDED_UP.get(alert.kind) or alert.dedupe_key,
         change_id=alert.change_id,
         count=alert.count,
         sequence=alert.sequence,
+        adds=alert.kind in ADDED_UP,
     )

@@ -1,16 +1,20 @@
-"""Alert delivery: a loop beside the writers' work that posts alerts to the webhook. The alert's row is authoritative.
+"""Alert delivery: a loop beside the writers' work that posts what happens to alerts to the webhook: that one is opened,
+gets worse, is closed. The rows are authoritative.
 
 Nothing waits for it: an alert is raised when its row is committed, and a webhook that is away delays only alerts. Each
-is posted at least once, oldest first, about a second after its row; one worker at a time delivers a host's alerts.
+event is posted at least once, oldest first, about a second after its row; one worker at a time delivers a host's.
 While the webhook or the database is away the loop waits, with growing pauses and one line in the log, which names
-neither the alert nor the address.
+neither the alert nor the address. With a secret each message is signed, so that the receiver knows whose it is.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import logging
 import threading
+import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,8 +26,9 @@ from urllib.error import HTTPError, URLError
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from oldhost_sync.policy.alert_kinds import runbook
+from oldhost_sync.store.alert_events import AlertEvent, hosts_with_undelivered, mark_delivered, undelivered
 from oldhost_sync.store.alert_lock import SILENT_SECONDS_MAX, held_lock
-from oldhost_sync.store.alerts import RaisedAlert, hosts_with_undelivered, mark_delivered, undelivered
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.transactions import run_in_transaction
 
@@ -36,8 +41,11 @@ PAUSE_SECONDS_MAX = 15.0
 POST_SECONDS_MAX = 5.0
 # At most so many of one host in a round; the next round continues behind them.
 PAGE = 100
-# Alerts of one host that the webhook refuses before the round goes on to the next host.
+# Events of one host that the webhook refuses before the round goes on to the next host.
 REFUSALS_MAX = 5
+EVENT_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER = (
+    f"X-OldHost-Sync-{name}" for name in ("Event", "Timestamp", "Signature")
+)
 
 assert (REFUSALS_MAX + 1) * POST_SECONDS_MAX < SILENT_SECONDS_MAX
 
@@ -60,10 +68,24 @@ class Round:
     away: bool = False
 
 
-def post(url: str, content: dict[str, Any]) -> None:
+def signature(secret: str, timestamp: str, body: bytes) -> str:
+    """The value of SIGNATURE_HEADER: HMAC-SHA256 over the timestamp, a dot, and the body as it is sent."""
+    return "sha256=" + hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+
+
+def headers(content: dict[str, Any], body: bytes, secret: str) -> dict[str, str]:
+    """`content` as `body`, sent now; without a `secret` it is not signed."""
+    timestamp = str(int(time.time()))
+    named = {"Content-Type": "application/json", EVENT_HEADER: str(content.get("event_id", ""))}
+    named[TIMESTAMP_HEADER] = timestamp
+    return named | ({SIGNATURE_HEADER: signature(secret, timestamp, body)} if secret else {})
+
+
+def post(url: str, content: dict[str, Any], *, secret: str = "") -> None:
     """Raises DeliveryFailed for all but a 2xx; its text does not show `url`, which may be a secret."""
+    body = json.dumps(content).encode()
     request = urllib.request.Request(  # noqa: S310 - the setting allows http and https only
-        url, json.dumps(content).encode(), {"Content-Type": "application/json"}, method="POST"
+        url, body, headers(content, body, secret), method="POST"
     )
     try:
         with urllib.request.build_opener(_NoRedirects).open(request, timeout=POST_SECONDS_MAX):
@@ -95,7 +117,7 @@ class Delivery:
     post: Callable[[str, dict[str, Any]], None] = post
     _leaving: threading.Event = field(default_factory=threading.Event)
     _failures: int = 0
-    # By host, the last alert that was refused: the next round begins behind it, so that it blocks no other.
+    # By host, the last event that was refused: the next round begins behind it, so that it blocks no other.
     _behind: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -135,27 +157,27 @@ class Delivery:
 
     def _deliver(self, connection: Connection, host: str, done: Round) -> None:
         refused = 0
-        for alert in self._page(connection, host):
+        for event in self._page(connection, host):
             if self._leaving.is_set():
                 return
             try:
-                self.post(self.url, _shown(alert))
+                self.post(self.url, _shown(event))
             except DeliveryFailed as not_taken:
                 done.trouble = str(not_taken)
                 if not not_taken.this_one:
                     done.away = True
                     return
-                self._behind[host] = alert.alert_id
+                self._behind[host] = event.event_id
                 done.refused += 1
                 refused += 1
                 if refused >= REFUSALS_MAX:
                     return
             else:
-                mark_delivered(connection, alert.alert_id, alert.severity)
+                mark_delivered(connection, event)
                 connection.commit()
                 done.delivered += 1
 
-    def _page(self, connection: Connection, host: str) -> list[RaisedAlert]:
+    def _page(self, connection: Connection, host: str) -> list[AlertEvent]:
         """What waits behind the last refusal, or all from the oldest on; read under the lock, so none was sent yet."""
         page = undelivered(connection, host, PAGE, after_id=self._behind.pop(host, 0)) or undelivered(
             connection, host, PAGE
@@ -170,6 +192,16 @@ class Delivery:
         return min(POLL_SECONDS * 2.0 ** min(self._failures, 10), PAUSE_SECONDS_MAX)
 
 
-def _shown(alert: RaisedAlert) -> dict[str, Any]:
-    named = {name: getattr(alert, name) for name in ("host", "kind", "severity", "message", "change_id")}
-    return {"id": alert.alert_id, **named, "created_at": alert.created_at.isoformat()}
+_NAMED = ("host", "kind", "cause", "severity", "message", "count", "change_id", "acknowledged_by", "operator", "reason")
+
+
+def _shown(event: AlertEvent) -> dict[str, Any]:
+    return {
+        "event_id": event.event_id,
+        "event": event.event,
+        "id": event.alert_id,
+        **{name: getattr(event, name) for name in _NAMED},
+        "created_at": event.opened_at.isoformat(),
+        "at": event.at.isoformat(),
+        "runbook": runbook(event.kind),
+    }

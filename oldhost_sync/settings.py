@@ -106,6 +106,9 @@ class Settings(BaseSettings):
     api_bind: str = Field(default="127.0.0.1:8000", description="Where the API listens, address:port")
     metrics_bind: str | None = Field(default=None, description="Where relay and worker serve /metrics, address:port")
     alert_webhook_url: str | None = Field(default=None, repr=False, description="Alerts are posted here as JSON")
+    alert_webhook_secret: str | None = Field(
+        default=None, repr=False, min_length=16, description="Signs what is posted there (HMAC-SHA256); empty: unsigned"
+    )
 
     @field_validator("oldhost_urls", "api_tokens", mode="before")
     @classmethod

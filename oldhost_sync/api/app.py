@@ -11,6 +11,7 @@ from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from oldhost_sync.api import examples, problems, schemas
+from oldhost_sync.api.alerts import AlertRoutes
 from oldhost_sync.api.auth import public_paths
 from oldhost_sync.api.batches import BatchRoutes
 from oldhost_sync.api.changes import ChangeRoutes
@@ -60,7 +61,7 @@ def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], None]) -> FastAPI
         dependencies=[Depends(understood_query)],
     )
     problems.install(app)
-    for routes in (UnitRoutes, BatchRoutes, ChangeRoutes, WriterRoutes, DeadLetterRoutes, HealthRoutes):
+    for routes in (UnitRoutes, BatchRoutes, ChangeRoutes, WriterRoutes, DeadLetterRoutes, AlertRoutes, HealthRoutes):
         routes(parts).mount(app)
     for add_routes in more:
         add_routes(app, parts)

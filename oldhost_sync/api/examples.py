@@ -107,6 +107,28 @@ _WORKFLOW = {
     },
 }
 
+_ALERT = {
+    "id": 17,
+    "kind": "dead-letters",
+    "cause": "dead-letters:no such door",
+    "severity": "warning",
+    "message": "OldHost rejected 2 changes (the oldest 4712, the newest 4719): no such door. Later TXN changes of "
+    "their entities are held. `oldhost-sync dead-letters list` names them; retry or discard each.",
+    "count": 2,
+    "change_id": 4712,
+    "created_at": "2026-05-01T12:01:03Z",
+    "updated_at": "2026-05-01T12:03:40Z",
+    "delivered_at": "2026-05-01T12:01:04Z",
+    "acknowledged_at": "2026-05-01T12:02:10Z",
+    "acknowledged_by": "anna",
+    "acknowledge_reason": "I am looking into it",
+    "closed_at": None,
+    "closed_by": None,
+    "close_reason": None,
+    "may_close": False,
+    "runbook": "docs/operations.md#alert-dead-letters",
+}
+
 _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
     schemas.Accepted: _ACCEPTED,
     schemas.UnitAccepted: {**_ACCEPTED, "changes": [_ACCEPTED]},
@@ -210,22 +232,8 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
     },
     schemas.Upcoming: {"upcoming": [_NEXT]},
     schemas.DeadLetterPage: {"dead_letters": [{**_REJECTED, "held": 1}], "next_cursor": None},
-    schemas.AlertPage: {
-        "alerts": [
-            {
-                "id": 17,
-                "kind": "dead-letter",
-                "severity": "warning",
-                "message": "OldHost rejected change 4712 (unit 12B, checked_in). "
-                "Later TXN changes of this entity are held: retry or discard it.",
-                "change_id": 4712,
-                "created_at": "2026-05-01T12:01:03Z",
-                "delivered_at": "2026-05-01T12:01:04Z",
-                "closed_at": None,
-            }
-        ],
-        "next_cursor": None,
-    },
+    schemas.AlertPage: {"alerts": [_ALERT], "next_cursor": None},
+    schemas.Alert: _ALERT,
     schemas.AuditPage: {
         "entries": [
             {

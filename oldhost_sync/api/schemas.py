@@ -308,14 +308,26 @@ class DeadLetterPage(BaseModel):
 
 
 class Alert(BaseModel):
+    """One alert of one cause. `closed_by`: null when the product saw that its cause was gone."""
+
     id: int
     kind: str
+    cause: str
     severity: str
     message: str
+    count: int
     change_id: int | None
     created_at: datetime
+    updated_at: datetime | None
     delivered_at: datetime | None
+    acknowledged_at: datetime | None
+    acknowledged_by: str | None
+    acknowledge_reason: str | None
     closed_at: datetime | None
+    closed_by: str | None
+    close_reason: str | None
+    may_close: bool = Field(description="Whether a person may close it: it is open, and informational.")
+    runbook: str
 
 
 class AlertPage(BaseModel):

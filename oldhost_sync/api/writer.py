@@ -1,4 +1,4 @@
-"""The writer for operators: its status, its alerts, and operators' commands."""
+"""The writer for operators: its status, and operators' commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.schemas import Because, Flush, Resolve
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX, ID_LENGTH_MAX
-from oldhost_sync.store import alerts, audit
+from oldhost_sync.store import audit
 from oldhost_sync.store.views import overview
 from workflows.messages import OperatorRequest
 
@@ -37,7 +37,6 @@ class WriterRoutes:
         add("GET", "/api/writer/find", self.find, schemas.Found, summary, WATCHERS, (405, 409, 422))
         summary = "What the writer sends next"
         add("GET", "/api/writer/upcoming", self.upcoming, schemas.Upcoming, summary, WATCHERS, (405, 409, 422))
-        add("GET", "/api/alerts", self.alerts, schemas.AlertPage, "Alerts, newest first", WATCHERS, (405, 422))
         summary = "Operators' commands, newest first: who, what and why"
         add("GET", "/api/audit", self.audit, schemas.AuditPage, summary, OPERATORS, (405, 422))
         for action, handler, model, example in (
@@ -85,22 +84,6 @@ class WriterRoutes:
     async def resolve(self, request: Request) -> schemas.Done:
         """Ends a halt: a person decides what a program must not."""
         return await self._act("resolve", request, await read_body(request, Resolve))
-
-    async def alerts(
-        self,
-        open: Annotated[bool, Query(description="Only those still open")] = True,  # noqa: A002 - the query's word
-        cursor: Cursor = None,
-        limit: Limit = limits.PAGE_DEFAULT,
-    ) -> schemas.AlertPage:
-        before_id = read_number_cursor(cursor)
-        host = self._parts.host
-        found = await self._parts.database.run(
-            lambda connection: alerts.list_alerts(
-                connection, host, open_only=open, limit=limit + 1, before_id=before_id
-            )
-        )
-        page = [schemas.Alert(id=each.alert_id, **asdict(each)) for each in found[:limit]]
-        return schemas.AlertPage(alerts=page, next_cursor=str(page[-1].id) if len(found) > limit else None)
 
     async def audit(self, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT) -> schemas.AuditPage:
         before_id = read_number_cursor(cursor)

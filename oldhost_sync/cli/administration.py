@@ -1,11 +1,10 @@
-"""Administration: API tokens, the rules that decide a change's class, alerts."""
+"""Administration: API tokens, the rules that decide a change's class."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 import secrets
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -16,7 +15,6 @@ from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.settings import Role, parse_api_tokens
-from oldhost_sync.store.alerts import list_alerts
 from oldhost_sync.store.intake.rules import default_class, rules_of, set_rule
 from oldhost_sync.user_errors import WRONG, CliError
 
@@ -33,7 +31,6 @@ def add_to(app: typer.Typer) -> None:
     rules.command("list")(list_rules)
     rules.command("set")(set_one_rule)
     app.add_typer(rules, name="rules")
-    app.command("alerts")(show_alerts)
 
 
 def new_token(
@@ -83,22 +80,3 @@ def set_one_rule(
     config = settings()
     in_database(config, lambda connection: set_rule(connection, config.host, event_type, priority_class))
     console().print(f"{event_type} is {priority_class.value} from the next change on.", markup=False)
-
-
-def show_alerts(
-    all_of_them: Annotated[bool, typer.Option("--all", help="Closed ones too.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 50,
-    as_json: AsJson = False,
-) -> None:
-    """Alerts, newest first."""
-    config = settings()
-    found = in_database(
-        config, lambda connection: list_alerts(connection, config.host, open_only=not all_of_them, limit=limit)
-    )
-    if as_json:
-        print_json([asdict(alert) for alert in found])
-    elif found:
-        lines = ((a.created_at, a.severity, a.kind, a.message, a.closed_at or "open") for a in found)
-        console().print(rows("", ("at", "severity", "kind", "message", "closed"), lines))
-    else:
-        console().print("No alerts." if all_of_them else "No open alerts.")

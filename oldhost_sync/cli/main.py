@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from oldhost_sync.cli import administration, changes, operator_commands, plan, roles, status, submission
+from oldhost_sync.cli import administration, alerts, changes, operator_commands, plan, roles, status, submission
 from oldhost_sync.user_errors import FAILED, INTERRUPTED, WRONG, explain, print_error
 
 app = typer.Typer(
@@ -27,7 +27,7 @@ def root(
     _wants_traceback = show_traceback
 
 
-for part in (roles, status, submission, changes, operator_commands, plan, administration):
+for part in (roles, status, submission, changes, operator_commands, alerts, plan, administration):
     part.add_to(app)
 
 

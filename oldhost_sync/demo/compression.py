@@ -83,6 +83,7 @@ def settings_for(compressed: Compressed) -> Settings:
         api_bind="127.0.0.1:0",
         metrics_bind=None,
         alert_webhook_url=None,
+        alert_webhook_secret=None,
     )
 
 

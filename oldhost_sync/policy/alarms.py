@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from oldhost_sync.policy.actions import RaiseAlert, RecordHalt
+from oldhost_sync.policy.alert_kinds import Severity, Told
 from oldhost_sync.policy.changes import ChangeRef
 
 GOES_NOWHERE = "goes-nowhere"
@@ -109,13 +110,15 @@ class Alarms:
 
     def strays(self, count: int, last_id: int, now_ms: int) -> None:
         text = f"The sweep found {count} outstanding changes that the writer did not hold; it sends them now."
-        self._raise("strays", "info", text, f"strays:{last_id}:{now_ms}")
+        self._raise("strays", "info", text, f"strays:{last_id}:{now_ms}", count=count)
 
     def unreadable(self, what: str, dedupe_key: str) -> None:
         self._raise("unreadable-signal", "warning", what, dedupe_key)
 
-    def _raise(self, kind: str, severity: str, message: str, dedupe_key: str, change_id: int | None = None) -> None:
-        self._pending.append(RaiseAlert(kind, severity, message, dedupe_key, change_id))
+    def _raise(
+        self, kind: Told, severity: Severity, message: str, key: str, change_id: int | None = None, *, count: int = 1
+    ) -> None:
+        self._pending.append(RaiseAlert(kind, severity, message, key, change_id, count=count))
 
     def _close(self, dedupe_key: str) -> None:
         self._pending.append(RaiseAlert("", "info", "", dedupe_key, close=True))

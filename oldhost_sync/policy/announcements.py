@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from oldhost_sync.policy.actions import RaiseAlert, RecordHalt, TellPeople
 from oldhost_sync.policy.alarms import Alarms
+from oldhost_sync.policy.alert_kinds import Severity, Told
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.writer_policy import ALERT_GROWS_MS, ALERTS_AT_ONCE_MAX, DEAD_LETTERS_TOLD_MAX
 
@@ -81,7 +82,9 @@ class Announcements(Alarms):
     # ----------------------------------------------------------------------------------------------------- dead letters
 
     def rejected(self, ref: ChangeRef, count: int, now_ms: int) -> None:
-        """The first few undecided dead letters have an alert each; beyond, one alert counts them all."""
+        """The first few undecided dead letters are told of one by one, what is beyond together. What people are told
+        is grouped by OldHost's reason where it is recorded (`activities/alerts.py`).
+        """
         if count <= DEAD_LETTERS_TOLD_MAX:
             self.dead_letter(ref)
             return
@@ -118,8 +121,10 @@ class Announcements(Alarms):
 
     # ---------------------------------------------------------------------------------------------------------- keeping
 
-    def _raise(self, kind: str, severity: str, message: str, dedupe_key: str, change_id: int | None = None) -> None:
-        self._keep(RaiseAlert(kind, severity, message, dedupe_key, change_id))
+    def _raise(
+        self, kind: Told, severity: Severity, message: str, key: str, change_id: int | None = None, *, count: int = 1
+    ) -> None:
+        self._keep(RaiseAlert(kind, severity, message, key, change_id, count=count))
 
     def _close(self, dedupe_key: str) -> None:
         self._keep(RaiseAlert("", "info", "", dedupe_key, close=True))

@@ -30,8 +30,9 @@ PAYLOAD_DEPTH_MAX = 16
 UNIT_STATUS_LENGTH_MAX = 64
 UNIT_NAME_LENGTH_MAX = 255
 
-# Errors, reasons and answers kept for people.
+# Errors, reasons and answers kept for people; and who gave a reason.
 TEXT_LENGTH_MAX = 1024
+OPERATOR_LENGTH_MAX = 128
 
 # Nobody plans a check-in further ahead; a larger value is a mistake in a unit of time.
 NOT_BEFORE_DAYS_MAX = 1100

@@ -144,7 +144,7 @@ class PromiseWatch:
         after = (incident or Incident()).looked(ended, late, cause)
         if after != incident:
             late_emergencies.keep_incident(connection, host, after, is_new=incident is None)
-            late_emergencies.raise_incident_alert(connection, host, *describe(after))
+            late_emergencies.raise_incident_alert(connection, host, *describe(after), count=after.total.warned)
 
 
 def _is_urgent(ended: Ended) -> bool:

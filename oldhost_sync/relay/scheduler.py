@@ -16,6 +16,7 @@ from functools import partial
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
+from oldhost_sync.policy.alert_cause import cause_of
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.shared_poll import SharedPoll
@@ -23,7 +24,7 @@ from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.errors import InvalidChange, TransactionContended
 from oldhost_sync.store.intake import schedule
-from oldhost_sync.store.transactions import is_the_values_fault
+from oldhost_sync.store.transactions import error_code, is_the_values_fault
 from oldhost_sync.telemetry import RelayMetrics
 
 logger = logging.getLogger(__name__)
@@ -95,10 +96,11 @@ class Scheduler:
             # The same values would fail in every round.
             reason = f"scheduled change {due.scheduled_id} could not be recorded: {error}"
             logger.exception("relay of %s: %s", self.host, reason)
-            await self.transactions.run(lambda connection: self._set_aside(connection, due.scheduled_id, reason))
+            cause = cause_of(str(error) if isinstance(error, InvalidChange) else f"MariaDB {error_code(error)}")
+            await self.transactions.run(lambda connection: self._set_aside(connection, due.scheduled_id, reason, cause))
         return True
 
-    def _set_aside(self, connection: Connection, scheduled_id: int, reason: str) -> None:
+    def _set_aside(self, connection: Connection, scheduled_id: int, reason: str, cause: str) -> None:
         schedule.withdraw(connection, scheduled_id)
-        key = f"schedule-failed:{scheduled_id}"
-        raise_alert(connection, self.host, "schedule-failed", "critical", reason, dedupe_key=key)
+        key = f"schedule-failed:{cause}"
+        raise_alert(connection, self.host, "schedule-failed", "critical", reason, dedupe_key=key, adds=True)

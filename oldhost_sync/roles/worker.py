@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,7 +33,7 @@ from activities.books import RecordingActivities
 from activities.recovery import RecoveryActivities
 from activities.run_histories import TemporalHistories
 from activities.session import SessionActivities
-from oldhost_sync.delivery import POST_SECONDS_MAX, Delivery
+from oldhost_sync.delivery import POST_SECONDS_MAX, Delivery, post
 from oldhost_sync.environment import settings
 from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.limits import SessionLimits
@@ -228,7 +229,8 @@ async def _alerts_delivered(settings: Settings, engine: Engine) -> AsyncIterator
     if settings.alert_webhook_url is None:
         yield
         return
-    delivery = Delivery(engine, settings.alert_webhook_url, tuple(settings.urls_by_host()))
+    signed = partial(post, secret=settings.alert_webhook_secret or "")
+    delivery = Delivery(engine, settings.alert_webhook_url, tuple(settings.urls_by_host()), signed)
     thread = threading.Thread(target=delivery.run, name="alert-delivery", daemon=True)
     thread.start()
     try:

@@ -1,22 +1,30 @@
-"""Alerts: one open alert per cause, until its cause is gone."""
+"""Alerts: one open alert per cause, until its cause is gone.
+
+Its life: opened; updated (count, worst severity, last message); acknowledged by a person; closed, with the reason. What
+the webhook is to hear of it is kept beside it, in the same transaction (`alert_events`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-from sqlalchemy import insert, select, text, update
-from sqlalchemy.engine import Connection
+from sqlalchemy import select, update
+from sqlalchemy.engine import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
-from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX, TEXT_LENGTH_MAX
+from oldhost_sync.policy.alert_kinds import KINDS, grew, worse
+from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX, OPERATOR_LENGTH_MAX, TEXT_LENGTH_MAX
+from oldhost_sync.store.alert_events import NOW, largest_count, record_event
 from oldhost_sync.store.tables import alert_closings, alerts
 from oldhost_sync.store.text import storable
 from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
 
-NOW = text("UTC_TIMESTAMP(6)")
+_OPEN = (
+    "INSERT INTO alerts (host, kind, severity, message, dedupe_key, change_id, is_open, created_at, updated_at, "
+    "occurrences, sequence) VALUES (%s, %s, %s, %s, %s, %s, 1, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), %s, %s) RETURNING id"
+)
 # An abandoned attempt to open an alert ends with its statement; a day is far longer than that.
 _REMEMBER_CLOSING = (
     "INSERT INTO alert_closings (host, dedupe_key, sequence, closed_at) VALUES (%s, %s, %s, UTC_TIMESTAMP(6)) "
@@ -24,24 +32,36 @@ _REMEMBER_CLOSING = (
 )
 _FORGET_CLOSINGS = "DELETE FROM alert_closings WHERE host = %s AND closed_at < UTC_TIMESTAMP(6) - INTERVAL 1 DAY"
 
+State = Literal["open", "closed", "all"]
+
 
 @dataclass(frozen=True, slots=True)
 class RaisedAlert:
-    """One alert; `closed_at` None while it is open, `delivered_at` None until the webhook took it."""
+    """One alert. `cause`: one alert of each is open at a time. `count`: of what its message tells. `delivered_at`: None
+    while the webhook has not taken all there is to tell. `closed_by`: None when the product closed it.
+    """
 
     alert_id: int
     host: str
     kind: str
+    cause: str
     severity: str
     message: str
+    count: int
     change_id: int | None
-    dedupe_key: str
     created_at: datetime
+    updated_at: datetime | None
     delivered_at: datetime | None
+    acknowledged_at: datetime | None
+    acknowledged_by: str | None
+    acknowledge_reason: str | None
     closed_at: datetime | None
+    closed_by: str | None
+    close_reason: str | None
 
 
-_SHOWN = [alerts.c["id" if each.name == "alert_id" else each.name] for each in fields(RaisedAlert)]
+_NAMES = {"alert_id": "id", "cause": "dedupe_key", "count": "occurrences"}
+_SHOWN = [alerts.c[_NAMES.get(each.name, each.name)] for each in fields(RaisedAlert)]
 
 
 def raise_alert(
@@ -55,109 +75,150 @@ def raise_alert(
     change_id: int | None = None,
     count: int = 1,
     sequence: int = 0,
+    adds: bool = False,
 ) -> bool:
-    """Open an alert; False when one with this key is open already. Its text and count are then updated, if this one is
-    numbered. `severity`: info, warning or critical. `dedupe_key`: the kind when it is not given. `sequence`: ignored
-    when its cause was closed by a later one (0: not numbered).
+    """Open an alert; False when one of this cause is open already, which is then updated: its severity gets no better.
+
+    `severity`: info, warning or critical. `dedupe_key`: the cause; the kind when it is not given. `count`: of how many
+    things `message` tells; with `adds`, so many more than before. `sequence`: ignored when its cause was closed, or
+    updated, by a later one (0: not numbered).
     """
-    dedupe_key = dedupe_key or kind
-    if sequence and _was_closed_later(connection, host, dedupe_key, sequence):
+    key = cause_key(dedupe_key or kind)
+    if sequence and _was_closed_later(connection, host, key, sequence):
         return False
-    values = {
-        "host": host,
-        "kind": kind,
-        "severity": severity,
-        "message": storable(message, TEXT_LENGTH_MAX),
-        "dedupe_key": storable(dedupe_key, IDEMPOTENCY_KEY_LENGTH_MAX),
-        "change_id": change_id,
-        "is_open": True,
-        "created_at": NOW,
-        "occurrences": count,
-        "sequence": sequence,
-    }
+    new = _Raising(kind, severity, storable(message, TEXT_LENGTH_MAX), change_id, count, sequence)
+    found = _open_alert(connection, host, key)
+    if found is None:
+        alert_id = _open(connection, host, key, new)
+        if alert_id is not None:
+            record_event(connection, host, alert_id, "opened", severity, new.message, count)
+            return True
+        found = _open_alert(connection, host, key)  # another one has opened it meanwhile
+    if found is not None and not _is_older(sequence, found.sequence, adds=adds):
+        _update(connection, host, found, new, adds=adds)
+    return False
+
+
+def _is_older(sequence: int, known: int, *, adds: bool) -> bool:
+    """Whether the update numbered `sequence` was overtaken; one that adds must not be counted twice either."""
+    return 0 < sequence < known or (adds and 0 < sequence == known)
+
+
+@dataclass(frozen=True, slots=True)
+class _Raising:
+    kind: str
+    severity: str
+    message: str
+    change_id: int | None
+    count: int
+    sequence: int
+
+
+def cause_key(cause: str) -> str:
+    """As it is stored."""
+    return storable(cause, IDEMPOTENCY_KEY_LENGTH_MAX)
+
+
+def _open(connection: Connection, host: str, key: str, new: _Raising) -> int | None:
+    values = (host, new.kind, new.severity, new.message, key, new.change_id, new.count, new.sequence)
     try:
-        connection.execute(insert(alerts).values(**values))
+        return int(connection.exec_driver_sql(_OPEN, values).scalar_one())
     except IntegrityError as error:
         if error_code(error) != DUPLICATE_KEY:
             raise
-        if sequence:
-            _renew(connection, values)
-        return False
-    return True
+        return None
 
 
-def _renew(connection: Connection, values: dict[str, Any]) -> None:
-    """Update an open alert, unless a later update was made already."""
-    of_cause = (alerts.c.host == values["host"], alerts.c.dedupe_key == values["dedupe_key"])
-    renewed = {name: values[name] for name in ("severity", "message", "change_id", "occurrences", "sequence")}
-    connection.execute(
-        update(alerts)
-        .where(*of_cause, alerts.c.is_open.is_not(None), alerts.c.sequence <= values["sequence"])
-        .values(**renewed)
+def _open_alert(connection: Connection, host: str, key: str) -> Row[Any] | None:
+    """The open alert of this cause, locked."""
+    statement = select(alerts).where(alerts.c.host == host, alerts.c.dedupe_key == key, alerts.c.is_open.is_not(None))
+    return connection.execute(statement.with_for_update()).one_or_none()
+
+
+def _update(connection: Connection, host: str, found: Row[Any], new: _Raising, *, adds: bool) -> None:
+    severity = worse(found.severity, new.severity)
+    count = found.occurrences + new.count if adds else new.count
+    change_id = new.change_id if new.change_id is not None else found.change_id
+    after = (severity, new.message, count, change_id)
+    if after == (found.severity, found.message, found.occurrences, found.change_id):
+        return
+    escalates = severity != found.severity or (
+        grew(found.occurrences, count) and grew(largest_count(connection, found.id), count)
     )
+    changed = {"severity": severity, "message": new.message, "occurrences": count, "change_id": change_id}
+    changed |= {"updated_at": NOW, "sequence": max(found.sequence, new.sequence)}
+    if escalates:
+        changed["delivered_at"] = None
+    connection.execute(update(alerts).where(alerts.c.id == found.id).values(**changed))
+    if escalates:
+        record_event(connection, host, found.id, "escalated", severity, new.message, count)
 
 
-def _was_closed_later(connection: Connection, host: str, dedupe_key: str, sequence: int) -> bool:
-    closed = select(alert_closings.c.sequence).where(
-        alert_closings.c.host == host, alert_closings.c.dedupe_key == storable(dedupe_key, IDEMPOTENCY_KEY_LENGTH_MAX)
-    )
+def _was_closed_later(connection: Connection, host: str, key: str, sequence: int) -> bool:
+    closed = select(alert_closings.c.sequence).where(alert_closings.c.host == host, alert_closings.c.dedupe_key == key)
     last = connection.execute(closed).scalar()
     return last is not None and last >= sequence
 
 
-def _remember_closing(connection: Connection, host: str, dedupe_key: str, sequence: int) -> None:
+def _remember_closing(connection: Connection, host: str, key: str, sequence: int) -> None:
     """For as long as an older opening of this cause may still arrive; also forgets closings older than a day."""
-    connection.exec_driver_sql(_REMEMBER_CLOSING, (host, storable(dedupe_key, IDEMPOTENCY_KEY_LENGTH_MAX), sequence))
+    connection.exec_driver_sql(_REMEMBER_CLOSING, (host, key, sequence))
     connection.exec_driver_sql(_FORGET_CLOSINGS, (host,))
 
 
-def close_alert(connection: Connection, host: str, dedupe_key: str, *, sequence: int = 0) -> bool:
-    """Close the open alert of this cause; False when none is open. One raised before `sequence` can't open it again."""
+def close_alert(connection: Connection, host: str, dedupe_key: str, *, sequence: int = 0, reason: str = "") -> bool:
+    """Close the open alert of this cause; False when none is open. One raised before `sequence` can't open it again.
+
+    `reason`: why; what ends alerts of its kind when it is not given.
+    """
+    key = cause_key(dedupe_key)
     if sequence:
-        _remember_closing(connection, host, dedupe_key, sequence)
-    statement = (
-        update(alerts)
-        .where(
-            alerts.c.host == host,
-            alerts.c.dedupe_key == storable(dedupe_key, IDEMPOTENCY_KEY_LENGTH_MAX),
-            alerts.c.is_open.is_not(None),
-            *([alerts.c.sequence < sequence] if sequence else []),
-        )
-        .values(is_open=None, closed_at=NOW)
+        _remember_closing(connection, host, key, sequence)
+    found = _open_alert(connection, host, key)
+    if found is None or (sequence and found.sequence >= sequence):
+        return False
+    if not reason:
+        reason = KINDS[found.kind].ends if found.kind in KINDS else "its cause is gone"
+    close_found(connection, host, found, reason)
+    return True
+
+
+def close_found(connection: Connection, host: str, found: Row[Any], reason: str, operator: str | None = None) -> None:
+    """Close the open alert of the locked row `found`; `operator`: the person who did, None for the product."""
+    by = None if operator is None else storable(operator, OPERATOR_LENGTH_MAX)
+    why = storable(reason, TEXT_LENGTH_MAX)
+    closed = {"is_open": None, "closed_at": NOW, "closed_by": by, "close_reason": why, "delivered_at": None}
+    connection.execute(update(alerts).where(alerts.c.id == found.id).values(**closed))
+    record_event(
+        connection, host, found.id, "closed", found.severity, found.message, found.occurrences, operator=by, reason=why
     )
-    return connection.execute(statement).rowcount == 1
 
 
 def list_alerts(
-    connection: Connection, host: str, *, open_only: bool = True, limit: int = 100, before_id: int | None = None
+    connection: Connection,
+    host: str,
+    *,
+    open_only: bool = True,
+    state: State | None = None,
+    kind: str | None = None,
+    limit: int = 100,
+    before_id: int | None = None,
 ) -> list[RaisedAlert]:
-    """Newest first; ask for the next page with the last id as `before_id`."""
+    """Newest first; ask for the next page with the last id as `before_id`. `state`: instead of `open_only`."""
+    state = state or ("open" if open_only else "all")
     statement = select(*_SHOWN).where(alerts.c.host == host).order_by(alerts.c.id.desc()).limit(limit)
-    if open_only:
-        statement = statement.where(alerts.c.closed_at.is_(None))
+    if state != "all":
+        statement = statement.where(
+            alerts.c.closed_at.is_(None) if state == "open" else alerts.c.closed_at.is_not(None)
+        )
+    if kind is not None:
+        statement = statement.where(alerts.c.kind == kind)
     if before_id is not None:
         statement = statement.where(alerts.c.id < before_id)
     return [RaisedAlert(*row) for row in connection.execute(statement)]
 
 
-def hosts_with_undelivered(connection: Connection, hosts: Sequence[str]) -> list[str]:
-    """Which of `hosts` have alerts that were not sent yet."""
-    statement = select(alerts.c.host).where(alerts.c.host.in_(list(hosts)), alerts.c.delivered_at.is_(None)).distinct()
-    return list(connection.execute(statement.order_by(alerts.c.host)).scalars())
-
-
-def undelivered(connection: Connection, host: str, limit: int = 100, *, after_id: int = 0) -> list[RaisedAlert]:
-    """Alerts that were not sent yet, oldest first, also those that were closed meanwhile."""
-    statement = (
-        select(*_SHOWN)
-        .where(alerts.c.host == host, alerts.c.delivered_at.is_(None), alerts.c.id > after_id)
-        .order_by(alerts.c.id)
-        .limit(limit)
-    )
-    return [RaisedAlert(*row) for row in connection.execute(statement)]
-
-
-def mark_delivered(connection: Connection, alert_id: int, severity: str) -> bool:
-    """Mark it as sent; False when its severity has changed since, so that it must be sent again."""
-    statement = update(alerts).where(alerts.c.id == alert_id, alerts.c.severity == severity).values(delivered_at=NOW)
-    return connection.execute(statement).rowcount == 1
+def find_alert(connection: Connection, host: str, alert_id: int) -> RaisedAlert | None:
+    """One alert, open or closed; None when there is none of this id."""
+    row = connection.execute(select(*_SHOWN).where(alerts.c.host == host, alerts.c.id == alert_id)).one_or_none()
+    return None if row is None else RaisedAlert(*row)

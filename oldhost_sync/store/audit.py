@@ -10,11 +10,10 @@ from typing import Any
 from sqlalchemy import insert, select, text
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
+from oldhost_sync.policy.limits import OPERATOR_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.store.tables import operator_audit
 from oldhost_sync.store.text import storable
 
-OPERATOR_LENGTH_MAX = 128
 # A sentence that repeats the reason.
 DETAIL_LENGTH_MAX = 2 * TEXT_LENGTH_MAX
 # What BIGINT holds.

@@ -287,11 +287,41 @@ alerts = table(
     # How many events the message counts, and the number of the latest one (0: not numbered).
     Column("occurrences", Integer, nullable=False, server_default=text("1")),
     Column("sequence", BigInteger, nullable=False, server_default=text("0")),
+    # When its count, severity or message last changed; who looks after it, and since when; who closed it (nobody: the
+    # product saw that its cause was gone), and why.
+    Column("updated_at", UtcDateTime),
+    Column("acknowledged_at", UtcDateTime),
+    Column("acknowledged_by", String(limits.OPERATOR_LENGTH_MAX)),
+    Column("acknowledge_reason", String(limits.TEXT_LENGTH_MAX)),
+    Column("closed_by", String(limits.OPERATOR_LENGTH_MAX)),
+    Column("close_reason", String(limits.TEXT_LENGTH_MAX)),
     UniqueConstraint("host", "dedupe_key", "is_open", name="uq_alerts_dedupe_key"),
     one_of("ck_alerts_severity", "severity", "info", "warning", "critical"),
     # What is open (no end yet), in id order; what ended before a day (retention).
     Index("ix_alerts_closed", "host", "closed_at", "id"),
     Index("ix_alerts_undelivered", "host", "delivered_at", "id"),
+    Index("ix_alerts_kind", "host", "kind", "id"),
+)
+
+# What the webhook is told of an alert, each as it was then: opened, escalated, closed.
+alert_events = table(
+    "alert_events",
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    of_host(),
+    Column("alert_id", BigInteger, nullable=False),
+    Column("event", String(16), nullable=False),
+    Column("severity", String(16), nullable=False),
+    Column("message", String(limits.TEXT_LENGTH_MAX), nullable=False),
+    Column("occurrences", Integer, nullable=False),
+    Column("operator", String(limits.OPERATOR_LENGTH_MAX)),
+    Column("reason", String(limits.TEXT_LENGTH_MAX)),
+    stamp("created_at"),
+    Column("delivered_at", UtcDateTime),
+    one_of("ck_alert_events_event", "event", "opened", "escalated", "closed"),
+    Index("ix_alert_events_undelivered", "host", "delivered_at", "id"),
+    Index("ix_alert_events_alert", "alert_id", "id"),
+    # What is older than a day (retention).
+    Index("ix_alert_events_created", "host", "created_at", "id"),
 )
 
 # When each cause was last closed: an opening that arrives late must not open it again. Kept for a day.
@@ -309,7 +339,7 @@ operator_audit = table(
     Column("id", BigInteger, primary_key=True, autoincrement=True),
     of_host(),
     Column("action", String(32), nullable=False),
-    Column("operator", String(128), nullable=False),
+    Column("operator", String(limits.OPERATOR_LENGTH_MAX), nullable=False),
     Column("reason", String(limits.TEXT_LENGTH_MAX), nullable=False),
     Column("change_id", BigInteger),
     Column("detail", JSON),

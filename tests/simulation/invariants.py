@@ -14,6 +14,7 @@ from typing import Any
 
 from oldhost_simulator.facts import Entry, Fact, Incident
 from oldhost_sync.policy.actions import Action, Send
+from oldhost_sync.policy.alert_cause import cause_of
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.machine import Machine
@@ -368,7 +369,7 @@ def after_healing(world: Any) -> list[str]:
             wrong.append(f"{what} is said to be applied; OldHost has it {times} times")
         if outcome not in {"APPLIED", None} and times and not always.meddled:
             wrong.append(f"{what} is {outcome}, yet OldHost has it")
-        if outcome == "DEAD" and not world.database.rows("SELECT 1 FROM alerts WHERE change_id = ?", change_id):
+        if outcome == "DEAD" and not _is_told_of(world, change_id):
             wrong.append(f"{what} is a dead letter that nobody was told of")
     if not always.meddled:
         nonces = sorted({*always.applied, *always.rejected})
@@ -378,6 +379,13 @@ def after_healing(world: Any) -> list[str]:
     adopted = _adopted(world)
     wrong += _states(world, rows, adopted)
     return wrong + fields.differences(world, rows, adopted)
+
+
+def _is_told_of(world: Any, change_id: int) -> bool:
+    """Whether an open alert counts this dead letter: all of its reason have one."""
+    ((error,),) = world.database.rows("SELECT error FROM outbox_events WHERE id = ?", change_id)
+    cause = f"dead-letters:{cause_of(error)}"
+    return bool(world.database.rows("SELECT 1 FROM alerts WHERE is_open = 1 AND dedupe_key = ?", cause))
 
 
 def _adopted(world: Any) -> dict[int, None]:

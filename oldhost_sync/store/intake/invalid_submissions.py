@@ -1,4 +1,5 @@
-"""An invalid submission, kept where people see it: an outbox row that is refused from the start, and an alert.
+"""An invalid submission, kept where people see it: an outbox row that is refused from the start, and an alert for all
+that are refused for one reason.
 
 A signal has no answer, so a bad one would otherwise be lost. The row is never relayed and is not counted in the books;
 of the submission only what helps to find the sender's mistake is kept.
@@ -15,6 +16,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
 from oldhost_sync.policy import limits
+from oldhost_sync.policy.alert_cause import cause_of
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.errors import InvalidChange
 from oldhost_sync.store.intake.validation import check_name, check_text
@@ -53,8 +55,10 @@ def record_refused(
         if error_code(error) != DUPLICATE_KEY:
             raise
         return None
-    told, key = f"A submitted change was refused: {reason}", f"refused:{change_id}"
-    raise_alert(connection, host, "submission-refused", "warning", told, dedupe_key=key, change_id=change_id)
+    told, cause = f"A submitted change was refused: {reason}", f"submission-refused:{cause_of(reason)}"
+    raise_alert(
+        connection, host, "submission-refused", "warning", told, dedupe_key=cause, change_id=change_id, adds=True
+    )
     return change_id
 
 

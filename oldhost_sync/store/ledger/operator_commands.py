@@ -12,7 +12,6 @@ from sqlalchemy.engine import Connection, Row
 from oldhost_sync.oldhost.count import NOT_ASKED, Count
 from oldhost_sync.policy.operator_act import ActRecorded, OperatorAct
 from oldhost_sync.policy.wire_ref import WireRef, to_wire
-from oldhost_sync.store.alerts import close_alert
 from oldhost_sync.store.audit import current_pause, record_act
 from oldhost_sync.store.ledger import operator_statements as sql
 from oldhost_sync.store.ledger import statements
@@ -70,7 +69,7 @@ def _retry(connection: Connection, act: OperatorAct) -> ActRecorded:
     connection.exec_driver_sql(sql.ARCHIVE_OF_CHANGE, (RETRIED, act.host, act.change_id))
     connection.exec_driver_sql(sql.DELETE_OF_CHANGE, (act.host, act.change_id))
     connection.exec_driver_sql(sql.REOPEN_CHANGE, (act.change_id,))
-    return _decided(connection, act, row, f"change {act.change_id} waits again")
+    return _decided(act, row, f"change {act.change_id} waits again")
 
 
 def _discard(connection: Connection, act: OperatorAct) -> ActRecorded:
@@ -79,7 +78,7 @@ def _discard(connection: Connection, act: OperatorAct) -> ActRecorded:
         return row
     connection.exec_driver_sql(RAISE_SEQUENCE, (act.host,))
     connection.exec_driver_sql(sql.DISCARD_CHANGE, (act.change_id,))
-    return _decided(connection, act, row, f"change {act.change_id} is given up")
+    return _decided(act, row, f"change {act.change_id} is given up")
 
 
 def _halt(connection: Connection, act: OperatorAct, ledger: statements.LedgerRow) -> ActRecorded:
@@ -119,8 +118,7 @@ def _dead_letter(connection: Connection, act: OperatorAct) -> Row[tuple[object, 
     return row
 
 
-def _decided(connection: Connection, act: OperatorAct, row: Row[tuple[object, ...]], message: str) -> ActRecorded:
-    close_alert(connection, act.host, f"dead:{act.change_id}")
+def _decided(act: OperatorAct, row: Row[tuple[object, ...]], message: str) -> ActRecorded:
     return ActRecorded(message=message, ref=_ref(row) if act.action == "retry" else None, entity=_entity(row))
 
 

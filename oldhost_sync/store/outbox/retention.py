@@ -42,6 +42,7 @@ _OTHERS = (
     ("scheduled_changes", "ix_scheduled_changes_due", f"recorded_at < {_BEFORE}"),
     ("scheduled_changes", "ix_scheduled_changes_due", f"recorded_at IS NULL AND cancelled_at < {_BEFORE}"),
     ("alerts", "ix_alerts_closed", f"closed_at < {_BEFORE}"),
+    ("alert_events", "ix_alert_events_created", f"created_at < {_BEFORE}"),
     ("late_emergencies", "ix_late_emergencies_started", f"started_at < {_BEFORE} AND ended_at < {_BEFORE}"),
 )
 # Who reads the feed from before this has missed something.

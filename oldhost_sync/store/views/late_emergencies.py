@@ -78,11 +78,6 @@ _BREACHES = text(
     "COALESCE(MAX(worst_ms), 0) AS worst_ms FROM late_emergencies FORCE INDEX (ix_late_emergencies_started) "
     "WHERE host = :host AND started_at > UTC_TIMESTAMP(6) - INTERVAL :days DAY"
 )
-_ESCALATE = text(
-    "UPDATE alerts SET severity = :severity, message = :message, delivered_at = NULL "
-    "WHERE host = :host AND dedupe_key = :kind AND is_open = 1 AND severity <> :severity"
-)
-_RESTATE = text("UPDATE alerts SET message = :message WHERE host = :host AND dedupe_key = :kind AND is_open = 1")
 _HINDRANCES = text(
     "SELECT n.halted, n.banned_until > UTC_TIMESTAMP(6) AS banned FROM nonce_ledger n WHERE n.host = :host"
 )
@@ -214,13 +209,11 @@ def end_incident(connection: Connection, host: str) -> None:
     close_alert(connection, host, ALERT_KIND)
 
 
-def raise_incident_alert(connection: Connection, host: str, severity: str, message: str) -> None:
-    """One alert for the incident. It is sent again when it gets worse, and its text has the newest figures."""
-    values = {"host": host, "kind": ALERT_KIND, "message": storable(message, TEXT_LENGTH_MAX), "severity": severity}
-    if severity == "critical" and connection.execute(_ESCALATE, values).rowcount:
-        return
-    if not connection.execute(_RESTATE, values).rowcount:
-        raise_alert(connection, host, ALERT_KIND, severity, message)
+def raise_incident_alert(connection: Connection, host: str, severity: str, message: str, count: int = 1) -> None:
+    """One alert for the incident. It is sent again when it gets worse, and its text has the newest figures. `count`: of
+    emergencies that are or were late.
+    """
+    raise_alert(connection, host, ALERT_KIND, severity, message, count=count)
 
 
 def likely_cause(connection: Connection, host: str, waiting: Sequence[PendingOperation]) -> str:

@@ -8,6 +8,7 @@ import pytest
 from temporalio.testing import ActivityEnvironment
 
 from activities.alerts import AlertActivities
+from oldhost_sync.policy.actions import RaiseAlert
 from tests.conformance.maria_world import HOST, MariaWorld
 from workflows import messages
 
@@ -32,6 +33,32 @@ def test_an_alert_is_a_row_once_per_cause_until_it_is_closed(world: MariaWorld) 
 def test_an_alert_that_is_raised_waits_to_be_delivered(world: MariaWorld) -> None:
     raise_alert(world, BAN)
     assert world.read("SELECT delivered_at FROM alerts") == [(None,)]
+
+
+def test_what_the_sweep_finds_again_and_again_is_one_alert_that_counts_it(world: MariaWorld) -> None:
+    for number in (1, 2):
+        stray = RaiseAlert("strays", "info", "found", f"strays:{number}", count=3, sequence=number)
+        ActivityEnvironment().run(AlertActivities(world.engine).raise_alerts, messages.Alerts(HOST, [stray]))
+    assert world.read("SELECT dedupe_key, occurrences FROM alerts") == [("strays", 6)]
+
+
+def test_what_the_writer_tells_of_dead_letters_follows_the_outbox(world: MariaWorld) -> None:
+    tell = AlertActivities(world.engine).raise_alerts
+    dead = RaiseAlert("dead-letter", "warning", "rejected", "dead:7", 7, sequence=1)
+    ActivityEnvironment().run(tell, messages.Alerts(HOST, [dead]))
+    assert world.read("SELECT * FROM alerts") == []
+    world.execute(
+        "INSERT INTO pending_fates (host, change_id, entity_type, entity_id, outcome, error) "
+        f"VALUES ('{HOST}', 7, 'unit', 'u', 'DEAD', 'no such door')"
+    )
+    ActivityEnvironment().run(tell, messages.Alerts(HOST, [dead]))
+    assert world.read("SELECT kind, dedupe_key, change_id, is_open FROM alerts") == [
+        ("dead-letters", "dead-letters:no such door", 7, 1)
+    ]
+    world.execute("DELETE FROM pending_fates")
+    over = replace(dead, close=True, sequence=2)
+    ActivityEnvironment().run(tell, messages.Alerts(HOST, [over]))
+    assert world.read("SELECT is_open FROM alerts") == [(None,)]
 
 
 @pytest.mark.parametrize("text", ["unit \ud800", "\x00", "\x1b[2J", "🏠", "x" * 5000], ids=ascii)

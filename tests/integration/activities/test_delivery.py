@@ -6,13 +6,23 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from oldhost_sync.delivery import PAUSE_SECONDS_MAX, POLL_SECONDS, REFUSALS_MAX, Delivery, DeliveryFailed, post
+from oldhost_sync.delivery import (
+    PAUSE_SECONDS_MAX,
+    POLL_SECONDS,
+    REFUSALS_MAX,
+    Delivery,
+    DeliveryFailed,
+    post,
+    signature,
+)
 from oldhost_sync.roles import worker
 from oldhost_sync.settings import load_settings
 from oldhost_sync.store import alert_lock
@@ -25,6 +35,7 @@ from tests.integration.activities.webhook import Webhook
 pytestmark = pytest.mark.mariadb
 
 OTHER = "other-host"
+SECRET = "made by chance, for a test"
 Post = Callable[[str, dict[str, Any]], None]
 
 
@@ -34,7 +45,7 @@ def alert(world: MariaWorld, message: str, host: str = HOST) -> None:
 
 
 def waiting(world: MariaWorld) -> list[str]:
-    return [message for (message,) in world.read("SELECT message FROM alerts WHERE delivered_at IS NULL ORDER BY id")]
+    return [m for (m,) in world.read("SELECT message FROM alert_events WHERE delivered_at IS NULL ORDER BY id")]
 
 
 def delivery(world: MariaWorld, webhook: Webhook, *hosts: str, post: Post = post) -> Delivery:
@@ -50,8 +61,8 @@ def test_each_alert_of_the_hosts_served_is_told_once_oldest_first(world: MariaWo
     with world.engine.begin() as connection:
         close_alert(connection, HOST, "a")
     ours = delivery(world, webhook, HOST, OTHER)
-    assert ours.run_once().delivered == 3
-    assert sorted(webhook.posted) == ["a", "b", "c"]
+    assert ours.run_once().delivered == 4
+    assert sorted(webhook.posted) == ["a", "a", "b", "c"]
     assert ours.run_once().delivered == 0
     assert (webhook.posted, waiting(world)) == ([], ["not ours"])
 
@@ -80,14 +91,64 @@ def test_the_webhook_gets_what_people_need_to_know(world: MariaWorld, webhook: W
     delivery(world, webhook).run_once()
     told = webhook.came.get()
     assert told.pop("created_at").endswith("+00:00")
+    assert told.pop("at").endswith("+00:00")
     assert told == {
+        "event_id": 1,
+        "event": "opened",
         "id": 1,
         "host": HOST,
         "kind": "ban",
+        "cause": "door \\ud800 🏠",
         "severity": "critical",
         "message": "door \\ud800 🏠",
+        "count": 1,
         "change_id": None,
+        "acknowledged_by": None,
+        "operator": None,
+        "reason": None,
+        "runbook": "docs/operations.md#alert-ban",
     }
+
+
+def test_the_webhook_hears_of_a_closing_with_its_reason(world: MariaWorld, webhook: Webhook) -> None:
+    alert(world, "a")
+    with world.engine.begin() as connection:
+        close_alert(connection, HOST, "a", reason="OldHost takes operations again")
+    delivery(world, webhook).run_once()
+    told = [webhook.came.get() for _ in range(2)]
+    assert [(each["event"], each["id"], each["reason"]) for each in told] == [
+        ("opened", 1, None),
+        ("closed", 1, "OldHost takes operations again"),
+    ]
+    assert told[0]["event_id"] < told[1]["event_id"]
+
+
+def test_the_receiver_knows_by_the_documented_check_that_a_message_is_ours(world: MariaWorld, webhook: Webhook) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "operations.md").read_text()
+    names: dict[str, Any] = {}
+    exec(page.partition("```python\n")[2].partition("```")[0], names)
+    is_ours = names["is_ours"]
+    alert(world, "a")
+    delivery(world, webhook, post=partial(post, secret=SECRET)).run_once()
+    ((headers, body),) = webhook.raw
+    assert is_ours(headers, body, SECRET)
+    assert headers["X-OldHost-Sync-Event"] == "1"
+    assert not is_ours(headers, body + b" ", SECRET)
+    assert not is_ours(headers, body, "another secret of ours")
+    assert not is_ours({}, body, SECRET)
+    older = str(int(headers["X-OldHost-Sync-Timestamp"]) - 1)
+    changed = {"X-OldHost-Sync-Timestamp": older, "X-OldHost-Sync-Signature": headers["X-OldHost-Sync-Signature"]}
+    assert not is_ours(changed, body, SECRET)
+    old = str(int(older) - 300)
+    signed = {"X-OldHost-Sync-Timestamp": old, "X-OldHost-Sync-Signature": signature(SECRET, old, body)}
+    assert not is_ours(signed, body, SECRET)
+
+
+def test_without_a_secret_nothing_is_signed(world: MariaWorld, webhook: Webhook) -> None:
+    alert(world, "a")
+    delivery(world, webhook).run_once()
+    ((headers, _),) = webhook.raw
+    assert "X-OldHost-Sync-Signature" not in headers
 
 
 @pytest.mark.parametrize("status", [302, 308, 429, 500, 503])

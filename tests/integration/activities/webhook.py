@@ -7,23 +7,29 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
 class Webhook:
-    """`answer` decides the status; `came` gets each alert as it comes, before it is answered."""
+    """`answer` decides the status; `came` gets each alert as it comes, before it is answered; `raw` has
+    their headers and bodies.
+    """
 
     def __init__(self) -> None:
         self.answer: Callable[[dict[str, Any]], int] = lambda _: 200
         self.came: queue.Queue[dict[str, Any]] = queue.Queue()
         self.methods: list[str] = []
+        self.raw: list[tuple[Message, bytes]] = []
         webhook = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 webhook.methods.append(self.command)
-                alert = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                webhook.raw.append((self.headers, body))
+                alert = json.loads(body)
                 webhook.came.put(alert)
                 status = webhook.answer(alert)
                 self.send_response(status)

@@ -37,6 +37,8 @@ MATRIX = {
     ("POST", "/api/writer/flush"): "ops",
     ("POST", "/api/writer/resolve"): "ops",
     ("GET", "/api/alerts"): "viewer ops",
+    ("POST", "/api/alerts/{alert_id}/acknowledge"): "ops",
+    ("POST", "/api/alerts/{alert_id}/close"): "ops",
     ("GET", "/api/audit"): "ops",
     ("GET", "/api/dead-letters"): "viewer ops",
     ("POST", "/api/dead-letters/{change_id}/retry"): "ops",

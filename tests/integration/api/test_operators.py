@@ -14,7 +14,7 @@ from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import writer_away
-from oldhost_sync.store.alerts import raise_alert
+from oldhost_sync.store.alerts import close_alert, list_alerts, raise_alert
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.views import overview
 from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_client, served
@@ -145,6 +145,56 @@ def test_alerts_are_shown_while_they_are_open(vera: httpx.Client, engine: Engine
         connection.execute(text("UPDATE alerts SET is_open = NULL, closed_at = UTC_TIMESTAMP(6)"))
     assert vera.get("/api/alerts").json()["alerts"] == []
     assert len(vera.get("/api/alerts", params={"open": False}).json()["alerts"]) == 1
+
+
+def alert_of(engine: Engine, kind: str) -> int:
+    with engine.begin() as connection:
+        raise_alert(connection, HOST, kind, "warning", "look")
+        return list_alerts(connection, HOST)[0].alert_id
+
+
+def test_alerts_are_filtered_by_state_and_kind(vera: httpx.Client, engine: Engine) -> None:
+    for kind in ("ban", "strays", "no-worker"):
+        alert_of(engine, kind)
+    with engine.begin() as connection:
+        close_alert(connection, HOST, "ban")
+
+    def kinds(**which: str) -> list[str]:
+        return [alert["kind"] for alert in vera.get("/api/alerts", params=which).json()["alerts"]]
+
+    assert kinds(state="closed") == ["ban"]
+    assert kinds(state="all", kind="strays") == ["strays"]
+    assert kinds(kind="ban") == []
+    assert vera.get("/api/alerts", params={"state": "perhaps"}).status_code == 422
+
+
+def test_an_alert_is_acknowledged_and_closed_by_name_with_a_reason(anna: httpx.Client, engine: Engine) -> None:
+    number = alert_of(engine, "strays")
+    seen = anna.post(f"/api/alerts/{number}/acknowledge", json=WHY).json()
+    assert (seen["acknowledged_by"], seen["acknowledge_reason"], seen["may_close"]) == ("anna", "because", True)
+    closed = anna.post(f"/api/alerts/{number}/close", json=WHY).json()
+    assert (closed["closed_by"], closed["close_reason"], closed["may_close"]) == ("anna", "because", False)
+    assert anna.post(f"/api/alerts/{number}/close", json=WHY).status_code == 409
+    acts = anna.get("/api/audit").json()["entries"]
+    assert [(act["action"], act["operator"]) for act in acts] == [
+        ("close-alert", "anna"),
+        ("acknowledge-alert", "anna"),
+    ]
+
+
+def test_what_the_product_sees_to_be_true_is_not_closed_by_hand(anna: httpx.Client, engine: Engine) -> None:
+    number = alert_of(engine, "no-worker")
+    answer = anna.post(f"/api/alerts/{number}/close", json=WHY)
+    assert answer.status_code == 409
+    assert "the product closes alerts of this kind itself" in answer.json()["detail"]
+    assert answer.json()["action"] == "See docs/operations.md#alert-no-worker."
+    assert len(anna.get("/api/alerts").json()["alerts"]) == 1
+
+
+@pytest.mark.parametrize("action", ["acknowledge", "close"])
+def test_an_alert_that_is_not_there_is_a_404(anna: httpx.Client, action: str) -> None:
+    assert anna.post(f"/api/alerts/7/{action}", json=WHY).status_code == 404
+    assert anna.post(f"/api/alerts/7/{action}", json={"reason": ""}).status_code == 422
 
 
 def test_the_audit_says_who_and_why(anna: httpx.Client, engine: Engine) -> None:

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from oldhost_sync.demo.facts import Admin
+from oldhost_sync.environment import in_database, settings
 from oldhost_sync.stack.servers import Stack
+from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.engine import create_engine
 from tests.integration.cli.conftest import Command, Said
 
@@ -374,3 +376,20 @@ def test_a_rule_is_set_and_holds_from_the_next_change_on(command: Command) -> No
 def test_alerts_are_listed_closed_ones_too(command: Command) -> None:
     assert command("alerts").code == 0
     assert isinstance(command("alerts", "--all", "--json").json, list)
+
+
+def test_an_alert_is_acknowledged_and_closed_at_the_terminal(command: Command) -> None:
+    config = settings()
+    in_database(config, lambda connection: raise_alert(connection, config.host, "strays", "info", "three found"))
+    in_database(config, lambda connection: raise_alert(connection, config.host, "retention-behind", "warning", "slow"))
+    (stray,) = command("alerts", "--kind", "strays", "--json").json
+    number = str(stray["alert_id"])
+    assert command("alerts", "ack", number, "--reason", "mine", "--operator", "ada").code == 0
+    assert "ada looks after it" in command("alerts").out
+    assert command("alerts", "close", number, "--reason", " ").code == 2
+    assert command("alerts", "close", number, "--reason", "seen", "--operator", "ada").code == 0
+    (closed,) = command("alerts", "--closed", "--kind", "strays", "--json").json
+    assert (closed["closed_by"], closed["close_reason"]) == ("ada", "seen")
+    (behind,) = command("alerts", "--kind", "retention-behind", "--json").json
+    refused = command("alerts", "close", str(behind["alert_id"]), "--reason", "be gone")
+    assert (refused.code, "the product closes alerts of this kind itself" in refused.err) == (1, True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.store import alerts, audit
+from oldhost_sync.store import alert_events, alerts, audit, dead_letter_alerts
 from oldhost_sync.store.intake import schedule
 from oldhost_sync.store.intake.batch_recorder import Waits, record_groups
 from oldhost_sync.store.intake.change_batch import ChangeBatch
@@ -49,6 +49,10 @@ _HISTORY = (
         "{sequence}"
     ),
     (
+        "INSERT INTO alert_events (host, alert_id, event, severity, message, occurrences, delivered_at) "
+        "SELECT 'oldhost', seq, 'opened', 'info', 'm', 1, UTC_TIMESTAMP(6) FROM {sequence}"
+    ),
+    (
         "INSERT INTO scheduled_changes (host, idempotency_key, request_hash, entity_type, entity_id, event_type, "
         "payload, "
         "source, not_before, recorded_at) SELECT 'oldhost', CONCAT('k', seq), '', 'unit', seq, 'e', '{{}}', 's', "
@@ -76,7 +80,11 @@ QUESTIONS: dict[str, Callable[[Connection], Any]] = {
     "open alerts": lambda connection: alerts.list_alerts(connection, HOST),
     "all alerts": lambda connection: alerts.list_alerts(connection, HOST, open_only=False),
     "how many alerts are open": lambda connection: overview.count_open_alerts(connection, HOST),
-    "undelivered alerts": lambda connection: alerts.undelivered(connection, HOST),
+    "closed alerts of a kind": lambda connection: alerts.list_alerts(connection, HOST, state="closed", kind="ban"),
+    "an alert of a rare kind": lambda connection: alerts.list_alerts(connection, HOST, state="all", kind="strays"),
+    "undelivered alerts": lambda connection: alert_events.undelivered(connection, HOST),
+    "how many are undelivered": lambda connection: alert_events.hosts_with_undelivered(connection, [HOST]),
+    "dead letters by reason": lambda connection: dead_letter_alerts.dead_letter_groups(connection, HOST),
     "the end of an alert": lambda connection: alerts.close_alert(connection, HOST, "d5"),
     "operators' acts": lambda connection: audit.list_acts(connection, HOST),
     "what is due": lambda connection: schedule.due(connection, HOST, 100),

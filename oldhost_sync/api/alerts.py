@@ -1,0 +1,88 @@
+"""Alerts: see them, acknowledge them, close what is informational. Who acts and why is audited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import FastAPI, Path, Query, Request
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.api import limits, schemas
+from oldhost_sync.api.auth import OPERATORS, WATCHERS, adder, caller_of
+from oldhost_sync.api.bodies import json_body, read_body
+from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
+from oldhost_sync.api.problems import Problem
+from oldhost_sync.api.schemas import Because
+from oldhost_sync.policy.alert_kinds import may_close, runbook
+from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX
+from oldhost_sync.store.alert_decisions import AlertDecided, acknowledge_alert, close_alert_by_hand
+from oldhost_sync.store.alerts import RaisedAlert, State, list_alerts
+
+AlertId = Annotated[int, Path(ge=1, le=limits.INTEGER_MAX, description="The alert's id")]
+Decide = Callable[[Connection, str, int, str, str], AlertDecided]
+
+
+class AlertRoutes:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def mount(self, app: FastAPI) -> None:
+        add = adder(app, "alerts")
+        add("GET", "/api/alerts", self.list, schemas.AlertPage, "Alerts, newest first", WATCHERS, (405, 422))
+        for action, handler, reason in (
+            ("acknowledge", self.acknowledge, "I am looking into it"),
+            ("close", self.close, "The application's people know; it is corrected"),
+        ):
+            path, summary = f"/api/alerts/{{alert_id}}/{action}", f"{action.capitalize()} an alert"
+            body = json_body(Because, example={"reason": reason})
+            add("POST", path, handler, schemas.Alert, summary, OPERATORS, (404, 405, 409, 413, 415, 422), **body)
+
+    async def list(
+        self,
+        open: Annotated[bool, Query(description="Only those still open; see `state`")] = True,  # noqa: A002 - the query's word
+        state: Annotated[State | None, Query(description="Instead of `open`: open, closed, or all")] = None,
+        kind: Annotated[
+            str | None, Query(min_length=1, max_length=EVENT_TYPE_LENGTH_MAX, description="Only of this kind")
+        ] = None,
+        cursor: Cursor = None,
+        limit: Limit = limits.PAGE_DEFAULT,
+    ) -> schemas.AlertPage:
+        before_id = read_number_cursor(cursor)
+        host = self._parts.host
+        found = await self._parts.database.run(
+            lambda connection: list_alerts(
+                connection, host, open_only=open, state=state, kind=kind, limit=limit + 1, before_id=before_id
+            )
+        )
+        page = [_shown(each) for each in found[:limit]]
+        return schemas.AlertPage(alerts=page, next_cursor=str(page[-1].id) if len(found) > limit else None)
+
+    async def acknowledge(self, request: Request, alert_id: AlertId) -> schemas.Alert:
+        """You look after it. It stays open, and you hear when it gets worse."""
+        return await self._decide(request, alert_id, acknowledge_alert)
+
+    async def close(self, request: Request, alert_id: AlertId) -> schemas.Alert:
+        """Only where the product can't see the end (`may_close`); all others it closes itself."""
+        return await self._decide(request, alert_id, close_alert_by_hand)
+
+    async def _decide(self, request: Request, alert_id: int, decide: Decide) -> schemas.Alert:
+        body = await read_body(request, Because)
+        host, operator = self._parts.host, caller_of(request).name
+        done = await self._parts.database.run(
+            lambda connection: decide(connection, host, alert_id, operator, body.reason)
+        )
+        if done.alert is None:
+            found = "GET /api/alerts lists them."
+            raise Problem(404, "unknown-alert", "There is no such alert", f"No alert has the id {alert_id}.", found)
+        if done.refused:
+            title = "This can't be done with this alert now"
+            raise Problem(409, "alert-refused", title, f"Not done: {done.refused}.", f"See {runbook(done.alert.kind)}.")
+        return _shown(done.alert)
+
+
+def _shown(alert: RaisedAlert) -> schemas.Alert:
+    may = alert.closed_at is None and may_close(alert.kind)
+    return schemas.Alert(id=alert.alert_id, **asdict(alert), may_close=may, runbook=runbook(alert.kind))

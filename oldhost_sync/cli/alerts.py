@@ -1,0 +1,103 @@
+"""Alerts at the terminal: see them, acknowledge them, close what is informational."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from oldhost_sync.cli.changes import AsJson
+from oldhost_sync.cli.output import console, print_json, rows
+from oldhost_sync.cli.writer import operator_name
+from oldhost_sync.environment import in_database, settings
+from oldhost_sync.policy.alert_kinds import KINDS, runbook
+from oldhost_sync.store.alert_decisions import AlertDecided, acknowledge_alert, close_alert_by_hand
+from oldhost_sync.store.alerts import RaisedAlert, list_alerts
+from oldhost_sync.user_errors import WRONG, CliError
+
+alerts = typer.Typer(help="Alerts, newest first: one for each cause.", invoke_without_command=True)
+
+AlertId = Annotated[int, typer.Argument(help="The alert's id, as `alerts` shows it.", min=1)]
+Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it is recorded.")]
+Operator = Annotated[str | None, typer.Option("--operator", help="Who you are; the user of this machine by default.")]
+
+
+class Shown(StrEnum):
+    """Which alerts are listed."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    ALL = "all"
+
+
+def add_to(app: typer.Typer) -> None:
+    alerts.callback()(show_alerts)
+    alerts.command("ack")(acknowledge)
+    alerts.command("close")(close)
+    app.add_typer(alerts, name="alerts")
+
+
+def show_alerts(
+    context: typer.Context,
+    all_of_them: Annotated[bool, typer.Option("--all", help="Closed ones too.")] = False,
+    closed: Annotated[bool, typer.Option("--closed", help="Only closed ones.")] = False,
+    kind: Annotated[str | None, typer.Option("--kind", help="Only of this kind, for example ban.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Alerts, newest first: one for each cause. `alerts ack ID` and `alerts close ID` act on one."""
+    if context.invoked_subcommand is not None:
+        return
+    config = settings()
+    state = Shown.ALL if all_of_them else Shown.CLOSED if closed else Shown.OPEN
+    found = in_database(
+        config, lambda connection: list_alerts(connection, config.host, state=state.value, kind=kind, limit=limit)
+    )
+    if as_json:
+        print_json([asdict(alert) for alert in found])
+    elif found:
+        console().print(rows("", ("id", "since", "severity", "kind", "×", "what", "state"), map(_line, found)))
+        for name in dict.fromkeys(alert.kind for alert in found if alert.closed_at is None and alert.kind in KINDS):
+            console().print(f"{name}: {KINDS[name].next_step} ({runbook(name)})", style="dim", markup=False)
+    else:
+        console().print({Shown.ALL: "No alerts.", Shown.CLOSED: "No closed alerts."}.get(state, "No open alerts."))
+
+
+def acknowledge(alert_id: AlertId, reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
+    """Say that you look after an alert; it stays open until its cause is gone."""
+    _decide(alert_id, operator, reason, as_json, close=False)
+
+
+def close(alert_id: AlertId, reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
+    """Close an alert that is for information; all others close when their cause is gone."""
+    _decide(alert_id, operator, reason, as_json, close=True)
+
+
+def _decide(alert_id: int, operator: str | None, reason: str, as_json: bool, *, close: bool) -> None:
+    who, why = operator_name(operator), reason.strip()
+    if not why:
+        raise CliError("say why: --reason '…'. It is recorded.", WRONG)
+    config = settings()
+    decide = close_alert_by_hand if close else acknowledge_alert
+    act = partial(decide, host=config.host, alert_id=alert_id, operator=who, reason=why)
+    done: AlertDecided = in_database(config, act)
+    if done.refused:
+        raise CliError(f"not done: {done.refused}.")
+    if as_json and done.alert is not None:
+        print_json(asdict(done.alert))
+        return
+    console().print(f"alert {alert_id} is {'closed' if close else 'acknowledged'} by {who}", markup=False)
+
+
+def _line(alert: RaisedAlert) -> tuple[object, ...]:
+    return alert.alert_id, alert.created_at, alert.severity, alert.kind, alert.count, alert.message, _state(alert)
+
+
+def _state(alert: RaisedAlert) -> str:
+    if alert.closed_at is not None:
+        by = f" by {alert.closed_by}" if alert.closed_by else ""
+        return f"closed{by}: {alert.close_reason or 'its cause is gone'}"
+    return f"{alert.acknowledged_by} looks after it" if alert.acknowledged_by else "open"

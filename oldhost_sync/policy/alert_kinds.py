@@ -1,0 +1,207 @@
+"""The kinds of alerts: how bad each may get, what it means, what to do next, and what ends it.
+
+`docs/operations.md` has a section of each (`runbook`), with these words; a test holds both together. The product closes
+an alert when it sees that the cause is gone. People may close only what is informational: what was told and can't be
+seen to end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Severity = Literal["info", "warning", "critical"]
+SEVERITIES: tuple[str, ...] = get_args(Severity)
+
+Kind = Literal[
+    "ban",
+    "halted",
+    "emergency-late",
+    "emergency-blocked",
+    "no-progress",
+    "no-session",
+    "goes-nowhere",
+    "answers-lost",
+    "writer-closed",
+    "writer-failing",
+    "no-worker",
+    "temporal-away",
+    "dead-letters",
+    "forecast",
+    "signals-lost",
+    "schedule-failed",
+    "submission-refused",
+    "unreadable-signal",
+    "strays",
+    "retention-behind",
+]
+
+# What the writer tells of: also each dead letter, which people see grouped by OldHost's reason.
+Told = Kind | Literal["dead-letter"]
+
+# An informational alert that hears no more of its cause for so long closes by itself.
+QUIET_DAYS = 7
+_LOOKED_AT = f"a person closed it, or {QUIET_DAYS} days passed without another"
+
+
+@dataclass(frozen=True, slots=True)
+class AlertKind:
+    """`severity`: the worst that it may have. `ends`: the fact that closes it. `informational`: people may close it."""
+
+    severity: Severity
+    meaning: str
+    next_step: str
+    ends: str
+    informational: bool = False
+
+
+KINDS: dict[str, AlertKind] = {
+    "ban": AlertKind(
+        "critical",
+        "OldHost banned us: nothing can be sent, emergencies neither.",
+        "Tell the people behind waiting emergencies; it goes on by itself. A second ban within the hour halts.",
+        "OldHost takes operations again",
+    ),
+    "halted": AlertKind(
+        "critical",
+        "Sending is halted: OldHost and the ledger contradict each other, or a rule of ours was broken.",
+        "Read the reason, look at OldHost itself, then `resolve adopt` or `resolve resend`.",
+        "an operator resolved it, and OldHost agrees with the ledger",
+    ),
+    "emergency-late": AlertKind(
+        "critical",
+        "Emergencies have had no fate for half of the promised 30 s (warning) or for all of it (critical).",
+        "Call the people who reported them (`find` names the units); then mend the cause that the message names.",
+        "none has been late for 30 s",
+    ),
+    "emergency-blocked": AlertKind(
+        "critical",
+        "So many emergencies wait behind a pause, a ban or a halt.",
+        "Tell the people behind them; end the pause or the halt if you may.",
+        "its cause is over, or none waits",
+    ),
+    "no-progress": AlertKind(
+        "critical",
+        "No change has got its fate for 20 s though some could go; the message has the last reason.",
+        "Look at `status`: OldHost, the network to it, or MariaDB. The writer keeps trying.",
+        "a change got its fate, or nothing could go any more",
+    ),
+    "no-session": AlertKind(
+        "critical",
+        "Five attempts brought no session with OldHost, and nothing waits.",
+        "Look whether OldHost runs and SYNC_OLDHOST_URL is right, before changes come.",
+        "a session is open",
+    ),
+    "goes-nowhere": AlertKind(
+        "critical",
+        "Five sessions in a row could not learn what OldHost makes of this change; everything waits behind it.",
+        "Ask OldHost's operators why it does not answer this operation; no command gives it up.",
+        "that operation ended",
+    ),
+    "answers-lost": AlertKind(
+        "critical",
+        "Three sends in a row brought no answer that can be read, so each operation costs the settle time.",
+        "Look what is between us and OldHost: a proxy, a firewall, a changed protocol.",
+        "an answer came",
+    ),
+    "writer-closed": AlertKind(
+        "critical",
+        "The writer's run was terminated, cancelled, or failed; the message says how and by whom.",
+        "Nothing: the relay starts it at once. If it ends repeatedly, look at the run in Temporal's UI.",
+        "the writer runs",
+    ),
+    "writer-failing": AlertKind(
+        "critical",
+        "The writer's workflow task fails; the message has the error.",
+        "Deploy the release that this run needs, or terminate the run; the relay starts another.",
+        "the writer runs",
+    ),
+    "no-worker": AlertKind(
+        "critical",
+        "No worker takes the writer's tasks.",
+        "Start one, or look why those that run don't poll: frozen, another namespace or address, all threads busy.",
+        "a worker took the writer's tasks",
+    ),
+    "temporal-away": AlertKind(
+        "critical",
+        "Temporal does not answer while changes wait; changes are accepted meanwhile.",
+        "Bring it back, or correct TEMPORAL_ADDRESS.",
+        "Temporal answers, or nothing waits",
+    ),
+    "dead-letters": AlertKind(
+        "critical",
+        "OldHost rejected changes for this reason, and nobody has decided on them; critical above 20.",
+        "`dead-letters list` names them: mend the data, then retry or discard. What is held behind them waits.",
+        "none of them is undecided any more",
+    ),
+    "forecast": AlertKind(
+        "warning",
+        "What waits will break a promise before it has reached OldHost.",
+        "Look at `plan --from-now`: take load away, or tell those who rely on the promise.",
+        "the promise will be kept",
+    ),
+    "signals-lost": AlertKind(
+        "critical",
+        "The history of a run that ended is gone, with the signals that it had not read (warning: perhaps none).",
+        "Applications that signal must look for their keys and send again what is missing.",
+        "a complete recovery found every history, or a person closed it",
+        informational=True,
+    ),
+    "schedule-failed": AlertKind(
+        "critical",
+        "Scheduled changes could not be recorded when they were due, because of their own values; they are withdrawn.",
+        "Read the message, correct the change and submit it again.",
+        _LOOKED_AT,
+        informational=True,
+    ),
+    "submission-refused": AlertKind(
+        "warning",
+        "An application signalled changes that make no sense; they are kept as REFUSED and never sent.",
+        "Tell the application's people; the changes' own texts say what was wrong.",
+        _LOOKED_AT,
+        informational=True,
+    ),
+    "unreadable-signal": AlertKind(
+        "warning",
+        "The writer was sent or started with something that it can't read.",
+        "Find who sends it (docs/messages.md has the form); nothing of ours is lost.",
+        _LOOKED_AT,
+        informational=True,
+    ),
+    "strays": AlertKind(
+        "info",
+        "The sweep found outstanding changes that the writer did not hold; it sends them now.",
+        "Nothing. If it comes again and again, report it: something loses changes between relay and writer.",
+        _LOOKED_AT,
+        informational=True,
+    ),
+    "retention-behind": AlertKind(
+        "warning",
+        "What is old is not forgotten as quickly as it ends, or clocks are a day apart.",
+        "Read the message: MariaDB's error, its buffer pool, or a clock to set.",
+        "a pass of retention ended",
+    ),
+}
+
+
+def runbook(kind: str) -> str:
+    """Where the repository tells about this kind."""
+    return f"docs/operations.md#alert-{kind}"
+
+
+def worse(one: str, other: str) -> str:
+    """The worse of two severities."""
+    return max(one, other, key=SEVERITIES.index)
+
+
+def grew(before: int, after: int) -> bool:
+    """Whether a count has reached another power of ten, which people hear of."""
+    return len(str(max(after, 1))) > len(str(max(before, 1)))
+
+
+def may_close(kind: str) -> bool:
+    """Whether a person may close an open alert of this kind: not what the product itself sees to be true still.
+
+    A kind of another release is nobody's to close but a person's.
+    """
+    return kind not in KINDS or KINDS[kind].informational

@@ -1,0 +1,67 @@
+"""People's acts on alerts: acknowledge any open one, close what is informational. Each is audited."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.engine import Connection, Row
+
+from oldhost_sync.policy.alert_kinds import KINDS, may_close
+from oldhost_sync.policy.limits import OPERATOR_LENGTH_MAX, TEXT_LENGTH_MAX
+from oldhost_sync.store.alert_events import NOW
+from oldhost_sync.store.alerts import RaisedAlert, close_found, find_alert
+from oldhost_sync.store.audit import record_act
+from oldhost_sync.store.tables import alerts
+from oldhost_sync.store.text import storable
+
+
+@dataclass(frozen=True, slots=True)
+class AlertDecided:
+    """`alert`: as it is now, None when there is none of this id. `refused`: why nothing was done; else empty."""
+
+    alert: RaisedAlert | None = None
+    refused: str = ""
+
+
+def acknowledge_alert(connection: Connection, host: str, alert_id: int, operator: str, reason: str) -> AlertDecided:
+    """`operator` looks after it; the last who says so does. It stays open, and people hear when it gets worse."""
+    found, refused = _open_of(connection, host, alert_id)
+    if found is not None:
+        acknowledged = {
+            "acknowledged_at": NOW,
+            "acknowledged_by": storable(operator, OPERATOR_LENGTH_MAX),
+            "acknowledge_reason": storable(reason, TEXT_LENGTH_MAX),
+        }
+        connection.execute(update(alerts).where(alerts.c.id == alert_id).values(**acknowledged))
+        _audit(connection, found, "acknowledge-alert", operator, reason)
+    return AlertDecided(find_alert(connection, host, alert_id), refused)
+
+
+def close_alert_by_hand(connection: Connection, host: str, alert_id: int, operator: str, reason: str) -> AlertDecided:
+    """Refused where the product itself sees that the cause is not gone."""
+    found, refused = _open_of(connection, host, alert_id)
+    if found is not None and not may_close(found.kind):
+        refused = f"the product closes alerts of this kind itself, when {KINDS[found.kind].ends}; that is not so yet"
+    elif found is not None:
+        close_found(connection, host, found, reason, operator)
+        _audit(connection, found, "close-alert", operator, reason)
+    return AlertDecided(find_alert(connection, host, alert_id), refused)
+
+
+def _open_of(connection: Connection, host: str, alert_id: int) -> tuple[Row[Any] | None, str]:
+    """The open alert, locked; or why there is none."""
+    statement = select(alerts).where(alerts.c.id == alert_id, alerts.c.host == host).with_for_update()
+    found = connection.execute(statement).one_or_none()
+    if found is None:
+        return None, f"there is no alert {alert_id} of {host}"
+    if found.is_open is None:
+        return None, f"alert {alert_id} is closed already"
+    return found, ""
+
+
+def _audit(connection: Connection, alert: Row[Any], action: str, operator: str, reason: str) -> None:
+    detail = {"alert": alert.id, "kind": alert.kind, "cause": alert.dedupe_key}
+    named = {"host": alert.host, "action": action, "operator": operator, "reason": reason}
+    record_act(connection, **named, change_id=alert.change_id, detail=detail)

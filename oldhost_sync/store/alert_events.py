@@ -1,0 +1,119 @@
+"""What the webhook is told of alerts: each opening, escalation and closing is a row, as it was then, until it is taken.
+
+So nothing is lost that happens while a message is under way, and an event that is posted twice says the same twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Literal
+
+from sqlalchemy import func, insert, select, text, update
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.store.tables import alert_events, alerts
+
+NOW = text("UTC_TIMESTAMP(6)")
+Event = Literal["opened", "escalated", "closed"]
+
+
+@dataclass(frozen=True, slots=True)
+class AlertEvent:
+    """`opened_at`: when the alert was opened; `at`: when this happened. `operator` and `reason`: of a closing."""
+
+    event_id: int
+    event: str
+    alert_id: int
+    host: str
+    kind: str
+    cause: str
+    severity: str
+    message: str
+    count: int
+    change_id: int | None
+    opened_at: datetime
+    at: datetime
+    acknowledged_by: str | None
+    operator: str | None
+    reason: str | None
+
+
+_COLUMNS = {
+    "event_id": alert_events.c.id,
+    "cause": alerts.c.dedupe_key,
+    "count": alert_events.c.occurrences,
+    "kind": alerts.c.kind,
+    "change_id": alerts.c.change_id,
+    "opened_at": alerts.c.created_at,
+    "at": alert_events.c.created_at,
+    "acknowledged_by": alerts.c.acknowledged_by,
+}
+_SHOWN = [_COLUMNS[each.name] if each.name in _COLUMNS else alert_events.c[each.name] for each in fields(AlertEvent)]
+
+
+def record_event(
+    connection: Connection,
+    host: str,
+    alert_id: int,
+    event: Event,
+    severity: str,
+    message: str,
+    count: int,
+    *,
+    operator: str | None = None,
+    reason: str | None = None,
+) -> None:
+    """Keep one event until the webhook has taken it. The texts must be storable."""
+    connection.execute(
+        insert(alert_events).values(
+            host=host,
+            alert_id=alert_id,
+            event=event,
+            severity=severity,
+            message=message,
+            occurrences=count,
+            operator=operator,
+            reason=reason,
+            created_at=NOW,
+        )
+    )
+
+
+def largest_count(connection: Connection, alert_id: int) -> int:
+    """The largest count that was told of this alert; 0 when nothing was."""
+    statement = select(func.max(alert_events.c.occurrences)).where(alert_events.c.alert_id == alert_id)
+    return int(connection.execute(statement).scalar() or 0)
+
+
+def hosts_with_undelivered(connection: Connection, hosts: Sequence[str]) -> dict[str, int]:
+    """How many events of each of `hosts` were not taken yet; those with none are left out."""
+    statement = (
+        select(alert_events.c.host, func.count())
+        .where(alert_events.c.host.in_(list(hosts)), alert_events.c.delivered_at.is_(None))
+        .group_by(alert_events.c.host)
+        .order_by(alert_events.c.host)
+    )
+    return {host: int(count) for host, count in connection.execute(statement)}
+
+
+def undelivered(connection: Connection, host: str, limit: int = 100, *, after_id: int = 0) -> list[AlertEvent]:
+    """Events that were not taken yet, oldest first, also of alerts that were closed meanwhile."""
+    statement = (
+        select(*_SHOWN)
+        .join(alerts, alerts.c.id == alert_events.c.alert_id)
+        .where(alert_events.c.host == host, alert_events.c.delivered_at.is_(None), alert_events.c.id > after_id)
+        .order_by(alert_events.c.id)
+        .limit(limit)
+    )
+    return [AlertEvent(*row) for row in connection.execute(statement)]
+
+
+def mark_delivered(connection: Connection, event: AlertEvent) -> None:
+    """The webhook has taken it; the alert counts as delivered when nothing else of it waits."""
+    connection.execute(update(alert_events).where(alert_events.c.id == event.event_id).values(delivered_at=NOW))
+    waits = select(alert_events.c.id).where(
+        alert_events.c.alert_id == event.alert_id, alert_events.c.delivered_at.is_(None)
+    )
+    connection.execute(update(alerts).where(alerts.c.id == event.alert_id, ~waits.exists()).values(delivered_at=NOW))

@@ -1,0 +1,44 @@
+"""Each kind of alert is in the code, in the runbook and in use: none of the three knows one that the others don't."""
+
+from __future__ import annotations
+
+import re
+from typing import get_args
+
+import pytest
+
+from oldhost_sync.policy.alert_kinds import KINDS, Kind, runbook
+from tests.architecture.project_files import ROOT, python_files
+
+PAGE = (ROOT / "docs" / "operations.md").read_text()
+SECTIONS = dict(re.findall(r"^### Alert ([a-z-]+)\n(.*?)(?=^#|\Z)", PAGE, re.MULTILINE | re.DOTALL))
+ROWS = dict(re.findall(r"^\| \[`([a-z-]+)`\]\(#alert-[a-z-]+\) \| (.*)\|$", PAGE, re.MULTILINE))
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_every_kind_has_a_section_and_a_row_and_every_section_has_a_kind() -> None:
+    assert [*SECTIONS] == [*ROWS] == [*KINDS] == [*get_args(Kind)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_runbook_says_what_the_code_says(kind: str) -> None:
+    known = KINDS[kind]
+    assert words(ROWS[kind]) == words(f"{known.severity} | {known.meaning}")
+    assert words(known.next_step) in words(SECTIONS[kind])
+    assert words(f"*Closed when* {known.ends}.") in words(SECTIONS[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_anchor_of_a_kind_is_its_sections_heading(kind: str) -> None:
+    page, _, anchor = runbook(kind).partition("#")
+    assert f"\n### {anchor.replace('-', ' ', 1).capitalize()}\n" in (ROOT / page).read_text()
+
+
+def test_every_kind_is_raised_somewhere() -> None:
+    """The type checker holds the reverse: the policy raises no kind that is not listed."""
+    product = [path for path in python_files() if path.relative_to(ROOT).parts[0] in {"oldhost_sync", "activities"}]
+    others = "\n".join(path.read_text() for path in product if path.name not in {"alert_kinds.py", "examples.py"})
+    assert [kind for kind in KINDS if f'"{kind}"' not in others] == []

@@ -1,0 +1,78 @@
+"""Dead letters are one alert for each of OldHost's reasons, whoever tells of them and in whatever order."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy.engine import Engine
+
+from oldhost_sync.store import alerts
+from oldhost_sync.store.dead_letter_alerts import REASONS_MAX, keep_dead_letter_alerts
+from tests.integration.store.writing import HOST, change_sql, recorded, rows
+
+pytestmark = pytest.mark.mariadb
+
+
+def rejected(engine: Engine, *reasons: str) -> list[int]:
+    """One dead letter for each of `reasons`; their ids."""
+    ids: list[int] = []
+    for reason in reasons:
+        change_id = recorded(engine, entity_id=f"u{len(ids)}-{reason[:20]}").change_id
+        assert change_id is not None
+        ids.append(change_id)
+        values = f"outcome = 'DEAD', processed_at = UTC_TIMESTAMP(6), error = '{reason}'"
+        change_sql(engine, f"UPDATE outbox_events SET {values} WHERE id = {change_id}")
+    return ids
+
+
+def kept(engine: Engine) -> list[alerts.RaisedAlert]:
+    with engine.begin() as connection:
+        keep_dead_letter_alerts(connection, HOST)
+        return alerts.list_alerts(connection, HOST)[::-1]
+
+
+def test_dead_letters_of_one_reason_are_one_alert_with_a_count(engine: Engine) -> None:
+    first, _, third, _ = rejected(engine, "no door 1", "no door 22", "no guest", "no door 333")
+    doors, guest = kept(engine)
+    assert (doors.count, doors.change_id, doors.severity) == (3, first, "warning")
+    assert (guest.count, guest.change_id) == (1, third)
+    assert "3 changes" in doors.message
+    assert doors.cause == "dead-letters:no door …"
+
+
+def test_an_alert_follows_what_is_undecided_and_closes_with_the_last(engine: Engine) -> None:
+    ids = rejected(engine, "no door", "no door")
+    kept(engine)
+    change_sql(engine, f"UPDATE outbox_events SET outcome = 'DISCARDED' WHERE id = {ids[0]}")
+    (alert,) = kept(engine)
+    assert (alert.count, alert.change_id) == (1, ids[1])
+    change_sql(engine, f"UPDATE outbox_events SET outcome = NULL, processed_at = NULL WHERE id = {ids[1]}")
+    assert kept(engine) == []
+    assert [row["close_reason"] for row in rows(engine, "SELECT close_reason FROM alerts")] == [
+        "each of them was decided on"
+    ]
+
+
+def test_one_whose_fate_waits_for_its_row_is_counted_too(engine: Engine) -> None:
+    change_id = recorded(engine).change_id
+    change_sql(
+        engine,
+        "INSERT INTO pending_fates (host, change_id, entity_type, entity_id, outcome, error) "
+        f"VALUES ('{HOST}', {change_id}, 'unit', 'u', 'DEAD', 'no door')",
+    )
+    (alert,) = kept(engine)
+    assert (alert.count, alert.change_id) == (1, change_id)
+
+
+def test_so_many_reasons_that_nobody_reads_them_share_an_alert(engine: Engine) -> None:
+    words = [f"reason {chr(97 + number)}" for number in range(REASONS_MAX + 3)]
+    rejected(engine, *words)
+    found = kept(engine)
+    assert len(found) == REASONS_MAX + 1
+    assert (found[-1].cause, found[-1].count) == ("dead-letters:other reasons", 3)
+
+
+def test_the_release_befores_alerts_of_one_each_are_closed(engine: Engine) -> None:
+    (change_id,) = rejected(engine, "no door")
+    with engine.begin() as connection:
+        alerts.raise_alert(connection, HOST, "dead-letter", "warning", "m", dedupe_key=f"dead:{change_id}")
+    assert [alert.kind for alert in kept(engine)] == ["dead-letters"]
