@@ -16,10 +16,12 @@ from rich.console import Console
 from sqlalchemy.engine import Engine
 from temporalio.client import Client
 
+from oldhost_sync.demo import diagram
 from oldhost_sync.demo.applications import Applications
 from oldhost_sync.demo.compression import Compressed, environment, plan_for, settings_for
 from oldhost_sync.demo.facts import Admin, books, gather
 from oldhost_sync.demo.picture import Progress, Seen, headline, table
+from oldhost_sync.demo.story import Story, story
 from oldhost_sync.demo.verdict import Run, failed, verdict
 from oldhost_sync.planner import arrivals, rehearse
 from oldhost_sync.settings import Role
@@ -33,6 +35,7 @@ from oldhost_sync.temporal import DATA_CONVERTER
 PROGRESS_SECONDS = 1.0
 # Beyond the planner's prediction; what is left then is shown as a failure.
 PATIENCE_SECONDS = 60.0
+PICTURE = Path("var") / "demo.svg"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +87,7 @@ def _play(stack: Stack, compressed: Compressed, console: Console, begun: float) 
         engine.dispose()
     findings = verdict(run)
     console.print(table(findings))
+    _show(story(run), console)
     broken = failed(findings)
     took = f"{time.monotonic() - begun:.0f} s from the start"
     if broken:
@@ -93,6 +97,15 @@ def _play(stack: Stack, compressed: Compressed, console: Console, begun: float) 
         return 1
     console.print(f"[bold green]PASSED[/]: all of the above held. {took}")
     return 0
+
+
+def _show(told: Story, console: Console) -> None:
+    """In the terminal, and as a picture beside it."""
+    for line in diagram.lines(told):
+        console.print(line, soft_wrap=True)
+    PICTURE.parent.mkdir(exist_ok=True)
+    PICTURE.write_text(diagram.svg(told))
+    console.print(f"The same as a picture: {PICTURE}", soft_wrap=True)
 
 
 class _Demonstration:

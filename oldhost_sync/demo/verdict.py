@@ -55,6 +55,13 @@ def failed(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.holds is False]
 
 
+def lost(run: Run) -> list[str]:
+    """Receipts against the outbox: keys that an application was told are accepted, and that are not there once."""
+    stored = Counter(change.key for change in run.facts.changes)
+    given = [key for keys in run.receipts.accepted.values() for key in keys]
+    return [key for key in given if stored[key] != 1]
+
+
 # -------------------------------------------------------------------------------------------------------------- changes
 
 
@@ -82,11 +89,8 @@ def _changes(run: Run) -> Iterator[Finding]:
 
 
 def _lost(run: Run) -> Finding:
-    """Receipts against the outbox: what an application was told is accepted must be there, once."""
-    stored = Counter(change.key for change in run.facts.changes)
-    given = [key for keys in run.receipts.accepted.values() for key in keys]
-    lost = [key for key in given if stored[key] != 1]
-    return Finding("accepted and lost", f"{len(lost)}{_some(lost)}", "none", not lost)
+    missing = lost(run)
+    return Finding("accepted and lost", f"{len(missing)}{_some(missing)}", "none", not missing)
 
 
 # -------------------------------------------------------------------------------------------------------------- oldhost
