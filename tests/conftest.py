@@ -97,8 +97,7 @@ def engine(database_url: str) -> Iterator[Engine]:
     """An engine on a new, migrated database."""
     from oldhost_sync.store.engine import create_engine
 
-    # The machines are shared: a test that gets no CPU for three seconds would lose its transaction. That limit, and what
-    # follows, have tests of their own.
+    # The machines are shared: who gets no CPU for three seconds would lose its transaction. That has tests of its own.
     engine = create_engine(database_url, idle_transaction_seconds=30)
     yield engine
     engine.dispose()
