@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import insert, select, text
+from sqlalchemy import func, insert, select, text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.limits import OPERATOR_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.store.tables import operator_audit
 from oldhost_sync.store.text import storable
 
+ACTION_LENGTH_MAX = 32
 # A sentence that repeats the reason.
 DETAIL_LENGTH_MAX = 2 * TEXT_LENGTH_MAX
 # What BIGINT holds.
@@ -67,23 +68,30 @@ def current_pause(connection: Connection, host: str) -> AuditedAct | None:
 
     The ids say which is the last, not the times: the database's clock may be set back.
     """
-    statement = (
-        select(operator_audit)
-        .where(
-            operator_audit.c.host == host, (operator_audit.c.action == "pause") | (operator_audit.c.action == "resume")
-        )
-        .order_by(operator_audit.c.id.desc())
-        .limit(1)
-    )
+    acts = operator_audit.c
+    last = select(func.max(acts.id)).where(acts.host == host, acts.action.in_(("pause", "resume")))
+    statement = select(operator_audit).where(acts.id == last.scalar_subquery())
     row = connection.execute(statement).one_or_none()
     return AuditedAct(*row) if row is not None and row.action == "pause" else None
 
 
-def list_acts(connection: Connection, host: str, *, limit: int = 100, before_id: int | None = None) -> list[AuditedAct]:
-    """Newest first; ask for the next page with the last id as `before_id`."""
-    statement = (
-        select(operator_audit).where(operator_audit.c.host == host).order_by(operator_audit.c.id.desc()).limit(limit)
-    )
+def list_acts(
+    connection: Connection,
+    host: str,
+    *,
+    limit: int = 100,
+    before_id: int | None = None,
+    action: str | None = None,
+    change_id: int | None = None,
+) -> list[AuditedAct]:
+    """Newest first, of one kind or about one change if asked for; the next page comes with the last id as
+    `before_id`.
+    """
+    acts = operator_audit.c
+    statement = select(operator_audit).where(acts.host == host).order_by(acts.id.desc()).limit(limit)
+    for column, value in ((acts.action, action), (acts.change_id, change_id)):
+        if value is not None:
+            statement = statement.where(column == value)
     if before_id is not None:
-        statement = statement.where(operator_audit.c.id < before_id)
+        statement = statement.where(acts.id < before_id)
     return [AuditedAct(*row) for row in connection.execute(statement)]

@@ -75,6 +75,8 @@ entities = table(
     Column("id", text_id(limits.ID_LENGTH_MAX), primary_key=True),
     *_shadow_columns(),
     one_of("ck_entities_sync_status", "sync_status", *SYNC_STATUSES),
+    # An id of whatever type (search).
+    Index("ix_entities_id", "host", "id"),
 )
 
 
@@ -123,6 +125,10 @@ outbox_events = table(
     # What is outstanding, dead or given up, of one entity or entity by entity (sync status, holds); and, class by
     # class, the oldest of one entity, however many it has (what goes before a change).
     Index("ix_outbox_events_status", "host", "outcome", "entity_type", "entity_id", "priority_class"),
+    # Lists for people, newest first: by class (all three: every change), by event type, of one entity.
+    Index("ix_outbox_events_class", "host", "priority_class", "id"),
+    Index("ix_outbox_events_event", "host", "event_type", "id"),
+    Index("ix_outbox_events_entity", "host", "entity_type", "entity_id", "id"),
     # The feed of fates; fates without a number.
     Index("ix_outbox_events_feed", "host", "fate_sequence", "processed_at", "id"),
 )
@@ -346,6 +352,8 @@ operator_audit = table(
     stamp("created_at"),
     Index("ix_operator_audit_created", "host", "created_at"),
     Index("ix_operator_audit_change", "host", "change_id"),
+    # Acts of one kind, newest first; the last pause or resume.
+    Index("ix_operator_audit_action", "host", "action", "id"),
 )
 
 # The active relay of each host. The lease is for efficiency only; two relays are safe (signals are idempotent).

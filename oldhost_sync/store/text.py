@@ -18,3 +18,11 @@ def storable(text: str, length_max: int) -> str:
 
 def _as_escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
+
+
+def like_pattern(text: str, *, anywhere: bool = False) -> str:
+    """A pattern for LIKE that finds what begins with `text`, or has it anywhere; its own wildcards stand for
+    themselves.
+    """
+    escaped = re.sub(r"([\\%_])", r"\\\1", text)
+    return f"%{escaped}%" if anywhere else f"{escaped}%"

@@ -15,6 +15,7 @@ from sqlalchemy.dialects.mysql import insert
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.tables import event_rules
 
 DEFAULT_RULES = MappingProxyType(
@@ -68,6 +69,17 @@ def set_rule(connection: Connection, host: str, event_type: str, priority_class:
     """Decide the class of `event_type` for the changes recorded from now on."""
     statement = insert(event_rules).values(host=host, event_type=event_type, priority_class=priority_class.value)
     connection.execute(statement.on_duplicate_key_update(priority_class=statement.inserted.priority_class))
+
+
+def decide_rule(
+    connection: Connection, host: str, event_type: str, priority_class: PriorityClass, *, operator: str, reason: str
+) -> PriorityClass:
+    """As :func:`set_rule`, as an operator's act that stands in the audit; returns the class it had before."""
+    before = class_of(connection, host, event_type)
+    set_rule(connection, host, event_type, priority_class)
+    detail = {"event_type": event_type, "from": before.value, "to": priority_class.value}
+    record_act(connection, host=host, action="set-rule", operator=operator, reason=reason, detail=detail)
+    return before
 
 
 def seed_rules(connection: Connection, host: str) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 from sqlalchemy import func, select, text
 from sqlalchemy.engine import Connection, Row
 
+from oldhost_sync.policy.changes import Outcome
 from oldhost_sync.store.audit import current_pause
+from oldhost_sync.store.ledger.completion import SUPERSEDING
 from oldhost_sync.store.tables import (
     IS_FATE_OF_CHANGE,
     nonce_ledger,
@@ -51,6 +53,7 @@ class FateView:
     processed_at: datetime | None = None
     nonce: int | None = None
     superseded_by: int | None = None
+    supersedes: list[int] = field(default_factory=list)
     answer: str | None = None
     error: str | None = None
     waiting_for: list[str] = field(default_factory=list)
@@ -72,6 +75,23 @@ _CHANGE = (
 )
 
 
+# Of the entity's changes just before one: those that it may have superseded, and how many of them are looked at.
+_LOOKED_AT_MAX = 500
+_SUPERSEDED = text(
+    "SELECT id FROM (SELECT o.id, o.superseded_by, p.superseded_by AS pending FROM outbox_events o "
+    "FORCE INDEX (ix_outbox_events_entity) LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o.id "
+    "WHERE o.host = :host AND o.entity_type = :entity_type AND o.entity_id = :entity_id AND o.id < :id "
+    f"ORDER BY o.id DESC LIMIT {_LOOKED_AT_MAX}) older WHERE superseded_by = :id OR pending = :id ORDER BY id DESC"
+)
+_KEY_OF_ID = text("SELECT idempotency_key FROM outbox_events WHERE host = :host AND id = :id")
+
+
+def find_fate_of_id(connection: Connection, host: str, change_id: int) -> FateView | None:
+    """All steps of the change with that id; None when there is none."""
+    key = connection.execute(_KEY_OF_ID, {"host": host, "id": change_id}).scalar()
+    return None if key is None else find_fate(connection, host, key)
+
+
 def find_fate(connection: Connection, host: str, idempotency_key: str) -> FateView | None:
     """All steps of the change with that key; None when there is none."""
     scheduled = connection.execute(
@@ -91,8 +111,10 @@ def find_fate(connection: Connection, host: str, idempotency_key: str) -> FateVi
         fate.not_before = scheduled.not_before
         fate.steps = _schedule_steps(scheduled) + fate.steps
     _add_requests(connection, host, change, fate)
-    if change.outcome in {"DEAD", "DISCARDED"} or any(step.step == "set_aside" for step in fate.steps):
-        _add_decisions(connection, host, change.id, fate)
+    if change.priority_class == "LWW" and change.outcome in {*SUPERSEDING, Outcome.DISCARDED}:
+        named = {name: getattr(change, name) for name in ("host", "entity_type", "entity_id", "id")}
+        fate.supersedes = [int(each) for each in connection.execute(_SUPERSEDED, named).scalars()]
+    _add_decisions(connection, host, change.id, fate)
     fate.steps.sort(key=lambda step: step.at or EPOCH)
     if change.outcome is None:
         fate.waiting_for = _waiting_for(connection, host, change, fate)
@@ -165,7 +187,8 @@ def _request_steps(row: Row[Any]) -> list[StepView]:
 def _add_decisions(connection: Connection, host: str, change_id: int, fate: FateView) -> None:
     query = select(operator_audit).where(operator_audit.c.host == host, operator_audit.c.change_id == change_id)
     for row in connection.execute(query):
-        fate.steps.append(StepView(row.action, row.created_at, f"by {row.operator}: {row.reason}"))
+        why = f": {row.reason}" if row.reason else ""
+        fate.steps.append(StepView(row.action, row.created_at, f"by {row.operator}{why}"))
 
 
 def _waiting_for(connection: Connection, host: str, change: Row[Any], fate: FateView) -> list[str]:
