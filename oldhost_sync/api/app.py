@@ -10,16 +10,21 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from oldhost_sync.api import examples, problems, schemas
+from oldhost_sync.api import examples, problems, schemas, view_schemas
 from oldhost_sync.api.alerts import AlertRoutes
+from oldhost_sync.api.audit import AuditRoutes
 from oldhost_sync.api.auth import public_paths
 from oldhost_sync.api.batches import BatchRoutes
 from oldhost_sync.api.changes import ChangeRoutes
 from oldhost_sync.api.dead_letters import DeadLetterRoutes
 from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.entities import EntityRoutes
 from oldhost_sync.api.health import HealthRoutes
 from oldhost_sync.api.middleware import Edge
+from oldhost_sync.api.outbox import OutboxRoutes
 from oldhost_sync.api.query import understood_query
+from oldhost_sync.api.rules import RuleRoutes
+from oldhost_sync.api.search import SearchRoutes
 from oldhost_sync.api.units import UnitRoutes
 from oldhost_sync.api.writer import WriterRoutes
 
@@ -38,6 +43,35 @@ _BODIES = (
     schemas.Because,
     schemas.Flush,
     schemas.Resolve,
+    view_schemas.NewRule,
+)
+# In the document's order.
+TAGS = {
+    "units": "Units: their shown state, and the two writes that most applications make",
+    "changes": "Changes of any entity: make, schedule and cancel them, ask for their fate, follow all fates",
+    "outbox": "Changes for people: lists with filters, one by its id",
+    "entities": "One entity as the application shows it, beside what OldHost has",
+    "search": "A key, an id, a name or a property, and what it names",
+    "writer": "What brings changes to OldHost: its state, and operators' acts",
+    "dead letters": "Changes that OldHost rejected, and the decisions on them",
+    "alerts": "What people must know of, one for each cause: see, acknowledge and close them",
+    "rules": "Which class the changes of an event type have",
+    "audit": "Who did what, and why",
+    "health": "Liveness, readiness and figures of this process",
+}
+_ROUTES = (
+    UnitRoutes,
+    BatchRoutes,
+    ChangeRoutes,
+    OutboxRoutes,
+    EntityRoutes,
+    SearchRoutes,
+    WriterRoutes,
+    DeadLetterRoutes,
+    AlertRoutes,
+    RuleRoutes,
+    AuditRoutes,
+    HealthRoutes,
 )
 
 
@@ -61,7 +95,7 @@ def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], None]) -> FastAPI
         dependencies=[Depends(understood_query)],
     )
     problems.install(app)
-    for routes in (UnitRoutes, BatchRoutes, ChangeRoutes, WriterRoutes, DeadLetterRoutes, AlertRoutes, HealthRoutes):
+    for routes in _ROUTES:
         routes(parts).mount(app)
     for add_routes in more:
         add_routes(app, parts)
@@ -80,7 +114,10 @@ def _version() -> str:
 
 def _document(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
-        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        tags = [{"name": name, "description": text} for name, text in TAGS.items()]
+        document = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes, tags=tags
+        )
         components = document.setdefault("components", {})
         components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
         schemas = components.setdefault("schemas", {})

@@ -105,7 +105,8 @@ def adder(app: FastAPI, tag: str) -> Callable[..., None]:
         **openapi_extra: Any,
     ) -> None:
         extra = access(roles, errors=errors, **openapi_extra) if roles else public(errors=errors)
-        more: dict[str, Any] = {"response_model": model, "summary": summary, "tags": [tag], "status_code": status_code}
+        named = {"tags": [tag], "operation_id": f"{tag}_{handler.__name__}".replace(" ", "_")}
+        more: dict[str, Any] = {"response_model": model, "summary": summary, "status_code": status_code, **named}
         if HTTPStatus.MULTI_STATUS in errors:
             extra["responses"][HTTPStatus.MULTI_STATUS]["model"] = model
         app.add_api_route(path, handler, methods=[method], **more, **extra)

@@ -48,7 +48,7 @@ _DOOR_CODE = {
 }
 
 
-class Envelope(schemas.Request):
+class Envelope(schemas.Keyed):
     """A batch whose items are unread, so that a wrong one is refused by itself."""
 
     changes: Annotated[list[Any], Field(min_length=1, max_length=BATCH_CHANGES_MAX)]
@@ -72,9 +72,9 @@ class BatchRoutes:
         body = write_body(NewChanges, two_changes={"changes": [_CLEAN, _DOOR_CODE]})
         summary = "Make up to 500 changes"
         errors = (207, 405, 413, 415, 422)
-        add("POST", "/api/changes/batch", self.create, BatchAccepted, summary, WRITERS, errors, **body)
+        add("POST", "/api/changes/batch", self.create_batch, BatchAccepted, summary, WRITERS, errors, **body)
 
-    async def create(self, request: Request) -> Response:
+    async def create_batch(self, request: Request) -> Response:
         """One result for each, by the rules of the route for one change; keys stand in the items.
 
         An entity's changes are recorded in their order, all or none: where one is refused, the others of its entity are
@@ -82,10 +82,10 @@ class BatchRoutes:
         batch with the same keys: what is recorded is answered as before.
         """
         body = await read_bytes(request, limits.BATCH_BODY_BYTES_MAX)
-        key = request_key(request)
+        request_key(request)  # a header that is no key is refused before its batch waits
         host, database = self._parts.host, self._parts.database
         async with database.turn_of_a_batch():
-            batch = await asyncio.to_thread(read_batch, body, host, source_of(request), key)
+            batch = await asyncio.to_thread(read_batch, body, host, request)
             submit = partial(submit_changes, host=host, items=batch.items)
             try:
                 results = await database.work(submit)
@@ -96,11 +96,12 @@ class BatchRoutes:
         return _answer(batch, results)
 
 
-def read_batch(body: bytes, host: str, source: str, key: RequestKey) -> Batch:
+def read_batch(body: bytes, host: str, request: Request) -> Batch:
     """Raises a Problem for what is wrong with the batch as a whole: 400, 422."""
-    changes = shaped(parse_json(body), Envelope, "body").changes
+    envelope = shaped(parse_json(body), Envelope, "body")
+    key, source = request_key(request, envelope.idempotency_key), source_of(request)
     batch = Batch()
-    for index, change in enumerate(changes):
+    for index, change in enumerate(envelope.changes):
         item: Item
         try:
             item = _item(change, index, host, source, key)

@@ -17,7 +17,7 @@ from oldhost_sync.api.auth import READERS, WRITERS, adder
 from oldhost_sync.api.bodies import read_body, write_body
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import Limit, feed_cursor, read_feed_cursor, request_key
-from oldhost_sync.api.problems import Problem, cursor_gone
+from oldhost_sync.api.problems import Problem, cursor_gone, unknown_change
 from oldhost_sync.api.responses import accepted_answer, record, recorded_answer, source_of
 from oldhost_sync.api.schemas import Accepted, Cancelled, Fate, Feed, FeedItem, NewChange
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX
@@ -68,12 +68,12 @@ class ChangeRoutes:
     async def create(self, request: Request) -> Response:
         """Recorded at once, or kept until `not_before`. The server's rules decide its class, the database its order."""
         body = await read_body(request, NewChange)
-        key = request_key(request)
+        key = request_key(request, body.idempotency_key)
         host, source = self._parts.host, source_of(request)
         if body.not_before is not None:
             fn = partial(_schedule, host=host, body=body, key=key.text, source=source)
             return accepted_answer(await record(self._parts.database, fn, key))
-        change = accept(host=host, idempotency_key=key.text, source=source, **body.model_dump())
+        change = accept(host=host, source=source, **body.model_dump() | {"idempotency_key": key.text})
         return await recorded_answer(self._parts.database, change, key)
 
     async def fate(self, idempotency_key: Key) -> Fate:
@@ -83,7 +83,7 @@ class ChangeRoutes:
             lambda connection: change_status.find_fate(connection, host, idempotency_key)
         )
         if found is None:
-            raise _unknown_change()
+            raise unknown_change("No change has that key; it may also be older than what is kept.")
         return Fate.model_validate(asdict(found))
 
     async def cancel(self, idempotency_key: Key) -> Cancelled:
@@ -115,7 +115,7 @@ class ChangeRoutes:
 
 
 def _schedule(connection: Connection, *, host: str, body: NewChange, key: str, source: str) -> RecordedChange:
-    change = record_change(connection, host=host, idempotency_key=key, source=source, **body.model_dump())
+    change = record_change(connection, host=host, source=source, **body.model_dump() | {"idempotency_key": key})
     if change.duplicate and change.scheduled_id is None:
         # It was scheduled, and is recorded by now: the first answer was the schedule's.
         scheduled = schedule.scheduled_of_key(connection, host, key)
@@ -131,7 +131,7 @@ def _cancel(connection: Connection, host: str, idempotency_key: str) -> datetime
     if scheduled is not None and scheduled.cancelled_at is not None:
         return scheduled.cancelled_at
     if scheduled is None and change_status.find_fate(connection, host, idempotency_key) is None:
-        raise _unknown_change()
+        raise unknown_change("No change has that key; it may also be older than what is kept.")
     raise Problem(
         409,
         "already-recorded",
@@ -171,13 +171,3 @@ def _next_poll(page: change_feed.FeedPage) -> int:
     if page.rows:
         return limits.FEED_POLL_SECONDS_BUSY
     return limits.FEED_POLL_SECONDS if page.outstanding else limits.FEED_POLL_SECONDS_IDLE
-
-
-def _unknown_change() -> Problem:
-    return Problem(
-        404,
-        "unknown-change",
-        "There is no such change",
-        "No change has that key; it may also be older than what is kept.",
-        "Check the key: a write's answer names it as idempotency_key.",
-    )

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from oldhost_sync.api import schemas
+from oldhost_sync.api import schemas, view_examples
 from oldhost_sync.api.schemas import KEY
 
 _REJECTED_KEY = "booking-2093-checked-in"
@@ -169,6 +169,7 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
         "occurred_at": None,
         "not_before": None,
         "superseded_by": None,
+        "supersedes": [4708],
         "answer": "applied",
         "waiting_for": [],
         "steps": [
@@ -270,7 +271,8 @@ METRICS = (
 
 def add_to(document: dict[str, Any]) -> None:
     """Give the success answer of every operation its example."""
-    by_name = {model.__name__: example for model, example in _ANSWERS.items()}
+    answers = _ANSWERS | view_examples.ANSWERS
+    by_name = {model.__name__: example for model, example in answers.items()}
     for path, operations in document["paths"].items():
         action = path.rpartition("/")[2]
         for operation in operations.values():

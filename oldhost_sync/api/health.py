@@ -43,6 +43,7 @@ class HealthRoutes:
             methods=["GET"],
             response_class=Response,
             summary="Figures for Prometheus",
+            operation_id="health_metrics",
             tags=["health"],
             **access(WATCHERS, errors=(405,), responses=page),
         )

@@ -6,6 +6,7 @@ import base64
 import binascii
 import re
 import uuid
+from datetime import datetime
 from typing import Annotated, NamedTuple
 
 from fastapi import Query, Request
@@ -13,6 +14,8 @@ from fastapi import Query, Request
 from oldhost_sync.api import limits
 from oldhost_sync.api.problems import Problem, cursor_gone, field_invalid
 from oldhost_sync.store.views.change_feed import BEGINNING, END_US, FeedCursor
+from oldhost_sync.store.views.scheduled_list import BEGINNING as SOONEST
+from oldhost_sync.store.views.scheduled_list import ScheduledPlace
 
 # The number of a fate, its time in microseconds, its change. Before, a cursor had a time and a change.
 _FEED_CURSOR = re.compile(r"f([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})")
@@ -25,8 +28,8 @@ KEY_PARAMETER = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "Your name for this request: "
-    "repeating it with the same body gives the first answer and records nothing.",
+    "description": "Your name for this request: repeating it with the same body gives the first answer and records "
+    "nothing. `idempotency_key` in the body does the same.",
     "schema": {"type": "string", "minLength": 1, "maxLength": limits.REQUEST_KEY_LENGTH_MAX, "pattern": "^[!-~]+$"},
     "example": "3f6c2b1e-0a57-4f0e-9a5e-0d1f6f2f7a11",
 }
@@ -40,11 +43,15 @@ class RequestKey(NamedTuple):
     is_new: bool
 
 
-def request_key(request: Request) -> RequestKey:
-    """The request's key; a new one when it has none."""
+def request_key(request: Request, in_body: str | None = None) -> RequestKey:
+    """The request's key, from its header or as its body has it (checked there); a new one when it has none."""
     key = request.headers.get("idempotency-key")
     if key is None:
+        if in_body is not None:
+            return RequestKey(in_body, is_new=False)
         return RequestKey(str(uuid.uuid4()), is_new=True)
+    if in_body is not None and in_body != key:
+        raise field_invalid("body.idempotency_key", "is another key than the Idempotency-Key header's; give one")
     if len(key) > limits.REQUEST_KEY_LENGTH_MAX or not _KEY.fullmatch(key):
         raise field_invalid(
             "header.Idempotency-Key",
@@ -72,6 +79,23 @@ def read_number_cursor(cursor: str | None) -> int | None:
     if not (cursor.isascii() and cursor.isdecimal()) or int(cursor[:20]) > limits.INTEGER_MAX or len(cursor) > 19:
         raise _no_cursor("cursor")
     return int(cursor)
+
+
+def scheduled_cursor(place: ScheduledPlace) -> str:
+    return text_cursor(f"{place.not_before.isoformat()} {place.scheduled_id}")
+
+
+def read_scheduled_cursor(cursor: str | None) -> ScheduledPlace:
+    if cursor is None:
+        return SOONEST
+    moment, _, number = (read_text_cursor(cursor) or "").partition(" ")
+    try:
+        at = datetime.fromisoformat(moment)
+    except ValueError:
+        raise _no_cursor("cursor") from None
+    if at.tzinfo is not None or not re.fullmatch("[0-9]{1,18}", number):
+        raise _no_cursor("cursor")
+    return ScheduledPlace(at, int(number))
 
 
 def feed_cursor(cursor: FeedCursor) -> str:

@@ -130,6 +130,16 @@ def cursor_gone(detail: str, *, oldest: str) -> Problem:
     )
 
 
+def unknown_change(detail: str) -> Problem:
+    return Problem(
+        404,
+        "unknown-change",
+        "There is no such change",
+        detail,
+        "Check the key: a write's answer names it as idempotency_key; GET /api/search finds changes by id, too.",
+    )
+
+
 _AGAIN = "Repeat the request a little later, with the same Idempotency-Key"
 
 

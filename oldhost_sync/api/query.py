@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from fastapi import Request
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from oldhost_sync.api.problems import fields_invalid
@@ -18,7 +19,7 @@ async def understood_query(request: Request) -> None:
     if not request.scope["query_string"]:
         return
     route = request.scope.get("route")
-    known = {field.alias for field in route.dependant.query_params} if isinstance(route, APIRoute) else set()
+    known = _parameters(route.dependant) if isinstance(route, APIRoute) else frozenset()
     given = Counter(name for name, _ in request.query_params.multi_items())
     unknown = "is no parameter of this route; it takes " + (", ".join(sorted(known)) or "none")
     errors = [
@@ -28,3 +29,9 @@ async def understood_query(request: Request) -> None:
     ]
     if errors:
         raise fields_invalid(errors)
+
+
+def _parameters(dependant: Dependant) -> frozenset[str]:
+    """Its own, and those of what it depends on."""
+    own = frozenset(field.alias for field in dependant.query_params)
+    return own.union(*(_parameters(each) for each in dependant.dependencies))

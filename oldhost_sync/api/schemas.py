@@ -40,16 +40,29 @@ class Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class Keyed(Request):
+    """A request that records, under the caller's name for it."""
+
+    idempotency_key: str | None = Field(
+        default=None,
+        pattern="^[!-~]+$",
+        max_length=limits.REQUEST_KEY_LENGTH_MAX,
+        description="Your name for this request, as the Idempotency-Key header; if both are given they must be equal. "
+        "None: the server makes one.",
+        examples=[KEY],
+    )
+
+
 # ------------------------------------------------------------------------------------------------------------ requests
 
 
-class UnitStatus(Request):
+class UnitStatus(Keyed):
     """A unit's new status."""
 
     status: str = Field(min_length=1, max_length=UNIT_STATUS_LENGTH_MAX, examples=["Clean"])
 
 
-class UnitDetails(Request):
+class UnitDetails(Keyed):
     """What a unit is; a `status` becomes a change of its own."""
 
     name: str = Field(min_length=1, max_length=UNIT_NAME_LENGTH_MAX, examples=["Seaview 12"])
@@ -57,7 +70,7 @@ class UnitDetails(Request):
     status: str | None = Field(default=None, min_length=1, max_length=UNIT_STATUS_LENGTH_MAX, examples=["Clean"])
 
 
-class NewChange(Request):
+class NewChange(Keyed):
     """A change of any entity. Its class (EMERGENCY, TXN, LWW) follows from `event_type` by the server's rules."""
 
     entity_type: Name = Field(examples=["unit"])
@@ -77,13 +90,13 @@ class BatchChange(NewChange):
         default=None,
         pattern="^[!-~]+$",
         max_length=limits.REQUEST_KEY_LENGTH_MAX,
-        description="Your name for this change. None: made of the Idempotency-Key header and the item's place "
-        "(`key:0`), or, without the header, by the server.",
+        description="Your name for this change. None: made of the batch's key and the item's place "
+        "(`key:0`), or, if that has none, by the server.",
         examples=[KEY],
     )
 
 
-class NewChanges(Request):
+class NewChanges(Keyed):
     """Up to 500 changes. Those of one entity are recorded in this order, and all of them or none."""
 
     changes: list[BatchChange] = Field(min_length=1, max_length=BATCH_CHANGES_MAX)
@@ -182,7 +195,7 @@ class Step(BaseModel):
     step: str = Field(
         examples=["accepted"],
         description="scheduled, cancelled, accepted, relayed, reserved, sent, answered, set_aside, "
-        "or the fate's name in lower case",
+        "an operator's act, or the fate's name in lower case",
     )
     at: datetime | None
     detail: str | None = None
@@ -210,6 +223,7 @@ class Fate(BaseModel):
     processed_at: datetime | None
     nonce: int | None
     superseded_by: int | None
+    supersedes: list[int] = Field(description="The older changes that it replaced, newest first")
     answer: str | None = Field(description="OldHost's own words")
     error: str | None
     waiting_for: list[str] = Field(description="Why it has no fate yet, most important first")

@@ -45,7 +45,7 @@ class UnitRoutes:
     async def set_status(self, request: Request, unit_id: UnitId) -> Response:
         """Recorded at once, sent to OldHost when its turn comes; a newer status replaces one that still waits."""
         body = await read_body(request, UnitStatus)
-        key = request_key(request)
+        key = request_key(request, body.idempotency_key)
         change = store.status_change(
             host=self._parts.host, unit_id=unit_id, status=body.status, key=key.text, source=source_of(request)
         )
@@ -57,7 +57,7 @@ class UnitRoutes:
             # Meant for the other route; it must not make a unit of that name.
             raise method_not_allowed("PUT", "POST")
         body = await read_body(request, UnitDetails)
-        key = request_key(request)
+        key = request_key(request, body.idempotency_key)
         host, source = self._parts.host, source_of(request)
         details = store.details_change(
             host=host, unit_id=unit_id, name=body.name, property_id=body.property_id, key=key.text, source=source

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
@@ -12,11 +11,9 @@ from oldhost_sync.api import limits, schemas
 from oldhost_sync.api.auth import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.dependencies import Parts
-from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.schemas import Because, Flush, Resolve
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX, ID_LENGTH_MAX
-from oldhost_sync.store import audit
 from oldhost_sync.store.views import overview
 from workflows.messages import OperatorRequest
 
@@ -37,8 +34,6 @@ class WriterRoutes:
         add("GET", "/api/writer/find", self.find, schemas.Found, summary, WATCHERS, (405, 409, 422))
         summary = "What the writer sends next"
         add("GET", "/api/writer/upcoming", self.upcoming, schemas.Upcoming, summary, WATCHERS, (405, 409, 422))
-        summary = "Operators' commands, newest first: who, what and why"
-        add("GET", "/api/audit", self.audit, schemas.AuditPage, summary, OPERATORS, (405, 422))
         for action, handler, model, example in (
             ("pause", self.pause, Because, {"reason": "OldHost's people asked for an hour of quiet"}),
             ("resume", self.resume, Because, {"reason": "OldHost's people are done"}),
@@ -84,15 +79,6 @@ class WriterRoutes:
     async def resolve(self, request: Request) -> schemas.Done:
         """Ends a halt: a person decides what a program must not."""
         return await self._act("resolve", request, await read_body(request, Resolve))
-
-    async def audit(self, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT) -> schemas.AuditPage:
-        before_id = read_number_cursor(cursor)
-        host = self._parts.host
-        found = await self._parts.database.run(
-            lambda connection: audit.list_acts(connection, host, limit=limit + 1, before_id=before_id)
-        )
-        page = [schemas.AuditEntry(id=each.act_id, **asdict(each)) for each in found[:limit]]
-        return schemas.AuditPage(entries=page, next_cursor=str(page[-1].id) if len(found) > limit else None)
 
     async def _act(self, action: str, request: Request, body: Because) -> schemas.Done:
         operator = caller_of(request).name

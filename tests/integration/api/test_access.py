@@ -39,7 +39,15 @@ MATRIX = {
     ("GET", "/api/alerts"): "viewer ops",
     ("POST", "/api/alerts/{alert_id}/acknowledge"): "ops",
     ("POST", "/api/alerts/{alert_id}/close"): "ops",
-    ("GET", "/api/audit"): "ops",
+    ("GET", "/api/audit"): "viewer ops",
+    ("GET", "/api/outbox"): "viewer ops",
+    ("GET", "/api/outbox/{change_id}"): "app viewer ops",
+    ("GET", "/api/outbox/{change_id}/payload"): "ops",
+    ("GET", "/api/scheduled"): "viewer ops",
+    ("GET", "/api/entities/{entity_type}/{entity_id:path}"): "viewer ops",
+    ("GET", "/api/search"): "viewer ops",
+    ("GET", "/api/rules"): "viewer ops",
+    ("PUT", "/api/rules/{event_type}"): "ops",
     ("GET", "/api/dead-letters"): "viewer ops",
     ("POST", "/api/dead-letters/{change_id}/retry"): "ops",
     ("POST", "/api/dead-letters/{change_id}/discard"): "ops",
@@ -107,7 +115,7 @@ def test_what_does_not_exist_is_not_told_to_strangers(anyone: httpx.Client, shop
 def test_a_forbidden_answer_says_which_role_it_takes(shop: httpx.Client) -> None:
     answer = shop.get("/api/audit")
     assert answer.status_code == 403
-    assert answer.json()["detail"] == "The token's role is app; this needs ops."
+    assert answer.json()["detail"] == "The token's role is app; this needs viewer or ops."
 
 
 def test_a_route_that_does_not_say_who_may_call_it_stops_the_start(app: FastAPI) -> None:

@@ -10,13 +10,15 @@ import httpx
 import pytest
 import schemathesis
 
-from oldhost_sync.api import schemas
-from oldhost_sync.api.app import create_app
+from oldhost_sync.api import schemas, view_schemas
+from oldhost_sync.api.app import TAGS, create_app
 from oldhost_sync.api.bodies import parse_body
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.store.outbox.relay_queue import Books
 from workflows import status_report
+
+MODELS: dict[str, Any] = {**vars(schemas), **vars(view_schemas)}
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def test_every_protected_route_documents_its_refusals(document: dict[str, Any]) 
 
 def test_every_write_has_a_body_with_an_example(document: dict[str, Any]) -> None:
     writes = [(name, operation) for name, operation in operations(document) if name.startswith(("POST", "PUT"))]
-    assert len(writes) == 12
+    assert len(writes) == 13
     for name, operation in writes:
         content = operation["requestBody"]["content"]["application/json"]
         assert content["examples"], name
@@ -71,6 +73,27 @@ def test_every_operation_has_a_summary_and_an_id_of_its_own(document: dict[str, 
     assert all(operation["summary"] for _, operation in operations(document))
 
 
+def test_every_tag_is_described_and_used(document: dict[str, Any]) -> None:
+    described = [tag["name"] for tag in document["tags"]]
+    assert described == list(TAGS)
+    assert all(tag["description"] for tag in document["tags"])
+    assert {tag for _, operation in operations(document) for tag in operation["tags"]} == set(described)
+
+
+def test_an_operation_is_named_by_its_tag_and_what_it_does(document: dict[str, Any]) -> None:
+    for name, operation in operations(document):
+        assert operation["operationId"].startswith(operation["tags"][0].replace(" ", "_") + "_"), name
+
+
+def test_a_key_stands_in_the_header_or_in_the_body_of_every_write_that_records(document: dict[str, Any]) -> None:
+    recording = [operation for _, operation in operations(document) if "202" in operation["responses"]]
+    assert len(recording) == 4
+    for operation in recording:
+        assert [each["name"] for each in operation["parameters"] if each["in"] == "header"] == ["Idempotency-Key"]
+        model = MODELS[operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]]
+        assert "idempotency_key" in model.model_fields
+
+
 def test_every_operation_has_an_example_of_its_success_that_fits_its_schema(document: dict[str, Any]) -> None:
     schema = schemathesis.openapi.from_dict(document)
     for name, operation in operations(document):
@@ -97,7 +120,7 @@ def test_the_examples_of_answers_are_whole(document: dict[str, Any]) -> None:
             content = answer.get("content", {}).get("application/json")
             if status.startswith("2") and content:
                 example = content["example"]
-                model = getattr(schemas, content["schema"]["$ref"].rpartition("/")[2])
+                model = MODELS[content["schema"]["$ref"].rpartition("/")[2]]
                 assert model.model_validate(example).model_dump(mode="json") == example, name
 
 
@@ -118,7 +141,7 @@ def test_the_examples_of_requests_are_what_the_routes_read(document: dict[str, A
     for name, operation in operations(document):
         content = operation.get("requestBody", {}).get("content", {}).get("application/json", {"examples": {}})
         for example in content["examples"].values():
-            model = getattr(schemas, content["schema"]["$ref"].rpartition("/")[2])
+            model = MODELS[content["schema"]["$ref"].rpartition("/")[2]]
             read = parse_body(json.dumps(example["value"]).encode(), model)
             assert read.model_fields_set == set(example["value"]), name
 

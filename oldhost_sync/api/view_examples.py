@@ -1,0 +1,107 @@
+"""Examples of what people look at, for the OpenAPI document; the story is that of `examples`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from oldhost_sync.api import view_schemas
+from oldhost_sync.api.schemas import KEY
+
+_REJECTED = {
+    "change_id": 4712,
+    "idempotency_key": "booking-2093-checked-in",
+    "event_type": "checked_in",
+    "priority_class": "TXN",
+    "accepted_at": "2026-05-01T12:00:30Z",
+    "outcome": "DEAD",
+    "processed_at": "2026-05-01T12:01:03Z",
+    "nonce": 502,
+    "error": "no such guest",
+}
+_LISTED = {
+    **_REJECTED,
+    "entity_type": "unit",
+    "entity_id": "12B",
+    "source": "api:shop",
+    "state": "DEAD",
+    "superseded_by": None,
+}
+_RULE = {"event_type": "rate_changed", "priority_class": "LWW", "default": "LWW"}
+
+ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
+    view_schemas.ChangePage: {"changes": [_LISTED], "next_cursor": "4712"},
+    view_schemas.Payload: {"change_id": 4712, "payload": {"guest": "g-77"}},
+    view_schemas.Entity: {
+        "entity_type": "unit",
+        "entity_id": "12B",
+        "name": "Seaview 12",
+        "property_id": "seaview",
+        "status": "Clean",
+        "sync_status": "SYNC_FAILED",
+        "newest_change_id": 4713,
+        "updated_at": "2026-05-01T12:00:45Z",
+        "keys": [
+            {
+                "event_type": "unit_status_changed",
+                "is_shown": True,
+                "change_id": 4711,
+                "nonce": 501,
+                "applied_at": "2026-05-01T12:01:02Z",
+                "equal": True,
+                "shown": None,
+                "at_oldhost": None,
+            }
+        ],
+        "outstanding": 1,
+        "held": 1,
+        "dead_letters": [4712],
+        "scheduled": [
+            {
+                "idempotency_key": KEY,
+                "event_type": "door_code_changed",
+                "not_before": "2026-12-24T14:00:00Z",
+                "created_at": "2026-05-01T12:00:50Z",
+            }
+        ],
+        "changes": [_REJECTED],
+        "writer": {
+            "entity_type": "unit",
+            "entity_id": "12B",
+            "changes": [],
+            "dead_letters": [4712],
+        },
+        "note": None,
+    },
+    view_schemas.SearchHits: {
+        "hits": [
+            {
+                "kind": "entity",
+                "found_by": "name",
+                "title": "unit/12B Seaview 12",
+                "change_id": None,
+                "idempotency_key": None,
+                "entity_type": "unit",
+                "entity_id": "12B",
+                "property_id": None,
+            }
+        ]
+    },
+    view_schemas.ScheduledPage: {
+        "scheduled": [
+            {
+                "idempotency_key": KEY,
+                "entity_type": "unit",
+                "entity_id": "12B",
+                "event_type": "door_code_changed",
+                "source": "api:shop",
+                "not_before": "2026-12-24T14:00:00Z",
+                "created_at": "2026-05-01T12:00:50Z",
+            }
+        ],
+        "next_cursor": None,
+    },
+    view_schemas.Rule: _RULE,
+    view_schemas.Rules: {"rules": [_RULE]},
+}

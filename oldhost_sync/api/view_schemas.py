@@ -1,0 +1,155 @@
+"""The shapes of what people look at and decide: lists of changes, an entity, a search, rules."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from oldhost_sync.api.schemas import KEY, Because
+from oldhost_sync.policy.changes import PriorityClass
+
+
+class ListedChange(BaseModel):
+    """One change, without its payload."""
+
+    change_id: int = Field(examples=[4711])
+    idempotency_key: str = Field(examples=[KEY])
+    entity_type: str = Field(examples=["unit"])
+    entity_id: str = Field(examples=["12B"])
+    event_type: str
+    priority_class: str
+    source: str = Field(description="Who recorded it", examples=["api:shop"])
+    state: str = Field(description="ACCEPTED, WAITING, IN_FLIGHT, or its fate")
+    outcome: str | None
+    accepted_at: datetime
+    processed_at: datetime | None
+    nonce: int | None = Field(description="The nonce that it was sent with, or holds now")
+    superseded_by: int | None
+    error: str | None = Field(description="OldHost's reason, when it was rejected")
+
+
+class ChangePage(BaseModel):
+    """Newest first. A page may hold fewer changes than `limit`, even none, before the list ends."""
+
+    changes: list[ListedChange]
+    next_cursor: str | None = Field(description="Give it as `cursor` for the next page; null after the last")
+
+
+class Payload(BaseModel):
+    """What a change says; personal data."""
+
+    change_id: int
+    payload: dict[str, Any]
+
+
+class KeyComparison(BaseModel):
+    """One coalescing key: what is shown, and what OldHost has."""
+
+    event_type: str
+    is_shown: bool = Field(description="The application shows a state of this key")
+    change_id: int | None = Field(description="The change that OldHost applied last")
+    nonce: int | None
+    applied_at: datetime | None
+    equal: bool | None = Field(description="Whether both are equal; null: what OldHost has is not known")
+    shown: dict[str, Any] | None = Field(description="The payloads, if they were asked for")
+    at_oldhost: dict[str, Any] | None
+
+
+class ScheduledOfEntity(BaseModel):
+    """A change that is kept for later."""
+
+    idempotency_key: str
+    event_type: str
+    not_before: datetime
+    created_at: datetime
+
+
+class ChangeOfEntity(BaseModel):
+    """One of the entity's latest changes."""
+
+    change_id: int
+    idempotency_key: str
+    event_type: str
+    priority_class: str
+    accepted_at: datetime
+    outcome: str | None
+    processed_at: datetime | None
+    nonce: int | None
+    error: str | None
+
+
+class Entity(BaseModel):
+    """What the application shows beside what OldHost has, and what is still to come."""
+
+    entity_type: str
+    entity_id: str
+    name: str | None
+    property_id: str | None
+    status: str | None
+    sync_status: str = Field(description="PENDING_SYNC, SYNCED or SYNC_FAILED")
+    newest_change_id: int | None
+    updated_at: datetime
+    keys: list[KeyComparison]
+    outstanding: int = Field(description="Changes without a fate; counting ends at 10,000")
+    held: int = Field(description="Of these, TXN changes behind a dead letter")
+    dead_letters: list[int] = Field(description="Undecided ones, the oldest 20")
+    scheduled: list[ScheduledOfEntity]
+    changes: list[ChangeOfEntity] = Field(description="The latest 20")
+    writer: dict[str, Any] | None = Field(description="Where the writer holds its changes; null: see `note`")
+    note: str | None = Field(description="Why the writer's part is missing")
+
+
+class SearchHit(BaseModel):
+    """One thing that was found. Which fields it has depends on its kind."""
+
+    kind: str = Field(description="change, scheduled, entity or property")
+    found_by: str = Field(description="id, key, name or property")
+    title: str
+    change_id: int | None
+    idempotency_key: str | None
+    entity_type: str | None
+    entity_id: str | None
+    property_id: str | None
+
+
+class SearchHits(BaseModel):
+    hits: list[SearchHit]
+
+
+class Rule(BaseModel):
+    """The class that changes of an event type get when they are recorded."""
+
+    event_type: str = Field(examples=["rate_changed"])
+    priority_class: PriorityClass
+    default: PriorityClass = Field(description="Its class where no rule says otherwise")
+
+
+class Rules(BaseModel):
+    rules: list[Rule] = Field(description="Every other event type is TXN")
+
+
+class NewRule(Because):
+    """The class of an event type from now on."""
+
+    priority_class: PriorityClass = Field(examples=["LWW"])
+
+
+class ScheduledChange(BaseModel):
+    """A change that is kept until its time has come."""
+
+    idempotency_key: str
+    entity_type: str
+    entity_id: str
+    event_type: str
+    source: str
+    not_before: datetime
+    created_at: datetime
+
+
+class ScheduledPage(BaseModel):
+    """In the order in which they become due."""
+
+    scheduled: list[ScheduledChange]
+    next_cursor: str | None
