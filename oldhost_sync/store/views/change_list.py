@@ -24,7 +24,7 @@ OUTSTANDING = "OUTSTANDING"
 # Fates that come with words of OldHost, or of the product about it.
 ANSWERED = ("DEAD", "DISCARDED", "REFUSED")
 # Changes that one page looks at: some 50 ms.
-LOOKED_AT_MAX = 5_000
+PAGE_LOOKS_AT_MAX = 5_000
 _CHUNK = IDS_MAX
 # Ids that one look for a property's changes covers; of 50,000 units a property has some hundreds.
 _WINDOW = 20_000
@@ -146,7 +146,7 @@ def list_changes(
     walk = _walk_of(connection, host, wanted, floor)
     found: list[ListedChange] = []
     looked_at, chunk = 0, limit + 1
-    while before is not None and len(found) <= limit and looked_at < LOOKED_AT_MAX:
+    while before is not None and len(found) <= limit and looked_at < PAGE_LOOKS_AT_MAX:
         ids, before = walk(before, chunk)
         found += _rows(connection, host, wanted, ids)
         looked_at, chunk = looked_at + chunk, _CHUNK

@@ -106,7 +106,7 @@ def test_a_page_that_looked_long_enough_ends_early_and_the_next_goes_on(
     shop: httpx.Client, vera: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(change_list, "_CHUNK", 2)
-    monkeypatch.setattr(change_list, "LOOKED_AT_MAX", 2)
+    monkeypatch.setattr(change_list, "PAGE_LOOKS_AT_MAX", 2)
     first = make(shop, "a", "guest_locked_out")
     for number in range(5):
         make(shop, f"k{number}", "checked_in")
