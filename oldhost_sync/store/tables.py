@@ -161,8 +161,7 @@ feed_horizon = table(
 nonce_ledger = table(
     "nonce_ledger",
     by_host(),
-    # next_nonce: the next to be bound. last_applied_nonce: all up to it are settled. NULL next_nonce: OldHost never
-    # asked.
+    # next_nonce: the next to be bound; NULL: OldHost was never asked. last_applied_nonce: all up to it are settled.
     Column("next_nonce", BigInteger),
     Column("last_applied_nonce", BigInteger),
     Column("epoch", BigInteger, nullable=False, server_default=text("0")),
@@ -352,7 +351,6 @@ operator_audit = table(
     stamp("created_at"),
     Index("ix_operator_audit_created", "host", "created_at"),
     Index("ix_operator_audit_change", "host", "change_id"),
-    # Acts of one kind, newest first; the last pause or resume.
     Index("ix_operator_audit_action", "host", "action", "id"),
 )
 
