@@ -7,6 +7,7 @@ safety rests on (the settle time) is asserted in :meth:`Settings.settle_covers_e
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -36,6 +37,7 @@ Span = Annotated[float, Field(gt=0, le=86_400)]
 
 _HTTP_URL = r"^https?://[^/\s]+", "http://address:port"
 _DATABASE_URL = r"^(mysql|mariadb)(\+pymysql)?://", "mysql+pymysql://user:password@address:port/database"
+_ORIGIN = re.compile(r"https?://[^/\s@]+")
 _TOKEN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -50,6 +52,11 @@ class ApiToken:
     name: str
     role: Role
     sha256_hex: str
+
+    @property
+    def fingerprint(self) -> bytes:
+        """32 bytes that tell whether it is still the same token; the token's SHA-256 can't be had from them."""
+        return hashlib.sha256(bytes.fromhex(self.sha256_hex)).digest()
 
 
 class Settings(BaseSettings):
@@ -104,6 +111,13 @@ class Settings(BaseSettings):
         default=(), repr=False, description="name:role:sha256hex, comma-separated; roles app, viewer, ops"
     )
     api_bind: str = Field(default="127.0.0.1:8000", description="Where the API listens, address:port")
+    console_origin: str | None = Field(
+        default=None,
+        description="The console's address as browsers see it, https://name, where a proxy serves it by TLS",
+    )
+    console_session_seconds: float = Field(
+        default=43_200.0, gt=0, le=604_800, description="How long one stays signed in to the console"
+    )
     metrics_bind: str | None = Field(default=None, description="Where relay and worker serve /metrics, address:port")
     alert_webhook_url: str | None = Field(default=None, repr=False, description="Alerts are posted here as JSON")
     alert_webhook_secret: str | None = Field(
@@ -121,6 +135,13 @@ class Settings(BaseSettings):
     def check_bind(cls, value: str | None) -> str | None:
         if value is not None:
             bind_address(value)
+        return value
+
+    @field_validator("console_origin")
+    @classmethod
+    def check_origin(cls, value: str | None) -> str | None:
+        if value is not None and not _ORIGIN.fullmatch(value):
+            raise ValueError("give it as https://name or https://name:port, without a path")
         return value
 
     @field_validator("oldhost_url", "alert_webhook_url", "database_url")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -18,6 +19,7 @@ from oldhost_sync.api.batches import BatchRoutes
 from oldhost_sync.api.changes import ChangeRoutes
 from oldhost_sync.api.dead_letters import DeadLetterRoutes
 from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.doors import Door, told
 from oldhost_sync.api.entities import EntityRoutes
 from oldhost_sync.api.health import HealthRoutes
 from oldhost_sync.api.middleware import Edge
@@ -75,17 +77,21 @@ _ROUTES = (
 )
 
 
-def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], None]) -> FastAPI:
-    """The ASGI application. `more` adds further routes (the console); each must state its roles."""
+def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], Door | None]) -> FastAPI:
+    """The ASGI application. `more` adds further routes (the console); each must state its roles. Those that are for
+    browsers are behind a door, which is returned.
+    """
+    doors: list[Door] = []
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
+        await _close(doors)
         parts.database.close()
 
     app = FastAPI(
         title="OldHost Sync",
-        version=_version(),
+        version=version(),
         description=DESCRIPTION,
         openapi_url=None,
         docs_url=None,
@@ -94,18 +100,26 @@ def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], None]) -> FastAPI
         lifespan=lifespan,
         dependencies=[Depends(understood_query)],
     )
-    problems.install(app)
+    problems.install(app, partial(told, doors))
     for routes in _ROUTES:
         routes(parts).mount(app)
     for add_routes in more:
-        add_routes(app, parts)
+        door = add_routes(app, parts)
+        doors += [door] if door is not None else []
     parts.metrics.watch_database(lambda: float(parts.database.circuit.is_open), lambda: float(parts.database.waiting))
-    app.add_middleware(Edge, tokens=parts.tokens, public_paths=public_paths(app), metrics=parts.metrics)
+    known = public_paths(app)
+    app.add_middleware(Edge, tokens=parts.tokens, public_paths=known, metrics=parts.metrics, doors=doors)
+    app.state.end_streams = partial(_close, doors)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 
 
-def _version() -> str:
+async def _close(doors: Sequence[Door]) -> None:
+    for door in doors:
+        await door.close()
+
+
+def version() -> str:
     try:
         return metadata.version("oldhost-sync")
     except metadata.PackageNotFoundError:

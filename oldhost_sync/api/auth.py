@@ -37,7 +37,9 @@ class Tokens:
     """The known tokens."""
 
     def __init__(self, tokens: Iterable[ApiToken]) -> None:
-        self._known = [(bytes.fromhex(token.sha256_hex), Caller(token.name, token.role)) for token in tokens]
+        known = list(tokens)
+        self._known = [(bytes.fromhex(token.sha256_hex), Caller(token.name, token.role)) for token in known]
+        self._fingerprints = {token.name: token.fingerprint for token in known}
 
     def identify(self, authorization: bytes | None) -> Caller | None:
         """The caller of an `Authorization` header; None for none, another scheme, or an unknown token."""
@@ -50,6 +52,16 @@ class Tokens:
             if hmac.compare_digest(given, digest):
                 found = caller
         return found
+
+    def fingerprint(self, name: str) -> bytes:
+        """32 bytes that change when the token of `name` does. Raises KeyError for no such token."""
+        return self._fingerprints[name]
+
+    def owner(self, name: str, fingerprint: bytes) -> Caller | None:
+        """The caller whose token has this name and fingerprint; None when it was taken away or replaced."""
+        if not hmac.compare_digest(self._fingerprints.get(name, b""), fingerprint):
+            return None
+        return next(caller for _, caller in self._known if caller.name == name)
 
 
 READERS = (Role.APP, Role.VIEWER, Role.OPS)

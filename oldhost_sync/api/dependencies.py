@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from oldhost_sync.api.auth import Tokens
+from oldhost_sync.api.books import BookCount
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.metrics import RequestMetrics
 from oldhost_sync.api.writer_link import WriterLink
@@ -22,3 +23,7 @@ class Parts:
     writer: WriterLink
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
     clock: Callable[[], float] = time.monotonic
+    books: BookCount = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "books", BookCount(self.host, self.database, self.clock))

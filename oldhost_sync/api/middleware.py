@@ -1,8 +1,8 @@
 """The middleware in front of all routes: authentication, common headers, metrics, and uncaught errors.
 
 Plain ASGI, because every write goes through it. It refuses by default: every path that is not public needs a known
-token, even one that does not exist. It logs the method, route and status of failures; never a body, a query or an
-error's text.
+token, even one that does not exist; what is behind a door (see `doors`) the door admits. It logs the method, route and
+status of failures; never a body, a query or an error's text.
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ import logging
 import time
 import traceback
 import uuid
-from collections.abc import Collection, MutableMapping
+from collections.abc import Collection, MutableMapping, Sequence
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from oldhost_sync.api.auth import CALLER_KEY, Tokens
+from oldhost_sync.api.auth import CALLER_KEY, Caller, Tokens
+from oldhost_sync.api.doors import Door, door_to, told
 from oldhost_sync.api.metrics import RequestMetrics
-from oldhost_sync.api.problems import internal, unauthenticated
+from oldhost_sync.api.problems import Problem, internal, of_store_error, unauthenticated
+from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.transactions import error_code
 
 logger = logging.getLogger("oldhost_sync.api")
@@ -33,8 +37,17 @@ _NO_STORE = (b"cache-control", b"no-store")
 class Edge:
     """Authenticates, measures, adds headers, and turns an uncaught error into a problem."""
 
-    def __init__(self, app: ASGIApp, *, tokens: Tokens, public_paths: Collection[str], metrics: RequestMetrics) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        tokens: Tokens,
+        public_paths: Collection[str],
+        metrics: RequestMetrics,
+        doors: Sequence[Door] = (),
+    ) -> None:
         self._app = app
+        self._doors = doors
         self._tokens = tokens
         self._public_paths = public_paths
         self._metrics = metrics
@@ -61,18 +74,34 @@ class Edge:
             incident = _report(scope, error)
             if status:
                 raise
-            await internal(incident).response()(scope, receive, send_out)
+            await told(self._doors, Request(scope), internal(incident))(scope, receive, send_out)
         finally:
             self._metrics.observe(scope, status, time.perf_counter() - started)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] not in self._public_paths:
+        door = door_to(self._doors, scope["path"])
+        if door is not None:
+            admitted = await _admitted(door, Request(scope))
+            if isinstance(admitted, Response):
+                await admitted(scope, receive, send)
+                return
+            scope[CALLER_KEY] = admitted
+        elif scope["path"] not in self._public_paths:
             caller = self._tokens.identify(_authorization(scope))
             if caller is None:
                 await unauthenticated().response()(scope, receive, send)
                 return
             scope[CALLER_KEY] = caller
         await self._app(scope, receive, send)
+
+
+async def _admitted(door: Door, request: Request) -> Caller | Response | None:
+    try:
+        return await door.admit(request)
+    except Problem as problem:
+        return door.tell(request, problem)
+    except StoreError as error:
+        return door.tell(request, of_store_error(error))
 
 
 def _authorization(scope: Scope) -> bytes | None:
@@ -85,8 +114,7 @@ def _authorization(scope: Scope) -> bytes | None:
 def _complete_headers(message: MutableMapping[str, Any]) -> None:
     headers = message["headers"] = list(message.get("headers", ()))
     present = {name.lower() for name, _ in headers}
-    headers.extend(_ALWAYS)
-    headers.extend(header for header in (_NO_STORE, _CONTENT_POLICY) if header[0] not in present)
+    headers.extend(header for header in (*_ALWAYS, _NO_STORE, _CONTENT_POLICY) if header[0] not in present)
 
 
 def _report(scope: Scope, error: Exception) -> str:

@@ -10,7 +10,7 @@ A problem never repeats the payload that it is about: it names the field.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -245,23 +245,23 @@ def _methods_of(request: Request) -> list[str]:
     return sorted(found)
 
 
-def install(app: FastAPI) -> None:
-    """Make every error of `app` a problem."""
+def install(app: FastAPI, told: Callable[[Request, Problem], Response] = lambda _request, it: it.response()) -> None:
+    """Make every error of `app` a problem; `told` makes an answer of it."""
 
     @app.exception_handler(Problem)
-    async def on_problem(_request: Request, error: Problem) -> Response:
-        return error.response()
+    async def on_problem(request: Request, error: Problem) -> Response:
+        return told(request, error)
 
     @app.exception_handler(HTTPException)
     async def on_http(request: Request, error: HTTPException) -> Response:
-        return of_http_exception(request, error).response()
+        return told(request, of_http_exception(request, error))
 
     @app.exception_handler(RequestValidationError)
-    async def on_validation(_request: Request, error: RequestValidationError) -> Response:
-        return fields_invalid(error.errors()).response()
+    async def on_validation(request: Request, error: RequestValidationError) -> Response:
+        return told(request, fields_invalid(error.errors()))
 
     @app.exception_handler(StoreError)
     async def on_store(request: Request, error: StoreError) -> Response:
         if isinstance(error, CommitUncertain) and request.method == "GET":
-            return database_away(str(error)).response()  # a read leaves nothing behind that could be uncertain
-        return of_store_error(error).response()
+            return told(request, database_away(str(error)))  # a read leaves nothing behind that could be uncertain
+        return told(request, of_store_error(error))

@@ -14,7 +14,6 @@ from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.schemas import Because, Flush, Resolve
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX, ID_LENGTH_MAX
-from oldhost_sync.store.views import overview
 from workflows.messages import OperatorRequest
 
 _ACT_ERRORS = (405, 409, 413, 415, 422)
@@ -23,8 +22,6 @@ _ACT_ERRORS = (405, 409, 413, 415, 422)
 class WriterRoutes:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._seen: tuple[float, dict[str, Any]] | None = None
-        self._looking = asyncio.Lock()
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "writer")
@@ -46,7 +43,7 @@ class WriterRoutes:
 
     async def status(self) -> schemas.WriterStatus:
         """Complete while Temporal answers; without it the database's part, and a note that says so."""
-        books, (workflow, note) = await asyncio.gather(self._read_books(), self._ask_writer())
+        books, (workflow, note) = await asyncio.gather(self._parts.books.read(), self._ask_writer())
         return schemas.WriterStatus(
             host=self._parts.host, reachable=workflow is not None, note=note, workflow=workflow, **books
         )
@@ -94,14 +91,3 @@ class WriterRoutes:
                 f"{problem.content['detail']} What the database knows is below; changes are accepted meanwhile.",
             )
         return answer if isinstance(answer, dict) else {"status": answer}, None
-
-    async def _read_books(self) -> dict[str, Any]:
-        """Counting is slow where much is kept, so requests within a few seconds share one count."""
-        async with self._looking:
-            now = self._parts.clock()
-            if self._seen is None or now >= self._seen[0]:
-                host = self._parts.host
-                books = await self._parts.database.run(lambda connection: overview.read_status(connection, host))
-                ended = self._parts.clock()
-                self._seen = (ended + max(limits.BOOKS_SECONDS, (ended - now) / limits.BOOKS_SHARE_MAX), books)
-            return self._seen[1]

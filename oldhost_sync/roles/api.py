@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -16,7 +18,9 @@ from oldhost_sync.api.app import create_app
 from oldhost_sync.api.auth import Tokens
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.doors import Door
 from oldhost_sync.api.writer_link import TemporalWriterLink
+from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.settings import Settings, bind_address
 
 logger = logging.getLogger(__name__)
@@ -52,14 +56,30 @@ def configure(app: FastAPI, settings: Settings) -> uvicorn.Config:
     )
 
 
-def run(settings: Settings, *more: Callable[[FastAPI, Parts], None]) -> None:
+def console_of(settings: Settings) -> Callable[[FastAPI, Parts], Door]:
+    """The console, to be added to the application."""
+    options = ConsoleOptions(settings.console_origin, settings.console_session_seconds)
+    return partial(mount_console, options=options)
+
+
+class ServerOfStreams(uvicorn.Server):
+    """Ends the streams first when it is told to end: they would last for as long as it waits."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        app = self.config.app
+        assert isinstance(app, FastAPI)
+        await app.state.end_streams()
+        await super().shutdown(sockets)
+
+
+def run(settings: Settings, *more: Callable[[FastAPI, Parts], Door | None]) -> None:
     """Serve until SIGTERM or SIGINT, then end by SystemExit(0). `more` as in :func:`create_app`."""
     if not settings.api_tokens:
         logger.warning("SYNC_API_TOKENS is not set: every request but /healthz and /readyz will be refused")
     # The server raises the signal again once all is answered; by default that would be a death by signal.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
-    uvicorn.Server(configure(create_app(build(settings), *more), settings)).run()
+    ServerOfStreams(configure(create_app(build(settings), console_of(settings), *more), settings)).run()
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

@@ -14,14 +14,19 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from oldhost_sync.settings import Settings, SettingsError
+from oldhost_sync.console.door import LINK
+from oldhost_sync.console.layout import PREFIX
+from oldhost_sync.console.sessions import offer_link
+from oldhost_sync.settings import Role, Settings, SettingsError
 from oldhost_sync.stack.folder import FolderInUse, StackFolder
 from oldhost_sync.stack.mariadb_install import InstallFailed
 from oldhost_sync.stack.ports import PortTaken
 from oldhost_sync.stack.processes import ProcessError, StopRequested
 from oldhost_sync.stack.programs import ProgramMissing
 from oldhost_sync.stack.servers import Stack, StackPlan
+from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable, StoreError
+from oldhost_sync.store.transactions import run_in_transaction
 
 # Expected errors; each message says what to do.
 EXPECTED = (FolderInUse, InstallFailed, PortTaken, ProcessError, ProgramMissing, SettingsError, StoreError)
@@ -78,6 +83,9 @@ def overview(stack: Stack) -> Panel:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("API", f"{where.api}  (its OpenAPI document: /openapi.json, with a token)")
+    table.add_row("Console", f"{where.api}{PREFIX}")
+    if (link := sign_in_link(stack)) is not None:
+        table.add_row("  sign in once", f"{link}  (within ten minutes)")
     if where.temporal_ui is not None:
         table.add_row("Temporal's UI", where.temporal_ui)
     table.add_row("Temporal", where.temporal)
@@ -91,6 +99,20 @@ def overview(stack: Stack) -> Panel:
         table.add_row(f"Token for {role}", token)
     table.add_row("Data and logs", str(folder.path))
     return Panel(table, title="OldHost Sync is up", subtitle="Ctrl-C stops everything", expand=False)
+
+
+def sign_in_link(stack: Stack) -> str | None:
+    """Where a browser on this machine is signed in as an operator, once; None without an operator's token."""
+    token = next((token for token in stack.settings.api_tokens if token.role is Role.OPS), None)
+    if token is None:
+        return None
+    engine = create_engine(stack.addresses.database_url, pool_size=1)
+    try:
+        host = stack.settings.host
+        secret = run_in_transaction(engine, lambda connection: offer_link(connection, host, token))
+    finally:
+        engine.dispose()
+    return f"{stack.addresses.api}{LINK}?secret={secret}"
 
 
 def for_another_shell(stack: Stack) -> Text:

@@ -1,0 +1,55 @@
+"""The console, put together and added to the API's application."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+from starlette.responses import Response
+
+from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.doors import Door
+from oldhost_sync.console.door import ConsoleDoor
+from oldhost_sync.console.layout import ASSETS, SECURITY_HEADERS, Entry, Layout
+from oldhost_sync.console.page import Adder, Console
+from oldhost_sync.console.pages import PAGES
+from oldhost_sync.console.sessions import Sessions
+
+# A year, which browsers take for ever: the address changes with the content.
+_KEPT = "public, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleOptions:
+    """`origin`: the address that browsers see, where a proxy is between. `session_seconds`: how long one stays in."""
+
+    origin: str | None = None
+    session_seconds: float = 43_200.0
+
+
+def mount_console(app: FastAPI, parts: Parts, options: ConsoleOptions | None = None) -> Door:
+    """Add all pages to `app`; gives the door that they are behind."""
+    options = options or ConsoleOptions()
+    layout = Layout(parts.host, secure=(options.origin or "").startswith("https:"))
+    sessions = Sessions(parts.host, parts.tokens, parts.database, options.session_seconds, clock=parts.clock)
+    console = Console(parts, layout, sessions)
+    pages = [page(console) for page in PAGES]
+    layout.navigation = [Entry(page.path, page.title) for page in pages if page.title]
+    add = Adder(app)
+    for page in pages:
+        page.mount(add)
+    _mount_assets(add, layout)
+    return ConsoleDoor(layout, sessions, options.origin)
+
+
+def _mount_assets(add: Adder, layout: Layout) -> None:
+    known = {asset.address: asset for asset in layout.assets.values()}
+
+    async def serve(digest: str, name: str) -> Response:
+        asset = known.get(f"{ASSETS}/{digest}/{name}")
+        if asset is None:
+            return Response(status_code=404, headers=SECURITY_HEADERS)
+        headers = SECURITY_HEADERS | {"Cache-Control": _KEPT}
+        return Response(asset.content, headers=headers, media_type=asset.media_type)
+
+    add("GET", ASSETS + "/{digest}/{name}", serve)

@@ -1,0 +1,77 @@
+"""The way into the console: a session's cookie, and for everything that changes something, our own origin.
+
+SameSite=Strict keeps the cookie out of what other sites make a browser send; the check of `Origin` does not depend on
+the browser's good will about cookies, and also covers the sign-in, where there is none yet.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from oldhost_sync.api.auth import Caller
+from oldhost_sync.api.problems import Problem
+from oldhost_sync.console.layout import ASSETS, PREFIX, SIGN_IN, Layout
+from oldhost_sync.console.sessions import Session, Sessions
+
+SESSION_COOKIE = "oldhost_sync_session"
+SESSION_KEY = "oldhost_sync.session"
+LINK = f"{PREFIX}/link"
+THEME = f"{PREFIX}/theme"
+_PUBLIC = {SIGN_IN, LINK, THEME}
+_CHANGES_NOTHING = {"GET", "HEAD"}
+
+
+class ConsoleDoor:
+    """Admits who is signed in; sends everybody else to the sign-in. `origin`: ours, if a setting says it."""
+
+    prefix = PREFIX
+
+    def __init__(self, layout: Layout, sessions: Sessions, origin: str | None) -> None:
+        self._layout = layout
+        self._sessions = sessions
+        self._origin = origin
+
+    async def admit(self, request: Request) -> Caller | Response | None:
+        if request.method not in _CHANGES_NOTHING and not self._comes_from_here(request):
+            raise foreign_origin()
+        path = request.scope["path"]
+        if path in _PUBLIC or path.startswith(f"{ASSETS}/"):
+            return None
+        session = await self.session_of(request)
+        if session is None:
+            return self._to_sign_in(request)
+        request.scope[SESSION_KEY] = session
+        return session.caller
+
+    async def session_of(self, request: Request) -> Session | None:
+        """The session of the request's cookie. Raises Problem or StoreError when the database can't tell."""
+        secret = request.cookies.get(SESSION_COOKIE)
+        return None if not secret else await self._sessions.find(secret)
+
+    def tell(self, request: Request, problem: Problem) -> Response:
+        return self._layout.problem(request, problem)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _comes_from_here(self, request: Request) -> bool:
+        own = self._origin or f"{request.url.scheme}://{request.headers.get('host', '')}"
+        return request.headers.get("origin") == own
+
+    def _to_sign_in(self, request: Request) -> Response:
+        wanted = request.scope["path"]
+        asks_page = request.method == "GET" and wanted != PREFIX
+        return self._layout.redirect(f"{SIGN_IN}?next={quote(wanted)}" if asks_page else SIGN_IN)
+
+
+def foreign_origin() -> Problem:
+    return Problem(
+        403,
+        "foreign-origin",
+        "This did not come from the console",
+        "The request names no origin, or another one than this console's, so nothing was done.",
+        "Use the console's own pages. Behind a proxy with TLS, SYNC_CONSOLE_ORIGIN must be the address in use.",
+    )

@@ -1,0 +1,148 @@
+"""Pages out of templates: the frame around each, and the headers that keep foreign code and frames out."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from oldhost_sync.api.app import version
+from oldhost_sync.api.auth import CALLER_KEY
+from oldhost_sync.api.problems import Problem
+from oldhost_sync.console.assets import Asset, read_assets
+from oldhost_sync.console.words import FILTERS
+from oldhost_sync.settings import Role
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "/console"
+SIGN_IN = f"{PREFIX}/sign-in"
+ASSETS = f"{PREFIX}/static"
+THEME_COOKIE, NOTICE_COOKIE = "oldhost_sync_theme", "oldhost_sync_notice"
+THEMES = ("auto", "light", "dark")
+# What an act answers is shown on the page that follows, once.
+NOTICE_SECONDS, NOTICE_LENGTH_MAX = 60, 1_000
+
+# Nothing but what this server sends itself: no inline code, no inline style, no frame, no foreign address.
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+SECURITY_HEADERS = {
+    "Content-Security-Policy": CONTENT_POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    # Not "no-referrer": browsers would name no origin in the console's own forms.
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the navigation."""
+
+    path: str
+    title: str
+
+
+@dataclass(eq=False)
+class Layout:
+    """Renders templates. `navigation` is set once, when all pages are known. `secure`: cookies go by TLS only."""
+
+    host: str
+    secure: bool = False
+    navigation: Sequence[Entry] = ()
+    assets: Mapping[str, Asset] = field(default_factory=lambda: read_assets(ASSETS))
+
+    def __post_init__(self) -> None:
+        self._templates = Environment(
+            loader=PackageLoader("oldhost_sync.console"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters.update(FILTERS)
+        self._templates.globals.update(
+            host=self.host,
+            version=version(),
+            prefix=PREFIX,
+            asset=lambda name: self.assets[name].address,
+            now=lambda: datetime.now(UTC),
+        )
+
+    def page(self, request: Request, template: str, title: str, *, status: int = 200, **values: Any) -> Response:
+        """A whole page: `templates/{template}` within the frame, which knows who looks at it."""
+        caller = request.scope.get(CALLER_KEY)
+        theme = request.cookies.get(THEME_COOKIE, "auto")
+        frame = {
+            "title": title,
+            "path": request.scope["path"],
+            "caller": caller,
+            "may_act": caller is not None and caller.role is Role.OPS,
+            "navigation": self.navigation if caller is not None else (),
+            "theme": theme if theme in THEMES else "auto",
+            "notice": _read_notice(request.cookies.get(NOTICE_COOKIE)),
+        }
+        response = HTMLResponse(self._render(template, **frame, **values), status, SECURITY_HEADERS)
+        if NOTICE_COOKIE in request.cookies:
+            response.delete_cookie(NOTICE_COOKIE, path=PREFIX)
+        return response
+
+    def part(self, name: str, **values: Any) -> Markup:
+        """`templates/parts/{name}.html` by itself, as the live stream sends it. A part that fails hides no other."""
+        try:
+            return Markup(self._render(f"parts/{name}.html", **values))  # noqa: S704 - the template has escaped it
+        except Exception:
+            logger.exception("the part %s of a page can't be shown", name)
+            return Markup(self._render("parts/failed.html", name=name))  # noqa: S704
+
+    def _render(self, template: str, **values: Any) -> str:
+        return self._templates.get_template(template).render(**values)
+
+    def problem(self, request: Request, problem: Problem) -> Response:
+        """An error as a page: what is wrong, and what to do."""
+        told = {name: problem.content[name] for name in ("detail", "action")}
+        page = self.page(request, "problem.html", str(problem), status=problem.status, **told)
+        page.headers.update({name: value for name, value in problem.headers.items() if name != "WWW-Authenticate"})
+        return page
+
+    def redirect(self, address: str, notice: str = "") -> Response:
+        """See the page at `address`, which shows `notice` once."""
+        response = RedirectResponse(address, 303, SECURITY_HEADERS)
+        if notice:
+            self.set_cookie(response, NOTICE_COOKIE, _notice(notice), NOTICE_SECONDS)
+        return response
+
+    def set_cookie(self, response: Response, name: str, value: str, seconds: float) -> None:
+        response.set_cookie(
+            name,
+            value,
+            max_age=int(seconds),
+            path=PREFIX,
+            secure=self.secure,
+            httponly=True,
+            samesite="strict",
+        )
+
+
+def _notice(text: str) -> str:
+    return base64.urlsafe_b64encode(text[:NOTICE_LENGTH_MAX].encode()).decode()
+
+
+def _read_notice(cookie: str | None) -> str:
+    try:
+        return base64.urlsafe_b64decode(cookie or "").decode()[:NOTICE_LENGTH_MAX]
+    except (binascii.Error, ValueError):
+        return ""

@@ -1,0 +1,103 @@
+"""Looks at writer and database for the pages: each for a bounded time, and neither hides the other.
+
+A query that outlasts its time is left to end; until then it is not asked again, so that a server which hangs holds one
+thread and not all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
+
+from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.problems import Problem
+from oldhost_sync.api.situation import Sight, Situation, judge
+from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.views.host_condition import HostCondition, read_condition
+
+T = TypeVar("T")
+
+# A person waits for the page.
+LOOK_SECONDS_MAX = 2.5
+# Of so many next operations the share of each class is shown, and the first ten are listed.
+UPCOMING = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Seen(Generic[T]):
+    """What a query gave; None when it failed, and then `trouble` says why, and `kind` what kind of problem it is."""
+
+    value: T | None = None
+    trouble: str = ""
+    kind: str = ""
+
+
+class Query(Generic[T]):
+    """One query that is under way at most once."""
+
+    def __init__(self, ask: Callable[[], Awaitable[T]], silence: str) -> None:
+        self._ask = ask
+        self._silence = silence
+        self._under_way: asyncio.Task[T] | None = None
+
+    async def see(self) -> Seen[T]:
+        """The answer, or why there is none; after LOOK_SECONDS_MAX at the latest."""
+        if self._under_way is None:
+            self._under_way = asyncio.ensure_future(self._ask())
+        task = self._under_way
+        await asyncio.wait({task}, timeout=LOOK_SECONDS_MAX)
+        if not task.done():
+            return Seen(trouble=self._silence, kind="silence")
+        if self._under_way is task:
+            self._under_way = None
+        try:
+            return Seen(task.result())
+        except Problem as problem:
+            return Seen(trouble=str(problem.content["detail"]), kind=str(problem.content["type"]).rpartition(":")[2])
+        except StoreError as error:
+            return Seen(trouble=str(error), kind="database-away")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything the overview shows. `upcoming`: the next operations; `books`: counted some seconds ago."""
+
+    at: datetime
+    situation: Situation
+    writer: dict[str, Any] | None
+    condition: HostCondition | None
+    status: dict[str, Any] | None
+    upcoming: list[dict[str, Any]] | None
+    troubles: tuple[str, ...]
+
+
+class Lookout:
+    """Gives a :class:`View` whenever it is asked; raises nothing that an outage may cause."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._writer = Query(lambda: parts.writer.query("status"), "the writer does not answer in time")
+        self._upcoming = Query(lambda: parts.writer.query("upcoming", UPCOMING), "the writer does not answer in time")
+        self._condition = Query(
+            lambda: parts.database.run(lambda connection: read_condition(connection, parts.host)),
+            "MariaDB does not answer in time",
+        )
+        self._status = Query(parts.books.read, "counting the books takes long")
+
+    async def look(self) -> View:
+        writer, upcoming, condition, status = await asyncio.gather(
+            self._writer.see(), self._upcoming.see(), self._condition.see(), self._status.see()
+        )
+        at = datetime.now(UTC)
+        sight = Sight(at, writer.value, writer.trouble, writer.kind, condition.value, condition.trouble)
+        return View(
+            at=at,
+            situation=judge(sight),
+            writer=writer.value,
+            condition=condition.value,
+            status=status.value,
+            upcoming=upcoming.value,
+            troubles=tuple(dict.fromkeys(each.trouble for each in (writer, condition, status) if each.trouble)),
+        )

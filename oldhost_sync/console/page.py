@@ -1,0 +1,77 @@
+"""What a page of the console is made of, and what all pages share.
+
+A page is a class with a `title`, a `path` and `mount`, in a file of its own with a template beside it; `pages.py` lists
+them all, and the navigation follows that list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from oldhost_sync.api.auth import access, caller_of, public
+from oldhost_sync.api.bodies import checked
+from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.schemas import Because
+from oldhost_sync.console.forms import read_fields
+from oldhost_sync.console.layout import Layout
+from oldhost_sync.console.sessions import Sessions
+from oldhost_sync.settings import Role
+from workflows.messages import OperatorRequest
+
+Handler = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """What pages work with: the API's parts, and the console's own."""
+
+    parts: Parts
+    layout: Layout
+    sessions: Sessions
+
+    async def act(self, request: Request, action: str, model: type[Because] = Because, **more: Any) -> str:
+        """Do what an operator's form asks, in the name of who is signed in; gives the writer's answer.
+
+        The form has the fields of `model`; `more` are further ones of the message. Raises a Problem.
+        """
+        fields = checked(await read_fields(request, *model.model_fields), model, "form")
+        message = OperatorRequest(operator=caller_of(request).name, **fields.model_dump(), **more)
+        return await self.parts.writer.update(action, message)
+
+
+class Page:
+    """A page. An empty `title` keeps it out of the navigation."""
+
+    title: ClassVar[str] = ""
+    path: ClassVar[str] = ""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def mount(self, add: Adder) -> None:
+        """Add the page's routes."""
+        raise NotImplementedError
+
+    def page(self, request: Request, template: str, **values: Any) -> Response:
+        """The page `template`, under this page's title unless `title` is given."""
+        title = values.pop("title", self.title)
+        return self.console.layout.page(request, template, title, **values)
+
+
+@dataclass(frozen=True, slots=True)
+class Adder:
+    """Adds routes: method, path, handler, and who may call it; nobody named: everybody, without signing in."""
+
+    app: FastAPI
+
+    def __call__(self, method: str, path: str, handler: Handler, roles: Sequence[Role] = ()) -> None:
+        rules = access(roles) if roles else public()
+        self.app.add_api_route(
+            path, handler, methods=[method], include_in_schema=False, response_class=Response, **rules
+        )

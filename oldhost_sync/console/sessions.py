@@ -1,0 +1,140 @@
+"""Who is signed in: a cookie with 256 random bits, known to the database by its SHA-256.
+
+Every request looks its session up, so signing out ends it at once in every process, and so does taking the token out of
+the settings. While the database is away, the sessions that this process has seen go on as far as they last: the page
+that says that it is away must be readable then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.api.auth import WATCHERS, Caller, Tokens
+from oldhost_sync.api.database import Database
+from oldhost_sync.api.problems import Problem
+from oldhost_sync.settings import ApiToken
+from oldhost_sync.store import console_sessions
+from oldhost_sync.store.console_sessions import TokenHolder
+from oldhost_sync.store.errors import StoreError
+
+SECRET_BYTES = 32
+SECRET_LENGTH_MAX = 64
+# People of one on-call rota, many times over.
+REMEMBERED_MAX = 1_000
+# Long enough to read the terminal and click; short enough to be worth nothing in a log.
+LINK_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One sign-in. `ends`: in seconds of a monotonic clock."""
+
+    digest: bytes
+    caller: Caller
+    ends: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    holder: TokenHolder
+    ends: float
+
+
+class Sessions:
+    """The sessions of one host's console. Raises Problem or StoreError where the database is needed and away."""
+
+    def __init__(
+        self,
+        host: str,
+        tokens: Tokens,
+        database: Database,
+        seconds: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.seconds = seconds
+        self._host = host
+        self._tokens = tokens
+        self._database = database
+        self._clock = clock
+        self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
+
+    def owner_of(self, token: str) -> Caller | None:
+        """Who may look at the console with `token`; None for nobody, and for an application."""
+        caller = self._tokens.identify(b"Bearer " + token.encode())
+        return caller if caller is not None and caller.role in WATCHERS else None
+
+    async def open(self, caller: Caller) -> str:
+        """Sign `caller` in; gives the cookie's secret."""
+        secret = secrets.token_urlsafe(SECRET_BYTES)
+        holder = TokenHolder(caller.name, self._tokens.fingerprint(caller.name), self.seconds)
+        digest = digest_of(secret)
+        await self._database.run(lambda c: console_sessions.open_session(c, self._host, digest, holder))
+        return secret
+
+    async def find(self, secret: str) -> Session | None:
+        """Whose session this is; None when it has ended or never was."""
+        if len(secret) > SECRET_LENGTH_MAX:
+            return None
+        digest = digest_of(secret)
+        try:
+            holder = await self._database.run(lambda c: console_sessions.find_session(c, self._host, digest))
+        except (Problem, StoreError):
+            remembered = self._remembered.get(digest)
+            if remembered is None:
+                raise
+            return self._session(digest, remembered)
+        if holder is None:
+            self._remembered.pop(digest, None)
+            return None
+        remembered = _Remembered(holder, self._clock() + holder.seconds_left)
+        self._remember(digest, remembered)
+        return self._session(digest, remembered)
+
+    async def end(self, session: Session) -> None:
+        """Sign out, everywhere and at once."""
+        await self._database.run(lambda c: console_sessions.end_session(c, self._host, session.digest))
+        self._remembered.pop(session.digest, None)
+
+    async def use_link(self, secret: str) -> Caller | None:
+        """Whose link this is; it works once. None: it was used, it is too old, or its token is gone."""
+        digest = digest_of(secret)
+        holder = await self._database.run(lambda c: console_sessions.use_link(c, self._host, digest))
+        return None if holder is None else self._caller(holder)
+
+    def _session(self, digest: bytes, remembered: _Remembered) -> Session | None:
+        caller = self._caller(remembered.holder)
+        if caller is None or self._clock() >= remembered.ends:
+            return None
+        return Session(digest, caller, remembered.ends)
+
+    def _caller(self, holder: TokenHolder) -> Caller | None:
+        """The token's owner with today's role; None when the token is gone or replaced, or an application's now."""
+        caller = self._tokens.owner(holder.name, holder.fingerprint)
+        return caller if caller is not None and caller.role in WATCHERS else None
+
+    def _remember(self, digest: bytes, remembered: _Remembered) -> None:
+        self._remembered[digest] = remembered
+        self._remembered.move_to_end(digest)
+        if len(self._remembered) > REMEMBERED_MAX:
+            self._remembered.popitem(last=False)
+
+
+def digest_of(secret: str) -> bytes:
+    """What the database knows a secret by. It is random, so a plain SHA-256 is enough."""
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def offer_link(connection: Connection, host: str, token: ApiToken) -> str:
+    """Keep a link that signs the token's owner in once, within LINK_SECONDS; gives its secret."""
+    secret = secrets.token_urlsafe(SECRET_BYTES)
+    holder = TokenHolder(token.name, token.fingerprint, LINK_SECONDS)
+    console_sessions.offer_link(connection, host, digest_of(secret), holder)
+    return secret

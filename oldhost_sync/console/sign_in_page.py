@@ -1,0 +1,111 @@
+"""Signing in by a token or by a link that works once, signing out, and the choice of light or dark."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import deque
+from typing import Annotated
+
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from oldhost_sync.api.auth import WATCHERS, Caller
+from oldhost_sync.api.problems import Problem
+from oldhost_sync.console.door import LINK, SESSION_COOKIE, SESSION_KEY, THEME
+from oldhost_sync.console.forms import read_fields
+from oldhost_sync.console.layout import PREFIX, SIGN_IN, THEME_COOKIE, THEMES
+from oldhost_sync.console.page import Adder, Console, Page
+from oldhost_sync.console.sessions import SECRET_LENGTH_MAX
+
+# Tokens can't be guessed; this only keeps a wrong client from keeping the server busy.
+FAILURES_MAX, FAILURES_SECONDS = 20, 60.0
+THEME_SECONDS = 365 * 86_400.0
+_LOOPBACK_NAMES = {"localhost", "127.0.0.1", "::1"}
+
+Next = Annotated[str, Query(max_length=512)]
+Secret = Annotated[str, Query(min_length=1, max_length=SECRET_LENGTH_MAX)]
+
+
+class SignInPage(Page):
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._failures: deque[float] = deque(maxlen=FAILURES_MAX)
+
+    def mount(self, add: Adder) -> None:
+        add("GET", SIGN_IN, self.show)
+        add("POST", SIGN_IN, self.sign_in)
+        add("GET", LINK, self.use_link)
+        add("POST", f"{PREFIX}/sign-out", self.sign_out, WATCHERS)
+        add("POST", THEME, self.choose_theme)
+
+    async def show(self, request: Request, next: Next = PREFIX) -> Response:  # noqa: A002 - the query's word
+        return self.page(request, "sign_in.html", title="Sign in", next=_own(next), refused="")
+
+    async def sign_in(self, request: Request) -> Response:
+        fields = await read_fields(request, "token", "next")
+        self._check_pace()
+        caller = self.console.sessions.owner_of(fields.get("token", ""))
+        address = _own(fields.get("next", PREFIX))
+        if caller is None:
+            self._failures.append(self.console.parts.clock())
+            refused = "This is no token of a viewer or an operator. Applications' tokens do not open the console."
+            return self.page(request, "sign_in.html", title="Sign in", status=403, next=address, refused=refused)
+        return await self._signed_in(caller, address)
+
+    async def use_link(self, request: Request, secret: Secret) -> Response:
+        """For development on this machine only: the link works once, for minutes, from here to here."""
+        self._check_pace()
+        caller = await self.console.sessions.use_link(secret) if _is_local(request) else None
+        if caller is None:
+            self._failures.append(self.console.parts.clock())
+            refused = "This link was used already, is too old, or was opened from another machine. Sign in by a token."
+            return self.page(request, "sign_in.html", title="Sign in", status=403, next=PREFIX, refused=refused)
+        return await self._signed_in(caller, PREFIX)
+
+    async def sign_out(self, request: Request) -> Response:
+        await self.console.sessions.end(request.scope[SESSION_KEY])
+        response = self.console.layout.redirect(SIGN_IN, "You are signed out.")
+        response.delete_cookie(SESSION_COOKIE, path=PREFIX)
+        return response
+
+    async def choose_theme(self, request: Request) -> Response:
+        fields = await read_fields(request, "theme", "next")
+        theme = fields.get("theme", "")
+        response = self.console.layout.redirect(_own(fields.get("next", PREFIX)))
+        if theme in THEMES:
+            self.console.layout.set_cookie(response, THEME_COOKIE, theme, THEME_SECONDS)
+        return response
+
+    async def _signed_in(self, caller: Caller, address: str) -> Response:
+        secret = await self.console.sessions.open(caller)
+        response = self.console.layout.redirect(address)
+        self.console.layout.set_cookie(response, SESSION_COOKIE, secret, self.console.sessions.seconds)
+        return response
+
+    def _check_pace(self) -> None:
+        now = self.console.parts.clock()
+        if len(self._failures) == FAILURES_MAX and now - self._failures[0] < FAILURES_SECONDS:
+            raise Problem(
+                429,
+                "too-many-failures",
+                "Too many failed sign-ins",
+                f"{FAILURES_MAX} failed within {FAILURES_SECONDS:.0f} s.",
+                "Wait a minute, then try again.",
+                {"Retry-After": f"{FAILURES_SECONDS:.0f}"},
+            )
+
+
+def _own(address: str) -> str:
+    """`address` if it is a page of the console; otherwise the first page."""
+    is_page = address == PREFIX or address.startswith(f"{PREFIX}/")
+    return address if is_page and address.isascii() and address.isprintable() and "\\" not in address else PREFIX
+
+
+def _is_local(request: Request) -> bool:
+    """Asked from this machine, and by a name of it: a name that was rebound to it is a stranger's."""
+    try:
+        from_here = request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False
+    return from_here and request.url.hostname in _LOOPBACK_NAMES

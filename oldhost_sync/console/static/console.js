@@ -1,0 +1,99 @@
+// The console's script: shows times as people want them, counts on, copies keys. Pages work without it.
+"use strict";
+
+(() => {
+  const units = [[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "s"]];
+
+  function span(ms) {
+    if (ms < 10000) return `${(Math.max(ms, 0) / 1000).toFixed(1)} s`;
+    const seconds = Math.round(ms / 1000);
+    for (const [size, unit, smaller, name] of units) {
+      if (seconds >= size) {
+        const rest = Math.floor((seconds % size) / smaller);
+        return `${Math.floor(seconds / size)} ${unit}${rest ? ` ${rest} ${name}` : ""}`;
+      }
+    }
+    return `${seconds} s`;
+  }
+
+  // ------------------------------------------------------------------------------------------------------------- times
+
+  const zone = document.getElementById("zone");
+  let local = localStorage.getItem("zone") === "local";
+
+  function two(number) {
+    return String(number).padStart(2, "0");
+  }
+
+  function clock(moment) {
+    const now = new Date();
+    const parts = local
+      ? [moment.getFullYear(), moment.getMonth(), moment.getDate(), moment.getHours(), moment.getMinutes(), moment.getSeconds()]
+      : [moment.getUTCFullYear(), moment.getUTCMonth(), moment.getUTCDate(), moment.getUTCHours(), moment.getUTCMinutes(), moment.getUTCSeconds()];
+    const today = local ? moment.toDateString() === now.toDateString() : moment.toISOString().slice(0, 10) === now.toISOString().slice(0, 10);
+    const time = parts.slice(3).map(two).join(":");
+    return today ? time : `${parts[0]}-${two(parts[1] + 1)}-${two(parts[2])} ${time}`;
+  }
+
+  function showTimes(root) {
+    for (const each of root.querySelectorAll("time[datetime]")) each.textContent = clock(new Date(each.dateTime));
+    for (const each of document.querySelectorAll("[data-zone-name]")) each.textContent = local ? "local time" : "UTC";
+    if (zone) zone.textContent = local ? "Local time" : "UTC";
+  }
+
+  // The server's clock counts, not this machine's.
+  let ahead = 0;
+  function count(root) {
+    const now = Date.now() + ahead;
+    for (const each of root.querySelectorAll("[data-since]")) each.textContent = span(now - Date.parse(each.dataset.since));
+    for (const each of root.querySelectorAll("[data-until]")) each.textContent = span(Date.parse(each.dataset.until) - now);
+  }
+
+  if (zone) {
+    zone.hidden = false;
+    zone.title = "Show times in UTC or in local time";
+    zone.addEventListener("click", () => {
+      local = !local;
+      localStorage.setItem("zone", local ? "local" : "utc");
+      showTimes(document);
+    });
+  }
+
+  // ------------------------------------------------------------------------------------------------------------ copying
+
+  function showCopying(root) {
+    if (!navigator.clipboard) return;
+    for (const each of root.querySelectorAll("button.copy")) each.hidden = false;
+  }
+
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button.copy");
+    if (!button) return;
+    await navigator.clipboard.writeText(button.dataset.copy);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
+
+  // Only one form of an act is open at a time; Escape closes it.
+  document.addEventListener("toggle", (event) => {
+    if (!event.target.matches("details.act[open]")) return;
+    for (const each of document.querySelectorAll("details.act[open]")) if (each !== event.target) each.open = false;
+    const field = event.target.querySelector("input:not([type=hidden])");
+    if (field) field.focus();
+  }, true);
+  document.addEventListener("keydown", (event) => {
+    const open = event.key === "Escape" && document.querySelector("details.act[open]");
+    if (!open) return;
+    open.open = false;
+    open.querySelector("summary").focus();
+  });
+
+  function refine(root) {
+    showTimes(root);
+    count(root);
+    showCopying(root);
+  }
+
+  refine(document);
+  setInterval(() => count(document), 1000);
+})();

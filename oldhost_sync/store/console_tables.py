@@ -1,0 +1,39 @@
+"""The console's tables (see `tables`): who is signed in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Column, Index, String
+from sqlalchemy.dialects import mysql
+
+from oldhost_sync.store.columns import UtcDateTime, by_host, stamp, table
+
+
+def _token_columns() -> list[Any]:
+    """Whose token it was made with: the token's name, and the SHA-256 of the SHA-256 that the settings hold."""
+    return [
+        Column("token_name", String(64), nullable=False),
+        Column("token_fingerprint", mysql.BINARY(32), nullable=False),
+        stamp("created_at"),
+        Column("expires_at", UtcDateTime, nullable=False),
+    ]
+
+
+# Who is signed in to the console, by the SHA-256 of the cookie; signing out deletes the row.
+console_sessions = table(
+    "console_sessions",
+    by_host(),
+    Column("digest", mysql.BINARY(32), primary_key=True),
+    *_token_columns(),
+    Index("ix_console_sessions_expires", "host", "expires_at"),
+)
+
+# Links that sign in once (development), by the SHA-256 of their secret; using one deletes the row.
+sign_in_links = table(
+    "sign_in_links",
+    by_host(),
+    Column("digest", mysql.BINARY(32), primary_key=True),
+    *_token_columns(),
+    Index("ix_sign_in_links_expires", "host", "expires_at"),
+)

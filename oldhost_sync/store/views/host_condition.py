@@ -1,0 +1,60 @@
+"""How one host stands, for people: what stops it, what is wrong, what is on its way. Bounded, whatever is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.store.alerts import RaisedAlert, list_alerts
+from oldhost_sync.store.audit import AuditedAct, current_pause
+from oldhost_sync.store.tables import nonce_requests, outbox_events
+from oldhost_sync.store.views.overview import count_open_alerts, oldest_waiting_at, read_ledger
+
+# More than a page shows at once; their number is told besides.
+ALERTS_MAX = 50
+# Two sends of eight operations and an urgent one are under way at most.
+BOUND_MAX = 40
+
+_BOUND = (
+    select(
+        *(nonce_requests.c[name] for name in ("nonce", "status", "change_id", "sent_at")),
+        nonce_requests.c.created_at.label("reserved_at"),
+        *(outbox_events.c[name] for name in ("priority_class", "entity_type", "entity_id", "event_type")),
+    )
+    .outerjoin(outbox_events, outbox_events.c.id == nonce_requests.c.change_id)
+    .where(nonce_requests.c.status.in_(["RESERVED", "SENT"]))
+    .order_by(nonce_requests.c.nonce)
+    .limit(BOUND_MAX)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostCondition:
+    """`ledger`: its row, None before the first session. `pause`: the one that holds. `alerts`: open ones, the worst
+    first; `open_alerts`: how many there are. `bound`: operations that hold a nonce and have no end yet, by nonce.
+    """
+
+    ledger: dict[str, Any] | None
+    pause: AuditedAct | None
+    alerts: list[RaisedAlert]
+    open_alerts: int
+    bound: list[dict[str, Any]]
+    oldest_waiting_at: datetime | None
+
+
+def read_condition(connection: Connection, host: str) -> HostCondition:
+    found = list_alerts(connection, host, limit=ALERTS_MAX)
+    rank = {"critical": 0, "warning": 1}
+    rows = connection.execute(_BOUND.where(nonce_requests.c.host == host))
+    return HostCondition(
+        ledger=read_ledger(connection, host),
+        pause=current_pause(connection, host),
+        alerts=sorted(found, key=lambda alert: (rank.get(alert.severity, 2), -alert.alert_id)),
+        open_alerts=len(found) if len(found) < ALERTS_MAX else count_open_alerts(connection, host),
+        bound=[dict(row._mapping) for row in rows],  # noqa: SLF001
+        oldest_waiting_at=oldest_waiting_at(connection, host),
+    )
