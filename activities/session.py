@@ -69,6 +69,8 @@ class SessionActivities:
         outcome = opening.open()
         ended = self._opened(request, outcome) if isinstance(outcome, Opened) else outcome
         self.metrics.sessions.labels(request.host, ended.state).inc()
+        if isinstance(ended, OpeningPostponed) and ended.reason == "settle":
+            self.metrics.settle_seconds.labels(request.host).inc(ended.wait_ms / 1000)
         return ended
 
     @activity.defn(no_thread_cancel_exception=True)
@@ -219,6 +221,8 @@ class SessionActivities:
         for fate in ended.fates:
             if fate.outcome not in {BOUND, HELD, WAITING}:
                 self.metrics.operations.labels(host, fate.outcome).inc()
+        if any(fate.outcome == BOUND for fate in ended.fates):
+            self.metrics.lost_replies.labels(host).inc()
         if ended.service_ms:
             self.metrics.service_seconds.labels(host).observe(ended.service_ms / 1000)
         if ended.refusal:

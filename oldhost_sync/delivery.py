@@ -109,12 +109,15 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 @dataclass(slots=True)
 class Delivery:
-    """`run` in a thread of its own, `leave` from any other. Serves the alerts of `hosts`."""
+    """`run` in a thread of its own, `leave` from any other. Serves the alerts of `hosts`. `counted`: told how many
+    events of each wait.
+    """
 
     engine: Engine
     url: str
     hosts: tuple[str, ...]
     post: Callable[[str, dict[str, Any]], None] = post
+    counted: Callable[[str, int], None] | None = None
     _leaving: threading.Event = field(default_factory=threading.Event)
     _failures: int = 0
     # By host, the last event that was refused: the next round begins behind it, so that it blocks no other.
@@ -147,6 +150,9 @@ class Delivery:
         """One round over all hosts. Raises StoreError or SQLAlchemyError when the database is away."""
         done = Round()
         waiting = run_in_transaction(self.engine, lambda connection: hosts_with_undelivered(connection, self.hosts))
+        for host in self.hosts if self.counted else ():
+            assert self.counted is not None
+            self.counted(host, waiting.get(host, 0))
         for host in waiting:
             with held_lock(self.engine, host) as connection:
                 if connection is not None:

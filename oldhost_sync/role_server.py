@@ -31,9 +31,15 @@ class Readiness:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._found: tuple[float, Mapping[str, str]] | None = None
+        self._found_at = 0.0
 
     def found(self, troubles: Mapping[str, str]) -> None:
         self._found = self._monotonic(), dict(troubles)
+        self._found_at = time.time()
+
+    def looked_at(self) -> float:
+        """When the role last looked at itself, in seconds since 1970; 0: not yet."""
+        return self._found_at
 
     def look(self) -> tuple[bool, dict[str, str]]:
         """Whether it is ready, and the text for each need."""

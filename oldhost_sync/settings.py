@@ -119,6 +119,9 @@ class Settings(BaseSettings):
         default=43_200.0, gt=0, le=604_800, description="How long one stays signed in to the console"
     )
     metrics_bind: str | None = Field(default=None, description="Where relay and worker serve /metrics, address:port")
+    temporal_metrics_bind: str | None = Field(
+        default=None, description="Where the worker's Temporal SDK serves its metrics, address:port; empty: nowhere"
+    )
     alert_webhook_url: str | None = Field(default=None, repr=False, description="Alerts are posted here as JSON")
     alert_webhook_secret: str | None = Field(
         default=None, repr=False, min_length=16, description="Signs what is posted there (HMAC-SHA256); empty: unsigned"
@@ -130,7 +133,7 @@ class Settings(BaseSettings):
         parse = parse_api_tokens if info.field_name == "api_tokens" else parse_oldhost_urls
         return parse(value) if isinstance(value, str) else value
 
-    @field_validator("api_bind", "metrics_bind")
+    @field_validator("api_bind", "metrics_bind", "temporal_metrics_bind")
     @classmethod
     def check_bind(cls, value: str | None) -> str | None:
         if value is not None:

@@ -5,15 +5,18 @@ Each role makes its own set on a registry at its entry point; nothing is registe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import HistogramMetricFamily
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.host_state import HOST_STATES, HostState
 from oldhost_sync.policy.promise import APPLIED_BOUNDS_MS
+from oldhost_sync.store.views.host_figures import HostFigures, Waiting
 
 _WAIT_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 14400)
 _CALL_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -35,6 +38,95 @@ class RelayMetrics:
         self.condition = gauge("oldhost_sync_relay_condition", "1 for the relay's present condition", by_condition)
         held = "Changes held by the writer, as last counted"
         self.unprocessed = gauge("oldhost_sync_relay_unprocessed", held, ["host"])
+
+
+def show_role(registry: CollectorRegistry, role: str, looked_at: Callable[[], float]) -> None:
+    """What every role shows of its process, and when it last looked at itself (seconds since 1970; 0: never)."""
+    ProcessCollector(namespace="oldhost_sync", registry=registry)
+    told = "When this process last found itself at work, in seconds since 1970"
+    Gauge("oldhost_sync_role_looked_at_seconds", told, ["role"], registry=registry).labels(role).set_function(looked_at)
+
+
+class FateMetrics:
+    """What became of changes, as the relay that is active for the host reads their fates; each is counted once."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        counter = partial(Counter, registry=registry)
+        by_fate = ["host", "priority_class", "outcome"]
+        self.fates = counter("oldhost_sync_fates", "Changes that got their fate", by_fate)
+        late = "Changes that ended later than promised (emergency: 30 s, consistency: 4 h)"
+        self.breaches = counter("oldhost_sync_promise_breaches", late, ["host", "promise"])
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One host as its relay sees it. `imbalance`: of the books, in changes."""
+
+    figures: HostFigures
+    state: HostState
+    drain_s: float
+    compression_ratio: float
+    imbalance: int
+
+
+_BY_HOST: dict[str, tuple[str, Callable[[Shown], float]]] = {
+    "ban_seconds_left": ("Until OldHost's ban is over", lambda shown: shown.figures.ban_left_s),
+    "pause_seconds": ("Since an operator paused the writer", lambda shown: shown.figures.paused_s or 0.0),
+    "dead_letters": ("Undecided dead letters", lambda shown: shown.figures.dead_letters),
+    "held_changes": ("TXN changes held behind dead letters", lambda shown: shown.figures.held),
+    "scheduled_changes": ("Changes that are to be recorded later", lambda shown: shown.figures.scheduled),
+    "sessions_opened": ("Epoch of the last session: how many there were", lambda shown: shown.figures.epoch),
+    "drain_seconds": ("Until what waits is through, at the pace of five minutes", lambda shown: shown.drain_s),
+    "compression_ratio": ("Changes to an operation, of the last hour", lambda shown: shown.compression_ratio),
+    "books_imbalance": ("Changes by which the books do not balance", lambda shown: shown.imbalance),
+}
+
+
+class HostMetrics(Collector):
+    """The figures of each host that this relay is active for, as last looked at; a standby shows none."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._shown: dict[str, Shown] = {}
+        registry.register(self)
+
+    def show(self, host: str, shown: Shown) -> None:
+        self._shown = {**self._shown, host: shown}
+
+    def forget(self, host: str) -> None:
+        """Another relay shows this host now."""
+        self._shown = {each: shown for each, shown in self._shown.items() if each != host}
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        hosts = sorted(self._shown.items())
+        for name, (told, read) in _BY_HOST.items():
+            yield _family(name, told, ["host"], (([host], read(shown)) for host, shown in hosts))
+        yield _family(
+            "writer_state",
+            "1 for what the writer does now",
+            ["host", "state"],
+            (([host, state], float(shown.state == state)) for host, shown in hosts for state in HOST_STATES),
+        )
+        yield _family(
+            "open_alerts",
+            "Open alerts",
+            ["host", "severity"],
+            (([host, name], count) for host, shown in hosts for name, count in shown.figures.open_alerts.items()),
+        )
+        waits = [
+            (host, cls, shown.figures.waiting.get(cls, Waiting())) for host, shown in hosts for cls in PriorityClass
+        ]
+        by_class = ["host", "priority_class"]
+        told = "Changes without a fate, held ones too"
+        yield _family("waiting_changes", told, by_class, (([host, cls], each.changes) for host, cls, each in waits))
+        told = "How long the oldest of them has waited"
+        yield _family("oldest_waiting_seconds", told, by_class, (([h, cls], each.oldest_s) for h, cls, each in waits))
+
+
+def _family(name: str, told: str, labels: list[str], samples: Iterable[tuple[list[str], float]]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"oldhost_sync_{name}", told, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
 
 
 class AppliedWaits(Collector):
@@ -87,3 +179,9 @@ class WorkerMetrics:
         held = "1 while this worker holds the connection"
         self.connection_open = gauge("oldhost_sync_connection_open", held, ["host"])
         self.epoch = gauge("oldhost_sync_session_epoch", "Epoch of this worker's session", ["host"])
+        lost = "Sends that ended with an operation in doubt: no answer came, or none that can be read"
+        self.lost_replies = counter("oldhost_sync_lost_replies", lost, ["host"])
+        waited = "Seconds that openings were put off for the settle time"
+        self.settle_seconds = counter("oldhost_sync_settle_seconds", waited, ["host"])
+        untold = "Events of alerts that the webhook has not taken; shown while a webhook is set"
+        self.undelivered = gauge("oldhost_sync_undelivered_alerts", untold, ["host"])

@@ -23,6 +23,7 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.envconfig import ClientConfig
+from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.snapshot import COMPRESSION_LEVEL
@@ -31,6 +32,8 @@ from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, EnqueueBatch, WriterIn
 if TYPE_CHECKING:
     from oldhost_sync.settings import Settings
 
+# Before the names of the SDK's own metrics.
+SDK_METRICS = "oldhost_sync_temporal_"
 COMPRESS_ABOVE_BYTES = 16 * 1024
 # A snapshot of 150,000 waiting changes is some 10 MB; a small signal must not expand to gigabytes.
 EXPANDED_BYTES_MAX = 64 * 1024 * 1024
@@ -80,15 +83,36 @@ class TemporalUnavailable(RuntimeError):  # noqa: N818 - it says what happened
     """No connection to Temporal. The operator's: start it, or correct its address; it may be tried again."""
 
 
-async def connect() -> Client:
+def sdk_runtime(settings: Settings) -> Runtime | None:
+    """What makes the SDK serve its own metrics at SYNC_TEMPORAL_METRICS_BIND; None without an address.
+
+    SettingsError when nothing can be served there.
+    """
+    if not settings.temporal_metrics_bind:
+        return None
+    served = PrometheusConfig(
+        bind_address=settings.temporal_metrics_bind,
+        counters_total_suffix=True,
+        unit_suffix=True,
+        durations_as_seconds=True,
+    )
+    try:
+        return Runtime(telemetry=TelemetryConfig(metrics=served, metric_prefix=SDK_METRICS))
+    except (RuntimeError, ValueError) as error:
+        from oldhost_sync.settings import SettingsError
+
+        raise SettingsError(f"SYNC_TEMPORAL_METRICS_BIND: nothing can be served there ({error})") from error
+
+
+async def connect(runtime: Runtime | None = None) -> Client:
     """A client for the server that the environment names (default 127.0.0.1:7233, namespace default).
 
-    TemporalUnavailable when it can't be reached.
+    `runtime`: see :func:`sdk_runtime`. TemporalUnavailable when it can't be reached.
     """
     config = ClientConfig.load_client_connect_config()
     config.setdefault("target_host", "127.0.0.1:7233")
     try:
-        return await Client.connect(**config, data_converter=DATA_CONVERTER)
+        return await Client.connect(**config, data_converter=DATA_CONVERTER, runtime=runtime)
     except RuntimeError as error:  # all that the SDK says
         raise TemporalUnavailable(f"Temporal can't be reached at {config['target_host']}") from error
 

@@ -5,10 +5,13 @@ Routes are named by their template, never by a path: a path holds ids, and there
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import Scope
+
+from oldhost_sync.telemetry import show_role
 
 # Around the target (50 ms) and the promise (200 ms).
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -21,6 +24,7 @@ class RequestMetrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
+        show_role(registry, "api", time.time)
         name, labels = "oldhost_sync_api_{}".format, ["method", "route"]
         self._requests = Counter(name("requests"), "Requests answered.", [*labels, "status"], registry=registry)
         self._seconds = Histogram(

@@ -82,6 +82,7 @@ def settings_for(compressed: Compressed) -> Settings:
         api_tokens=(),
         api_bind="127.0.0.1:0",
         metrics_bind=None,
+        temporal_metrics_bind=None,
         alert_webhook_url=None,
         alert_webhook_secret=None,
     )

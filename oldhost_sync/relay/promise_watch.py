@@ -15,12 +15,14 @@ from functools import partial
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.promise import CALM_MS, ClockStep, Incident, Late, describe
+from oldhost_sync.policy.flow import Flow
+from oldhost_sync.policy.promise import CALM_MS, EMERGENCY_PROMISE_MS, ClockStep, Incident, Late, describe
+from oldhost_sync.policy.writer_policy import CONSISTENCY_MS
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.views import late_emergencies
 from oldhost_sync.store.views.late_emergencies import Ended, HostState, PendingOperation
-from oldhost_sync.telemetry import AppliedWaits
+from oldhost_sync.telemetry import AppliedWaits, FateMetrics
 
 LOOK_SECONDS = 1.0
 # For hosts without a waiting emergency the fates are for the figures only, and for what was late of late.
@@ -73,14 +75,18 @@ class PromiseWatch:
     leaderships: Mapping[str, Leadership]
     owner: str
     waits: AppliedWaits | None = None
+    metrics: FateMetrics | None = None
     monotonic: Callable[[], float] = time.monotonic
     _hosts: dict[str, _Host] = field(default_factory=dict)
     _clock: _Clock = field(default_factory=_Clock)
+    # By host, how quickly changes end.
+    flows: dict[str, Flow] = field(default_factory=dict)
 
     async def run_once(self, now: float) -> float:
         """Check every host that this process is active for."""
         active = [host for host, leadership in self.leaderships.items() if leadership.held(now)]
         for host in self._hosts.keys() - set(active):
+            self.flows.pop(host, None)
             if self.waits:
                 self.waits.forget(host)
         self._hosts = {host: self._hosts.get(host) or _Host(last_late_at=now) for host in active}
@@ -108,15 +114,16 @@ class PromiseWatch:
         if not (found.emergencies or waited or host.more or now >= host.fates_at):
             return
         work = partial(self._transact, host=name, found=found, state=host, now=now)
-        host.more, late = await self.transactions.run(work)
+        fates, host.more, late = await self.transactions.run(work)
+        self._count(name, fates, now)
         host.late = late or now < host.last_late_at + CALM_MS / 1000
         host.last_late_at = now if late else host.last_late_at
         host.fates_at = now + (LATE_FATES_SECONDS if host.late else FATES_SECONDS)
 
     def _transact(
         self, connection: Connection, host: str, found: HostState, state: _Host, now: float
-    ) -> tuple[bool, bool]:
-        """Whether there are more fates to read, and whether an emergency is or was late."""
+    ) -> tuple[list[Ended], bool, bool]:
+        """The fates, whether there are more to read, and whether an emergency is or was late."""
         fates, more = late_emergencies.take_fates(connection, host, found.fates)
         late_emergencies.count_applied(connection, host, [each for each in fates if each.outcome == "APPLIED"])
         if self.waits and (fates or not state.shown):
@@ -128,7 +135,19 @@ class PromiseWatch:
         ended = Late.of([state.step.took_ms(each.change_id, each.took_ms) for each in fates if _is_urgent(each)])
         late = Late.of([state.step.wait_ms(each.change_id, each.age_ms) for each in waiting])
         self._keep(connection, host, ended, late, waiting, calm=now >= state.last_late_at + CALM_MS / 1000)
-        return more, bool(ended.warned or late.warned)
+        return fates, more, bool(ended.warned or late.warned)
+
+    def _count(self, host: str, fates: list[Ended], now: float) -> None:
+        """Only what was committed, so that each fate counts once."""
+        applied = sum(each.outcome == "APPLIED" for each in fates)
+        self.flows.setdefault(host, Flow(now)).saw(now, len(fates), applied)
+        for each in fates if self.metrics else ():
+            assert self.metrics is not None
+            self.metrics.fates.labels(host, each.priority_class.value, each.outcome).inc()
+            if _is_urgent(each) and each.took_ms > EMERGENCY_PROMISE_MS:
+                self.metrics.breaches.labels(host, "emergency").inc()
+            if each.outcome != "REFUSED" and each.took_ms > CONSISTENCY_MS:
+                self.metrics.breaches.labels(host, "consistency").inc()
 
     def _keep(
         self, connection: Connection, host: str, ended: Late, late: Late, waiting: list[PendingOperation], *, calm: bool

@@ -16,6 +16,7 @@ from oldhost_sync import temporal
 from oldhost_sync.relay.duty import Duty, DutyLoop
 from oldhost_sync.relay.fate_writer import FateWriter
 from oldhost_sync.relay.host_relay import CONNECTIONS, HostRelay, SharedPolls, relay_transactions
+from oldhost_sync.relay.host_watch import HostWatch
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.promise_watch import PromiseWatch
 from oldhost_sync.relay.readiness import ReadinessCheck
@@ -25,7 +26,7 @@ from oldhost_sync.relay.writers import TemporalWriters
 from oldhost_sync.role_server import Readiness, served
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.telemetry import AppliedWaits, RelayMetrics
+from oldhost_sync.telemetry import AppliedWaits, FateMetrics, HostMetrics, RelayMetrics, show_role
 
 
 async def run(settings: Settings) -> None:
@@ -41,7 +42,8 @@ async def run(settings: Settings) -> None:
         transactions, metrics = relay_transactions(engine), RelayMetrics(registry)
         writers = TemporalWriters(temporal.writer_policy(settings))
         with served(settings.metrics_bind, registry, readiness):
-            await _relay(settings, transactions, writers, metrics, AppliedWaits(registry), owner, readiness, stop)
+            show_role(registry, "relay", readiness.looked_at)
+            await _relay(settings, transactions, writers, metrics, registry, owner, readiness, stop)
     finally:
         engine.dispose()
 
@@ -51,7 +53,7 @@ async def _relay(
     transactions: dict[str, Transactions],
     writers: TemporalWriters,
     metrics: RelayMetrics,
-    waits: AppliedWaits,
+    registry: CollectorRegistry,
     owner: str,
     readiness: Readiness,
     stop: asyncio.Event,
@@ -63,9 +65,13 @@ async def _relay(
     }
     leaderships = {host: relay.leadership for host, relay in relays.items()}
     watchdog = Watchdog(transactions["watch"], leaderships, writers, owner=owner)
+    waits, fates = AppliedWaits(registry), FateMetrics(registry)
+    promises = PromiseWatch(transactions["promise"], leaderships, owner=owner, waits=waits, metrics=fates)
+    shown = HostMetrics(registry)
     watches: tuple[Duty, ...] = (
         watchdog,
-        PromiseWatch(transactions["promise"], leaderships, owner=owner, waits=waits),
+        promises,
+        HostWatch(transactions["figures"], leaderships, owner, shown, watchdog.troubles, promises.flows),
         FateWriter(transactions["fates"], settings.hosts()),
         ReadinessCheck(relays, watchdog, readiness),
     )

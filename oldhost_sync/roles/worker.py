@@ -42,8 +42,8 @@ from oldhost_sync.roles.leaving_worker import LeavingWorker
 from oldhost_sync.search_attributes import Registration
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
 from oldhost_sync.store.engine import check_server, create_engine
-from oldhost_sync.telemetry import WorkerMetrics
-from oldhost_sync.temporal import connect, leave, writer_policy
+from oldhost_sync.telemetry import WorkerMetrics, show_role
+from oldhost_sync.temporal import connect, leave, sdk_runtime, writer_policy
 from oldhost_sync.user_errors import report_error
 from oldhost_sync.worker_readiness import watch_readiness
 from workflows.messages import TASK_QUEUE
@@ -79,13 +79,15 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
     try:
         await asyncio.to_thread(check_server, engine)
         registry = CollectorRegistry()
-        sessions = session_activities(settings, engine, WorkerMetrics(registry))
-        connected = client if client is not None else await connect()
+        metrics = WorkerMetrics(registry)
+        sessions = session_activities(settings, engine, metrics)
+        connected = client if client is not None else await connect(sdk_runtime(settings))
         readiness = Readiness()
+        show_role(registry, "worker", readiness.looked_at)
         with served(settings.metrics_bind, registry, readiness):
             async with (
                 _stopped_by_signals(stop or asyncio.Event()) as stopping,
-                _alerts_delivered(settings, engine),
+                _alerts_delivered(settings, engine, metrics),
                 _looked_at(settings, engine, connected, readiness),
             ):
                 await _work(settings, connected, engine, sessions, stopping)
@@ -224,13 +226,16 @@ def parse_address(url: str) -> Address:
 
 
 @asynccontextmanager
-async def _alerts_delivered(settings: Settings, engine: Engine) -> AsyncIterator[None]:
+async def _alerts_delivered(
+    settings: Settings, engine: Engine, metrics: WorkerMetrics | None = None
+) -> AsyncIterator[None]:
     """While a webhook is set, deliver alerts to it, in a thread of their own because it may be slow."""
     if settings.alert_webhook_url is None:
         yield
         return
     signed = partial(post, secret=settings.alert_webhook_secret or "")
-    delivery = Delivery(engine, settings.alert_webhook_url, tuple(settings.urls_by_host()), signed)
+    counted = None if metrics is None else lambda host, count: metrics.undelivered.labels(host).set(count)
+    delivery = Delivery(engine, settings.alert_webhook_url, tuple(settings.urls_by_host()), signed, counted)
     thread = threading.Thread(target=delivery.run, name="alert-delivery", daemon=True)
     thread.start()
     try:

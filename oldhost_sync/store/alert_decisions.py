@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, text, update
 from sqlalchemy.engine import Connection, Row
 
-from oldhost_sync.policy.alert_kinds import KINDS, may_close
+from oldhost_sync.policy.alert_kinds import KINDS, QUIET_DAYS, may_close
 from oldhost_sync.policy.limits import OPERATOR_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.store.alert_events import NOW
 from oldhost_sync.store.alerts import RaisedAlert, close_found, find_alert
@@ -48,6 +48,25 @@ def close_alert_by_hand(connection: Connection, host: str, alert_id: int, operat
         close_found(connection, host, found, reason, operator)
         _audit(connection, found, "close-alert", operator, reason)
     return AlertDecided(find_alert(connection, host, alert_id), refused)
+
+
+def close_quiet_alerts(connection: Connection, host: str) -> int:
+    """Close the informational ones that heard no more of their cause for QUIET_DAYS, so that the next is news again."""
+    informational = [kind for kind, known in KINDS.items() if known.informational]
+    quiet = (
+        select(alerts)
+        .where(alerts.c.host == host, alerts.c.closed_at.is_(None), alerts.c.kind.in_(informational))
+        .where(
+            func.coalesce(alerts.c.updated_at, alerts.c.created_at)
+            < text(f"UTC_TIMESTAMP(6) - INTERVAL {QUIET_DAYS} DAY")
+        )
+        .order_by(alerts.c.id)
+        .with_for_update()
+    )
+    found = connection.execute(quiet).all()
+    for row in found:
+        close_found(connection, host, row, f"no other came for {QUIET_DAYS} days")
+    return len(found)
 
 
 def _open_of(connection: Connection, host: str, alert_id: int) -> tuple[Row[Any] | None, str]:

@@ -108,6 +108,18 @@ def test_what_one_session_learnt_of_the_host_s_answers_the_next_one_knows(
     assert "longer than its answers take" in send(sessions, 2, world.record()).reason
 
 
+def test_a_lost_reply_and_the_wait_for_the_settle_time_are_counted(world: MariaWorld, oldhost: Simulator) -> None:
+    sessions = worker(world, oldhost, "a")
+    open_session(sessions)
+    oldhost.control(lambda controls: controls.switch_on({"name": "drop_before", "next": 1}))
+    send(sessions, 1, world.record())
+    postponed = open_session(sessions)
+    assert isinstance(postponed, OpeningPostponed)
+    assert postponed.reason == "settle"
+    assert sessions.metrics.lost_replies.labels(HOST)._value.get() == 1
+    assert sessions.metrics.settle_seconds.labels(HOST)._value.get() == postponed.wait_ms / 1000 > 0
+
+
 def test_opening_tells_the_fate_of_what_was_unsettled(world: MariaWorld, oldhost: Simulator) -> None:
     sessions = worker(world, oldhost, "a")
     open_session(sessions)

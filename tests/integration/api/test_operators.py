@@ -216,4 +216,4 @@ def test_figures_name_routes_and_never_units(vera: httpx.Client, shop: httpx.Cli
         in figures
     )
     assert "secret-unit" not in figures
-    assert all(line.startswith(("#", "oldhost_sync_api_")) for line in figures.splitlines())
+    assert all(line.startswith(("#", "oldhost_sync_")) for line in figures.splitlines())

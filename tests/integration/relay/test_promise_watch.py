@@ -13,7 +13,7 @@ from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.promise_watch import PromiseWatch
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.views import late_emergencies
-from oldhost_sync.telemetry import AppliedWaits
+from oldhost_sync.telemetry import AppliedWaits, FateMetrics
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
 pytestmark = pytest.mark.mariadb
@@ -27,7 +27,8 @@ class Stage:
         transactions = Transactions(engine)
         self.leadership = Leadership(transactions, HOST, "one", 1e6)
         self.registry = CollectorRegistry()
-        self.watch = PromiseWatch(transactions, {HOST: self.leadership}, owner="one", waits=AppliedWaits(self.registry))
+        waits, fates = AppliedWaits(self.registry), FateMetrics(self.registry)
+        self.watch = PromiseWatch(transactions, {HOST: self.leadership}, owner="one", waits=waits, metrics=fates)
 
     def looks(self, *times: float) -> None:
         async def look() -> None:
@@ -224,3 +225,21 @@ def test_a_look_reads_what_waits_and_not_the_backlog(engine: Engine, stage: Stag
         assert len(late_emergencies.waiting_emergencies(connection, HOST)) == 50
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
     assert sum(int(value) for _, value in read) < 300
+
+
+def test_each_fate_is_counted_once_and_those_that_broke_a_promise_as_such(stage: Stage, engine: Engine) -> None:
+    stage.looks(0)
+    late, in_time = emergency(engine, 31), emergency(engine, 5, "v")
+    old = recorded(engine, entity_id="w", event_type="checked_in").change_id
+    assert old is not None
+    age(engine, old, 4 * 3600 + 60)
+    end(engine, late)
+    end(engine, in_time, old)
+    stage.looks(11, 22)
+    page = generate_latest(stage.registry).decode()
+    shown = f'oldhost_sync_fates_total{{{{host="{HOST}",outcome="APPLIED",priority_class="{{}}"}}}}'.format
+    assert f"{shown('EMERGENCY')} 2.0" in page
+    assert f"{shown('TXN')} 1.0" in page
+    for promise in ("emergency", "consistency"):
+        assert f'oldhost_sync_promise_breaches_total{{host="{HOST}",promise="{promise}"}} 1.0' in page
+    assert stage.watch.flows[HOST].compression_ratio() == 1.0

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from oldhost_sync.role_server import STALE_SECONDS, Readiness, served
 from oldhost_sync.stack.ports import free_port
-from oldhost_sync.telemetry import RelayMetrics, WorkerMetrics
+from oldhost_sync.telemetry import RelayMetrics, WorkerMetrics, show_role
 
 
 def test_the_roles_sets_can_share_one_registry() -> None:
@@ -67,3 +67,15 @@ def probed(port: int, path: str) -> tuple[int, object]:
     content = json.loads(answer.read())
     connection.close()
     return answer.status, content
+
+
+def test_a_role_shows_its_process_and_when_it_last_looked_at_itself_in_our_name_space() -> None:
+    registry, readiness = CollectorRegistry(), Readiness()
+    show_role(registry, "relay", readiness.looked_at)
+    shown = 'oldhost_sync_role_looked_at_seconds{role="relay"}'
+    assert f"{shown} 0.0" in generate_latest(registry).decode()
+    readiness.found({})
+    page = generate_latest(registry).decode()
+    assert f"{shown} 0.0" not in page
+    assert "oldhost_sync_process_resident_memory_bytes" in page
+    assert [line for line in page.splitlines() if not line.startswith(("#", "oldhost_sync_"))] == []

@@ -1,0 +1,201 @@
+"""The figures of a host, as its relay's exporter shows them, from a real database; and the alerts that follow state."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from sqlalchemy.engine import Engine
+
+from oldhost_sync.policy.flow import Flow
+from oldhost_sync.policy.host_state import HOST_STATES
+from oldhost_sync.relay.host_watch import BOOKS_SECONDS, LOOK_SECONDS, PAUSE_FOR_EACH_SECOND, HostWatch
+from oldhost_sync.relay.leadership import Leadership
+from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.store import alerts
+from oldhost_sync.store.audit import record_act
+from oldhost_sync.telemetry import HostMetrics
+from tests.integration.store.writing import HOST, change_sql, recorded, rows
+
+pytestmark = pytest.mark.mariadb
+
+
+class Stage:
+    """A watch that is active for the host. `troubles`: of its writer; `registry`: what is shown."""
+
+    def __init__(self, engine: Engine) -> None:
+        change_sql(engine, f"INSERT INTO nonce_ledger (host, epoch) VALUES ('{HOST}', 7)")
+        transactions = Transactions(engine)
+        self.now = 0.0
+        self.troubles: dict[str, str] = {}
+        self.flows = {HOST: Flow(0.0)}
+        self.leadership = Leadership(transactions, HOST, "one", 1e6)
+        self.registry = CollectorRegistry()
+        self.watch = HostWatch(
+            transactions, {HOST: self.leadership}, "one", HostMetrics(self.registry), lambda: self.troubles, self.flows
+        )
+
+    def look(self) -> float:
+        async def look() -> float:
+            await self.leadership.hold(self.now)
+            return await self.watch.run_once(self.now)
+
+        self.now += LOOK_SECONDS
+        return asyncio.run(look())
+
+    def figure(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"oldhost_sync_{name}", {"host": HOST} | labels)
+
+    def states(self) -> list[str]:
+        return [state for state in HOST_STATES if self.figure("writer_state", state=state)]
+
+
+@pytest.fixture
+def stage(engine: Engine) -> Stage:
+    return Stage(engine)
+
+
+def ledger(engine: Engine, **values: str) -> None:
+    change_sql(engine, "UPDATE nonce_ledger SET " + ", ".join(f"{name} = {value}" for name, value in values.items()))
+
+
+def act(engine: Engine, action: str) -> None:
+    with engine.begin() as connection:
+        record_act(connection, host=HOST, action=action, operator="anna", reason="because")
+
+
+def ended(engine: Engine, change_id: int | None, outcome: str, error: str = "") -> None:
+    values = f"outcome = '{outcome}', processed_at = UTC_TIMESTAMP(6), error = '{error}'"
+    change_sql(engine, f"UPDATE outbox_events SET {values} WHERE id = {change_id}")
+
+
+def test_one_state_is_shown_whatever_happens(stage: Stage, engine: Engine) -> None:
+    stage.look()
+    assert stage.states() == ["waiting"]
+    ledger(engine, fate_sequence="5")
+    stage.look()
+    assert stage.states() == ["sending"]
+    stage.troubles[f"writer {HOST}"] = "NO_WORKER"
+    stage.look()
+    assert stage.states() == ["no-writer"]
+    ledger(engine, banned_until="UTC_TIMESTAMP(6) + INTERVAL 600 SECOND")
+    stage.look()
+    assert stage.states() == ["banned"]
+    assert 500 < (stage.figure("ban_seconds_left") or 0) <= 600
+    act(engine, "pause")
+    stage.look()
+    assert stage.states() == ["paused"]
+    ledger(engine, halted="'OldHost went back'")
+    stage.look()
+    assert stage.states() == ["halted"]
+    act(engine, "resume")
+    ledger(engine, halted="NULL", banned_until="UTC_TIMESTAMP(6) - INTERVAL 1 SECOND")
+    stage.troubles.clear()
+    stage.look()
+    assert (stage.states(), stage.figure("ban_seconds_left"), stage.figure("pause_seconds")) == (["waiting"], 0, 0)
+
+
+def test_a_pause_is_shown_with_its_age(stage: Stage, engine: Engine) -> None:
+    act(engine, "pause")
+    change_sql(engine, "UPDATE operator_audit SET created_at = created_at - INTERVAL 90 SECOND")
+    stage.look()
+    assert (stage.figure("pause_seconds") or 0) >= 90
+
+
+def test_what_waits_is_shown_by_class_with_the_age_of_the_oldest(stage: Stage, engine: Engine) -> None:
+    old = recorded(engine, entity_id="a", event_type="checked_in").change_id
+    recorded(engine, entity_id="b", event_type="checked_in")
+    recorded(engine, entity_id="c", event_type="guest_locked_out")
+    change_sql(engine, f"UPDATE outbox_events SET created_at = created_at - INTERVAL 120 SECOND WHERE id = {old}")
+    stage.look()
+    found = {cls: stage.figure("waiting_changes", priority_class=cls) for cls in ("EMERGENCY", "TXN", "LWW")}
+    assert found == {"EMERGENCY": 1, "TXN": 2, "LWW": 0}
+    assert (stage.figure("oldest_waiting_seconds", priority_class="TXN") or 0) >= 120
+    assert (stage.figure("oldest_waiting_seconds", priority_class="EMERGENCY") or 0) < 120
+    assert stage.figure("oldest_waiting_seconds", priority_class="LWW") == 0
+
+
+def test_dead_letters_what_they_hold_and_their_alert_follow_the_outbox(stage: Stage, engine: Engine) -> None:
+    dead = recorded(engine, entity_id="a", event_type="checked_in").change_id
+    recorded(engine, entity_id="a", event_type="checked_out")
+    change_sql(engine, "UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6)")
+    ended(engine, dead, "DEAD", "no such door")
+    stage.look()
+    assert (stage.figure("dead_letters"), stage.figure("held_changes")) == (1, 1)
+    assert stage.figure("open_alerts", severity="warning") == 0
+    stage.look()
+    assert stage.figure("open_alerts", severity="warning") == 1
+    ended(engine, dead, "DISCARDED")
+    stage.look()
+    assert (stage.figure("dead_letters"), stage.figure("held_changes")) == (0, 0)
+    assert [row["is_open"] for row in rows(engine, "SELECT is_open FROM alerts")] == [None]
+
+
+def test_the_pace_gives_the_time_to_drain_without_what_is_held(stage: Stage, engine: Engine) -> None:
+    for number in range(4):
+        recorded(engine, entity_id=str(number), event_type="checked_in")
+    stage.look()
+    assert stage.figure("drain_seconds") == float("inf")
+    stage.flows[HOST].saw(stage.now, 20, 10)
+    stage.look()
+    assert stage.figure("drain_seconds") == pytest.approx(4 / 20 * 20)
+    assert stage.figure("compression_ratio") == 2
+
+
+def test_books_that_do_not_balance_are_shown_at_the_next_look_at_them(
+    stage: Stage, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change_id = recorded(engine).change_id
+    stage.look()
+    assert (stage.figure("books_imbalance"), stage.figure("sessions_opened")) == (0, 7)
+    for nonce in (1, 2):  # an invariant is broken: one change is on its way twice
+        change_sql(
+            engine,
+            "INSERT INTO nonce_requests (host, nonce, idempotency_key, change_id, epoch, body, status) "
+            f"VALUES ('{HOST}', {nonce}, 'k{nonce}', {change_id}, 1, '', 'SENT')",
+        )
+    stage.now += 100 * BOOKS_SECONDS
+    stage.look()
+    assert stage.figure("books_imbalance") == 1
+
+
+def test_a_relay_that_is_not_active_any_more_shows_nothing_of_the_host(stage: Stage) -> None:
+    stage.look()
+    assert stage.states()
+    stage.leadership._leased_until = float("-inf")
+    stage.leadership._tried_at = float("inf")
+    stage.look()
+    assert stage.figure("dead_letters") is None
+
+
+def test_an_informational_alert_that_hears_no_more_of_its_cause_closes_itself(stage: Stage, engine: Engine) -> None:
+    with engine.begin() as connection:
+        for kind in ("strays", "submission-refused", "ban"):
+            alerts.raise_alert(connection, HOST, kind, "info", "m")
+    change_sql(
+        engine,
+        "UPDATE alerts SET created_at = created_at - INTERVAL 8 DAY, "
+        "updated_at = IF(kind = 'submission-refused', updated_at, updated_at - INTERVAL 8 DAY)",
+    )
+    stage.look()
+    with engine.connect() as connection:
+        left = [alert.kind for alert in alerts.list_alerts(connection, HOST)]
+        (closed,) = alerts.list_alerts(connection, HOST, state="closed")
+    assert left == ["ban", "submission-refused"]
+    assert (closed.kind, closed.closed_by, closed.close_reason) == ("strays", None, "no other came for 7 days")
+
+
+def test_looks_take_a_small_share_of_the_time_however_long_each_takes(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stage.look() >= LOOK_SECONDS
+    clock: list[Any] = [0.0]
+
+    def slow() -> float:
+        clock[0] += 1.0
+        return float(clock[0])
+
+    monkeypatch.setattr(stage.watch, "monotonic", slow)
+    assert stage.look() >= PAUSE_FOR_EACH_SECOND
