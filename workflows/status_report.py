@@ -112,7 +112,7 @@ def find(machine: Machine, entity: EntityKey, now_ms: int) -> dict[str, Any]:
 
 def upcoming(machine: Machine, count: int, now_ms: int) -> list[dict[str, Any]]:
     """The next operations, if nothing new comes in."""
-    return [_ref(ref) for ref in next_operations(machine.coalescer, count, now_ms)]
+    return [_ref(ref) for ref in next_operations(machine.coalescer, count, now_ms, machine.load.service_ms)]
 
 
 def details(machine: Machine, now_ms: int) -> str:

@@ -29,8 +29,9 @@ class Plan:
     `drained` False: given up long after the scenario's end, it drains too slowly or never · `oldest_ms`: age of the
     oldest change when it reached OldHost (for a key: of the first one it stands for) · `lost_ms`: time OldHost waited
     for us while something could have gone · `alerts`: how often each kind was raised.
-    `emergencies_outside_ban_ms`: those that the ban did not touch. `ages_ms`: of each class as `oldest_ms`, one by one;
-    `oldest_by_minute`: the greatest of them among what OldHost had in a minute, by its beginning.
+    `emergencies_outside_ban_ms`: those that the ban did not touch. `ages_ms`: of each class as `oldest_ms`, one by one,
+    and of each class and property; `oldest_by_minute`: the greatest of them among what OldHost had in a minute, by its
+    beginning.
     """
 
     scenario: Scenario
@@ -44,6 +45,7 @@ class Plan:
     backlog_max: int = 0
     by_class: dict[PriorityClass, int] = field(default_factory=lambda: dict.fromkeys(PriorityClass, 0))
     ages_ms: dict[PriorityClass, list[int]] = field(default_factory=lambda: {cls: [] for cls in PriorityClass})
+    ages_of_property_ms: dict[tuple[PriorityClass, str], list[int]] = field(default_factory=dict)
     oldest_by_minute: dict[PriorityClass, dict[int, int]] = field(
         default_factory=lambda: {cls: {} for cls in PriorityClass}
     )

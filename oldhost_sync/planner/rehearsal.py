@@ -273,6 +273,7 @@ class _Rehearsal:
         plan.by_class[ref.priority_class] += 1
         age_ms = round(end_ms - entry.first_at_ms)
         plan.ages_ms[ref.priority_class].append(age_ms)
+        plan.ages_of_property_ms.setdefault((ref.priority_class, ref.property_id), []).append(age_ms)
         minute_ms = self._now_ms // 60_000 * 60_000
         by_minute = plan.oldest_by_minute[ref.priority_class]
         by_minute[minute_ms] = max(by_minute.get(minute_ms, 0), age_ms)

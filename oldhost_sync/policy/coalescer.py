@@ -16,8 +16,9 @@ from itertools import count, islice
 from oldhost_sync.policy.ages import Ages
 from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, EntityKey, PriorityClass
 from oldhost_sync.policy.due_heap import DebouncedKeys
-from oldhost_sync.policy.lanes import Lane, LaneItem, WeightedRoundRobin
+from oldhost_sync.policy.lanes import Lane, WeightedRoundRobin
 from oldhost_sync.policy.pending_operation import Added, Hold, PendingOperation
+from oldhost_sync.policy.rotation import LaneItem
 from oldhost_sync.policy.turn_rules import TurnRules
 from oldhost_sync.policy.turns import Turns
 from oldhost_sync.policy.writer_policy import SEND_OPERATIONS_MAX
@@ -56,7 +57,11 @@ class Coalescer:
         self._debounced = DebouncedKeys(early_send_ms)
         self._flushed: dict[int, int] = {}  # of the debounced, whose debounce was ended by hand, and when
         self.ages = {cls: Ages(by_first_change=self.rules.by_first_change) for cls in (_TXN, _LWW)}
-        self.lanes = {cls: Lane(self._blocked) for cls in (_EMERGENCY, _TXN, _LWW)}
+        by_property = self.rules.by_property
+        self.lanes = {
+            cls: Lane(self._blocked, by_property=by_property and cls is not _EMERGENCY)
+            for cls in (_EMERGENCY, _TXN, _LWW)
+        }
         self.turns = Turns(self.lanes, self.rules, WeightedRoundRobin(txn_per_lww, txn_run), self._first_at_ms)
 
     # ------------------------------------------------------------------------------------------------------- coming in
@@ -138,14 +143,15 @@ class Coalescer:
 
     # ------------------------------------------------------------------------------------------------------- going out
 
-    def take(self, now_ms: int = 0) -> list[PendingOperation]:
+    def take(self, now_ms: int = 0, service_ms: float = 0.0) -> list[PendingOperation]:
         """Take what goes next: one operation, or for an EMERGENCY the chain of its entity's older ones with it.
+        `service_ms`: how long OldHost takes for one.
 
         A chain is no longer than a send; the rest goes next. Empty when nothing can go. With `blocks` the entity is
         blocked until `release`, and a chain stops before a TXN that would have to be held if one before it were
         rejected.
         """
-        turn = self.turns.next(now_ms)
+        turn = self.turns.next(now_ms, service_ms)
         if turn is None:
             return []
         cls, (entity, change_id) = turn
@@ -217,8 +223,8 @@ class Coalescer:
             (held if self._is_held(hold, self.waiting[item[1]].ref) else rest).append(item)
         if not held:
             return 0
-        hold.leave(*(change_id for _, change_id in held))
-        for _, change_id in held:
+        hold.leave(*(change_id for _, change_id, _ in held))
+        for _, change_id, _ in held:
             self._forget_age(self.waiting.pop(change_id))
         if ids := [one for one in self._by_entity[entity] if one in self.waiting]:
             self._by_entity[entity] = ids
@@ -377,7 +383,7 @@ class Coalescer:
             entry.ready = True
 
     def _item(self, entry: PendingOperation) -> LaneItem:
-        return entry.lane_item(by_first_change=self.rules.by_first_change)
+        return entry.lane_item(by_first_change=self.rules.by_first_change, by_property=self.rules.by_property)
 
     def _note_age(self, entry: PendingOperation) -> None:
         if (ages := self.ages.get(entry.ref.priority_class)) is not None:

@@ -1,5 +1,9 @@
 """The lanes walked together: by turns, and the older head first once one is too old to wait for its turn.
 
+Within a lane it goes by age, though properties take turns: what is last is done at the same time, and properties take
+no turns that would make a change three hours old, so the promise holds or breaks alike. Only the oldest change of a
+property with much to do may get older than is said, up to those three hours.
+
 A walk is over cells of what waits (`ages`), not over changes: a step ends with a cell, or when the way the lanes share
 OldHost changes, so there are about as many steps as cells.
 """

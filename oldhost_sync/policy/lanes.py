@@ -1,8 +1,8 @@
 """Lanes: what is ready to go, per class, and whose turn it is.
 
 A lane shows at most one head per entity, so that an entity with an operation in flight is passed over in O(log n)
-however much it has waiting. Turns: EMERGENCY absolute, then TXN and LWW 3:1 while both can go, work-conserving and
-without saved-up credit (invariant I8; trap 12).
+however much it has waiting. Within TXN and LWW properties take turns (`rotation`). Between the lanes: EMERGENCY
+absolute, then TXN and LWW 3:1 while both can go, work-conserving and without saved-up credit (invariant I8; trap 12).
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Container, Iterable, Iterator
 from heapq import heappop, heappush, nsmallest
+from itertools import islice
 
 from oldhost_sync.policy.changes import EntityKey, PriorityClass
-
-LaneItem = tuple[int, int]  # (position, change id): lower goes first
+from oldhost_sync.policy.rotation import LaneItem, Rotation
 
 
 class Lane:
-    """Ready changes of one class in order of position; `blocked` tells the entities that have something in flight."""
+    """Ready changes of one class in order of position; `blocked` tells the entities that have something in flight.
+    `by_property`: properties take turns.
+    """
 
-    def __init__(self, blocked: Container[EntityKey]) -> None:
+    def __init__(self, blocked: Container[EntityKey], *, by_property: bool = False) -> None:
         self._blocked = blocked
+        self._rotation = Rotation(lambda head: self._head_of.get(head[1]) == head[0]) if by_property else None
         self._ready: dict[EntityKey, list[LaneItem]] = {}
         self._heads: list[tuple[LaneItem, EntityKey]] = []
         self._head_of: dict[EntityKey, LaneItem] = {}
@@ -46,6 +49,8 @@ class Lane:
         self._ready = lists
         self._head_of = {entity: items[0] for entity, items in lists.items() if entity not in self._blocked}
         self._heads = [(item, entity) for entity, item in self._head_of.items()]  # in order, and so a heap
+        if self._rotation is not None:
+            self._rotation.fill(self._heads)
 
     def remove(self, entity: EntityKey, item: LaneItem) -> None:
         items = self._ready[entity]
@@ -73,10 +78,25 @@ class Lane:
             self._head_of.pop(entity, None)
         elif self._head_of.get(entity) != items[0]:
             self._head_of[entity] = items[0]
-            heappush(self._heads, (items[0], entity))
+            head = (items[0], entity)
+            heappush(self._heads, head)
+            if self._rotation is not None:
+                self._rotation.show(head)
 
     def head(self) -> tuple[EntityKey, int] | None:
         """The entity whose turn it is in this lane, and the change id that brought it there."""
+        if self._rotation is None or self._rotation.oldest_is_due:
+            return self.oldest()
+        head = self._rotation.first()
+        return None if head is None else (head[1], head[0][1])
+
+    def charge(self, entity: EntityKey) -> None:
+        """The turn was this entity's: its property has had it. Call it before anything of the entity is taken out."""
+        if self._rotation is not None:
+            self._rotation.charge(self._head_of[entity][2])
+
+    def oldest(self) -> tuple[EntityKey, int] | None:
+        """The first head in order of position, whosever turn it is."""
         while self._heads:
             item, entity = self._heads[0]
             if self._head_of.get(entity) == item:
@@ -86,11 +106,31 @@ class Lane:
 
     def change_ids(self) -> Iterator[int]:
         """All that is ready, blocked or not, in no order; for queries only."""
-        return (change_id for items in self._ready.values() for _, change_id in items)
+        return (change_id for items in self._ready.values() for _, change_id, _ in items)
 
     def first(self, count: int) -> Iterator[tuple[LaneItem, EntityKey]]:
         """The first `count` ready items, blocked ones too; O(size), for queries only."""
         return iter(nsmallest(count, ((item, entity) for entity, items in self._ready.items() for item in items)))
+
+    def first_in_rotation(self, count: int) -> Iterator[tuple[LaneItem, EntityKey]]:
+        """The first `count` if all turns were in rotation, nothing where properties take none; O(size), for queries."""
+        if self._rotation is None:
+            return iter(())
+        queues: dict[str, list[tuple[LaneItem, EntityKey]]] = {}
+        for entity, items in self._ready.items():
+            for item in items:
+                queues.setdefault(item[2], []).append((item, entity))
+        last_turns = self._rotation.last_turns
+        ordered = sorted(
+            (nsmallest(count, queue) for queue in queues.values()),
+            key=lambda queue: (last_turns.get(queue[0][0][2], 0), queue[0]),
+        )
+        return islice((queue[turn] for turn in range(count) for queue in ordered if turn < len(queue)), count)
+
+    def follow(self, other: Lane) -> None:
+        """The properties' turns so far were the other lane's."""
+        if self._rotation is not None and other._rotation is not None:
+            self._rotation.follow(other._rotation)
 
 
 class WeightedRoundRobin:

@@ -168,7 +168,7 @@ def urgent(coalescer: Coalescer, count: int) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     last: dict[EntityKey, int] = {}
     position = 0
-    for (_, change_id), entity in coalescer.lanes[PriorityClass.EMERGENCY].first(count):
+    for (_, change_id, _), entity in coalescer.lanes[PriorityClass.EMERGENCY].first(count):
         here = bisect_left(coalescer.ids_of(entity), change_id) + 1
         position += here - last.get(entity, 0)
         last[entity] = here

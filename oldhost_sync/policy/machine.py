@@ -28,7 +28,7 @@ from oldhost_sync.policy.in_flight import InFlight
 from oldhost_sync.policy.load_monitor import LoadMonitor, LoadWatch
 from oldhost_sync.policy.lost_answers import LostAnswers
 from oldhost_sync.policy.operators import Operators, Pause
-from oldhost_sync.policy.pending_operation import Added, PendingOperation
+from oldhost_sync.policy.pending_operation import Added, PendingOperation, label_of
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.rebuild import Loading, Part
 from oldhost_sync.policy.release import GIVES_WAY, RELEASE, RELEASE_MIN, SENDS_EARLY
@@ -157,7 +157,7 @@ class Machine:
         self.in_flight.start(self.send_number, entries, urgent=urgent)
         ids = tuple(entry.ref.change_id for entry in entries)
         accepted = tuple(entry.ref.accepted_at_ms for entry in entries)
-        label = _label(entries)
+        label = label_of(entries)
         return Send(self.send_number, sequence, session.epoch, session.task_queue, ids, label, accepted, urgent)
 
     def _bound_send(self) -> list[PendingOperation]:
@@ -171,7 +171,7 @@ class Machine:
             return entries
         while len(entries) < self._send_size and (entity := self.coalescer.emergency_entity):
             before = [entry for entry in in_flight.in_ordinary(entity) if entry not in entries]
-            chain = self.coalescer.take(now_ms)
+            chain = self.coalescer.take(now_ms, self.load.service_ms)
             entries += before + chain
             for entry in chain:
                 in_flight.enter(entry)
@@ -200,7 +200,9 @@ class Machine:
             return entries
         if self._emergencies_are_urgent and self.coalescer.emergency_entity is not None:
             return entries  # they go first, as soon as an urgent send has ended
-        while not self.session.bound_list_was_cut and len(entries) < size and (chain := self.coalescer.take(now_ms)):
+        while not self.session.bound_list_was_cut and len(entries) < size:
+            if not (chain := self.coalescer.take(now_ms, self.load.service_ms)):
+                return entries
             entries += chain
             for entry in chain:
                 self.in_flight.enter(entry)
@@ -392,9 +394,3 @@ class Machine:
     def blocked_ms(self, now_ms: int) -> int:
         """How long nothing can be sent, as far as that is known."""
         return max(0, self.breaker.until_ms - now_ms) if self.breaker.state is not BreakerState.CLOSED else 0
-
-
-def _label(entries: Sequence[PendingOperation]) -> str:
-    first = entries[0].ref
-    text = f"{first.priority_class.value} {first.entity_type} {first.entity_id} {first.event_type} #{first.change_id}"
-    return text if len(entries) == 1 else f"{text} and {len(entries) - 1} more"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from oldhost_sync.policy.lanes import LaneItem
+from oldhost_sync.policy.rotation import LaneItem
 
 _LWW = PriorityClass.LWW
 
@@ -26,11 +27,19 @@ class PendingOperation:
         """When it may go."""
         return self.due_at_ms if self.ref.priority_class is _LWW else self.first_at_ms
 
-    def lane_item(self, *, by_first_change: bool) -> LaneItem:
+    def lane_item(self, *, by_first_change: bool, by_property: bool) -> LaneItem:
         """Its place in its lane: an LWW key's is by its first change, or by when it is due."""
+        change_id, property_id = self.ref.change_id, self.ref.property_id if by_property else ""
         if self.ref.priority_class is not _LWW:
-            return self.ref.change_id, self.ref.change_id
-        return self.first_at_ms if by_first_change else self.due_at_ms, self.ref.change_id
+            return change_id, change_id, property_id
+        return self.first_at_ms if by_first_change else self.due_at_ms, change_id, property_id
+
+
+def label_of(entries: Sequence[PendingOperation]) -> str:
+    """What people read of operations that go together."""
+    first = entries[0].ref
+    text = f"{first.priority_class.value} {first.entity_type} {first.entity_id} {first.event_type} #{first.change_id}"
+    return text if len(entries) == 1 else f"{text} and {len(entries) - 1} more"
 
 
 @dataclass(slots=True)

@@ -9,8 +9,8 @@ from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.coalescer import Coalescer
 
 
-def upcoming(coalescer: Coalescer, count: int, now_ms: int = 0) -> list[ChangeRef]:
-    """The next operations if nothing new came in; `count` at most."""
+def upcoming(coalescer: Coalescer, count: int, now_ms: int = 0, service_ms: float = 0.0) -> list[ChangeRef]:
+    """The next operations if nothing new came in; `count` at most. `service_ms`: how long OldHost takes for one."""
     rehearsal = Coalescer(
         debounce_ms=0,
         max_wait_ms=0,
@@ -18,25 +18,32 @@ def upcoming(coalescer: Coalescer, count: int, now_ms: int = 0) -> list[ChangeRe
         txn_run=coalescer.turns.robin.txn_run,
         rules=coalescer.rules,
     )
+    for cls, lane in rehearsal.lanes.items():
+        lane.follow(coalescer.lanes[cls])
     rehearsal.restore(replace(coalescer.waiting[change_id]) for change_id in sorted(near(coalescer, count)))
+    rehearsal.turns.elsewhere = coalescer.turns.waiting - rehearsal.turns.waiting
     order: list[ChangeRef] = []
-    while len(order) < count and (chain := rehearsal.take(now_ms)):
+    while len(order) < count and (chain := rehearsal.take(now_ms, service_ms)):
         order += [entry.ref for entry in chain]
     return order[:count]
 
 
 def near(coalescer: Coalescer, count: int) -> set[int]:
     """Who may be among the next `count`: of each lane those in front, each with the older ones of its entity, which go
-    first. In a lane that has `count` of these, what comes later does not matter.
+    first. In a lane that has `count` of these, what comes later does not matter. Where properties take turns, a turn of
+    the oldest takes what rotation would have come to, which then comes to what is behind it: twice as many matter.
     """
     near: set[int] = set()
     for lane in coalescer.lanes.values():
         of_lane: set[int] = set()
-        for (_, change_id), entity in lane.first(count):
+        for (_, change_id, _), entity in lane.first(count):
             ids = coalescer.ids_of(entity)
             here = bisect_left(ids, change_id)
             of_lane.update(ids[: min(here, count)], [change_id])
             if len(of_lane) >= count:
                 break
         near |= of_lane
+        for (_, change_id, _), entity in lane.first_in_rotation(2 * count):
+            ids = coalescer.ids_of(entity)
+            near.update(ids[: min(bisect_left(ids, change_id), count)], [change_id])
     return near

@@ -11,7 +11,7 @@ RELEASE_MIN = 1
 # Sends give way to what is urgent, and so are long.
 GIVES_WAY = 3
 # A change that one send did not take is still on its way where another one has it, or where it is bound.
-KEEPS_ON_ITS_WAY = RELEASE = 4
+KEEPS_ON_ITS_WAY = 4
 # The LWW lane is in the order of the keys' first changes.
 FIRST_CHANGED_FIRST = 4
 # An LWW change that goes in TXN's turn is LWW's.
@@ -20,8 +20,9 @@ CHARGES_INHERITED = 4
 OLDEST_FIRST = 4
 # Where that is wanted, a quiet key goes early to an idle OldHost.
 SENDS_EARLY = 4
+# Within the TXN and the LWW lane properties take turns.
+BY_PROPERTY = RELEASE = 5
 
-_MARKER = f"release-{RELEASE}"
 _OLDER_MARKERS = ("release-2", "batches-give-way")
 
 
@@ -29,8 +30,9 @@ def release_of_run(is_marked: Callable[[str], bool]) -> int:
     """Which release a run keeps. `is_marked`: Temporal's `patched`, true in every new run and remembered there; it must
     be asked for each marker that an older run has.
     """
-    if is_marked(_MARKER):
-        return RELEASE
+    for release in range(RELEASE, GIVES_WAY, -1):
+        if is_marked(f"release-{release}"):
+            return release
     release = RELEASE_MIN
     for marker in _OLDER_MARKERS:
         if not is_marked(marker):

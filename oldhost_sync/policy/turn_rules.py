@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.release import CHARGES_INHERITED, FIRST_CHANGED_FIRST, OLDEST_FIRST
+from oldhost_sync.policy.release import BY_PROPERTY, CHARGES_INHERITED, FIRST_CHANGED_FIRST, OLDEST_FIRST
 from oldhost_sync.policy.writer_policy import OLDEST_FIRST_MS
 
 
@@ -15,11 +15,13 @@ class TurnRules:
     """`by_first_change`: the LWW lane is in the order of the keys' first changes, else by when they fall due.
     `charges_inherited`: an LWW change that goes in TXN's turn, because a TXN of its entity waits behind it, is LWW's.
     `oldest_first_ms`: once the head of TXN or of LWW is so old, the older of the two goes; None: always by turns.
+    `by_property`: within these lanes properties take turns.
     """
 
     by_first_change: bool = True
     charges_inherited: bool = True
     oldest_first_ms: int | None = OLDEST_FIRST_MS
+    by_property: bool = True
 
     def oldest(self, txn_ms: int | None, lww_ms: int | None, now_ms: int) -> PriorityClass | None:
         """Whose head is the older one of the two, if one is too old to wait for its turn; since when each waits."""
@@ -29,10 +31,17 @@ class TurnRules:
             return None
         return PriorityClass.TXN if txn_ms <= lww_ms else PriorityClass.LWW
 
+    def takes_turns(self, first_ms: int, waiting_ms: float, now_ms: int) -> bool:
+        """Whether the properties of a lane can afford turns: its oldest change, which waits since `first_ms`, would not
+        be too old even if it went last. `waiting_ms`: how long OldHost takes for all that waits.
+        """
+        return self.oldest_first_ms is None or now_ms - first_ms + waiting_ms < self.oldest_first_ms
+
     @classmethod
     def of(cls, release: int) -> Self:
         return cls(
             by_first_change=release >= FIRST_CHANGED_FIRST,
             charges_inherited=release >= CHARGES_INHERITED,
             oldest_first_ms=OLDEST_FIRST_MS if release >= OLDEST_FIRST else None,
+            by_property=release >= BY_PROPERTY,
         )

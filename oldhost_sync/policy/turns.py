@@ -1,4 +1,4 @@
-"""Turns: which lane's head goes next, and that a turn is charged to whom it served."""
+"""Turns: which lane's head goes next, whose head in it, and that a turn is charged to whom it served."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ Head = tuple[EntityKey, int]  # whose turn it is, and the change id that brought
 
 
 class Turns:
-    """Over the lanes, by the rules. `since_ms`: since when the change of an id waits."""
+    """Over the lanes, by the rules. `since_ms`: since when the change of an id waits. `elsewhere`: how many more
+    operations wait than these lanes have, where they are a part.
+    """
 
     def __init__(
         self,
@@ -27,18 +29,31 @@ class Turns:
         self._rules = rules
         self.robin = robin
         self._since_ms = since_ms
+        self.elsewhere = 0
 
-    def next(self, now_ms: int) -> tuple[PriorityClass, Head] | None:
-        """Whose turn it is, and the turn is theirs; None when nothing can go."""
-        heads = {cls: lane.head() for cls, lane in self._lanes.items()}
+    def next(self, now_ms: int, service_ms: float) -> tuple[PriorityClass, Head] | None:
+        """Whose turn it is, and the turn is theirs; None when nothing can go. `service_ms`: of one operation."""
+        heads = {cls: lane.oldest() for cls, lane in self._lanes.items()}
         turn = self.robin.choose(
             emergency=heads[_EMERGENCY] is not None,
             txn=heads[_TXN] is not None,
             lww=heads[_LWW] is not None,
             oldest=self._rules.oldest(self._first_ms(heads[_TXN]), self._first_ms(heads[_LWW]), now_ms),
         )
-        head = heads[turn] if turn is not None else None
-        return None if turn is None or head is None else (turn, head)
+        if turn is None or (oldest := heads[turn]) is None:
+            return None
+        lane = self._lanes[turn]
+        waiting_ms = service_ms * (self.elsewhere + self.waiting)
+        takes_turns = self._rules.takes_turns(self._since_ms(oldest[1]), waiting_ms, now_ms)
+        head = lane.head() if takes_turns else oldest
+        assert head is not None, "a lane has an oldest head and no other"
+        lane.charge(head[0])
+        return turn, head
+
+    @property
+    def waiting(self) -> int:
+        """How many operations wait in the lanes that take turns."""
+        return len(self._lanes[_TXN]) + len(self._lanes[_LWW])
 
     def brought(self, turn: PriorityClass, cls: PriorityClass) -> None:
         """What went in that turn was of this class: older than the change whose turn it was, and of its entity."""

@@ -52,6 +52,9 @@ EMERGENCY_MS = 30_000
 # A change so old goes before younger ones of the other lane: 3:1 would break the promise for one lane while the other's
 # are minutes old. Sooner is no help: keys that would have coalesced meanwhile go one by one.
 OLDEST_FIRST_MS = 3 * 3_600_000
+# Of a lane's turns every third is its oldest change's, whosever it is, and the others are the properties' in rotation:
+# without it a property that has somewhat more to do than others would have keys twice as old in the peak.
+OLDEST_TURN_EVERY = 3
 # The first sweep after a start comes early: it finds what was marked relayed while the writer was being rebuilt.
 FIRST_SWEEP_MS = 60_000
 

@@ -433,6 +433,16 @@ MUTANTS = (
         levels=(UNIT,),
     ),
     Mutant(
+        "a storm of one property goes before the others' changes",
+        (Patch("oldhost_sync/policy/lanes.py", "if self._rotation is None or self._rotation.oldest_is_due:", "if True:"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "properties take turns that the oldest change can't afford",
+        (Patch(TURNS, "now_ms - first_ms + waiting_ms < self.oldest_first_ms", "now_ms - first_ms < self.oldest_first_ms"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
         "keys go early to a busy OldHost",
         (Patch(MACHINE, "return self.may_send and not len(self.in_flight) and not self.coalescer.can_send", "return self.may_send"),),
         levels=(UNIT,),

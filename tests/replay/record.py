@@ -156,6 +156,21 @@ async def turns(writer: Writer) -> None:
     await writer.until_quiet()
 
 
+async def properties(writer: Writer) -> None:
+    """Release 5: a storm of one property, and others beside it, in the lanes while OldHost is busy."""
+    await answered(writer, "first", Reply.APPLIED)
+    await writer.until_quiet()
+    writer.world.may_send.clear()
+    for number in range(24):
+        await writer.take(LWW if number % 3 else TXN, f"storm-{number}", property_id="stormy")
+    for number in range(9):
+        await writer.take(TXN, f"unit-{number}", property_id=f"P-{number % 3}")
+    await writer.take(LWW, "no-property")
+    await writer.operate("flush")
+    writer.world.may_send.set()
+    await writer.until_quiet()
+
+
 SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "peak": peak,
     "ban": ban,
@@ -166,6 +181,7 @@ SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "resolved": resolved,
     "urgent": urgent,
     "turns": turns,
+    "properties": properties,
 }
 
 

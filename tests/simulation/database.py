@@ -111,6 +111,11 @@ _SCHEMA = [_create(table) for table in metadata.sorted_tables] + [
     for table in metadata.sorted_tables
     for index in sorted(table.indexes, key=lambda one: str(one.name))
 ]
+# Units belong to three properties, or to none.
+_SCHEMA.append(
+    "CREATE TRIGGER unit_has_property AFTER INSERT ON units BEGIN UPDATE units "
+    "SET property_id = NULLIF('p' || unicode(substr(id, -1)) % 4, 'p0') WHERE host = NEW.host AND id = NEW.id; END"
+)
 
 
 @cache

@@ -276,14 +276,18 @@ class Always:
             self._due.clear()
         take, add = machine.coalescer.take, machine.coalescer.add
         vars(machine)["watcher"] = self
-        machine.coalescer.take = lambda now_ms=0: self._taken(take(now_ms))  # type: ignore[method-assign]
+        machine.coalescer.take = lambda *given: self._taken(machine.coalescer, take(*given))  # type: ignore[method-assign]
         machine.coalescer.add = (  # type: ignore[method-assign]
             lambda ref, now_ms: self._added(machine.coalescer, ref, now_ms, add)
         )
 
-    def _taken(self, chain: list[PendingOperation]) -> list[PendingOperation]:
+    def _taken(self, coalescer: Coalescer, chain: list[PendingOperation]) -> list[PendingOperation]:
         if len(chain) > 1 or (chain and chain[0].ref.priority_class is PriorityClass.LWW and not chain[0].ready):
             self.world.sometimes.hit("order inheritance used")
+        if len(chain) == 1 and chain[0].ref.priority_class is not PriorityClass.EMERGENCY and chain[0].ready:
+            oldest = coalescer.lanes[chain[0].ref.priority_class].oldest()
+            if oldest is not None and coalescer.waiting[oldest[1]].first_at_ms < chain[0].first_at_ms:
+                self.world.sometimes.hit("a property's turn before an older change")
         return chain
 
     def _added(self, coalescer: Coalescer, ref: ChangeRef, now_ms: int, add: Any) -> Added:

@@ -48,6 +48,7 @@ EXPECTED = (
     "an operator's act in a halt",
     "gave back after a rejection",
     "gave back what was reserved",
+    "a property's turn before an older change",
 )
 # Seen now and then; too rare to be asked for.
 RARE = ("sweep found a stray",)

@@ -42,9 +42,9 @@ class Writer:
     world: World
     handle: WorkflowHandle[Any, Any]
 
-    async def take(self, cls: str, unit: str, payload: str = "") -> int:
+    async def take(self, cls: str, unit: str, payload: str = "", property_id: str = "") -> int:
         """Accept a change now and signal it; returns its id."""
-        ref = await self.world.accept(cls, unit, payload)
+        ref = await self.world.accept(cls, unit, payload, property_id)
         await self.deliver(ref)
         return ref.change_id
 

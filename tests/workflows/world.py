@@ -114,11 +114,11 @@ class World:
     async def now_ms(self) -> int:
         return round((await self.env.get_current_time()).timestamp() * 1000)
 
-    async def accept(self, cls: str, unit: str, payload: str = "") -> ChangeRef:
+    async def accept(self, cls: str, unit: str, payload: str = "", property_id: str = "") -> ChangeRef:
         """A change in the outbox, relayed or about to be; every payload is its own unless given."""
         number = len(self.books.changes) + 1
         entity, now_ms = EntityKey("unit", unit), await self.now_ms()
-        ref = self.books.accept(cls, entity, EVENT_OF[cls], payload or f"payload {number}", now_ms)
+        ref = self.books.accept(cls, entity, EVENT_OF[cls], payload or f"payload {number}", now_ms, property_id)
         self.books.changes[ref.change_id].relayed = True
         return ref
 

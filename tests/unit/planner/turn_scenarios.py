@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
 
-from oldhost_sync.planner import Arrival, Plan, Scenario, quantile, rehearse
+from oldhost_sync.planner import Arrival, Plan, Scenario, arrivals, quantile, rehearse
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.release import GIVES_WAY, RELEASE
+from oldhost_sync.policy.release import BY_PROPERTY, GIVES_WAY, RELEASE
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS
 
 LWW, TXN = PriorityClass.LWW, PriorityClass.TXN
@@ -21,7 +21,7 @@ PEAK = Scenario()
 
 @dataclass(frozen=True)
 class Figures:
-    """One scenario played by the decisions before release 4, and by today's."""
+    """One scenario played by the decisions before a rule, and by today's."""
 
     before: Plan
     after: Plan
@@ -51,6 +51,54 @@ def inherited() -> Figures:
 
 
 CALM = Scenario(units=500, changes=2_000, duration_s=3_600.0, bursts=0)
+
+
+STORMY = "stormy"
+
+
+@cache
+def storm() -> Figures:
+    """4,000 LWW keys and 2,000 TXN of one property in a minute; 49 others with 0.8 changes a second for 40 minutes."""
+    chance = Random(1)
+    found = [
+        (round(chance.uniform(0, 60_000)), LWW, f"S-{number}", "storm", STORMY)
+        if chance.random() < 2 / 3
+        else (round(chance.uniform(0, 60_000)), TXN, f"S-{chance.randrange(400)}", "txn", STORMY)
+        for number in range(6_000)
+    ]
+    at_s = 0.0
+    while at_s < 2_400:
+        at_s += chance.expovariate(0.8)
+        cls, whose = TXN if chance.random() < 0.4 else LWW, chance.randrange(49)
+        found.append((round(at_s * 1000), cls, f"U-{whose}-{chance.randrange(60)}", cls.value, f"P-{whose}"))
+    return _played(sorted(found), before=BY_PROPERTY - 1)
+
+
+@cache
+def storm_of_hours() -> Figures:
+    """2,000 LWW keys of one property at once, beside 0.2 changes a second of 49 others; a tenth, like `bulk_beside`."""
+    chance = Random(1)
+    found = [(0, LWW, f"S-{number}", "storm", STORMY) for number in range(2_000)]
+    at_s = 0.0
+    while at_s < 5 * 3_600:
+        at_s += chance.expovariate(0.2)
+        whose = chance.randrange(49)
+        found.append((round(at_s * 1000), LWW, f"U-{whose}-{chance.randrange(60)}", "status", f"P-{whose}"))
+    return _played(found, SLOW_MS, before=BY_PROPERTY - 1)
+
+
+@cache
+def peak_of_properties() -> Figures:
+    """The peak, its units in fifty properties of some two to one hundred units each."""
+    chance = Random(3)
+    weights = [1 / (1 + number) for number in range(50)]
+    of_unit = dict(zip(range(1, PEAK.units + 1), chance.choices(range(50), weights, k=PEAK.units), strict=True))
+    changes = [
+        replace(one, property_id=f"P-{of_unit[int(one.entity_id[2:])]}") if one.entity_type == "unit" else one
+        for one in arrivals(PEAK)
+    ]
+    before, after = (rehearse(PEAK, changes=changes, release=release) for release in (BY_PROPERTY - 1, RELEASE))
+    return Figures(before, after)
 
 
 @cache
@@ -84,11 +132,19 @@ def txn_beside_keys() -> Figures:
     return bulk_beside(TXN, 2_800, LWW, 0.06, 5.0)
 
 
-def _played(found: list[tuple[int, PriorityClass, str, str]], latency_ms: float = PEAK.latency_ms) -> Figures:
-    changes = [Arrival(number, at, cls, "unit", whose, what) for number, (at, cls, whose, what) in enumerate(found, 1)]
+def _played(
+    found: Sequence[tuple[int, PriorityClass, str, str] | tuple[int, PriorityClass, str, str, str]],
+    latency_ms: float = PEAK.latency_ms,
+    before: int = GIVES_WAY,
+) -> Figures:
+    """What came when, its class, unit and event type, and perhaps its property."""
+    changes = [
+        Arrival(number, at, cls, "unit", whose, what, property_id="".join(told))
+        for number, (at, cls, whose, what, *told) in enumerate(found, 1)
+    ]
     scenario = Scenario(changes=len(changes), duration_s=changes[-1].at_ms / 1000, bursts=0, latency_ms=latency_ms)
-    before, after = (rehearse(scenario, changes=changes, release=release) for release in (GIVES_WAY, RELEASE))
-    return Figures(before, after)
+    played = (rehearse(scenario, changes=changes, release=release) for release in (before, RELEASE))
+    return Figures(*played)
 
 
 def late(plan: Plan) -> int:
@@ -104,6 +160,22 @@ def mean_s(cls: PriorityClass) -> Callable[[Plan], float]:
 def worst_s(cls: PriorityClass, part: float = 1.0) -> Callable[[Plan], float]:
     """That quantile of the ages of a class, in seconds."""
     return lambda plan: (quantile(plan.ages_ms[cls], part) or 0) / 1000
+
+
+def others_ms(plan: Plan, cls: PriorityClass) -> list[int]:
+    """The ages of a class, but for the stormy property's."""
+    ages = plan.ages_of_property_ms.items()
+    return [age_ms for (one, whose), found in ages if one is cls and whose != STORMY for age_ms in found]
+
+
+def others_mean_s(cls: PriorityClass) -> Callable[[Plan], float]:
+    """The mean age of a class in the properties without a storm, in seconds."""
+    return lambda plan: sum(others_ms(plan, cls)) / len(others_ms(plan, cls)) / 1000
+
+
+def others_p99_s(cls: PriorityClass) -> Callable[[Plan], float]:
+    """What 99 of 100 of them are younger than, in seconds."""
+    return lambda plan: (quantile(others_ms(plan, cls), 0.99) or 0) / 1000
 
 
 FIGURES: dict[str, tuple[Callable[[], Figures], dict[str, Callable[[Plan], float]]]] = {
@@ -127,6 +199,35 @@ FIGURES: dict[str, tuple[Callable[[], Figures], dict[str, Callable[[Plan], float
     "4 s a request: 2,800 TXN at once, 0.06 LWW keys/s": (
         txn_beside_keys,
         {"later than 4 h": late, "TXN p99, s": worst_s(TXN, 0.99), "LWW p99, s": worst_s(LWW, 0.99)},
+    ),
+    "4,000 LWW and 2,000 TXN of one property, 49 others": (
+        storm,
+        {
+            "others' TXN mean, s": others_mean_s(TXN),
+            "others' TXN p99, s": others_p99_s(TXN),
+            "others' LWW mean, s": others_mean_s(LWW),
+            "others' LWW p99, s": others_p99_s(LWW),
+            "operations / bound": lambda plan: plan.operations_ratio,
+            "drain / bound": lambda plan: plan.drained_ratio,
+        },
+    ),
+    "4 s a request: 2,000 LWW keys of one property, 0.2/s of 49 others": (
+        storm_of_hours,
+        {
+            "later than 4 h": late,
+            "oldest change, s": lambda plan: plan.oldest_ms / 1000,
+            "others' LWW mean, s": others_mean_s(LWW),
+        },
+    ),
+    "the peak, its units in 50 properties of all sizes": (
+        peak_of_properties,
+        {
+            "operations / bound": lambda plan: plan.operations_ratio,
+            "drain / bound": lambda plan: plan.drained_ratio,
+            "oldest change, s": lambda plan: plan.oldest_ms / 1000,
+            "TXN p99, s": worst_s(TXN, 0.99),
+            "LWW p99, s": worst_s(LWW, 0.99),
+        },
     ),
     "2,000 changes in an hour; SYNC_EARLY_SEND_SECONDS=60": (
         early,

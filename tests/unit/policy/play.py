@@ -87,8 +87,9 @@ class Play:
 
     # -------------------------------------------------------------------------------------------------------- arrivals
 
-    def accept(self, cls: str, unit: str, kind: str = "a", payload: str = "x") -> ChangeRef:
-        ref = self.books.accept(cls, EntityKey("unit", unit), f"{cls.lower()}_{kind}", payload, self.now_ms)
+    def accept(self, cls: str, unit: str, kind: str = "a", payload: str = "x", property_id: str = "") -> ChangeRef:
+        entity, event_type = EntityKey("unit", unit), f"{cls.lower()}_{kind}"
+        ref = self.books.accept(cls, entity, event_type, payload, self.now_ms, property_id)
         self.undelivered.append(ref)
         return ref
 
@@ -100,9 +101,9 @@ class Play:
         self.machine.enqueue(refs, self.now_ms)
         self.step()
 
-    def take(self, cls: str, unit: str, kind: str = "a", payload: str = "x") -> int:
+    def take(self, cls: str, unit: str, kind: str = "a", payload: str = "x", property_id: str = "") -> int:
         """Accept and deliver one change; returns its id."""
-        ref = self.accept(cls, unit, kind, payload)
+        ref = self.accept(cls, unit, kind, payload, property_id)
         self.deliver()
         return ref.change_id
 
@@ -206,7 +207,7 @@ class Play:
             page = self.books.page(request, self.now_ms)
             for ref in page.refs:
                 self.lost.pop(ref[0], None)
-            self.machine.swept([from_wire(ref) for ref in page.refs], page.last_id, page.more, self.now_ms)
+            self.machine.swept(list(page.changes()), page.last_id, page.more, self.now_ms)
         self.step()
 
     def end_load(self, *, fails: bool = False, limit: int = 3) -> None:
@@ -228,7 +229,7 @@ class Play:
                     self.machine.load_ban(page.ban_left_ms, self.now_ms)
         for ref in page.refs:
             self.lost.pop(ref[0], None)
-        self.machine.took_page(load, [from_wire(ref) for ref in page.refs], page.last_id, page.more, self.now_ms)
+        self.machine.took_page(load, list(page.changes()), page.last_id, page.more, self.now_ms)
         self.step()
 
     # ------------------------------------------------------------------------------------------------------- operators

@@ -44,7 +44,8 @@ def lines_of(act: Callable[[], object]) -> int:
 
 
 def ref(number: int, cls: PriorityClass = PriorityClass.LWW) -> ChangeRef:
-    return ChangeRef(number, cls, "unit", f"u{number}", "e", START_MS)
+    """Of as many properties as there are tens of changes."""
+    return ChangeRef(number, cls, "unit", f"u{number}", "e", START_MS, f"p{number // 10}")
 
 
 def full(size: int) -> Machine:

@@ -26,6 +26,7 @@ from tests.workflows.books import OldHost, Reply
 
 PLAYS = int(os.environ.get("PLAYS", "0"))
 CLASSES = st.sampled_from(["LWW", "LWW", "TXN", "TXN", "EMERGENCY"])
+PROPERTIES = st.sampled_from(["", "p", "q"])  # a unit may move at any time
 REPLIES = st.lists(
     st.sampled_from([Reply.APPLIED] * 6 + [Reply.REJECTED, Reply.LOST_BEFORE, Reply.LOST_AFTER, Reply.LATE, Reply.BAN]),
     min_size=1,
@@ -43,13 +44,19 @@ class Interleavings(RuleBasedStateMachine):
         if fast:
             self.play.machine.load.service_ms = 60.0  # sends of several operations
 
-    @rule(cls=CLASSES, unit=st.sampled_from("uvw"), kind=st.sampled_from("ab"), payload=st.sampled_from("xyz"))
-    def accept(self, cls: str, unit: str, kind: str, payload: str) -> None:
-        self.play.accept(cls, unit, kind, payload)
+    @rule(
+        cls=CLASSES,
+        unit=st.sampled_from("uvw"),
+        kind=st.sampled_from("ab"),
+        payload=st.sampled_from("xyz"),
+        property_id=PROPERTIES,
+    )
+    def accept(self, cls: str, unit: str, kind: str, payload: str, property_id: str) -> None:
+        self.play.accept(cls, unit, kind, payload, property_id)
 
-    @rule(cls=CLASSES, unit=st.sampled_from("uvw"), payload=st.sampled_from("xyz"))
-    def take(self, cls: str, unit: str, payload: str) -> None:
-        self.play.take(cls, unit, payload=payload)
+    @rule(cls=CLASSES, unit=st.sampled_from("uvw"), payload=st.sampled_from("xyz"), property_id=PROPERTIES)
+    def take(self, cls: str, unit: str, payload: str, property_id: str) -> None:
+        self.play.take(cls, unit, payload=payload, property_id=property_id)
 
     @precondition(lambda self: self.play.undelivered)
     @rule(count=st.integers(1, 4))
