@@ -26,7 +26,14 @@ from oldhost_sync.oldhost.patience import Patience
 from oldhost_sync.oldhost.recovery import Opened, Opening
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, Fate
-from oldhost_sync.policy.events import OpeningPostponed, OpeningReported, Probed, SendEnded, SessionOpened
+from oldhost_sync.policy.events import (
+    OpeningHalted,
+    OpeningPostponed,
+    OpeningReported,
+    Probed,
+    SendEnded,
+    SessionOpened,
+)
 from oldhost_sync.store.ledger.machine_clock import MachineClock, steady_clock
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
 from oldhost_sync.telemetry import WorkerMetrics
@@ -68,6 +75,7 @@ class SessionActivities:
         opening = replace(self._opening(request.host, beat), newest=tuple(request.newest))
         outcome = opening.open()
         ended = self._opened(request, outcome) if isinstance(outcome, Opened) else outcome
+        _log_opening(request.host, ended)
         self.metrics.sessions.labels(request.host, ended.state).inc()
         if isinstance(ended, OpeningPostponed) and ended.reason == "settle":
             self.metrics.settle_seconds.labels(request.host).inc(ended.wait_ms / 1000)
@@ -118,7 +126,8 @@ class SessionActivities:
         try:
             if session.watch():
                 return
-            logger.info("session of %s ended: %s", host, session.closed_because)
+            about = {"host": host, "epoch": session.epoch}
+            logger.info("session of %s ended: %s", host, session.closed_because, extra=about)
             self._forget(host, session)
         except Exception:
             logger.exception("a look at the session of %s failed; the next one comes", host)
@@ -241,3 +250,16 @@ def _told_as_before(fates: Sequence[Fate]) -> list[Fate]:
 
 def _no_beat() -> None:
     """For work that no activity waits for."""
+
+
+def _log_opening(host: str, ended: OpeningReported) -> None:
+    """What changes the writer's state; the other reasons to come back pass by the dozen."""
+    match ended:
+        case SessionOpened():
+            about = {"host": host, "epoch": ended.epoch, "nonce": ended.expected_nonce}
+            logger.info("session %s of %s is open; OldHost expects nonce %s", *about.values(), extra=about)
+        case OpeningPostponed(reason="ban"):
+            wait = {"host": host, "wait_ms": ended.wait_ms}
+            logger.warning("OldHost bans %s for %s ms more", *wait.values(), extra=wait)
+        case OpeningHalted():
+            logger.error("sending to %s is halted: %s", host, ended.message, extra={"host": host})

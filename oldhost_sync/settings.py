@@ -25,6 +25,13 @@ class Role(StrEnum):
     OPS = "ops"
 
 
+class LogFormat(StrEnum):
+    """text: lines for people · json: one object a line."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 # The longest time from marking a row SENT to writing its request; later it is not written.
 SEND_WITHIN_SECONDS = 1.0
 # What OldHost may still do with a request that it has read when we have given up: process it, apply it late.
@@ -122,6 +129,7 @@ class Settings(BaseSettings):
     temporal_metrics_bind: str | None = Field(
         default=None, description="Where the worker's Temporal SDK serves its metrics, address:port; empty: nowhere"
     )
+    log_format: LogFormat = Field(default=LogFormat.TEXT, description="What the roles log: text or json")
     alert_webhook_url: str | None = Field(default=None, repr=False, description="Alerts are posted here as JSON")
     alert_webhook_secret: str | None = Field(
         default=None, repr=False, min_length=16, description="Signs what is posted there (HMAC-SHA256); empty: unsigned"

@@ -20,6 +20,7 @@ class StateList:
         self._host = host
         self._shown = workflow.info().typed_search_attributes.get(STATE)
         self._is_registered = self._shown is not None
+        self._logged = self._shown
 
     def heard(self, is_registered: bool | None) -> None:
         """What a worker told; None: nothing, as those of releases before do."""
@@ -27,6 +28,9 @@ class StateList:
             self._is_registered = is_registered
 
     def show(self, state: str) -> None:
+        if state != self._logged:
+            workflow.logger.info("the writer is %s", state, extra={"host": self._host, "state": state})
+            self._logged = state
         if self._is_registered and state != self._shown:
             workflow.upsert_search_attributes([HOST.value_set(self._host), STATE.value_set(state)])
             self._shown = state

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 
 from oldhost_sync.cli.output import console
 from oldhost_sync.environment import settings, settings_of_a_new_stack
+from oldhost_sync.logs import log_to_stderr
 from oldhost_sync.settings import bind_address
 
 # Its options are the simulator's own; `oldhost-sync simulator --help` shows them.
@@ -30,8 +30,8 @@ def api() -> None:
     from oldhost_sync.roles import api
     from oldhost_sync.stack.ports import pick_port
 
-    _log_to_stderr()
     config = settings()
+    log_to_stderr(config.log_format)
     address, port = bind_address(config.api_bind)
     if port:  # the server would say it in its own way, among its log lines
         pick_port(port, "the API (SYNC_API_BIND)", address)
@@ -42,16 +42,18 @@ def worker() -> None:
     """Run the writer's workflow and hold the connection to OldHost."""
     from oldhost_sync.roles import worker as composition
 
-    _log_to_stderr()
-    asyncio.run(composition.run(settings()))
+    config = settings()
+    log_to_stderr(config.log_format)
+    asyncio.run(composition.run(config))
 
 
 def relay() -> None:
     """Hand recorded changes to the writer, and record scheduled ones when they are due."""
     from oldhost_sync.roles import relay
 
-    _log_to_stderr()
-    asyncio.run(relay.run(settings()))
+    config = settings()
+    log_to_stderr(config.log_format)
+    asyncio.run(relay.run(config))
 
 
 def migrate() -> None:
@@ -89,8 +91,3 @@ def up(
 
     plan = StackPlan(**given)
     raise typer.Exit(run_up(settings_of_a_new_stack(), plan))
-
-
-def _log_to_stderr() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs its own parts when it is imported

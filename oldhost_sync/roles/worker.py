@@ -35,6 +35,7 @@ from activities.run_histories import TemporalHistories
 from activities.session import SessionActivities
 from oldhost_sync.delivery import POST_SECONDS_MAX, Delivery, post
 from oldhost_sync.environment import settings
+from oldhost_sync.logs import log_to_stderr
 from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.role_server import Readiness, served
@@ -282,10 +283,10 @@ async def _stopped_by_signals(stopping: asyncio.Event) -> AsyncIterator[asyncio.
 
 
 def main() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs its own parts when it is imported
     try:
+        given = settings()
+        log_to_stderr(given.log_format)
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(run(settings()))
+            asyncio.run(run(given))
     except Exception as error:  # noqa: BLE001 - raised again unless it was foreseen
         leave(report_error(error, "worker.py"))

@@ -1,0 +1,58 @@
+"""What a role writes to stderr: lines for people, or one JSON object a line (SYNC_LOG_FORMAT). Never a payload.
+
+Modules use Python's own logging and give what a line is about as `extra`: `host`, `epoch`, `nonce`, `change_id`, … What
+is said in an activity or a workflow also has its run, so that it can be found in Temporal's UI.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import structlog
+from structlog.typing import EventDict
+from temporalio import activity, workflow
+
+from oldhost_sync.settings import LogFormat
+
+_LINES = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+def log_to_stderr(form: LogFormat) -> None:
+    """Everything from INFO on; call it once, at the entry point."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(json_formatter() if form is LogFormat.JSON else logging.Formatter(_LINES))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    workflow.logger.workflow_info_on_message = form is LogFormat.TEXT
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs its own parts when it is imported
+
+
+def json_formatter() -> logging.Formatter:
+    """`time` (UTC), `level`, `logger`, `message`, the line's own fields, and `exception` as text."""
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+            structlog.stdlib.ExtraAdder(),
+            _temporal,
+        ],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            structlog.processors.EventRenamer("message"),
+            structlog.processors.JSONRenderer(default=str, sort_keys=True),
+        ],
+    )
+
+
+def _temporal(_logger: Any, _name: str, line: EventDict) -> EventDict:
+    """Where in Temporal it was said: the workflow's logger says so itself, in a form that holds much else."""
+    told = line.pop("temporal_workflow", None)
+    if told:
+        return {**line, "workflow_id": told["workflow_id"], "run_id": told["run_id"]}
+    if activity.in_activity():
+        info = activity.info()
+        run = {"workflow_id": info.workflow_id, "run_id": info.workflow_run_id}
+        return {**line, **run, "activity": info.activity_type, "attempt": info.attempt}
+    return line
