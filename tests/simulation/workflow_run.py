@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVarTuple
 
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
-from temporalio.common import MetricMeter, RawValue
+from temporalio.common import MetricMeter, RawValue, TypedSearchAttributes
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ActivityError, ApplicationError
 
@@ -217,6 +217,7 @@ class Run(asyncio.AbstractEventLoop):
             run_id=self.run_id,
             original_execution_run_id=self.original_run_id,
             continued_run_id=self.continued_run_id or None,
+            typed_search_attributes=TypedSearchAttributes.empty,
             _logger_details=dict,
         )
 
