@@ -57,6 +57,11 @@ class FateMetrics:
         late = "Changes that ended later than promised (emergency: 30 s, consistency: 4 h)"
         self.breaches = counter("oldhost_sync_promise_breaches", late, ["host", "promise"])
 
+    def begin(self, host: str) -> None:
+        """Show its breaches from 0 on: a counter whose first sample is 1 has not increased."""
+        for promise in ("emergency", "consistency"):
+            self.breaches.labels(host, promise)
+
 
 @dataclass(frozen=True, slots=True)
 class Shown:
@@ -185,3 +190,9 @@ class WorkerMetrics:
         self.settle_seconds = counter("oldhost_sync_settle_seconds", waited, ["host"])
         untold = "Events of alerts that the webhook has not taken; shown while a webhook is set"
         self.undelivered = gauge("oldhost_sync_undelivered_alerts", untold, ["host"])
+
+    def begin(self, hosts: Iterable[str]) -> None:
+        """Show what counts what goes wrong with each of `hosts` from 0 on."""
+        for host in hosts:
+            self.lost_replies.labels(host)
+            self.settle_seconds.labels(host)

@@ -90,6 +90,9 @@ class PromiseWatch:
             if self.waits:
                 self.waits.forget(host)
         self._hosts = {host: self._hosts.get(host) or _Host(last_late_at=now) for host in active}
+        for host in active if self.metrics else ():
+            assert self.metrics is not None
+            self.metrics.begin(host)
         if not active:
             return LOOK_SECONDS
         began = self.monotonic()

@@ -81,6 +81,7 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
         await asyncio.to_thread(check_server, engine)
         registry = CollectorRegistry()
         metrics = WorkerMetrics(registry)
+        metrics.begin(settings.urls_by_host())
         sessions = session_activities(settings, engine, metrics)
         connected = client if client is not None else await connect(sdk_runtime(settings))
         readiness = Readiness()

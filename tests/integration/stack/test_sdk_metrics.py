@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import urllib.request
 import uuid
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from temporalio import activity, workflow
@@ -22,6 +24,11 @@ NEEDED = (
     "workflow_task_schedule_to_start_latency_seconds_bucket",
     "activity_schedule_to_start_latency_seconds_bucket",
 )
+
+
+def dashboards_names() -> set[str]:
+    page = (Path(__file__).resolve().parents[3] / "deploy" / "grafana" / "oldhost-sync.json").read_text()
+    return set(re.findall(rf"{SDK_METRICS}[a-z_]+", page))
 
 
 @activity.defn
@@ -57,6 +64,7 @@ def test_a_worker_shows_the_sdks_slots_and_waits_in_our_name_space(
     page = asyncio.run(work())
     names = {line.split("{")[0].split(" ")[0] for line in page.splitlines() if line and not line.startswith("#")}
     assert {f"{SDK_METRICS}{name}" for name in NEEDED} <= names
+    assert sorted(name for name in dashboards_names() if name not in names) == []
     assert [name for name in names if not name.startswith("oldhost_sync_")] == []
 
 
