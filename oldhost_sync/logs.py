@@ -48,6 +48,7 @@ def json_formatter() -> logging.Formatter:
 
 def _temporal(_logger: Any, _name: str, line: EventDict) -> EventDict:
     """Where in Temporal it was said: the workflow's logger says so itself, in a form that holds much else."""
+    line.pop("temporal_log", None)  # what the SDK's core said, once more
     told = line.pop("temporal_workflow", None)
     if told:
         return {**line, "workflow_id": told["workflow_id"], "run_id": told["run_id"]}

@@ -23,7 +23,14 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.envconfig import ClientConfig
-from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
+from temporalio.runtime import (
+    LogForwardingConfig,
+    LoggingConfig,
+    PrometheusConfig,
+    Runtime,
+    TelemetryConfig,
+    TelemetryFilter,
+)
 
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.snapshot import COMPRESSION_LEVEL
@@ -83,21 +90,25 @@ class TemporalUnavailable(RuntimeError):  # noqa: N818 - it says what happened
     """No connection to Temporal. The operator's: start it, or correct its address; it may be tried again."""
 
 
-def sdk_runtime(settings: Settings) -> Runtime | None:
-    """What makes the SDK serve its own metrics at SYNC_TEMPORAL_METRICS_BIND; None without an address.
+def sdk_runtime(settings: Settings) -> Runtime:
+    """What makes the SDK log as we do, and serve its own metrics at SYNC_TEMPORAL_METRICS_BIND, if that is set.
 
     SettingsError when nothing can be served there.
     """
-    if not settings.temporal_metrics_bind:
-        return None
-    served = PrometheusConfig(
-        bind_address=settings.temporal_metrics_bind,
-        counters_total_suffix=True,
-        unit_suffix=True,
-        durations_as_seconds=True,
+    served = None
+    if settings.temporal_metrics_bind:
+        served = PrometheusConfig(
+            bind_address=settings.temporal_metrics_bind,
+            counters_total_suffix=True,
+            unit_suffix=True,
+            durations_as_seconds=True,
+        )
+    log = LoggingConfig(
+        TelemetryFilter(core_level="WARN", other_level="ERROR"),
+        forwarding=LogForwardingConfig(logging.getLogger("temporalio.core")),
     )
     try:
-        return Runtime(telemetry=TelemetryConfig(metrics=served, metric_prefix=SDK_METRICS))
+        return Runtime(telemetry=TelemetryConfig(logging=log, metrics=served, metric_prefix=SDK_METRICS))
     except (RuntimeError, ValueError) as error:
         from oldhost_sync.settings import SettingsError
 

@@ -68,10 +68,6 @@ def test_a_worker_shows_the_sdks_slots_and_waits_in_our_name_space(
     assert [name for name in names if not name.startswith("oldhost_sync_")] == []
 
 
-def test_without_an_address_the_sdk_serves_nothing() -> None:
-    assert sdk_runtime(load_settings()) is None
-
-
 def test_an_address_that_is_taken_is_a_wrong_setting() -> None:
     bind = f"127.0.0.1:{free_port()}"
     held = sdk_runtime(load_settings(temporal_metrics_bind=bind))
