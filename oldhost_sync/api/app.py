@@ -46,6 +46,8 @@ _BODIES = (
     schemas.Flush,
     schemas.Resolve,
     view_schemas.NewRule,
+    view_schemas.Letters,
+    view_schemas.Replacement,
 )
 # In the document's order.
 TAGS = {

@@ -1,22 +1,34 @@
-"""Changes that OldHost rejected: see them, and decide whether they are tried again or given up."""
+"""Changes that OldHost rejected: see them, one by one or by reason, and decide whether they are tried again, given up,
+or replaced by a corrected copy.
+"""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import FastAPI, Path, Request
+from fastapi import FastAPI, Path, Query, Request, Response
 
-from oldhost_sync.api import limits
+from oldhost_sync.api import limits, view_schemas
 from oldhost_sync.api.auth import OPERATORS, WATCHERS, adder, caller_of
-from oldhost_sync.api.bodies import json_body, read_body
+from oldhost_sync.api.bodies import json_body, read_body, write_body
 from oldhost_sync.api.dependencies import Parts
-from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
-from oldhost_sync.api.problems import Problem
+from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor, request_key
+from oldhost_sync.api.letter_decisions import decide_group, decide_letters, decide_one, replace_letter
+from oldhost_sync.api.problems import field_invalid
+from oldhost_sync.api.responses import source_of
 from oldhost_sync.api.schemas import Because, DeadLetter, DeadLetterPage, Done
+from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
+from oldhost_sync.store.intake.replacement import Correction
 from oldhost_sync.store.views import overview
-from workflows.messages import OperatorRequest
+from oldhost_sync.store.views.dead_letter_groups import ids_of_group, list_groups
 
 ChangeId = Annotated[int, Path(ge=1, le=limits.INTEGER_MAX, description="The rejected change's id")]
+Group = Annotated[
+    str | None, Query(min_length=1, max_length=TEXT_LENGTH_MAX, description="Only those of this group, as named there")
+]
+_ERRORS = (404, 405, 409, 413, 415, 422)
+_WHY = {"retry": "The guest's record was corrected at OldHost", "discard": "The booking no longer exists"}
 
 
 class DeadLetterRoutes:
@@ -27,22 +39,55 @@ class DeadLetterRoutes:
         add = adder(app, "dead letters")
         title = "Undecided dead letters, oldest first"
         add("GET", "/api/dead-letters", self.list, DeadLetterPage, title, WATCHERS, (405, 422))
-        for action, handler, reason in (
-            ("retry", self.retry, "The guest's record was corrected at OldHost"),
-            ("discard", self.discard, "The booking no longer exists"),
+        title = "Dead letters by OldHost's reason"
+        add("GET", "/api/dead-letters/groups", self.groups, view_schemas.LetterGroups, title, WATCHERS, (405,))
+        for action, handler, several in (
+            ("retry", self.retry, self.retry_several),
+            ("discard", self.discard, self.discard_several),
         ):
             path, title = f"/api/dead-letters/{{change_id}}/{action}", f"{action.capitalize()} a rejected change"
-            body = json_body(Because, example={"reason": reason})
-            add("POST", path, handler, Done, title, OPERATORS, (404, 405, 409, 413, 415, 422), **body)
+            body = json_body(Because, example={"reason": _WHY[action]})
+            add("POST", path, handler, Done, title, OPERATORS, _ERRORS, **body)
+            some = json_body(
+                view_schemas.Letters,
+                a_selection={"reason": _WHY[action], "change_ids": [4712, 4719]},
+                a_group={"reason": _WHY[action], "group": "no such guest", "up_to": 4719},
+            )
+            path, title = f"/api/dead-letters/{action}", f"{action.capitalize()} several rejected changes"
+            add("POST", path, several, view_schemas.LettersDecided, title, OPERATORS, (405, 413, 415, 422), **some)
+        body = write_body(
+            view_schemas.Replacement, a_guest={"reason": "The guest's id was wrong", "payload": {"guest": "g-78"}}
+        )
+        title = "Send a corrected copy and discard the rejected change"
+        path = "/api/dead-letters/{change_id}/replace"
+        add("POST", path, self.replace, view_schemas.Replaced, title, OPERATORS, _ERRORS, **body)
 
-    async def list(self, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT) -> DeadLetterPage:
+    async def list(
+        self, group: Group = None, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT
+    ) -> DeadLetterPage:
+        """Payloads are not shown; `GET /api/outbox/{change_id}/payload` has one."""
         after_id = read_number_cursor(cursor) or 0
         host = self._parts.host
-        found = await self._parts.database.run(
-            lambda connection: overview.list_dead_letters(connection, host, after_id=after_id, limit=limit + 1)
-        )
+        if group is None:
+            found = await self._parts.database.run(
+                lambda connection: overview.list_dead_letters(connection, host, after_id=after_id, limit=limit + 1)
+            )
+        else:
+            found = await self._parts.database.run(
+                lambda connection: overview.dead_letters_of(
+                    connection,
+                    host,
+                    ids_of_group(connection, host, group, after_id=after_id, limit=limit + 1),
+                )
+            )
         page = [DeadLetter(**letter) for letter in found[:limit]]
         return DeadLetterPage(dead_letters=page, next_cursor=str(page[-1].change_id) if len(found) > limit else None)
+
+    async def groups(self) -> view_schemas.LetterGroups:
+        """The largest first; reasons that differ in their numbers only are one. 5,000 letters are looked at."""
+        host = self._parts.host
+        found, more = await self._parts.database.run(lambda connection: list_groups(connection, host))
+        return view_schemas.LetterGroups(groups=[view_schemas.LetterGroup(**asdict(each)) for each in found], more=more)
 
     async def retry(self, request: Request, change_id: ChangeId) -> Done:
         """It is sent again in its turn, and so are the changes held behind it."""
@@ -52,30 +97,57 @@ class DeadLetterRoutes:
         """It is given up; the changes held behind it are sent in their turn."""
         return await self._act("discard", request, change_id)
 
+    async def retry_several(self, request: Request) -> view_schemas.LettersDecided:
+        """Of a selection or a group, 50 at most, each as if asked for alone; `left` says that there are more."""
+        return await self._act_on_several("retry", request)
+
+    async def discard_several(self, request: Request) -> view_schemas.LettersDecided:
+        """As with retry: 50 at most, one after the other; what was decided stays decided."""
+        return await self._act_on_several("discard", request)
+
+    async def replace(self, request: Request, change_id: ChangeId) -> Response:
+        """The copy is a new change with a key of its own: it goes after what its entity has waiting already,
+        also what is held behind the rejected one. Both are linked in the audit. `discarded: false`: the copy is
+        recorded, but the letter is not decided yet; send the same request again.
+        """
+        body = await read_body(request, view_schemas.Replacement)
+        key = request_key(request, body.idempotency_key)
+        correction = Correction(
+            change_id=change_id,
+            payload=body.payload,
+            operator=caller_of(request).name,
+            source=source_of(request),
+            reason=body.reason,
+            key=None if key.is_new else key.text,
+        )
+        copy, discarded, message = await replace_letter(self._parts, correction)
+        answer = view_schemas.Replaced(
+            change_id=change_id,
+            replaced_by=copy.change_id or 0,
+            idempotency_key=copy.idempotency_key,
+            discarded=discarded is not None,
+            message=message,
+        )
+        return Response(answer.model_dump_json(), 202, media_type="application/json")
+
     async def _act(self, action: str, request: Request, change_id: int) -> Done:
         body = await read_body(request, Because)
-        host = self._parts.host
-        exists, outcome = await self._parts.database.run(
-            lambda connection: overview.find_outcome(connection, host, change_id)
-        )
-        if not exists:
-            raise Problem(
-                404,
-                "unknown-change",
-                "There is no such change",
-                f"No change has the id {change_id}.",
-                "GET /api/dead-letters lists those that can be decided on.",
-            )
-        if outcome != "DEAD":
-            raise Problem(
-                409,
-                "no-dead-letter",
-                "This change is no dead letter",
-                f"Change {change_id} is {outcome or 'still on its way'}.",
-                "GET /api/dead-letters lists those that can be decided on.",
-            )
         operator = caller_of(request).name
-        message = await self._parts.writer.update(
-            action, OperatorRequest(operator=operator, reason=body.reason, change_id=change_id)
-        )
+        message = await decide_one(self._parts, operator, action, change_id=change_id, reason=body.reason)
         return Done(action=action, operator=operator, message=message)
+
+    async def _act_on_several(self, action: str, request: Request) -> view_schemas.LettersDecided:
+        body = await read_body(request, view_schemas.Letters)
+        operator = caller_of(request).name
+        if (body.change_ids is None) == (body.group is None):
+            raise field_invalid("body.change_ids", "give either change_ids or a group")
+        if body.group is not None:
+            done = await decide_group(
+                self._parts, operator, action, group=body.group, up_to=body.up_to, reason=body.reason
+            )
+        else:
+            done = await decide_letters(
+                self._parts, operator, action, change_ids=body.change_ids or [], reason=body.reason
+            )
+        decided = sum(each.done for each in done.decisions)
+        return view_schemas.LettersDecided(action=action, operator=operator, decided=decided, **asdict(done))

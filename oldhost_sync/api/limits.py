@@ -68,6 +68,9 @@ UPCOMING_MAX = 200
 # Temporal answers a query in milliseconds; an operator's update takes a workflow task or two.
 WRITER_QUERY_SECONDS_MAX = 2.0
 WRITER_UPDATE_SECONDS_MAX = 10.0
+# Dead letters that one request decides: each is an update of the writer, a tenth of a second, and a person waits.
+LETTERS_AT_ONCE_MAX = 50
+LETTERS_SECONDS_MAX = 20.0
 # While Temporal is known to be away, try again this often.
 WRITER_PROBE_SECONDS = 2.0
 

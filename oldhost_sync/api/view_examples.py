@@ -102,6 +102,83 @@ ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
         ],
         "next_cursor": None,
     },
+    view_schemas.LetterGroups: {
+        "groups": [
+            {
+                "reason": "no such guest",
+                "letters": 1,
+                "entities": 1,
+                "held": 1,
+                "oldest_at": "2026-05-01T12:01:03Z",
+                "newest_id": 4712,
+                "event_types": ["checked_in"],
+                "change_ids": [4712],
+            }
+        ],
+        "more": False,
+    },
+    view_schemas.LettersDecided: {
+        "action": "retry",
+        "operator": "anna",
+        "decided": 1,
+        "left": 0,
+        "stopped": None,
+        "decisions": [
+            {"change_id": 4712, "done": True, "message": "change 4712 waits again"},
+            {"change_id": 4719, "done": False, "message": "it is APPLIED, no dead letter"},
+        ],
+    },
+    view_schemas.Replaced: {
+        "change_id": 4712,
+        "replaced_by": 4720,
+        "idempotency_key": "corrected-4712-5e884898da280471",
+        "discarded": True,
+        "message": "change 4720 is recorded; change 4712 is given up",
+    },
+    view_schemas.HaltState: {
+        "halt": {
+            "reason": "OldHost expects nonce 501, but it answered 502 before: it went back, as after a restore from a "
+            "backup. Decide by `resolve`.",
+            "difference": "back",
+            "expected_nonce": 501,
+            "next_nonce": 503,
+            "last_applied_nonce": 502,
+            "epoch": 3,
+            "decided": None,
+            "updated_at": "2026-05-01T12:01:05Z",
+            "at_stake": 2,
+            "adopt": {
+                "says": "OldHost's count is taken: the 2 operation(s) that it lost are not sent again.",
+                "given_up": 2,
+                "counted_applied": 0,
+                "sent_again": 0,
+                "waiting_again": 0,
+                "next_nonce": 501,
+            },
+            "resend": {
+                "says": "OldHost gets the 2 operation(s) from nonce 501 on again, as they were.",
+                "given_up": 0,
+                "counted_applied": 0,
+                "sent_again": 2,
+                "waiting_again": 0,
+                "next_nonce": 503,
+            },
+            "operations": [
+                {
+                    "nonce": 501,
+                    "change_id": 4711,
+                    "status": "APPLIED",
+                    "sends": 1,
+                    "sent_at": "2026-05-01T12:01:01Z",
+                    "answer": "applied",
+                    "entity_type": "unit",
+                    "entity_id": "12B",
+                    "event_type": "unit_status_changed",
+                    "priority_class": "LWW",
+                }
+            ],
+        }
+    },
     view_schemas.Rule: _RULE,
     view_schemas.Rules: {"rules": [_RULE]},
 }

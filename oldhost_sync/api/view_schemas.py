@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from oldhost_sync.api.schemas import KEY, Because
+from oldhost_sync.api import limits
+from oldhost_sync.api.schemas import KEY, Because, Keyed
 from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 
 
 class ListedChange(BaseModel):
@@ -153,3 +155,115 @@ class ScheduledPage(BaseModel):
 
     scheduled: list[ScheduledChange]
     next_cursor: str | None
+
+
+class LetterGroup(BaseModel):
+    """Dead letters with one reason of OldHost's; numbers in it stand as #."""
+
+    reason: str = Field(examples=["no such guest"])
+    letters: int
+    entities: int = Field(description="Of how many entities")
+    held: int = Field(description="TXN changes that wait behind them")
+    oldest_at: datetime | None = Field(description="When the oldest was rejected")
+    newest_id: int = Field(description="Give it as `up_to`, so that a decision is about what was shown")
+    event_types: list[str]
+    change_ids: list[int] = Field(description="The oldest 20")
+
+
+class LetterGroups(BaseModel):
+    groups: list[LetterGroup]
+    more: bool = Field(description="There are more than the 5,000 letters that were looked at")
+
+
+class Letters(Because):
+    """Which dead letters: `change_ids`, or a `group` (of it those up to `up_to`)."""
+
+    change_ids: list[Annotated[int, Field(ge=1, le=limits.INTEGER_MAX)]] | None = Field(
+        default=None, min_length=1, max_length=limits.LETTERS_AT_ONCE_MAX
+    )
+    group: str | None = Field(default=None, min_length=1, max_length=TEXT_LENGTH_MAX)
+    up_to: int | None = Field(default=None, ge=1, le=limits.INTEGER_MAX)
+
+
+class LetterDecision(BaseModel):
+    """What became of one letter."""
+
+    change_id: int
+    done: bool
+    message: str
+
+
+class LettersDecided(BaseModel):
+    """Each decision stands for itself, and in the audit."""
+
+    action: str
+    operator: str
+    decided: int
+    left: int = Field(description="Above 0: ask again for those that were not come to (of a group: at least so many)")
+    stopped: str | None = Field(description="Why it ended before all were decided")
+    decisions: list[LetterDecision]
+
+
+class Replacement(Because, Keyed):
+    """A corrected payload; entity and event type are the rejected change's. Without a key the server makes one of the
+    change and the payload, so that the same request again records nothing.
+    """
+
+    payload: dict[str, Any] = Field(description="At most 30 KiB of JSON, 16 levels")
+
+
+class Replaced(BaseModel):
+    """The copy is recorded; whether the letter is discarded, too."""
+
+    change_id: int
+    replaced_by: int
+    idempotency_key: str = Field(description="The copy's")
+    discarded: bool
+    message: str
+
+
+class Consequences(BaseModel):
+    """Of one way of ending a halt."""
+
+    says: str
+    given_up: int = Field(description="Applied in the books, lost at OldHost, and not sent again")
+    counted_applied: int = Field(description="In doubt, and taken as applied")
+    sent_again: int = Field(description="Byte for byte, under the same nonces")
+    waiting_again: int = Field(description="Under new nonces")
+    next_nonce: int | None = Field(description="Where the count goes on; null: where OldHost says")
+
+
+class OperationAtStake(BaseModel):
+    """An operation of the ledger that the decision is about."""
+
+    nonce: int
+    change_id: int
+    status: str
+    sends: int
+    sent_at: datetime | None
+    answer: str | None
+    entity_type: str | None
+    entity_id: str | None
+    event_type: str | None
+    priority_class: str | None
+
+
+class Halt(BaseModel):
+    """Ledger and OldHost side by side, and what either way would do."""
+
+    reason: str
+    difference: str = Field(description="back: OldHost expects an earlier nonce · forward: a later one · unknown")
+    expected_nonce: int | None = Field(description="By OldHost, as it was last found")
+    next_nonce: int | None = Field(description="By the ledger")
+    last_applied_nonce: int | None
+    epoch: int
+    decided: str | None = Field(description="A `resolve` that waits until OldHost can be asked")
+    updated_at: datetime
+    at_stake: int
+    adopt: Consequences
+    resend: Consequences
+    operations: list[OperationAtStake] = Field(description="The first 50 at stake")
+
+
+class HaltState(BaseModel):
+    halt: Halt | None = Field(description="null: sending is not halted")

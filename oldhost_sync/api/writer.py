@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
 
-from oldhost_sync.api import limits, schemas
+from oldhost_sync.api import limits, schemas, view_schemas
 from oldhost_sync.api.auth import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.schemas import Because, Flush, Resolve
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX, ID_LENGTH_MAX
+from oldhost_sync.store.ledger.halt_consequences import read_halt
 from workflows.messages import OperatorRequest
 
 _ACT_ERRORS = (405, 409, 413, 415, 422)
@@ -31,6 +33,8 @@ class WriterRoutes:
         add("GET", "/api/writer/find", self.find, schemas.Found, summary, WATCHERS, (405, 409, 422))
         summary = "What the writer sends next"
         add("GET", "/api/writer/upcoming", self.upcoming, schemas.Upcoming, summary, WATCHERS, (405, 409, 422))
+        summary = "A halt: both ways of ending it, in numbers"
+        add("GET", "/api/writer/halt", self.halt, view_schemas.HaltState, summary, WATCHERS, (405,))
         for action, handler, model, example in (
             ("pause", self.pause, Because, {"reason": "OldHost's people asked for an hour of quiet"}),
             ("resume", self.resume, Because, {"reason": "OldHost's people are done"}),
@@ -60,6 +64,14 @@ class WriterRoutes:
     async def upcoming(self, count: Annotated[int, Query(ge=1, le=limits.UPCOMING_MAX)] = 20) -> schemas.Upcoming:
         """In the order in which they would go if nothing came any more."""
         return schemas.Upcoming(upcoming=await self._parts.writer.query("upcoming", count))
+
+    async def halt(self) -> view_schemas.HaltState:
+        """Ledger and OldHost side by side, and what `adopt` and `resend` would do, by what OldHost was last found to
+        expect. `resolve` asks OldHost again, and decides nothing where that has changed.
+        """
+        host = self._parts.host
+        found = await self._parts.database.run(lambda connection: read_halt(connection, host))
+        return view_schemas.HaltState(halt=None if found is None else view_schemas.Halt.model_validate(asdict(found)))
 
     async def pause(self, request: Request) -> schemas.Done:
         """Nothing is sent until it is resumed; changes go on being accepted and held."""

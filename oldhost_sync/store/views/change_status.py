@@ -11,6 +11,7 @@ from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.policy.changes import Outcome
 from oldhost_sync.store.audit import current_pause
+from oldhost_sync.store.intake.replacement import CORRECT, REPLACE
 from oldhost_sync.store.ledger.completion import SUPERSEDING
 from oldhost_sync.store.tables import (
     IS_FATE_OF_CHANGE,
@@ -188,6 +189,8 @@ def _add_decisions(connection: Connection, host: str, change_id: int, fate: Fate
     query = select(operator_audit).where(operator_audit.c.host == host, operator_audit.c.change_id == change_id)
     for row in connection.execute(query):
         why = f": {row.reason}" if row.reason else ""
+        if row.action in {CORRECT, REPLACE}:
+            why += f" ({row.detail['message']})"
         fate.steps.append(StepView(row.action, row.created_at, f"by {row.operator}{why}"))
 
 

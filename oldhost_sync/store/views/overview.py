@@ -5,11 +5,12 @@ Nothing here takes a lock or writes. Lists are paged by id.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import exists, func, select
+from sqlalchemy import Select, exists, func, select
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.store.outbox import relay_queue
@@ -78,6 +79,26 @@ def list_dead_letters(connection: Connection, host: str, *, after_id: int, limit
         .order_by(pending_fates.c.change_id)
         .limit(limit)
     )
+    return _with_held(connection, host, pending, query, limit)
+
+
+def dead_letters_of(connection: Connection, host: str, change_ids: Sequence[int]) -> list[dict[str, Any]]:
+    """Those of `change_ids` that are dead letters, as :func:`list_dead_letters` gives them."""
+    query = select(*_LETTER).where(
+        outbox_events.c.host == host, outbox_events.c.id.in_(change_ids), outbox_events.c.outcome == "DEAD"
+    )
+    pending = (
+        select(*_PENDING_LETTER)
+        .join(pending_fates, IS_FATE_OF_CHANGE)
+        .where(pending_fates.c.host == host, pending_fates.c.outcome == "DEAD")
+        .where(pending_fates.c.change_id.in_(change_ids))
+    )
+    return _with_held(connection, host, pending, query, len(change_ids))
+
+
+def _with_held(
+    connection: Connection, host: str, pending: Select[Any], query: Select[Any], limit: int
+) -> list[dict[str, Any]]:
     # In this order, so that one that moves between the two queries is found twice and not missed.
     found = {row.change_id: dict(row._mapping) for row in (*connection.execute(pending), *connection.execute(query))}  # noqa: SLF001
     letters = [found[change_id] for change_id in sorted(found)[:limit]]

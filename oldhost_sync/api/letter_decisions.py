@@ -1,0 +1,130 @@
+"""Decisions on dead letters: one, a selection, or a group; each goes through the writer, one after the other.
+
+The writer decides and audits each in a transaction of its own. So a bounded number goes in one request, and the answer
+says what became of each: what was left is asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from http import HTTPStatus
+
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.problems import Problem, unknown_change
+from oldhost_sync.store.intake.change_recorder import RecordedChange
+from oldhost_sync.store.intake.replacement import Correction, NoDeadLetter, record_correction
+from oldhost_sync.store.views import overview
+from oldhost_sync.store.views.dead_letter_groups import ids_of_group
+from workflows.messages import OperatorRequest
+
+
+@dataclass(slots=True)
+class Decision:
+    """What became of one letter; `message`: the writer's words, or why nothing was done."""
+
+    change_id: int
+    done: bool
+    message: str
+
+
+@dataclass(slots=True)
+class Decisions:
+    """`left`: chosen and not come to, because there was no more time or the writer went away (`stopped`)."""
+
+    decisions: list[Decision] = field(default_factory=list)
+    left: int = 0
+    stopped: str | None = None
+
+
+def choose(connection: Connection, host: str, change_ids: Sequence[int]) -> list[tuple[int, str | None, bool]]:
+    """Of each id, in order and once: its fate so far, and whether there is such a change."""
+    found = []
+    for change_id in dict.fromkeys(change_ids):
+        exists, outcome = overview.find_outcome(connection, host, change_id)
+        found.append((change_id, outcome, exists))
+    return found
+
+
+async def decide_group(
+    parts: Parts, operator: str, action: str, *, group: str, up_to: int | None, reason: str
+) -> Decisions:
+    """Decide the oldest letters of a group, up to the letter that was the newest when it was shown."""
+    some = limits.LETTERS_AT_ONCE_MAX
+    ids = await parts.database.run(
+        lambda connection: ids_of_group(connection, parts.host, group, up_to=up_to, limit=some + 1)
+    )
+    decided = await decide_letters(parts, operator, action, change_ids=ids[:some], reason=reason)
+    decided.left += len(ids) > some
+    return decided
+
+
+async def decide_letters(
+    parts: Parts, operator: str, action: str, *, change_ids: Sequence[int], reason: str
+) -> Decisions:
+    """Retry or discard (`action`) each of `change_ids`. Raises a Problem only where nothing was decided at all."""
+    chosen = await parts.database.run(partial(choose, host=parts.host, change_ids=change_ids))
+    decided = Decisions()
+    until = parts.clock() + limits.LETTERS_SECONDS_MAX
+    for place, (change_id, outcome, exists) in enumerate(chosen):
+        if outcome != "DEAD":
+            is_now = (outcome or "still on its way") if exists else "unknown"
+            decided.decisions.append(Decision(change_id, False, f"it is {is_now}, no dead letter"))
+            continue
+        if parts.clock() >= until:
+            decided.left, decided.stopped = len(chosen) - place, "the time of one request is over; ask again"
+            break
+        request = OperatorRequest(operator=operator, reason=reason, change_id=change_id)
+        try:
+            message, done = await parts.writer.update(action, request), True
+        except Problem as problem:
+            if problem.status != HTTPStatus.CONFLICT:
+                if not any(each.done for each in decided.decisions):
+                    raise
+                decided.left, decided.stopped = len(chosen) - place, str(problem.content["detail"])
+                break
+            message, done = str(problem.content["detail"]), False
+        decided.decisions.append(Decision(change_id, done, message))
+    return decided
+
+
+async def decide_one(parts: Parts, operator: str, action: str, *, change_id: int, reason: str) -> str:
+    """What the writer says. Raises a Problem: 404, 409, or what keeps the writer from it."""
+    ((_, outcome, exists),) = await parts.database.run(partial(choose, host=parts.host, change_ids=[change_id]))
+    if outcome != "DEAD":
+        raise not_dead(change_id, exists=exists, outcome=outcome)
+    return await parts.writer.update(action, OperatorRequest(operator=operator, reason=reason, change_id=change_id))
+
+
+async def replace_letter(parts: Parts, correction: Correction) -> tuple[RecordedChange, str | None, str]:
+    """Record a corrected copy, then discard the letter: the copy, the writer's message when it is discarded (None: it
+    is not), and what is to be said. Repeating it goes on where it stopped.
+    """
+    try:
+        copy = await parts.database.run(lambda connection: record_correction(connection, parts.host, correction))
+    except NoDeadLetter as refused:
+        raise not_dead(correction.change_id, exists=refused.exists, outcome=refused.outcome) from None
+    old = correction.change_id
+    ((_, outcome, _),) = await parts.database.run(partial(choose, host=parts.host, change_ids=[old]))
+    if outcome == "DISCARDED":
+        return copy, "", f"change {copy.change_id} is recorded; change {old} was discarded before"
+    reason = f"replaced by change {copy.change_id}: {correction.reason}"
+    try:
+        message = await decide_one(parts, correction.operator, "discard", change_id=old, reason=reason)
+    except Problem as problem:
+        detail = problem.content["detail"]
+        return copy, None, f"change {copy.change_id} is recorded, but change {old} is not discarded yet: {detail}"
+    return copy, message, f"change {copy.change_id} is recorded; {message}"
+
+
+def not_dead(change_id: int, *, exists: bool, outcome: str | None) -> Problem:
+    """404 or 409: nothing can be decided about this change."""
+    action = "GET /api/dead-letters lists those that can be decided on."
+    if not exists:
+        return unknown_change(f"No change has the id {change_id}.")
+    detail = f"Change {change_id} is {outcome or 'still on its way'}."
+    return Problem(409, "no-dead-letter", "This change is no dead letter", detail, action)

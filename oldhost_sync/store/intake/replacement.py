@@ -1,0 +1,85 @@
+"""A corrected copy of a dead letter: a new change under a new key, linked with the old one in the audit.
+
+It is recorded first and the letter is discarded afterwards, by the writer: what comes between leaves both, and the same
+request again goes on. The copy is a new change: it goes after what the entity has waiting already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.store.audit import record_act
+from oldhost_sync.store.intake.change_recorder import RecordedChange, record_accepted
+from oldhost_sync.store.intake.validation import accept, canonical_json
+
+REPLACE, CORRECT = "replace", "correct"
+
+_LETTER = text(
+    "SELECT o.entity_type, o.entity_id, o.event_type, COALESCE(o.outcome, p.outcome) AS outcome FROM outbox_events o "
+    "LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o.id WHERE o.host = :host AND o.id = :id"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """An operator's corrected payload for the dead letter `change_id`. `key`: of the new change; None: made of both."""
+
+    change_id: int
+    payload: Mapping[str, Any]
+    operator: str
+    source: str
+    reason: str
+    key: str | None = None
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for the same correction, so that a repeated request records one copy."""
+        if self.key is not None:
+            return self.key
+        digest = sha256(canonical_json("payload", self.payload).encode()).hexdigest()
+        return f"corrected-{self.change_id}-{digest[:16]}"
+
+
+class NoDeadLetter(Exception):  # noqa: N818 - a name says what happened
+    """There is no such change (`outcome` None and `exists` False), or it has another fate, or none."""
+
+    def __init__(self, *, exists: bool, outcome: str | None) -> None:
+        super().__init__("no dead letter")
+        self.exists = exists
+        self.outcome = outcome
+
+
+def record_correction(connection: Connection, host: str, correction: Correction) -> RecordedChange:
+    """Record the copy and the two acts that link it. A repetition finds it recorded, whatever became of the letter.
+
+    Raises NoDeadLetter, InvalidChange, IdempotencyConflict; the caller's transaction must then be rolled back.
+    """
+    letter = connection.execute(_LETTER, {"host": host, "id": correction.change_id}).one_or_none()
+    if letter is None:
+        raise NoDeadLetter(exists=False, outcome=None)
+    change = accept(
+        host, letter.entity_type, letter.entity_id, letter.event_type, correction.payload,
+        correction.idempotency_key, None, None, correction.source,
+    )  # fmt: skip
+    recorded = record_accepted(connection, change, look_for_schedule=True)
+    if recorded.duplicate:
+        return recorded
+    if letter.outcome != "DEAD":
+        raise NoDeadLetter(exists=True, outcome=letter.outcome)
+    named = {"host": host, "operator": correction.operator, "reason": correction.reason}
+    old, new = correction.change_id, recorded.change_id
+    record_act(
+        connection, **named, action=REPLACE, change_id=old,
+        detail={"message": f"its corrected copy is change {new}", "replaced_by": new},
+    )  # fmt: skip
+    record_act(
+        connection, **named, action=CORRECT, change_id=new,
+        detail={"message": f"a corrected copy of change {old}", "corrects": old},
+    )  # fmt: skip
+    return recorded

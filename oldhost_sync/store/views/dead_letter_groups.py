@@ -1,0 +1,107 @@
+"""Dead letters by OldHost's reason: how many have it, and what is held behind them.
+
+Reasons that differ in their numbers only are one ("no such guest 4711"): a group is named by its reason with each
+number written as #.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import bindparam, text
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.store.columns import UtcDateTime
+from oldhost_sync.store.outbox.pending_fates import IDS_MAX
+
+# Above it the groups say that there are more; the oldest letters are looked at.
+LETTERS_MAX = 5_000
+NO_REASON = "(no reason)"
+_NUMBER = re.compile(r"\d+")
+
+_NAMED = "o.id, o.entity_type, o.entity_id, o.event_type"
+_LETTERS = text(
+    f"(SELECT {_NAMED}, o.processed_at AS rejected_at, o.error FROM outbox_events o "
+    "FORCE INDEX (ix_outbox_events_outcome) WHERE o.host = :host AND o.outcome = 'DEAD' AND o.id > :after "
+    "ORDER BY o.id LIMIT :limit) UNION "
+    f"(SELECT {_NAMED}, p.decided_at AS rejected_at, p.error FROM pending_fates p STRAIGHT_JOIN outbox_events o "
+    "FORCE INDEX (PRIMARY) ON o.id = p.change_id AND o.host = p.host WHERE p.host = :host AND p.outcome = 'DEAD' "
+    "AND p.change_id > :after AND o.outcome IS NULL ORDER BY o.id LIMIT :limit) ORDER BY id LIMIT :limit"
+).columns(rejected_at=UtcDateTime())
+_HELD = text(
+    "SELECT d.id, COUNT(*) AS held FROM outbox_events d FORCE INDEX (PRIMARY) STRAIGHT_JOIN outbox_events o "
+    "FORCE INDEX (ix_outbox_events_status) ON o.host = d.host AND o.outcome IS NULL "
+    "AND o.entity_type = d.entity_type AND o.entity_id = d.entity_id AND o.priority_class = 'TXN' AND o.id > d.id "
+    "WHERE d.id IN :ids GROUP BY d.id"
+).bindparams(bindparam("ids", expanding=True))
+
+
+@dataclass(slots=True)
+class LetterGroup:
+    """Dead letters with one reason. `held`: TXN changes behind them; `newest_id`: a decision up to it is about what was
+    shown. `change_ids`: the oldest.
+    """
+
+    reason: str
+    letters: int = 0
+    entities: int = 0
+    held: int = 0
+    oldest_at: datetime | None = None
+    newest_id: int = 0
+    event_types: list[str] = field(default_factory=list)
+    change_ids: list[int] = field(default_factory=list)
+
+
+IDS_SHOWN = 20
+
+
+def reason_group(error: str | None) -> str:
+    """The group of a reason."""
+    return _NUMBER.sub("#", error) if error else NO_REASON
+
+
+def list_groups(connection: Connection, host: str) -> tuple[list[LetterGroup], bool]:
+    """The groups of the oldest LETTERS_MAX dead letters, the largest first; and whether there are more letters."""
+    letters = connection.execute(_LETTERS, {"host": host, "after": 0, "limit": LETTERS_MAX + 1}).all()
+    groups: dict[str, LetterGroup] = {}
+    first_of_entity: dict[tuple[str, str, str], int] = {}
+    for letter in letters[:LETTERS_MAX]:
+        reason = reason_group(letter.error)
+        group = groups.setdefault(reason, LetterGroup(reason, oldest_at=letter.rejected_at))
+        group.letters += 1
+        group.newest_id = letter.id
+        group.change_ids += [letter.id] if len(group.change_ids) < IDS_SHOWN else []
+        group.event_types += [letter.event_type] if letter.event_type not in group.event_types else []
+        first_of_entity.setdefault((reason, letter.entity_type, letter.entity_id), letter.id)
+    held = _held_behind(connection, list(first_of_entity.values()))
+    for (reason, _, _), change_id in first_of_entity.items():
+        groups[reason].entities += 1
+        groups[reason].held += held.get(change_id, 0)
+    return sorted(groups.values(), key=lambda group: (-group.letters, group.reason)), len(letters) > LETTERS_MAX
+
+
+def ids_of_group(
+    connection: Connection, host: str, reason: str, *, after_id: int = 0, up_to: int | None = None, limit: int
+) -> list[int]:
+    """The oldest `limit` letters of a group with ids above `after_id` and up to `up_to`, as far as LETTERS_MAX goes."""
+    letters = connection.execute(_LETTERS, {"host": host, "after": after_id, "limit": LETTERS_MAX})
+    return _first(
+        (row.id for row in letters if reason_group(row.error) == reason and (up_to is None or row.id <= up_to)), limit
+    )
+
+
+def _first(ids: Iterable[int], limit: int) -> list[int]:
+    return [change_id for _, change_id in zip(range(limit), ids, strict=False)]
+
+
+def _held_behind(connection: Connection, change_ids: Sequence[int]) -> dict[int, int]:
+    """How many TXN changes wait behind each letter, as far as it is the oldest of its entity."""
+    found: dict[int, int] = {}
+    for start in range(0, len(change_ids), IDS_MAX):
+        values: dict[str, Any] = {"ids": change_ids[start : start + IDS_MAX]}
+        found |= {row.id: row.held for row in connection.execute(_HELD, values)}
+    return found

@@ -1,0 +1,146 @@
+"""What is told before a halt is resolved is what the resolve then does, in every case that there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.engine import Connection, Engine
+
+from oldhost_sync.oldhost.count import Count
+from oldhost_sync.policy.operator_act import OperatorAct
+from oldhost_sync.store.ledger.halt_consequences import BACK, FORWARD, UNKNOWN_COUNT, Consequences, read_halt
+from oldhost_sync.store.ledger.operator_commands import decide
+from oldhost_sync.store.ledger.statements import CALLED_A_REPLAY
+from tests.integration.store.writing import HOST, rows
+
+pytestmark = pytest.mark.mariadb
+
+# Of nonces 1 to 10, 8 are settled.
+LAST = 8
+
+
+@dataclass(frozen=True)
+class Row:
+    """A nonce of the ledger; its change is numbered as it is."""
+
+    nonce: int
+    status: str
+    sends: int = 1
+    answer: str | None = None
+
+
+SETTLED = [Row(nonce, "FAILED" if nonce == 3 else "APPLIED") for nonce in range(1, LAST + 1)]
+ONE_IN_DOUBT = [*SETTLED, Row(9, "SENT"), Row(10, "RESERVED", 0)]
+REFUSED = [*SETTLED, Row(9, "SENT", 0), Row(10, "SENT")]
+REPLAYED = [*SETTLED, Row(9, "SENT", 0, CALLED_A_REPLAY), Row(10, "SENT", 0)]
+PRUNED = [*SETTLED[6:], Row(9, "SENT")]
+CASES = {
+    "it lost the last three": (ONE_IN_DOUBT, 6),
+    "it lost all that is settled": (SETTLED, 1),
+    "it lost what is no longer kept": (PRUNED, 4),
+    "another wrote one": (ONE_IN_DOUBT, 12),
+    "another wrote, and one was refused": (REFUSED, 11),
+    "a refused one's nonce is used": (REFUSED, 10),
+    "a first send was called a replay": (REPLAYED, 10),
+    "another wrote beyond a replay": (REPLAYED, 14),
+    "what follows was written, too": ([*SETTLED, Row(9, "SENT", 0), Row(10, "SENT"), Row(11, "SENT", 0)], 10),
+    "nothing is in doubt": (SETTLED, 12),
+}
+
+
+def set_up(connection: Connection, ledger: list[Row], expected: int | None) -> None:
+    for row in ledger:
+        outcome = {"APPLIED": "APPLIED", "FAILED": "DEAD"}.get(row.status)
+        connection.execute(
+            text(
+                "INSERT INTO outbox_events (id, host, idempotency_key, request_hash, entity_type, entity_id, "
+                "event_type, payload, priority_class, processed_at, outcome, nonce) VALUES (:id, 'oldhost', :id, '', "
+                "'unit', :id, 'e', '{}', 'TXN', IF(:outcome IS NULL, NULL, UTC_TIMESTAMP(6)), :outcome, "
+                "IF(:outcome IS NULL, NULL, :id))"
+            ),
+            {"id": row.nonce, "outcome": outcome},
+        )
+        connection.execute(
+            text(
+                "INSERT INTO nonce_requests (host, nonce, idempotency_key, change_id, epoch, body, status, sends, "
+                "answer) VALUES ('oldhost', :nonce, :nonce, :nonce, 1, '{\"payload\": {}}', :status, :sends, :answer)"
+            ),
+            {"nonce": row.nonce, "status": row.status, "sends": row.sends, "answer": row.answer},
+        )
+    connection.execute(
+        text(
+            "INSERT INTO nonce_ledger (host, next_nonce, last_applied_nonce, epoch, halted, halted_expected_nonce) "
+            "VALUES ('oldhost', :next, :last, 1, 'they differ', :expected)"
+        ),
+        {"next": ledger[-1].nonce + 1, "last": LAST, "expected": expected},
+    )
+
+
+def effects(engine: Engine) -> dict[str, int]:
+    """What the tables say."""
+    (found,) = rows(
+        engine,
+        "SELECT (SELECT COUNT(*) FROM outbox_events WHERE outcome = 'APPLIED') AS applied, "
+        "(SELECT COUNT(*) FROM nonce_requests WHERE answer LIKE 'to be sent again%%') AS sent_again, "
+        "(SELECT COUNT(*) FROM outbox_events o WHERE outcome IS NULL AND NOT EXISTS "
+        "(SELECT 1 FROM nonce_requests r WHERE r.change_id = o.id)) AS waiting, "
+        "(SELECT next_nonce FROM nonce_ledger) AS next_nonce",
+    )
+    return {name: int(value) for name, value in found.items()}
+
+
+@pytest.mark.parametrize("mode", ["adopt", "resend"])
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_told_is_what_the_resolve_does(engine: Engine, case: str, mode: str) -> None:
+    ledger, expected = CASES[case]
+    with engine.begin() as connection:
+        set_up(connection, ledger, expected)
+    with engine.begin() as connection:
+        halt = read_halt(connection, HOST)
+        connection.exec_driver_sql("DELETE FROM nonce_requests WHERE status = 'RESERVED'")  # was never at stake
+    assert halt is not None
+    assert halt.difference == (BACK if expected <= LAST else FORWARD)
+    told: Consequences = getattr(halt, mode)
+    before = effects(engine)
+    with engine.begin() as connection:
+        done = decide(connection, OperatorAct(HOST, "resolve", "anna", "why", mode=mode), Count(expected))
+    assert done.refused == ""
+    after = effects(engine)
+    assert after["sent_again"] == told.sent_again
+    assert after["next_nonce"] == told.next_nonce
+    reopened = told.sent_again + told.waiting_again if halt.difference == BACK and mode == "resend" else 0
+    applied_among = sum(row.status == "APPLIED" and row.nonce >= expected for row in ledger) if reopened else 0
+    assert after["applied"] - before["applied"] == told.counted_applied - applied_among
+    assert after["waiting"] - before["waiting"] == told.waiting_again
+    if halt.difference == BACK and mode == "adopt":
+        assert done.message.startswith(f"OldHost's count is adopted: {told.given_up} operations")
+
+
+def test_without_a_halt_there_is_nothing_to_show(engine: Engine) -> None:
+    with engine.begin() as connection:
+        set_up(connection, SETTLED, None)
+        connection.exec_driver_sql("UPDATE nonce_ledger SET halted = NULL")
+        assert read_halt(connection, HOST) is None
+
+
+def test_a_halt_without_a_count_says_that_oldhost_is_asked(engine: Engine) -> None:
+    with engine.begin() as connection:
+        set_up(connection, ONE_IN_DOUBT, None)
+        halt = read_halt(connection, HOST)
+    assert halt is not None
+    assert (halt.difference, halt.at_stake, halt.adopt.given_up) == (UNKNOWN_COUNT, 1, 0)
+    assert "OldHost is asked" in halt.adopt.says
+    assert [each["nonce"] for each in halt.operations] == [9]
+
+
+def test_the_operations_at_stake_are_named_with_their_changes(engine: Engine) -> None:
+    with engine.begin() as connection:
+        set_up(connection, ONE_IN_DOUBT, 7)
+        halt = read_halt(connection, HOST)
+    assert halt is not None
+    assert [(each["nonce"], each["status"], each["entity_id"]) for each in halt.operations] == [
+        (7, "APPLIED", "7"), (8, "APPLIED", "8"), (9, "SENT", "9"),
+    ]  # fmt: skip
+    assert halt.at_stake == 3
