@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from oldhost_sync.cli.changes import AsJson
+from oldhost_sync.cli.completion import event_types
 from oldhost_sync.cli.output import console, print_json, rows
+from oldhost_sync.cli.writer import operator_name
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.settings import Role, parse_api_tokens
-from oldhost_sync.store.intake.rules import default_class, rules_of, set_rule
+from oldhost_sync.store.intake.rules import decide_rule, default_class, rules_of
 from oldhost_sync.user_errors import WRONG, CliError
 
 # 256 bits can't be guessed, so a plain SHA-256 may be kept in a setting.
@@ -71,12 +74,19 @@ def list_rules(as_json: AsJson = False) -> None:
 
 
 def set_one_rule(
-    event_type: Annotated[str, typer.Argument(help="The event type, for example rate_changed.")],
+    event_type: Annotated[
+        str, typer.Argument(help="The event type, for example rate_changed.", autocompletion=event_types)
+    ],
     priority_class: Annotated[PriorityClass, typer.Argument(help="Its class from now on.", case_sensitive=False)],
+    reason: Annotated[str, typer.Option("--reason", "-r", help="Why; it is recorded.")] = "set at the terminal",
+    operator: Annotated[
+        str | None, typer.Option("--operator", help="Who you are; the user of this machine by default.")
+    ] = None,
 ) -> None:
-    """Decide the class of an event type, for the changes recorded from now on."""
+    """Decide the class of an event type, for the changes recorded from now on. It stands in the audit."""
     if not re.fullmatch(NAME_PATTERN, event_type):
         raise CliError("an event type is 1 to 64 of the characters A-Z a-z 0-9 _ . -", WRONG)
     config = settings()
-    in_database(config, lambda connection: set_rule(connection, config.host, event_type, priority_class))
+    act = partial(decide_rule, host=config.host, event_type=event_type, priority_class=priority_class)
+    in_database(config, partial(act, operator=operator_name(operator), reason=reason))
     console().print(f"{event_type} is {priority_class.value} from the next change on.", markup=False)

@@ -7,12 +7,14 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
+from sqlalchemy.engine import Connection
 
-from oldhost_sync.cli.output import console, print_json, rows, shown, span
+from oldhost_sync.cli.output import console, print_json, rows, span
 from oldhost_sync.cli.writer import query
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.settings import Settings
+from oldhost_sync.store.audit import CHANGE_ID_MAX
 from oldhost_sync.store.views import change_status, entity_history
 from oldhost_sync.user_errors import FAILED, CliError, explain, print_error
 from oldhost_sync.writer_client import WriterError
@@ -30,28 +32,41 @@ def add_to(app: typer.Typer) -> None:
 
 
 def show(
-    key: Annotated[str, typer.Argument(help="The idempotency key that the write gave or got.")], as_json: AsJson = False
+    key: Annotated[str, typer.Argument(help="The idempotency key that the write gave or got; or the change's id.")],
+    as_json: AsJson = False,
 ) -> None:
     """A change's whole fate, step by step: accepted, relayed, reserved, sent, answered; or what it waits for."""
     config = settings()
-    fate = in_database(config, lambda connection: change_status.find_fate(connection, config.host, key))
+    fate = in_database(config, lambda connection: _fate(connection, config.host, key))
     if fate is None:
         raise CliError(
-            f"no change of host {config.host!r} has the key {key!r}. Check the key: a write's answer names it."
+            f"no change of host {config.host!r} has the key or the id {key!r}. Check it: a write's answer names both."
         )
     if as_json:
         print_json(asdict(fate))
         return
     out = console()
     named = f"{fate.entity_type}/{fate.entity_id} {fate.event_type}"
-    out.print(f"{fate.state}  {named}  change {shown(fate.change_id)}  {fate.priority_class or ''}", markup=False)
+    number = "–" if fate.change_id is None else str(fate.change_id)
+    out.print(f"{fate.state}  {named}  change {number}  {fate.priority_class or ''}", markup=False)
+    out.print(f"key {fate.idempotency_key}", markup=False, soft_wrap=True)
     lines = ((step.at, step.step, step.nonce, step.detail or "") for step in fate.steps)
     out.print(rows("", ("at", "step", "nonce", ""), lines))
+    if fate.supersedes:
+        out.print(f"replaced changes {', '.join(map(str, fate.supersedes))}", markup=False, soft_wrap=True)
     for why in fate.waiting_for:
         out.print(f"waits for {why}", markup=False)
     for label, text in (("OldHost's answer", fate.answer), ("error", fate.error)):
         if text:
             out.print(f"{label}: {text}", markup=False)
+
+
+def _fate(connection: Connection, host: str, key: str) -> change_status.FateView | None:
+    """By its key; what is none and a number, by its id."""
+    fate = change_status.find_fate(connection, host, key)
+    if fate is None and key.isascii() and key.isdecimal() and int(key) <= CHANGE_ID_MAX:
+        return change_status.find_fate_of_id(connection, host, int(key))
+    return fate
 
 
 def find(
@@ -94,7 +109,7 @@ def _print_entity(config: Settings, key: tuple[str, str], found: dict[str, Any],
         for name, value in dict(shadow["state"]).items():
             out.print(f"  {name}: {value}", markup=False)
     lines = (
-        (each["change_id"], each["event_type"], each["priority_class"], each["accepted_at"],
+        (str(each["change_id"]), each["event_type"], each["priority_class"], each["accepted_at"],
          each["outcome"] or "on its way", each["nonce"], each["idempotency_key"])
         for each in found["changes"]
     )  # fmt: skip
@@ -106,7 +121,7 @@ def _print_entity(config: Settings, key: tuple[str, str], found: dict[str, Any],
     if writer is None:
         return
     held = [
-        (each["change_id"], each["event_type"], each["place"], span(each["due_in_ms"]))
+        (str(each["change_id"]), each["event_type"], each["place"], span(each["due_in_ms"]))
         for each in writer["changes"] or ()
     ]
     if held:

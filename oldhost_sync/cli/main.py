@@ -6,11 +6,23 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import metadata
 from typing import Annotated
 
 import typer
 
-from oldhost_sync.cli import administration, alerts, changes, operator_commands, plan, roles, status, submission
+from oldhost_sync.cli import (
+    administration,
+    alerts,
+    changes,
+    operator_commands,
+    plan,
+    roles,
+    schedule,
+    search,
+    status,
+    submission,
+)
 from oldhost_sync.user_errors import FAILED, INTERRUPTED, WRONG, explain, print_error
 
 app = typer.Typer(
@@ -19,15 +31,28 @@ app = typer.Typer(
 _wants_traceback = False
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        try:
+            number = metadata.version("oldhost-sync")
+        except metadata.PackageNotFoundError:
+            number = "from its source"
+        typer.echo(f"oldhost-sync {number}")
+        raise typer.Exit
+
+
 @app.callback()
 def root(
     show_traceback: Annotated[bool, typer.Option("--traceback", help="Show where an error came from.")] = False,
+    version: Annotated[  # noqa: ARG001 - its callback answers and ends
+        bool, typer.Option("--version", help="Show the version and end.", callback=_show_version, is_eager=True)
+    ] = False,
 ) -> None:
     global _wants_traceback  # noqa: PLW0603 - one flag of one process, set before its one command runs
     _wants_traceback = show_traceback
 
 
-for part in (roles, status, submission, changes, operator_commands, alerts, plan, administration):
+for part in (roles, status, submission, changes, search, schedule, operator_commands, alerts, plan, administration):
     part.add_to(app)
 
 

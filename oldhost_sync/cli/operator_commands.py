@@ -112,4 +112,11 @@ def _act(action: str, reason: str, operator: str | None, as_json: bool, **more: 
 
 def _letter(letter: dict[str, Any]) -> tuple[object, ...]:
     entity = f"{letter['entity_type']}/{letter['entity_id']}"
-    return (letter["change_id"], entity, letter["event_type"], letter["processed_at"], letter["held"], letter["error"])
+    return (
+        str(letter["change_id"]),
+        entity,
+        letter["event_type"],
+        letter["processed_at"],
+        letter["held"],
+        letter["error"],
+    )

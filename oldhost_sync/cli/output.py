@@ -5,17 +5,31 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 
+class Screen(Console):
+    """Shows a table that is too wide as records, and leaves their lines whole for the terminal to wrap: its own
+    wrapping would cut keys apart.
+    """
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich's."""
+        wide = [isinstance(each, Rows) and not each.fits(self) for each in objects]
+        shown = [each.records() if apart else each for each, apart in zip(objects, wide, strict=True)]
+        super().print(*shown, **({"soft_wrap": True} if any(wide) else {}) | options)
+
+
 def console() -> Console:
     """Standard output, made when it is needed: its width and colours may change."""
-    return Console(highlight=False)
+    return Screen(highlight=False)
 
 
 def error_console() -> Console:
@@ -27,14 +41,54 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=_plain) + "\n")
 
 
-def rows(title: str, columns: Sequence[str], lines: Iterable[Sequence[object]]) -> Table:
+# Wider than any table.
+WIDTH_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A table, or records where the screen is too narrow for it, so that keys stay whole to be copied.
+
+    Two columns are figures with their names: what does not fit is folded.
+    """
+
+    title: str
+    columns: Sequence[str]
+    cells: list[list[str]]
+
+    def fits(self, console: Console) -> bool:
+        """Whether it is shown as a table."""
+        unbounded = console.options.update(width=WIDTH_MAX)
+        return len(self.columns) <= 2 or Measurement.get(console, unbounded, self._table()).maximum <= console.width
+
+    def records(self) -> Group:
+        """One line for each cell, with its column's name."""
+        names = [name or "·" for name in self.columns]
+        width = max(map(len, names))
+        lines = [Text(self.title, style="italic")] if self.title else []
+        for number, cells in enumerate(self.cells):
+            lines += [Text()] if number else []
+            lines += [
+                Text.assemble((f"{name:{width}}  ", "bold"), cell) for name, cell in zip(names, cells, strict=True)
+            ]
+        return Group(*lines)
+
+    def __rich__(self) -> Table:
+        """A part of something else is a table, whose cells are folded."""
+        return self._table()
+
+    def _table(self) -> Table:
+        table = Table(title=self.title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+        for name in self.columns:
+            table.add_column(name, overflow="fold")
+        for line in self.cells:
+            table.add_row(*map(Text, line))
+        return table
+
+
+def rows(title: str, columns: Sequence[str], lines: Iterable[Sequence[object]]) -> Rows:
     """A table; cells are plain text, not markup."""
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    for line in lines:
-        table.add_row(*(Text(shown(cell)) for cell in line))
-    return table
+    return Rows(title, columns, [[shown(cell) for cell in line] for line in lines])
 
 
 def shown(value: object) -> str:

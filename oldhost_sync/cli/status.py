@@ -20,6 +20,7 @@ from oldhost_sync.cli.writer import client
 from oldhost_sync.environment import settings
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.settings import Settings
+from oldhost_sync.store.alerts import RaisedAlert, list_alerts
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.outbox.relay_queue import Books
 from oldhost_sync.store.transactions import run_in_transaction
@@ -29,16 +30,19 @@ from oldhost_sync.writer_client import WriterError
 
 # Often enough to watch a backlog drain.
 REFRESH_SECONDS = 2.0
+# Before the figures: more would push them off the screen.
+ALERTS_SHOWN = 5
 CLASSES = [cls.value for cls in PriorityClass]
 
 
 @dataclass
 class Seen:
-    """What one query found. `troubles`: why a part is missing."""
+    """What one query found. `troubles`: why a part is missing; `alerts`: the newest open ones."""
 
     host: str
     writer: dict[str, Any] | None = None
     database: dict[str, Any] | None = None
+    alerts: list[RaisedAlert] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
 
 
@@ -82,7 +86,7 @@ class StatusReader:
     async def once(self) -> Seen:
         seen = Seen(self._config.host)
         try:
-            seen.database = await asyncio.to_thread(self._read)
+            seen.database, seen.alerts = await asyncio.to_thread(self._read)
         except Exception as error:  # noqa: BLE001 - told below, or raised again
             seen.troubles.append(_foreseen(error))
         try:
@@ -95,12 +99,18 @@ class StatusReader:
         if self._engine is not None:
             self._engine.dispose()
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> tuple[dict[str, Any], list[RaisedAlert]]:
         self._engine = self._engine or create_engine(self._config.need_database_url(), pool_size=1)
         host = self._config.host
-        found = run_in_transaction(self._engine, lambda connection: overview.read_status(connection, host))
+        found, alerts = run_in_transaction(
+            self._engine,
+            lambda connection: (
+                overview.read_status(connection, host),
+                list_alerts(connection, host, limit=ALERTS_SHOWN),
+            ),
+        )
         found["books"]["balance"] = Books(**found["books"]).balance
-        return found
+        return found, alerts
 
 
 def _foreseen(error: Exception) -> str:
@@ -123,17 +133,22 @@ async def _watch(look: StatusReader) -> None:
 
 
 def picture(seen: Seen) -> Group:
-    """What is known, as tables."""
-    parts: list[Any] = []
-    if seen.writer is not None:
-        parts += [_headline(seen.writer), _lanes(seen.writer), rows("", ("writer", ""), _writer_lines(seen.writer))]
-    if seen.database is not None:
-        parts += [rows("", ("books", ""), _book_lines(seen.database))]
+    """What is known: what is wrong first (the banner, what can't be asked, open alerts), then tables."""
+    parts: list[Any] = [_headline(seen)]
     parts += [Text(trouble, style="red") for trouble in seen.troubles]
+    if seen.database is not None:
+        parts.append(_alerts(seen.alerts, seen.database["open_alerts"]))
+    if seen.writer is not None:
+        parts += [_lanes(seen.writer), rows("", ("writer", ""), _writer_lines(seen.writer))]
+    if seen.database is not None:
+        parts.append(rows("", ("books", ""), _book_lines(seen.database)))
     return Group(*[part for each in parts for part in (each, Text())][:-1])
 
 
-def _headline(writer: dict[str, Any]) -> Text:
+def _headline(seen: Seen) -> Text:
+    writer = seen.writer
+    if writer is None:
+        return Text.assemble((seen.host, "bold"), "  ", ("UNKNOWN", "bold red"), "  the writer can't be asked")
     good = writer["state"] == "SENDING"
     text = Text.assemble(
         (str(writer["host"]), "bold"), "  ", (str(writer["state"]), "bold green" if good else "bold red")
@@ -145,6 +160,21 @@ def _headline(writer: dict[str, Any]) -> Text:
     if writer["paused"]:
         text.append(f"  paused by {writer['paused']['operator']}: {writer['paused']['reason']}")
     return text
+
+
+def _alerts(alerts: Sequence[RaisedAlert], count: int) -> Text:
+    if not alerts:
+        return Text("No open alerts.", style="dim")
+    told = Text(f"{count} open {'alert' if count == 1 else 'alerts'}", style="bold")
+    for alert in alerts:
+        looked_after = f" ({alert.acknowledged_by} looks after it)" if alert.acknowledged_by else ""
+        style = "red" if alert.severity == "critical" else "yellow" if alert.severity == "warning" else ""
+        told.append_text(
+            Text.assemble("\n", (f"{alert.severity} {alert.kind}", style), f": {alert.message}{looked_after}")
+        )
+    if count > len(alerts):
+        told.append(f"\nand {count - len(alerts)} more: oldhost-sync alerts")
+    return told
 
 
 def _lanes(writer: dict[str, Any]) -> Any:

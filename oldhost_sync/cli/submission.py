@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.cli.changes import AsJson, entity_of
+from oldhost_sync.cli.completion import event_types
 from oldhost_sync.cli.output import console, error_console, print_json, rows
 from oldhost_sync.cli.submission_file import Checked, Line, check, check_known_keys, check_one, read_json
 from oldhost_sync.environment import settings
@@ -42,7 +43,7 @@ def add_to(app: typer.Typer) -> None:
 def submit(
     file: Annotated[Path | None, typer.Argument(help="One JSON object a line; - reads standard input.")] = None,
     entity: Annotated[str | None, typer.Option(help="One change: a unit's id, or type/id.")] = None,
-    event: Annotated[str | None, typer.Option(help="One change: its event type.")] = None,
+    event: Annotated[str | None, typer.Option(help="One change: its event type.", autocompletion=event_types)] = None,
     payload: Annotated[str | None, typer.Option(help="One change: its payload, a JSON object.")] = None,
     key: Annotated[str | None, typer.Option(help="One change: its idempotency key; made when not given.")] = None,
     occurred_at: Annotated[str | None, typer.Option(help="One change: when it happened, with its zone.")] = None,

@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import select, text
 from sqlalchemy.engine import Connection, Row
 
+from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.intake.change_recorder import RecordedChange, lock_free_entity, record_accepted
 from oldhost_sync.store.intake.validation import Acceptable, unit_columns
 from oldhost_sync.store.tables import scheduled_changes
@@ -107,6 +108,15 @@ def record_due(connection: Connection, due: Due) -> RecordedChange | None:
 def cancel(connection: Connection, host: str, idempotency_key: str) -> bool:
     """Cancel a change that is not due yet; False when there is none, or it is too late."""
     return connection.execute(_CANCEL, {"host": host, "key": idempotency_key}).rowcount == 1
+
+
+def cancel_by_operator(connection: Connection, host: str, idempotency_key: str, *, operator: str, reason: str) -> bool:
+    """As :func:`cancel`, as an operator's act that stands in the audit."""
+    if not cancel(connection, host, idempotency_key):
+        return False
+    detail = {"idempotency_key": idempotency_key}
+    record_act(connection, host=host, action="cancel-scheduled", operator=operator, reason=reason, detail=detail)
+    return True
 
 
 def withdraw(connection: Connection, scheduled_id: int) -> None:

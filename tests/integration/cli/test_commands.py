@@ -170,7 +170,7 @@ def test_a_bad_change_is_refused_with_its_reason(command: Command) -> None:
 def test_a_change_nobody_knows_is_told(command: Command) -> None:
     said = command("change", "show", "nowhere")
     assert said.code == 1
-    assert "no change of host 'oldhost' has the key 'nowhere'" in said.err
+    assert "no change of host 'oldhost' has the key or the id 'nowhere'" in said.err
 
 
 def test_find_says_where_an_entitys_changes_are(command: Command) -> None:
@@ -371,6 +371,42 @@ def test_a_rule_is_set_and_holds_from_the_next_change_on(command: Command) -> No
     submitted(command, "U-6", "pool_closed", {}, "pool")
     assert fate(command, "pool")["priority_class"] == "EMERGENCY"
     assert command("rules", "set", "no good", "LWW").code == 2
+    (act,) = command("audit", "--action", "set-rule", "--json").json
+    assert act["detail"] == {"event_type": "pool_closed", "from": "TXN", "to": "EMERGENCY"}
+
+
+def test_a_change_is_looked_up_by_its_id_and_found_by_the_search(command: Command) -> None:
+    submitted(command, "U-look", "unit_status_changed", {"status": "Clean"}, "look-1")
+    number = str(fate(command, "look-1")["change_id"])
+    assert command("change", "show", number, "--json").json["idempotency_key"] == "look-1"
+    assert "key look-1" in command("change", "show", number).out
+    assert command("change", "show", "99999999999999999999").code == 1
+    (hit,) = command("search", "look-1", "--json").json
+    assert (hit["kind"], str(hit["change_id"])) == ("change", number)
+    assert "unit/U-look" in command("search", "U-look").out
+    nothing = command("search", "nobody-knows-it")
+    assert (nothing.code, "Nothing is found" in nothing.out) == (1, True)
+
+
+def test_what_is_scheduled_is_listed_and_cancelled_with_a_reason(command: Command) -> None:
+    later = (datetime.now(UTC) + timedelta(days=2)).isoformat()
+    command(
+        "submit", "--entity", "U-later", "--event", "checked_out", "--payload", "{}", "--key", "later-1",
+        "--not-before", later,
+    )  # fmt: skip
+    assert "later-1" in [each["idempotency_key"] for each in command("scheduled", "list", "--json").json]
+    assert "later-1" in command("scheduled", "list").out
+    assert command("scheduled", "cancel", "later-1", "--reason", " ").code == 2
+    assert command("scheduled", "cancel", "later-1", "--reason", "not any more", "--operator", "ada").code == 0
+    assert command("scheduled", "cancel", "later-1", "--reason", "again").code == 1
+    (act,) = command("audit", "--action", "cancel-scheduled", "--json").json
+    assert (act["operator"], act["reason"]) == ("ada", "not any more")
+    assert "cancel-scheduled" in command("audit").out
+
+
+def test_what_goes_next_is_listed(command: Command) -> None:
+    assert command("upcoming").code == 0
+    assert isinstance(command("upcoming", "--count", "5", "--json").json, list)
 
 
 def test_alerts_are_listed_closed_ones_too(command: Command) -> None:
