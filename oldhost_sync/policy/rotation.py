@@ -42,9 +42,13 @@ class Rotation:
 
     def fill(self, heads: Iterable[Head]) -> None:
         """Take many at once, in their order, into one that is empty."""
+        queues = self._heads
         for head in heads:
-            self._heads.setdefault(head[0][2], []).append(head)
-        self._front_of = {one: (self.last_turns.get(one, 0), heads[0]) for one, heads in self._heads.items()}
+            if (queue := queues.get(head[0][2])) is None:
+                queues[head[0][2]] = [head]
+            else:
+                queue.append(head)
+        self._front_of = {one: (self.last_turns.get(one, 0), heads[0]) for one, heads in queues.items()}
         self._fronts = list(self._front_of.values())
         heapify(self._fronts)
 
