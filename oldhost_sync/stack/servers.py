@@ -52,6 +52,7 @@ class Addresses:
     oldhost_admin: str | None = None
     api: str = ""
     metrics: list[str] = field(default_factory=list)
+    sdk_metrics: list[str] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -201,15 +202,13 @@ class Stack:
     def _start_role(self, role: str, name: str) -> Child:
         environment = self.role_environment()
         if role != "api" and self.settings.metrics_bind is not None:
-            environment["SYNC_METRICS_BIND"] = self._next_metrics_bind(self.settings.metrics_bind)
+            bind = _next_bind(self.settings.metrics_bind, self.addresses.metrics, "SYNC_METRICS_BIND")
+            environment["SYNC_METRICS_BIND"] = bind
+        sdk_bind = environment.pop("SYNC_TEMPORAL_METRICS_BIND", None)
+        if role == "worker" and sdk_bind is not None:
+            bind = _next_bind(sdk_bind, self.addresses.sdk_metrics, "SYNC_TEMPORAL_METRICS_BIND")
+            environment["SYNC_TEMPORAL_METRICS_BIND"] = bind
         return self._start(name, module("oldhost_sync.cli", role), environment, restart=True)
-
-    def _next_metrics_bind(self, first: str) -> str:
-        """Relay and worker would share one port otherwise: they get consecutive ones, from the one that is set on."""
-        address, port = bind_address(first)
-        port = pick_port(port + len(self.addresses.metrics) if port else 0, "metrics (SYNC_METRICS_BIND)", address)
-        self.addresses.metrics.append(f"http://{address}:{port}/metrics")
-        return f"{address}:{port}"
 
     def _start_writer(self) -> None:
         """As a user would, so that the writer can be asked before the first change."""
@@ -251,3 +250,11 @@ def _is_healthy(api: str) -> bool:
             return bool(answer.status == 200)
     except (OSError, urllib.error.URLError):
         return False
+
+
+def _next_bind(first: str, served: list[str], setting: str) -> str:
+    """Several roles would share one port otherwise: they get consecutive ones, from the one that is set on."""
+    address, port = bind_address(first)
+    port = pick_port(port + len(served) if port else 0, f"metrics ({setting})", address)
+    served.append(f"http://{address}:{port}/metrics")
+    return f"{address}:{port}"

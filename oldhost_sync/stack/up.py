@@ -93,7 +93,7 @@ def overview(stack: Stack) -> Panel:
     if where.oldhost_admin is not None:
         table.add_row("  its admin port", f"{where.oldhost_admin}  (faults, journal, counts)")
     table.add_row("Database", "given by SYNC_DATABASE_URL" if "mariadb" not in stack.children else "private MariaDB")
-    for address in where.metrics:
+    for address in (*where.metrics, *where.sdk_metrics):
         table.add_row("Metrics", address)
     for role, token in stack.tokens.items():
         table.add_row(f"Token for {role}", token)

@@ -37,8 +37,9 @@ Command = Callable[..., Said]
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("stack")
     settings = load_settings(
-        api_bind="127.0.0.1:0", debounce_seconds=60, max_wait_seconds=600, request_timeout_seconds=2, settle_seconds=5
-    )
+        api_bind="127.0.0.1:0", metrics_bind="127.0.0.1:0", temporal_metrics_bind="127.0.0.1:0",
+        debounce_seconds=60, max_wait_seconds=600, request_timeout_seconds=2, settle_seconds=5,
+    )  # fmt: skip
     plan = StackPlan(
         folder=folder, mariadb_port=0, temporal_port=0, temporal_ui_port=0, oldhost_port=0, oldhost_admin_port=0,
         latency_ms=5,

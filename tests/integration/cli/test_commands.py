@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +20,7 @@ from oldhost_sync.stack.servers import Stack
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.engine import create_engine
 from tests.integration.cli.conftest import Command, Said
+from tests.monitoring.alert_rules import rules
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes]
 
@@ -429,3 +432,18 @@ def test_an_alert_is_acknowledged_and_closed_at_the_terminal(command: Command) -
     (behind,) = command("alerts", "--kind", "retention-behind", "--json").json
     refused = command("alerts", "close", str(behind["alert_id"]), "--reason", "be gone")
     assert (refused.code, "the product closes alerts of this kind itself" in refused.err) == (1, True)
+
+
+def test_the_running_roles_show_what_the_rules_ask_for(stack: Stack) -> None:
+    def shown() -> str:
+        pages = (urllib.request.urlopen(url, timeout=10).read().decode() for url in stack.addresses.metrics)
+        return "\n".join(pages)
+
+    named = {name for rule in rules().values() for name in re.findall(r"oldhost_sync_[a-z_]+", rule.expression)}
+    assert until(lambda: "oldhost_sync_writer_state{" in shown(), "looked at")
+    page = shown()
+    assert [name for name in sorted(named) if f"# TYPE {name.removesuffix('_total')}" not in page] == []
+    assert {'role="relay"', 'role="worker"'} <= {*re.findall(r'role="\w+"', page)}
+    assert len(stack.addresses.sdk_metrics) == 1
+    with urllib.request.urlopen(stack.addresses.sdk_metrics[0], timeout=10) as sdk:
+        assert "oldhost_sync_temporal_worker_task_slots_available" in sdk.read().decode()

@@ -14,7 +14,7 @@ from oldhost_sync.store.intake.batch_recorder import Waits, record_groups
 from oldhost_sync.store.intake.change_batch import ChangeBatch
 from oldhost_sync.store.intake.validation import accept
 from oldhost_sync.store.outbox import outstanding_changes, relay_queue, retention
-from oldhost_sync.store.views import change_feed, change_status, overview, sync_status, units
+from oldhost_sync.store.views import change_feed, change_status, host_figures, overview, sync_status, units
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql, rows
 
@@ -59,6 +59,7 @@ _HISTORY = (
         "UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) FROM {sequence}"
     ),
     "INSERT INTO units (host, id, state, sync_status) SELECT 'oldhost', seq, '{{}}', 'SYNCED' FROM {sequence}",
+    "INSERT INTO relay_lease (host, owner, expires_at) SELECT 'oldhost', 'one', UTC_TIMESTAMP(6) FROM seq_1_to_1",
     "INSERT INTO nonce_ledger (host, next_nonce, last_applied_nonce) VALUES ('oldhost', 20001, 20000)",
 )
 
@@ -107,6 +108,7 @@ QUESTIONS: dict[str, Callable[[Connection], Any]] = {
     "the oldest waiting change": lambda connection: overview.oldest_waiting_at(connection, HOST),
     "dead letters": lambda connection: overview.list_dead_letters(connection, HOST, after_id=0, limit=50),
     "held entities": lambda connection: outstanding_changes.held_entities(connection, HOST),
+    "a relay's figures of its hosts": lambda connection: host_figures.read_figures(connection, "one"),
     "forgetting": lambda connection: retention.prune(connection, HOST, days=90, rows=100),
 }
 
