@@ -114,19 +114,27 @@ def _cost_us(backlog: int, operations: int, seed: int) -> float:
     machine, chance = machine_with(backlog, seed)
     gc.collect()
     now_ms, nonce, change_id = START_MS, 1, backlog
-    sends: list[Send] = [action for action in machine.decide(now_ms) if isinstance(action, Send)]
-    began = time.process_time()
-    for _ in range(operations):
-        now_ms += STEP_MS
-        change_id += 1
-        machine.enqueue([_ref(change_id, chance, now_ms)], now_ms)
+    sends = _sends(machine, now_ms)
+    began, done = time.process_time(), 0
+    while done < operations:
         send = sends.pop(0)
+        came = [_ref(change_id + number, chance, now_ms) for number in range(1, len(send.change_ids) + 1)]
+        change_id += len(came)
+        machine.enqueue(came, now_ms)
         fates = [Fate(one, Outcome.APPLIED.value, nonce + index) for index, one in enumerate(send.change_ids)]
-        nonce += len(fates)
+        nonce, done = nonce + len(fates), done + len(fates)
+        now_ms += STEP_MS * len(fates)
         machine.send_ended(send.number, SendEnded(fates, service_ms=400.0), now_ms)
-        sends += [action for action in machine.decide(now_ms) if isinstance(action, Send)]
+        sends += _sends(machine, now_ms)
+        while not sends:  # what is left is debounced
+            now_ms += STEP_MS
+            sends = _sends(machine, now_ms)
         machine.wake_at_ms()
-    return (time.process_time() - began) / operations * 1e6
+    return (time.process_time() - began) / done * 1e6
+
+
+def _sends(machine: Machine, now_ms: int) -> list[Send]:
+    return [action for action in machine.decide(now_ms) if isinstance(action, Send)]
 
 
 def _ref(number: int, chance: random.Random, at_ms: int, id_of: IdOf = short_id) -> ChangeRef:
