@@ -21,7 +21,7 @@ from oldhost_sync.store.outbox.relay_queue import Unrelayed
 from oldhost_sync.telemetry import RelayMetrics
 
 # Threads for each kind of duty.
-THREADS = {"relay": 4, "schedule": 2, "prune": 1, "watch": 1, "promise": 1, "fates": 1, "figures": 1}
+THREADS = {"relay": 4, "schedule": 2, "prune": 1, "watch": 1, "promise": 1, "fates": 1, "figures": 1, "load": 1}
 # One for each thread: no duty waits for another's connection.
 CONNECTIONS = sum(THREADS.values())
 

@@ -17,6 +17,7 @@ from oldhost_sync.relay.duty import Duty, DutyLoop
 from oldhost_sync.relay.fate_writer import FateWriter
 from oldhost_sync.relay.host_relay import CONNECTIONS, HostRelay, SharedPolls, relay_transactions
 from oldhost_sync.relay.host_watch import HostWatch
+from oldhost_sync.relay.load_recorder import LoadRecorder
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.promise_watch import PromiseWatch
 from oldhost_sync.relay.readiness import ReadinessCheck
@@ -73,6 +74,7 @@ async def _relay(
         promises,
         HostWatch(transactions["figures"], leaderships, owner, shown, watchdog.troubles, promises.flows),
         FateWriter(transactions["fates"], settings.hosts()),
+        LoadRecorder(transactions["load"], leaderships),
         ReadinessCheck(relays, watchdog, readiness),
     )
     async with asyncio.TaskGroup() as tasks:

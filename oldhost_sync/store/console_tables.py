@@ -1,10 +1,10 @@
-"""The console's tables (see `tables`): who is signed in."""
+"""The console's tables (see `tables`): who is signed in, and how the load went."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Column, Index, String
+from sqlalchemy import BigInteger, Column, Index, Integer, String
 from sqlalchemy.dialects import mysql
 
 from oldhost_sync.store.columns import UtcDateTime, by_host, stamp, table
@@ -36,4 +36,19 @@ sign_in_links = table(
     Column("digest", mysql.BINARY(32), primary_key=True),
     *_token_columns(),
     Index("ix_sign_in_links_expires", "host", "expires_at"),
+)
+
+# Three rings of samples (store/views/load_series.py): buckets of `step_s` seconds, overwritten in turn. `waiting` and
+# `sequence` are those of the last sample, from which the next one counts on.
+load_samples = table(
+    "load_samples",
+    by_host(),
+    Column("step_s", Integer, primary_key=True, autoincrement=False),
+    Column("slot", Integer, primary_key=True, autoincrement=False),
+    Column("at", UtcDateTime, nullable=False),
+    *(Column(name, Integer, nullable=False) for name in ("emergency", "txn", "lww", "accepted", "applied")),
+    Column("emergency_ms", BigInteger, nullable=False),
+    Column("stopped", String(16)),
+    Column("waiting", Integer, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
 )
