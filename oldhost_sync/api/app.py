@@ -27,6 +27,7 @@ from oldhost_sync.api.outbox import OutboxRoutes
 from oldhost_sync.api.query import understood_query
 from oldhost_sync.api.rules import RuleRoutes
 from oldhost_sync.api.search import SearchRoutes
+from oldhost_sync.api.series import SeriesRoutes
 from oldhost_sync.api.units import UnitRoutes
 from oldhost_sync.api.writer import WriterRoutes
 
@@ -56,6 +57,7 @@ TAGS = {
     "outbox": "Changes for people: lists with filters, one by its id",
     "entities": "One entity as the application shows it, beside what OldHost has",
     "search": "A key, an id, a name or a property, and what it names",
+    "series": "How the host stands, in words, and how its load went",
     "writer": "What brings changes to OldHost: its state, and operators' acts",
     "dead letters": "Changes that OldHost rejected, and the decisions on them",
     "alerts": "What people must know of, one for each cause: see, acknowledge and close them",
@@ -70,6 +72,7 @@ _ROUTES = (
     OutboxRoutes,
     EntityRoutes,
     SearchRoutes,
+    SeriesRoutes,
     WriterRoutes,
     DeadLetterRoutes,
     AlertRoutes,

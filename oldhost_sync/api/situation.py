@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from oldhost_sync.policy.alert_kinds import KINDS
 from oldhost_sync.store.views.host_condition import HostCondition
 
 
@@ -103,7 +104,7 @@ def judge(sight: Sight) -> Situation:
     stopped = _stopped(sight, state)
     if stopped is not None:
         return stopped
-    return _sending(sight.writer) if state == Word.SENDING else _waiting(sight.writer, state)
+    return _sending(sight) if state == Word.SENDING else _waiting(sight.writer, state)
 
 
 def _without_database(sight: Sight) -> Situation:
@@ -150,15 +151,23 @@ def _stopped(sight: Sight, state: str) -> Situation | None:
     return None
 
 
-def _sending(writer: dict[str, Any]) -> Situation:
-    broken = [name for name in ("emergency", "consistency") if writer["forecast"][f"breaks_{name}"]]
-    if broken:
+def _sending(sight: Sight) -> Situation:
+    """That it sends is not all: the worst open alert says what to do next."""
+    writer = sight.writer or {}
+    alerts = [each for each in (sight.condition.alerts if sight.condition else ()) if each.severity != "info"]
+    if writer["waiting"] or writer["in_flight"]:
+        why = "Operations go to OldHost, in order."
+    else:
+        why = "Everything that was accepted is at OldHost."
+    if any(writer["forecast"][f"breaks_{name}"] for name in ("emergency", "consistency")):
         why = "Operations go to OldHost, but what waits will break a promise before it is through."
         step = "See the forecast: call those who wait for emergencies; have the applications send less."
         return Situation(Word.SENDING, Tone.WARNING, why, step)
-    if writer["waiting"] or writer["in_flight"]:
-        return Situation(Word.SENDING, Tone.GOOD, "Operations go to OldHost, in order.", "Nothing to do.")
-    return Situation(Word.SENDING, Tone.GOOD, "Everything that was accepted is at OldHost.", "Nothing to do.")
+    if not alerts:
+        return Situation(Word.SENDING, Tone.GOOD, why, "Nothing to do.")
+    known = KINDS.get(alerts[0].kind)
+    step = f"Look at the open alert {alerts[0].kind}" + (f": {known.next_step}" if known else ".")
+    return Situation(Word.SENDING, Tone.WARNING if alerts[0].severity == "critical" else Tone.GOOD, why, step)
 
 
 def _waiting(writer: dict[str, Any], state: str) -> Situation:

@@ -30,7 +30,28 @@ _LISTED = {
 }
 _RULE = {"event_type": "rate_changed", "priority_class": "LWW", "default": "LWW"}
 
+_POINT = {
+    "at": "2026-05-01T12:00:30Z",
+    "emergency": 1,
+    "txn": 14,
+    "lww": 230,
+    "accepted": 61,
+    "applied": 25,
+    "emergency_ms": 840,
+    "stopped": None,
+}
+_SITUATION = {
+    "word": "PAUSED",
+    "tone": "warning",
+    "why": "anna paused it: OldHost's people asked for an hour of quiet.",
+    "next_step": "Resume when the reason has passed. Changes are accepted meanwhile.",
+    "since": "2026-05-01T11:58:00Z",
+    "until": None,
+}
+
 ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
+    view_schemas.Series: {"span": "1h", "step_seconds": 10, "points": [_POINT]},
+    view_schemas.WriterSituation: _SITUATION,
     view_schemas.ChangePage: {"changes": [_LISTED], "next_cursor": "4712"},
     view_schemas.Payload: {"change_id": 4712, "payload": {"guest": "g-77"}},
     view_schemas.Entity: {

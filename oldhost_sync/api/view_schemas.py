@@ -267,3 +267,33 @@ class Halt(BaseModel):
 
 class HaltState(BaseModel):
     halt: Halt | None = Field(description="null: sending is not halted")
+
+
+class SeriesPoint(BaseModel):
+    """One bucket: the most that waited in it by class, what was accepted and applied, and the slowest emergency."""
+
+    at: datetime = Field(description="When it begins")
+    emergency: int
+    txn: int
+    lww: int
+    accepted: int
+    applied: int
+    emergency_ms: int = Field(description="The longest that an emergency took or waited; 0: there was none")
+    stopped: str | None = Field(description="BANNED, PAUSED or HALTED, if sending was stopped in it")
+
+
+class Series(BaseModel):
+    span: str = Field(examples=["1h"])
+    step_seconds: int = Field(description="The length of a bucket", examples=[10])
+    points: list[SeriesPoint]
+
+
+class WriterSituation(BaseModel):
+    """The state in one word, with its reason and the next step."""
+
+    word: str = Field(description="SENDING, WAITING, BANNED, PAUSED, HALTED or NO WRITER", examples=["BANNED"])
+    tone: str = Field(description="good, calm (it passes by itself), warning or bad")
+    why: str
+    next_step: str
+    since: datetime | None = Field(description="null where it is not known")
+    until: datetime | None = Field(description="When it ends by itself, if that is known")

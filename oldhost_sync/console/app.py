@@ -11,6 +11,8 @@ from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.doors import Door
 from oldhost_sync.console.door import ConsoleDoor
 from oldhost_sync.console.layout import ASSETS, SECURITY_HEADERS, Entry, Layout
+from oldhost_sync.console.live_stream import LiveStream
+from oldhost_sync.console.overview_parts import OverviewParts
 from oldhost_sync.console.page import Adder, Console
 from oldhost_sync.console.pages import PAGES
 from oldhost_sync.console.sessions import Sessions
@@ -32,14 +34,16 @@ def mount_console(app: FastAPI, parts: Parts, options: ConsoleOptions | None = N
     options = options or ConsoleOptions()
     layout = Layout(parts.host, secure=(options.origin or "").startswith("https:"))
     sessions = Sessions(parts.host, parts.tokens, parts.database, options.session_seconds, clock=parts.clock)
-    console = Console(parts, layout, sessions)
+    overview = OverviewParts(parts, layout)
+    stream = LiveStream(overview.live)
+    console = Console(parts, layout, sessions, overview, stream)
     pages = [page(console) for page in PAGES]
     layout.navigation = [Entry(page.path, page.title) for page in pages if page.title]
     add = Adder(app)
     for page in pages:
         page.mount(add)
     _mount_assets(add, layout)
-    return ConsoleDoor(layout, sessions, options.origin)
+    return ConsoleDoor(layout, sessions, stream, options.origin)
 
 
 def _mount_assets(add: Adder, layout: Layout) -> None:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from oldhost_sync.api.auth import Caller
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.layout import ASSETS, PREFIX, SIGN_IN, Layout
+from oldhost_sync.console.live_stream import LiveStream
 from oldhost_sync.console.sessions import Session, Sessions
 
 SESSION_COOKIE = "oldhost_sync_session"
@@ -29,9 +30,10 @@ class ConsoleDoor:
 
     prefix = PREFIX
 
-    def __init__(self, layout: Layout, sessions: Sessions, origin: str | None) -> None:
+    def __init__(self, layout: Layout, sessions: Sessions, stream: LiveStream, origin: str | None) -> None:
         self._layout = layout
         self._sessions = sessions
+        self._stream = stream
         self._origin = origin
 
     async def admit(self, request: Request) -> Caller | Response | None:
@@ -55,7 +57,7 @@ class ConsoleDoor:
         return self._layout.problem(request, problem)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        await self._stream.close()
 
     def _comes_from_here(self, request: Request) -> bool:
         own = self._origin or f"{request.url.scheme}://{request.headers.get('host', '')}"

@@ -20,6 +20,8 @@ from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.schemas import Because
 from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.layout import Layout
+from oldhost_sync.console.live_stream import LiveStream
+from oldhost_sync.console.overview_parts import OverviewParts
 from oldhost_sync.console.sessions import Sessions
 from oldhost_sync.settings import Role
 from workflows.messages import OperatorRequest
@@ -34,6 +36,8 @@ class Console:
     parts: Parts
     layout: Layout
     sessions: Sessions
+    overview: OverviewParts
+    stream: LiveStream
 
     async def act(self, request: Request, action: str, model: type[Because] = Because, **more: Any) -> str:
         """Do what an operator's form asks, in the name of who is signed in; gives the writer's answer.

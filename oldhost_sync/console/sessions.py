@@ -7,6 +7,7 @@ that says that it is away must be readable then.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 import time
@@ -28,6 +29,8 @@ SECRET_BYTES = 32
 SECRET_LENGTH_MAX = 64
 # People of one on-call rota, many times over.
 REMEMBERED_MAX = 1_000
+# A page must be quick also while the database hangs: so long it is asked about a session that is known here.
+KNOWN_SECONDS_MAX = 1.0
 # Long enough to read the terminal and click; short enough to be worth nothing in a log.
 LINK_SECONDS = 600.0
 
@@ -84,13 +87,14 @@ class Sessions:
         if len(secret) > SECRET_LENGTH_MAX:
             return None
         digest = digest_of(secret)
+        known = self._remembered.get(digest)
         try:
-            holder = await self._database.run(lambda c: console_sessions.find_session(c, self._host, digest))
-        except (Problem, StoreError):
-            remembered = self._remembered.get(digest)
-            if remembered is None:
+            async with asyncio.timeout(None if known is None else KNOWN_SECONDS_MAX):
+                holder = await self._database.run(lambda c: console_sessions.find_session(c, self._host, digest))
+        except (Problem, StoreError, TimeoutError):
+            if known is None:
                 raise
-            return self._session(digest, remembered)
+            return self._session(digest, known)
         if holder is None:
             self._remembered.pop(digest, None)
             return None

@@ -5,9 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-# More zeros than digits that mean something.
-_DAY_MS = 86_400_000
-
 
 def span(ms: float | None) -> str:
     """A length of time in two units at most: "0.4 s", "12 s", "3 min 20 s", "2 h 5 min", "4 d 3 h"."""
@@ -28,6 +25,13 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:,}".replace(",", "\u202f")
 
 
+def rough(value: float | None) -> str:
+    """One digit after the point where it says something."""
+    if value is None:
+        return "–"
+    return number(round(value)) if value >= 100 or value == round(value) else f"{value:.1f}"
+
+
 def clock(moment: datetime | None) -> str:
     """UTC, to the second; the day only when it is another."""
     if moment is None:
@@ -42,4 +46,4 @@ def iso(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
-FILTERS: dict[str, Any] = {"span": span, "number": number, "clock": clock, "iso": iso}
+FILTERS: dict[str, Any] = {"span": span, "number": number, "rough": rough, "clock": clock, "iso": iso}

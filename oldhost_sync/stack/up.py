@@ -53,6 +53,8 @@ def _run(stack: Stack, console: Console) -> int:
             stack.start()
             commands = for_another_shell(stack)  # whoever reads that it is up finds the file that they name
             console.print(overview(stack))
+            if (link := sign_in_link(stack)) is not None:  # not in the panel, which would break it
+                console.print(Text(f"Sign in to the console, once and within ten minutes:\n  {link}\n"), soft_wrap=True)
             console.print(commands, soft_wrap=True)
             stack.watch()
         except StopRequested:
@@ -84,8 +86,6 @@ def overview(stack: Stack) -> Panel:
     table.add_column(overflow="fold")
     table.add_row("API", f"{where.api}  (its OpenAPI document: /openapi.json, with a token)")
     table.add_row("Console", f"{where.api}{PREFIX}")
-    if (link := sign_in_link(stack)) is not None:
-        table.add_row("  sign in once", f"{link}  (within ten minutes)")
     if where.temporal_ui is not None:
         table.add_row("Temporal's UI", where.temporal_ui)
     table.add_row("Temporal", where.temporal)

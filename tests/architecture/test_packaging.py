@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 from tests.architecture.project_files import ROOT, project_files
@@ -12,12 +13,34 @@ from tests.architecture.project_files import ROOT, project_files
 BUILD = "import sys; from setuptools.build_meta import build_editable; build_editable(sys.argv[1])"
 
 
-def test_an_editable_install_is_a_plain_path_and_warns_of_nothing(tmp_path: Path) -> None:
-    clone, wheels = tmp_path / "clone", tmp_path / "wheels"
+WHEEL = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+
+
+def test_the_wheel_has_the_console_s_pages_and_assets(tmp_path: Path) -> None:
+    clone = copied(tmp_path / "clone")
+    done = subprocess.run(
+        [sys.executable, "-c", WHEEL, str(tmp_path)], cwd=clone, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    console = ROOT / "oldhost_sync" / "console"
+    files = [path for folder in ("templates", "static") for path in (console / folder).rglob("*.*")]
+    assert len(files) > 10
+    assert [path.name for path in files if path.relative_to(ROOT).as_posix() not in packed] == []
+
+
+def copied(clone: Path) -> Path:
+    """The project's files, in a folder of their own."""
     for path in project_files():
         copy = clone / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
+    return clone
+
+
+def test_an_editable_install_is_a_plain_path_and_warns_of_nothing(tmp_path: Path) -> None:
+    clone, wheels = copied(tmp_path / "clone"), tmp_path / "wheels"
     wheels.mkdir()
     done = subprocess.run(
         [sys.executable, "-c", BUILD, str(wheels)], cwd=clone, capture_output=True, text=True, timeout=60, check=False

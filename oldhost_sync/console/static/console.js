@@ -94,6 +94,81 @@
     showCopying(root);
   }
 
+  // --------------------------------------------------------------------------------------------------------------- live
+
+  const live = document.getElementById("live");
+  const address = document.body.dataset.stream;
+  const PATIENCE = 8000;
+  let stream = null;
+  let lastAt = null;
+  let lastSeen = Date.now();
+
+  function say(state) {
+    if (live.dataset.live === state) return;
+    live.hidden = false;
+    live.dataset.live = state;
+    if (state === "stale") {
+      document.body.dataset.stale = "";
+      live.textContent = lastAt ? `Not live since ${clock(lastAt)}, trying again` : "Not live, trying again";
+    } else {
+      delete document.body.dataset.stale;
+      live.textContent = "Live";
+    }
+  }
+
+  function isSelectedIn(element) {
+    const selection = getSelection();
+    return !selection.isCollapsed && element.contains(selection.anchorNode);
+  }
+
+  function replace(element, html) {
+    const scrolled = [...element.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
+    const focused = [...element.querySelectorAll("[tabindex], a, button")].indexOf(document.activeElement);
+    element.innerHTML = html;
+    refine(element);
+    [...element.querySelectorAll(".scroll")].forEach((each, index) => { each.scrollLeft = scrolled[index] || 0; });
+    if (focused >= 0) element.querySelectorAll("[tabindex], a, button")[focused]?.focus({ preventScroll: true });
+  }
+
+  function receive(event) {
+    const { at, parts } = JSON.parse(event.data);
+    lastAt = new Date(at);
+    lastSeen = Date.now();
+    ahead = lastAt.getTime() - lastSeen;
+    for (const [name, html] of Object.entries(parts)) {
+      const element = document.getElementById(`part-${name}`);
+      if (element && !isSelectedIn(element)) replace(element, html);
+    }
+    say("on");
+  }
+
+  function open() {
+    if (stream) stream.close();
+    stream = new EventSource(address);
+    stream.addEventListener("message", receive);
+    stream.addEventListener("error", () => say("stale"));
+  }
+
+  if (address && live) {
+    open();
+    setInterval(() => {
+      if (document.hidden) return;
+      if (Date.now() - lastSeen > PATIENCE) say("stale");
+      // A browser does not come back by itself after a refusal.
+      if (!stream || stream.readyState === EventSource.CLOSED) open();
+    }, 5000);
+    // A window that nobody looks at takes no stream.
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) {
+        stream.close();
+        stream = null;
+      } else {
+        lastSeen = Date.now();
+        open();
+      }
+    });
+  }
+
   refine(document);
   setInterval(() => count(document), 1000);
 })();

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from oldhost_sync.api.situation import Sight, Tone, Word, judge
+from oldhost_sync.policy.alert_kinds import KINDS
 from oldhost_sync.store.alerts import RaisedAlert
 from oldhost_sync.store.audit import AuditedAct
 from oldhost_sync.store.views.host_condition import HostCondition
@@ -50,6 +51,12 @@ def test_sending_is_a_worry_while_a_promise_will_break() -> None:
     forecast = {"breaks_emergency": False, "breaks_consistency": True}
     said = judge(Sight(NOW, a_writer(forecast=forecast), condition=a_condition()))
     assert (said.word, said.tone) == (Word.SENDING, Tone.WARNING)
+
+
+def test_sending_with_an_open_alert_says_what_to_do_about_it() -> None:
+    said = judge(Sight(NOW, a_writer(), condition=a_condition("goes-nowhere")))
+    assert (said.word, said.tone) == (Word.SENDING, Tone.WARNING)
+    assert KINDS["goes-nowhere"].next_step in said.next_step
 
 
 def test_a_ban_says_since_when_and_until_when() -> None:

@@ -1,4 +1,4 @@
-"""Looks at writer and database for the pages: each for a bounded time, and neither hides the other.
+"""Looks at writer and database for people: each for a bounded time, and neither hides the other.
 
 A query that outlasts its time is left to end; until then it is not asked again, so that a server which hangs holds one
 thread and not all.
@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 # A person waits for the page.
 LOOK_SECONDS_MAX = 2.5
+# What a problem says first, to those who wanted to write.
+_NOT_A_WRITE = "Nothing was recorded: "
 # Of so many next operations the share of each class is shown, and the first ten are listed.
 UPCOMING = 40
 
@@ -56,7 +58,8 @@ class Query(Generic[T]):
         try:
             return Seen(task.result())
         except Problem as problem:
-            return Seen(trouble=str(problem.content["detail"]), kind=str(problem.content["type"]).rpartition(":")[2])
+            detail = str(problem.content["detail"]).removeprefix(_NOT_A_WRITE)
+            return Seen(trouble=detail, kind=str(problem.content["type"]).rpartition(":")[2])
         except StoreError as error:
             return Seen(trouble=str(error), kind="database-away")
 

@@ -1,0 +1,49 @@
+"""How the load went: backlog, accepted and applied changes, emergencies, over an hour, a day or a week."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import FastAPI, Query
+
+from oldhost_sync.api.auth import WATCHERS, adder
+from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.lookout import Lookout
+from oldhost_sync.api.view_schemas import Series, SeriesPoint, WriterSituation
+from oldhost_sync.store.views.load_series import RINGS, read_series
+
+
+class Span(StrEnum):
+    """The keys of RINGS."""
+
+    HOUR = "1h"
+    DAY = "24h"
+    WEEK = "7d"
+
+
+class SeriesRoutes:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._lookout = Lookout(parts)
+
+    def mount(self, app: FastAPI) -> None:
+        add = adder(app, "series")
+        summary = "How the load went, oldest first"
+        add("GET", "/api/series", self.read, Series, summary, WATCHERS, (405, 422))
+        summary = "What is wrong, since when, why, and what to do"
+        add("GET", "/api/situation", self.situation, WriterSituation, summary, WATCHERS, (405,))
+
+    async def read(
+        self, span: Annotated[Span, Query(description="How far back: 10 s, 1 min and 10 min a point")] = Span.HOUR
+    ) -> Series:
+        """A bucket in which no relay looked is missing. Recorded by the active relay every ten seconds."""
+        host = self._parts.host
+        found = await self._parts.database.run(lambda connection: read_series(connection, host, span.value))
+        points = [SeriesPoint(**asdict(each)) for each in found]
+        return Series(span=span.value, step_seconds=RINGS[span.value].step_s, points=points)
+
+    async def situation(self) -> WriterSituation:
+        """Also while Temporal or the database is away: then it says so."""
+        return WriterSituation(**asdict((await self._lookout.look()).situation))

@@ -1,0 +1,49 @@
+"""The stream that keeps a page live. It ends with the session that it was opened with."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from oldhost_sync.api.auth import WATCHERS
+from oldhost_sync.api.problems import unavailable
+from oldhost_sync.console.door import SESSION_COOKIE
+from oldhost_sync.console.layout import PREFIX, SECURITY_HEADERS
+from oldhost_sync.console.page import Adder, Page
+
+STREAM = f"{PREFIX}/stream"
+# A stream looks its session up again this often; signing out in the browser also ends its pages.
+SESSION_CHECK_SECONDS = 30.0
+_HEADERS = SECURITY_HEADERS | {"X-Accel-Buffering": "no"}
+
+
+class LivePage(Page):
+    def mount(self, add: Adder) -> None:
+        add("GET", STREAM, self.stream, WATCHERS)
+
+    async def stream(self, request: Request) -> Response:
+        if self.console.stream.is_full:
+            raise unavailable(
+                "too-many-streams",
+                "Too many pages are live",
+                "As many pages as this process keeps live are open.",
+                "Close some, or reload the page now and then.",
+                retry_after=30,
+            )
+        return StreamingResponse(self._events(request), media_type="text/event-stream", headers=_HEADERS)
+
+    async def _events(self, request: Request) -> AsyncIterator[str]:
+        clock = self.console.parts.clock
+        check_at = clock() + SESSION_CHECK_SECONDS
+        events = self.console.stream.listen()
+        try:
+            async for event in events:
+                if clock() >= check_at:
+                    check_at = clock() + SESSION_CHECK_SECONDS
+                    if await self.console.sessions.find(request.cookies.get(SESSION_COOKIE, "")) is None:
+                        return
+                yield event
+        finally:
+            await events.aclose()

@@ -1,0 +1,102 @@
+"""What is live: one poller for all who listen, as server-sent events.
+
+The poller works while somebody listens. It looks, renders the parts of the page once, and each listener gets those that
+have changed since the last ones that it got; every event says when the look was, so that a page knows how old it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+
+# Often enough to watch a backlog drain.
+LOOK_SECONDS = 2.0
+# People of one on-call rota with some windows each. A stream is a connection and a few kilobytes.
+LISTENERS_MAX = 64
+# Browsers come back after so long when a stream breaks.
+_BEGIN = "retry: 3000\n\n"
+
+Parts = Mapping[str, str]
+
+
+class LiveStream:
+    """`look` gives the parts by name and must not raise; `pause(seconds)` waits between two looks."""
+
+    def __init__(
+        self,
+        look: Callable[[], Awaitable[Parts]],
+        *,
+        listeners_max: int | None = None,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._look = look
+        self._pause = pause
+        self._listeners_max = LISTENERS_MAX if listeners_max is None else listeners_max
+        self._news = asyncio.Condition()
+        self._number = 0
+        self._at = ""
+        self._parts: dict[str, tuple[int, str]] = {}
+        self._poller: asyncio.Task[None] | None = None
+        self._closed = False
+        self.listeners = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._closed or self.listeners >= self._listeners_max
+
+    @property
+    def polls(self) -> bool:
+        return self._poller is not None
+
+    async def listen(self) -> AsyncGenerator[str, None]:
+        """Events for one listener, until it is closed. Check `is_full` before."""
+        self.listeners += 1
+        try:
+            if self._poller is None:
+                self._parts.clear()
+                self._poller = asyncio.create_task(self._poll())
+            yield _BEGIN
+            seen = 0
+            while (event := await self._after(seen)) is not None:
+                seen, text = event
+                yield text
+        finally:
+            self.listeners -= 1
+            if not self.listeners:
+                self._stop()
+
+    async def _after(self, seen: int) -> tuple[int, str] | None:
+        """The next look's number and what has changed since the look `seen`; None when it is closed."""
+        async with self._news:
+            await self._news.wait_for(lambda: self._closed or (bool(self._parts) and self._number > seen))
+            return None if self._closed else (self._number, self._event(seen))
+
+    async def close(self) -> None:
+        """End it for all."""
+        self._closed = True
+        self._stop()
+        async with self._news:
+            self._news.notify_all()
+
+    def _stop(self) -> None:
+        if self._poller is not None:
+            self._poller.cancel()
+            self._poller = None
+
+    async def _poll(self) -> None:
+        while True:
+            parts = await self._look()
+            async with self._news:
+                self._number += 1
+                self._at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
+                for name, html in parts.items():
+                    if self._parts.get(name, (0, None))[1] != html:
+                        self._parts[name] = self._number, html
+                self._news.notify_all()
+            await self._pause(LOOK_SECONDS)
+
+    def _event(self, seen: int) -> str:
+        changed = {name: html for name, (number, html) in self._parts.items() if number > seen}
+        return f"data: {json.dumps({'at': self._at, 'parts': changed}, separators=(',', ':'))}\n\n"

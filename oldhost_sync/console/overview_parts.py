@@ -1,0 +1,118 @@
+"""The parts of the overview: looked at and rendered, for the page and for the live stream alike."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.lookout import Lookout, Query, Seen, View
+from oldhost_sync.console.charts import draw
+from oldhost_sync.console.layout import Layout
+from oldhost_sync.policy.alert_kinds import KINDS
+from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
+from oldhost_sync.store.outbox.relay_queue import Books
+from oldhost_sync.store.views.load_series import RINGS, Sample, read_series
+
+NEXT_SHOWN = 10
+# Each is a template of its own in `parts`, and one element of the page.
+PARTS = ("banner", "alerts", "lanes", "flow", "forecast", "nonces", "books", "flight", "upcoming")
+_PROMISES_MS = dict.fromkeys(PriorityClass, CONSISTENCY_MS) | {PriorityClass.EMERGENCY: EMERGENCY_MS}
+
+
+class OverviewParts:
+    """Looks and renders. Raises nothing that an outage may cause."""
+
+    def __init__(self, parts: Parts, layout: Layout, clock: Callable[[], float] = time.monotonic) -> None:
+        self._layout = layout
+        self._lookout = Lookout(parts)
+        self._series = {span: Series(parts, span, clock) for span in RINGS}
+
+    async def live(self) -> dict[str, str]:
+        """Everything that changes, by the id of its element: all parts, and the charts of each span."""
+        shown = await self.shown(live=True)
+        for span in RINGS:
+            shown[f"charts-{span}"] = await self.charts(span, live=True)
+        return shown
+
+    async def shown(self, *, live: bool = False) -> dict[str, str]:
+        """The parts by name. `live`: times without their text, which the script fills in."""
+        values = figures(await self._lookout.look())
+        return {name: self._layout.part(name, live=live, **values) for name in PARTS}
+
+    async def charts(self, span: str, *, live: bool = False) -> str:
+        """The charts of `span`, a key of RINGS."""
+        seen, at = await self._series[span].see()
+        drawn = draw(seen.value or (), span, at)
+        return self._layout.part("charts", live=live, charts=drawn, trouble=seen.trouble, is_empty=not seen.value)
+
+
+class Series:
+    """One span's samples, read again when there may be a new one."""
+
+    def __init__(self, parts: Parts, span: str, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._step_s = RINGS[span].step_s
+        self._query: Query[Sequence[Sample]] = Query(
+            lambda: parts.database.run(lambda connection: read_series(connection, parts.host, span)),
+            "MariaDB does not answer in time",
+        )
+        self._fresh_until = float("-inf")
+        self._seen: tuple[Seen[Sequence[Sample]], datetime] | None = None
+
+    async def see(self) -> tuple[Seen[Sequence[Sample]], datetime]:
+        """The samples, and until when the charts of them go."""
+        now = self._clock()
+        if self._seen is None or self._seen[0].trouble or now >= self._fresh_until:
+            self._fresh_until = now + self._step_s
+            self._seen = await self._query.see(), datetime.now(UTC)
+        return self._seen
+
+
+def figures(view: View) -> dict[str, Any]:
+    """What the templates show: the view, and what is reckoned from it."""
+    forecast = view.writer["forecast"] if view.writer else None
+    drain_ms = forecast["drain_ms"] if forecast else None
+    return {
+        "view": view,
+        "situation": view.situation,
+        "lanes": _lanes(view),
+        "through_at": view.at + timedelta(milliseconds=drain_ms) if drain_ms is not None else None,
+        "compression": _compression(view.status),
+        "balances": _balances(view.status),
+        "next_shown": NEXT_SHOWN,
+        "next_steps": {kind: about.next_step for kind, about in KINDS.items()},
+    }
+
+
+def _lanes(view: View) -> list[dict[str, Any]]:
+    """By class: depth, oldest age against its promise, share of the next turns."""
+    turns = Counter(each["priority_class"] for each in view.upcoming or ())
+    lanes = view.writer["lanes"] if view.writer else {}
+    return [
+        {
+            "name": cls.value,
+            "promise_ms": _PROMISES_MS[cls],
+            "turns": turns[cls.value] / turns.total() if turns else None,
+            **lanes.get(cls.value, {"depth": None, "oldest_age_ms": None}),
+        }
+        for cls in PriorityClass
+    ]
+
+
+def _compression(status: dict[str, Any] | None) -> dict[str, float] | None:
+    """Changes that ended, against the operations that this took."""
+    if status is None:
+        return None
+    books = status["books"]
+    operations = books["applied"] + books["dead"]
+    changes = operations + books["superseded"] + books["no_op"] + books["stale"]
+    return {"changes": changes, "operations": operations, "ratio": changes / operations} if operations else None
+
+
+def _balances(status: dict[str, Any] | None) -> bool | None:
+    return None if status is None else Books(**status["books"]).balance

@@ -1,0 +1,28 @@
+"""Figures as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from oldhost_sync.console.words import number, span
+
+
+@pytest.mark.parametrize(
+    ("ms", "said"),
+    [
+        (None, "–"),
+        (0, "0.0 s"),
+        (940, "0.9 s"),
+        (12_400, "12 s"),
+        (60_000, "1 min"),
+        (200_000, "3 min 20 s"),
+        (7_500_000, "2 h 5 min"),
+        (356_400_000, "4 d 3 h"),
+    ],
+)
+def test_a_length_of_time_has_two_units_at_most(ms: float | None, said: str) -> None:
+    assert span(ms) == said
+
+
+def test_thousands_are_apart() -> None:
+    assert number(4_711_000) == "4\u202f711\u202f000"
