@@ -6,6 +6,7 @@ import re
 
 # Room for the kind before it, in a key of 128 characters.
 LENGTH_MAX = 96
+NO_REASON = "(no reason)"
 
 _VARIES = re.compile(
     r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|«[^»]*»"  # what is quoted
@@ -14,7 +15,11 @@ _VARIES = re.compile(
 )
 
 
+def without_details(text: str | None) -> str:
+    """`text` with # for each number, UUID and quoted name: changes refused for one reason have one such text."""
+    return _VARIES.sub("#", text) if text else NO_REASON
+
+
 def cause_of(text: str | None) -> str:
-    """Two texts that differ only in numbers, quoted names or UUIDs have the same cause; `…` stands for these."""
-    shown = " ".join(_VARIES.sub("…", text or "").split())
-    return shown[:LENGTH_MAX].strip() or "no reason given"
+    """The same, short enough for a key."""
+    return " ".join(without_details(text).split())[:LENGTH_MAX].strip() or NO_REASON

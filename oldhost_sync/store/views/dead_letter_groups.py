@@ -1,12 +1,11 @@
 """Dead letters by OldHost's reason: how many have it, and what is held behind them.
 
-Reasons that differ in their numbers only are one ("no such guest 4711"): a group is named by its reason with each
-number written as #.
+Reasons that differ in their numbers, UUIDs or quoted names only are one ("no such guest 4711"): a group is named by its
+reason with each of these written as #. Alerts about dead letters have the same groups (store/dead_letter_alerts.py).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,13 +14,12 @@ from typing import Any
 from sqlalchemy import bindparam, text
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.policy.alert_cause import without_details
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.outbox.pending_fates import IDS_MAX
 
 # Above it the groups say that there are more; the oldest letters are looked at.
 LETTERS_MAX = 5_000
-NO_REASON = "(no reason)"
-_NUMBER = re.compile(r"\d+")
 
 _NAMED = "o.id, o.entity_type, o.entity_id, o.event_type"
 _LETTERS = text(
@@ -59,18 +57,13 @@ class LetterGroup:
 IDS_SHOWN = 20
 
 
-def reason_group(error: str | None) -> str:
-    """The group of a reason."""
-    return _NUMBER.sub("#", error) if error else NO_REASON
-
-
 def list_groups(connection: Connection, host: str) -> tuple[list[LetterGroup], bool]:
     """The groups of the oldest LETTERS_MAX dead letters, the largest first; and whether there are more letters."""
     letters = connection.execute(_LETTERS, {"host": host, "after": 0, "limit": LETTERS_MAX + 1}).all()
     groups: dict[str, LetterGroup] = {}
     first_of_entity: dict[tuple[str, str, str], int] = {}
     for letter in letters[:LETTERS_MAX]:
-        reason = reason_group(letter.error)
+        reason = without_details(letter.error)
         group = groups.setdefault(reason, LetterGroup(reason, oldest_at=letter.rejected_at))
         group.letters += 1
         group.newest_id = letter.id
@@ -90,7 +83,8 @@ def ids_of_group(
     """The oldest `limit` letters of a group with ids above `after_id` and up to `up_to`, as far as LETTERS_MAX goes."""
     letters = connection.execute(_LETTERS, {"host": host, "after": after_id, "limit": LETTERS_MAX})
     return _first(
-        (row.id for row in letters if reason_group(row.error) == reason and (up_to is None or row.id <= up_to)), limit
+        (row.id for row in letters if without_details(row.error) == reason and (up_to is None or row.id <= up_to)),
+        limit,
     )
 
 

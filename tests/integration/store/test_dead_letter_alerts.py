@@ -7,6 +7,7 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.store import alerts
 from oldhost_sync.store.dead_letter_alerts import REASONS_MAX, keep_dead_letter_alerts
+from oldhost_sync.store.views.dead_letter_groups import list_groups
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
 pytestmark = pytest.mark.mariadb
@@ -36,7 +37,17 @@ def test_dead_letters_of_one_reason_are_one_alert_with_a_count(engine: Engine) -
     assert (doors.count, doors.change_id, doors.severity) == (3, first, "warning")
     assert (guest.count, guest.change_id) == (1, third)
     assert "3 changes" in doors.message
-    assert doors.cause == "dead-letters:no door …"
+    assert doors.cause == "dead-letters:no door #"
+
+
+def test_alerts_have_the_groups_that_people_decide_on(engine: Engine) -> None:
+    rejected(engine, "no door 1", "no door 22", "guest \\'Ada\\' left", "guest \\'Bob\\' left", "")
+    kept(engine)
+    with engine.connect() as connection:
+        groups, _ = list_groups(connection, HOST)
+    told = sorted((alert.cause.removeprefix("dead-letters:"), alert.count) for alert in kept(engine))
+    assert told == sorted((group.reason, group.letters) for group in groups)
+    assert told == [("(no reason)", 1), ("guest # left", 2), ("no door #", 2)]
 
 
 def test_an_alert_follows_what_is_undecided_and_closes_with_the_last(engine: Engine) -> None:
