@@ -378,6 +378,16 @@ MUTANTS = (
         levels=(ALERTS,),
     ),
     Mutant(
+        "an alert that gets worse and nobody hears of",
+        (Patch("oldhost_sync/store/alerts.py", "    if escalates:\n        record_event(", "    if False:\n        record_event("),),
+        levels=(ALERTS,),
+    ),
+    Mutant(
+        "people close what the product still sees",
+        (Patch("oldhost_sync/store/alert_decisions.py", "not may_close(found.kind)", "False"),),
+        levels=(ALERTS,),
+    ),
+    Mutant(
         "signals that a terminated run left unread are not looked for",
         (Patch("workflows/reception.py", "(given.unrecorded or not self._continued_run_id)", "given.unrecorded"),),
         levels=(SIGNALS,),

@@ -89,7 +89,7 @@ def command(level: str, mutant: Mutant) -> list[str]:
         CONFORMANCE: [*pytest, "tests/conformance/test_simulated_ledger.py"],
         MARIADB: [*pytest, "tests/integration/relay/test_rounds.py"],
         FOREIGN_LOCKS: [*pytest, "tests/integration/ledger/test_foreign_locks.py"],
-        ALERTS: [*pytest, "tests/integration/store/test_alerts.py"],
+        ALERTS: [*pytest, "tests/integration/store/test_alerts.py", "tests/integration/store/test_alert_life.py"],
         SIGNALS: [*pytest, "tests/workflows/test_submissions.py", "tests/workflows/test_starts.py"],
         RESETS: [*pytest, "tests/faults/test_signals_unread.py", "-k", "nobody_had_started"],
         GIVING_WAY: [*pytest, "tests/integration/session/test_giving_way.py"],
