@@ -146,7 +146,7 @@ def _stopped(sight: Sight, state: str) -> Situation | None:
         urgent = sight.writer["lanes"].get("EMERGENCY", {}).get("depth", 0)
         step = "Nothing to do: OldHost is asked again when the ban is over, and sending goes on."
         if urgent:
-            step = f"Call the people behind the {urgent} waiting emergencies. Sending goes on by itself after the ban."
+            step = f"Call the people behind the waiting emergencies ({urgent}). It goes on by itself after the ban."
         return Situation(Word.BANNED, Tone.BAD, _sentence(breaker["reason"]), step, ledger.get("banned_at"), until)
     return None
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+
+logger = logging.getLogger(__name__)
 
 # Often enough to watch a backlog drain.
 LOOK_SECONDS = 2.0
@@ -22,7 +25,7 @@ Parts = Mapping[str, str]
 
 
 class LiveStream:
-    """`look` gives the parts by name and must not raise; `pause(seconds)` waits between two looks."""
+    """`look` gives the parts by name; `pause(seconds)` waits between two looks."""
 
     def __init__(
         self,
@@ -86,16 +89,22 @@ class LiveStream:
             self._poller = None
 
     async def _poll(self) -> None:
+        """A look that fails is logged and tells nobody anything: their pages say that they are not live."""
         while True:
-            parts = await self._look()
-            async with self._news:
-                self._number += 1
-                self._at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
-                for name, html in parts.items():
-                    if self._parts.get(name, (0, None))[1] != html:
-                        self._parts[name] = self._number, html
-                self._news.notify_all()
+            try:
+                await self._publish(await self._look())
+            except Exception:
+                logger.exception("a look for the live pages failed")
             await self._pause(LOOK_SECONDS)
+
+    async def _publish(self, parts: Parts) -> None:
+        async with self._news:
+            self._number += 1
+            self._at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
+            for name, html in parts.items():
+                if self._parts.get(name, (0, None))[1] != html:
+                    self._parts[name] = self._number, html
+            self._news.notify_all()
 
     def _event(self, seen: int) -> str:
         changed = {name: html for name, (number, html) in self._parts.items() if number > seen}

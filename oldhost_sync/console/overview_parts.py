@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -34,15 +35,15 @@ class OverviewParts:
 
     async def live(self) -> dict[str, str]:
         """Everything that changes, by the id of its element: all parts, and the charts of each span."""
+        charts = asyncio.gather(*(self.charts(span, live=True) for span in RINGS))
         shown = await self.shown(live=True)
-        for span in RINGS:
-            shown[f"charts-{span}"] = await self.charts(span, live=True)
-        return shown
+        return shown | {f"charts-{span}": chart for span, chart in zip(RINGS, await charts, strict=True)}
 
     async def shown(self, *, live: bool = False) -> dict[str, str]:
         """The parts by name. `live`: times without their text, which the script fills in."""
         values = figures(await self._lookout.look())
-        return {name: self._layout.part(name, live=live, **values) for name in PARTS}
+        names = (*PARTS, "chip") if live else PARTS
+        return {name: self._layout.part(name, live=live, **values) for name in names}
 
     async def charts(self, span: str, *, live: bool = False) -> str:
         """The charts of `span`, a key of RINGS."""

@@ -68,7 +68,7 @@ def test_a_ban_says_since_when_and_until_when() -> None:
 
 def test_during_a_ban_the_people_behind_emergencies_are_to_be_called() -> None:
     writer = a_writer("BANNED", lanes={"EMERGENCY": {"depth": 2}})
-    assert "2 waiting emergencies" in judge(Sight(NOW, writer, condition=a_condition())).next_step
+    assert "waiting emergencies (2)" in judge(Sight(NOW, writer, condition=a_condition())).next_step
 
 
 def test_a_pause_names_who_and_why_and_since_when() -> None:

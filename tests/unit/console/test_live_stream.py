@@ -21,6 +21,8 @@ class Stage:
 
     async def _look(self) -> dict[str, str]:
         self.looks += 1
+        if "error" in self.parts:
+            raise KeyError(self.parts.pop("error"))
         return dict(self.parts)
 
     async def _pause(self, _seconds: float) -> None:
@@ -104,6 +106,19 @@ def test_who_joins_after_a_rest_gets_no_old_figures() -> None:
         stage.parts["banner"] = "later"
         _, parts = await stage.join()
         assert parts["banner"] == "later"
+
+    asyncio.run(play())
+
+
+def test_a_look_that_fails_ends_nothing() -> None:
+    async def play() -> None:
+        stage = Stage()
+        events, _ = await stage.join()
+        stage.look_again(error="a bug")
+        while stage.looks < 2:
+            await asyncio.sleep(0)
+        stage.look_again(banner="two")
+        assert await parts_of(events) == {"banner": "two"}
 
     asyncio.run(play())
 

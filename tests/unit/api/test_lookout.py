@@ -1,0 +1,66 @@
+"""Looking bounds its time, and asks a server that hangs only once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from oldhost_sync.api import lookout
+from oldhost_sync.api.lookout import Query, Seen
+from oldhost_sync.api.problems import database_away
+from oldhost_sync.api.writer_link import writer_away
+from oldhost_sync.store.errors import DatabaseUnavailable
+
+
+class Server:
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.answer: asyncio.Future[int] | None = None
+
+    async def ask(self) -> int:
+        self.asked += 1
+        self.answer = asyncio.get_running_loop().create_future()
+        return await self.answer
+
+
+def test_a_server_that_hangs_is_told_of_and_not_asked_again_until_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookout, "LOOK_SECONDS_MAX", 0.01)
+
+    async def play() -> None:
+        server = Server()
+        query = Query(server.ask, "it does not answer")
+        assert [await query.see() for _ in range(3)] == [Seen(trouble="it does not answer", kind="silence")] * 3
+        assert server.asked == 1
+        assert server.answer is not None
+        server.answer.set_result(7)
+        assert await query.see() == Seen(7)
+        await query.see()
+        assert server.asked == 2
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("error", "seen"),
+    [
+        (writer_away("nobody polls", "no-worker"), Seen(trouble="Nobody polls.", kind="no-worker")),
+        (database_away("connection refused"), Seen(trouble="connection refused.", kind="database-away")),
+        (DatabaseUnavailable("connection lost"), Seen(trouble="connection lost", kind="database-away")),
+    ],
+)
+def test_an_outage_is_words_and_no_error(error: Exception, seen: Seen[int]) -> None:
+    async def fail() -> int:
+        raise error
+
+    assert asyncio.run(Query(fail, "").see()) == seen
+
+
+def test_a_mistake_of_ours_is_not_hidden() -> None:
+    async def fail() -> int:
+        raise KeyError("a bug")
+
+    with pytest.raises(KeyError):
+        asyncio.run(Query(fail, "").see())
