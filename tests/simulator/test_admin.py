@@ -166,7 +166,7 @@ def test_the_connection_can_be_closed(simulator: Simulator, line: Line, admin: A
 
 
 def test_a_request_in_process_is_done_though_its_connection_is_closed(start: Callable[..., Simulator]) -> None:
-    simulator = start(latency_ms=50)
+    simulator = start(latency_ms=1_000)
     admin = AdminClient(simulator.admin_url)
     with Line(simulator.url) as line:
         line.send(sync_bytes(1, operation()))

@@ -200,6 +200,7 @@ async def test_trap_18_waiting_costs_no_timer_while_something_is_on_its_way(stag
         await writer.until_state("SENDING")
         writer.world.may_send.clear()
         await writer.take(TXN, "a")
+        await writer.until(lambda: writer.world.sends_begun)
         before = await timers_in(writer)
         for number in range(20):
             await writer.take(LWW, f"unit-{number}")

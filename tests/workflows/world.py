@@ -75,6 +75,7 @@ class World:
     policy_of_worker: messages.WriterPolicy | None = None
     held_units: list[str] = field(default_factory=list)
     attempted: list[list[Any]] = field(default_factory=list)
+    sends_begun: int = 0
     closed_sessions: int = 0
     probes: int = 0
     lists_states: bool | None = None
@@ -142,6 +143,7 @@ class World:
     async def send(self, batch: messages.SendRequest) -> SendEnded:
         if batch.stops:  # these sends are over at once
             return SendEnded([])
+        self.sends_begun += 1
         await self.may_send.wait()
         async with self.turn:
             await self.turn.wait_for(
