@@ -24,6 +24,7 @@ from oldhost_sync.store.tables import (
     scheduled_changes,
 )
 from oldhost_sync.store.views.change_feed import EPOCH
+from oldhost_sync.store.views.payloads import READ_PAYLOAD
 
 
 @dataclass(slots=True)
@@ -186,7 +187,8 @@ def _request_steps(row: Row[Any]) -> list[StepView]:
 
 
 def _add_decisions(connection: Connection, host: str, change_id: int, fate: FateView) -> None:
-    query = select(operator_audit).where(operator_audit.c.host == host, operator_audit.c.change_id == change_id)
+    acts = operator_audit.c
+    query = select(operator_audit).where(acts.host == host, acts.change_id == change_id, acts.action != READ_PAYLOAD)
     for row in connection.execute(query):
         why = f": {row.reason}" if row.reason else ""
         if row.action in {CORRECT, REPLACE}:

@@ -1,0 +1,53 @@
+"""The filters of the list of changes, as a browser sends them: every field, most of them empty."""
+
+# Annotations are values here, not text: the framework reads those of a class as they are.
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+
+from oldhost_sync.api.change_query import ANSWER_LENGTH_MAX
+from oldhost_sync.api.schemas import EntityId, Name
+from oldhost_sync.policy.changes import PriorityClass
+
+# Ten years: retention is shorter.
+HOURS_MAX = 87_600
+
+Field_ = Annotated[str, Query(max_length=ANSWER_LENGTH_MAX)]
+Hours = Annotated[float, Field(ge=0, le=HOURS_MAX)]
+
+
+@dataclass
+class ChangeForm:
+    """As text."""
+
+    entity_type: Field_ = ""
+    entity_id: Field_ = ""
+    outcome: Field_ = ""
+    priority_class: Field_ = ""
+    event_type: Field_ = ""
+    property_id: Field_ = ""
+    answer: Field_ = ""
+    newer_hours: Field_ = ""
+    older_hours: Field_ = ""
+
+    def given(self) -> dict[str, str]:
+        """What is filled in."""
+        return {name: value.strip() for name, value in vars(self).items() if value.strip()}
+
+
+class Wanted(BaseModel):
+    """What is filled in, understood."""
+
+    entity_type: Name | None = None
+    entity_id: EntityId | None = None
+    outcome: (
+        Literal["OUTSTANDING", "APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "REFUSED"] | None
+    ) = None
+    priority_class: PriorityClass | None = None
+    event_type: Name | None = None
+    property_id: EntityId | None = None
+    answer: str | None = None
+    newer_hours: Hours | None = None
+    older_hours: Hours | None = None

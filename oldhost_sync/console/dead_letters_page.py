@@ -1,0 +1,125 @@
+"""Dead letters by OldHost's reason, and the decisions: one, those that are marked, or all of a group."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.auth import OPERATORS, WATCHERS, caller_of
+from oldhost_sync.api.bodies import checked
+from oldhost_sync.api.keys import read_number_cursor
+from oldhost_sync.api.letter_decisions import Decisions, decide_group, decide_letters
+from oldhost_sync.api.problems import field_invalid
+from oldhost_sync.api.view_schemas import Letters
+from oldhost_sync.console.act_form import GroupAct
+from oldhost_sync.console.forms import read_fields, read_form
+from oldhost_sync.console.layout import PREFIX
+from oldhost_sync.console.page import Adder, Page
+from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
+from oldhost_sync.store.views.dead_letter_groups import ids_of_group, list_groups
+from oldhost_sync.store.views.overview import dead_letters_of
+
+DEAD_LETTERS = f"{PREFIX}/dead-letters"
+GROUP = f"{DEAD_LETTERS}/group"
+Reason = Annotated[str, Query(max_length=TEXT_LENGTH_MAX)]
+Cursor = Annotated[str | None, Query(max_length=20)]
+
+
+class DeadLettersPage(Page):
+    title = "Dead letters"
+    path = DEAD_LETTERS
+
+    def mount(self, add: Adder) -> None:
+        add("GET", DEAD_LETTERS, self.groups, WATCHERS)
+        add("GET", GROUP, self.group, WATCHERS)
+        for action, marked, whole in (
+            ("retry", self.retry_marked, self.retry_group),
+            ("discard", self.discard_marked, self.discard_group),
+        ):
+            add("POST", f"{DEAD_LETTERS}/{action}", marked, OPERATORS)
+            add("POST", f"{GROUP}/{action}", whole, OPERATORS)
+
+    async def groups(self, request: Request) -> Response:
+        host = self.console.parts.host
+        found, more = await self.console.parts.database.run(lambda connection: list_groups(connection, host))
+        groups = [(each, _address(each.reason)) for each in found]
+        return self.page(request, "dead_letters.html", groups=groups, more=more, at_once=limits.LETTERS_AT_ONCE_MAX)
+
+    async def group(self, request: Request, reason: Reason = "", cursor: Cursor = None) -> Response:
+        """The letters of one reason, as many as one decision may be about."""
+        after_id, host, some = read_number_cursor(cursor) or 0, self.console.parts.host, limits.LETTERS_AT_ONCE_MAX
+        found = await self.console.parts.database.run(
+            lambda connection: dead_letters_of(
+                connection, host, ids_of_group(connection, host, reason, after_id=after_id, limit=some + 1)
+            )
+        )
+        letters = found[:some]
+        more = _address(reason, letters[-1]["change_id"]) if len(found) > some else None
+        return self.page(
+            request,
+            "dead_letter_group.html",
+            title=f"Dead letters: {reason}",
+            reason=reason,
+            letters=letters,
+            more=more,
+        )
+
+    async def retry_marked(self, request: Request) -> Response:
+        return await self._decide_marked(request, "retry")
+
+    async def discard_marked(self, request: Request) -> Response:
+        return await self._decide_marked(request, "discard")
+
+    async def retry_group(self, request: Request) -> Response:
+        return await self._decide_group(request, "retry")
+
+    async def discard_group(self, request: Request) -> Response:
+        return await self._decide_group(request, "discard")
+
+    async def _decide_marked(self, request: Request, action: str) -> Response:
+        fields = await read_form(request)
+        marked = [value for name, value in fields if name == "change_id"]
+        others = {name: value.strip() for name, value in fields if name != "change_id"}
+        group = others.pop("group", "")
+        if not marked:
+            raise field_invalid("form.change_id", "mark at least one letter")
+        letters = checked({"change_ids": marked, **others}, Letters, "form")
+        done = await decide_letters(
+            self.console.parts,
+            caller_of(request).name,
+            action,
+            change_ids=letters.change_ids or [],
+            reason=letters.reason,
+        )
+        return self.console.layout.redirect(_address(group) if group else DEAD_LETTERS, _told(action, done))
+
+    async def _decide_group(self, request: Request, action: str) -> Response:
+        act = checked(await read_fields(request, *GroupAct.model_fields), GroupAct, "form")
+        done = await decide_group(
+            self.console.parts,
+            caller_of(request).name,
+            action,
+            group=act.group,
+            up_to=act.up_to,
+            reason=act.reason,
+        )
+        return self.console.layout.redirect(DEAD_LETTERS, _told(action, done))
+
+
+def _address(reason: str, after_id: int | None = None) -> str:
+    return f"{GROUP}?{urlencode({'reason': reason} | ({} if after_id is None else {'cursor': after_id}))}"
+
+
+def _told(action: str, done: Decisions) -> str:
+    """What became of them, in a line."""
+    decided = sum(each.done for each in done.decisions)
+    parts = [f"{action}: {decided} decided"]
+    parts += [f"change {each.change_id}: {each.message}" for each in done.decisions if not each.done][:5]
+    if done.left:
+        parts.append("more are left: decide again" + (f" ({done.stopped})" if done.stopped else ""))
+    return "; ".join(parts)

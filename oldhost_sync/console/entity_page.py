@@ -1,0 +1,58 @@
+"""One entity: what the application shows beside what OldHost has, and what of it is still to come."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Path
+from starlette.requests import Request
+from starlette.responses import Response
+
+from oldhost_sync.api.auth import OPERATORS, WATCHERS, caller_of
+from oldhost_sync.api.bodies import checked
+from oldhost_sync.api.problems import Problem
+from oldhost_sync.console.act_form import EntityAct
+from oldhost_sync.console.changes_page import entity_address
+from oldhost_sync.console.forms import read_fields
+from oldhost_sync.console.layout import PREFIX
+from oldhost_sync.console.page import Adder, Page
+from oldhost_sync.policy.limits import ID_LENGTH_MAX, NAME_PATTERN
+from oldhost_sync.store.views.entity_comparison import compare_entity
+from workflows.messages import OperatorRequest
+
+EntityType = Annotated[str, Path(pattern=f"^{NAME_PATTERN}$")]
+EntityId = Annotated[str, Path(min_length=1, max_length=ID_LENGTH_MAX)]
+
+
+class EntityPage(Page):
+    def mount(self, add: Adder) -> None:
+        add("GET", PREFIX + "/entities/{entity_type}/{entity_id:path}", self.show, WATCHERS)
+        add("POST", f"{PREFIX}/entity/flush", self.flush, OPERATORS)
+
+    async def show(self, request: Request, entity_type: EntityType, entity_id: EntityId) -> Response:
+        """Payloads are compared, not shown."""
+        host = self.console.parts.host
+        found = await self.console.parts.database.run(
+            lambda connection: compare_entity(connection, host, entity_type, entity_id, payloads=False)
+        )
+        if found is None:
+            detail = "No change was ever accepted for an entity of that type and id."
+            raise Problem(404, "unknown-entity", "There is no such entity", detail, "Check type and id.")
+        writer, trouble = await self._ask_writer(entity_type, entity_id)
+        title = f"{entity_type} {entity_id}"
+        return self.page(request, "entity.html", title=title, entity=found, writer=writer, trouble=trouble)
+
+    async def flush(self, request: Request) -> Response:
+        """What the debounce holds back of this entity goes to its lane now."""
+        act = checked(await read_fields(request, *EntityAct.model_fields), EntityAct, "form")
+        message = await self.console.parts.writer.update(
+            "flush", OperatorRequest(operator=caller_of(request).name, **act.model_dump())
+        )
+        return self.console.layout.redirect(entity_address(act.entity_type, act.entity_id), message)
+
+    async def _ask_writer(self, entity_type: str, entity_id: str) -> tuple[dict[str, Any] | None, str]:
+        try:
+            found: dict[str, Any] = await self.console.parts.writer.query("find", entity_type, entity_id)
+        except Problem as problem:
+            return None, str(problem.content["detail"])
+        return found, ""

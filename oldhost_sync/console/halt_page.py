@@ -1,0 +1,43 @@
+"""A halt: ledger and OldHost side by side, both ways of ending it in numbers, and the decision."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from oldhost_sync.api.auth import OPERATORS, WATCHERS, caller_of
+from oldhost_sync.api.bodies import checked
+from oldhost_sync.api.problems import field_invalid
+from oldhost_sync.console.act_form import HaltAct
+from oldhost_sync.console.forms import read_fields
+from oldhost_sync.console.layout import PREFIX
+from oldhost_sync.console.page import Adder, Page
+from oldhost_sync.store.ledger.halt_consequences import read_halt
+from workflows.messages import OperatorRequest
+
+HALT = f"{PREFIX}/halt"
+
+
+class HaltPage(Page):
+    title = "Halt"
+    path = HALT
+
+    def mount(self, add: Adder) -> None:
+        add("GET", HALT, self.show, WATCHERS)
+        add("POST", f"{HALT}/resolve", self.resolve, OPERATORS)
+
+    async def show(self, request: Request) -> Response:
+        host = self.console.parts.host
+        found = await self.console.parts.database.run(lambda connection: read_halt(connection, host))
+        return self.page(request, "halt.html", halt=found)
+
+    async def resolve(self, request: Request) -> Response:
+        """Who decides has typed the host's name: nobody adopts on the wrong console."""
+        host = self.console.parts.host
+        act = checked(await read_fields(request, *HaltAct.model_fields), HaltAct, "form")
+        if act.host != host:
+            raise field_invalid("form.host", f"must be this host's name, {host}; nothing was decided")
+        message = await self.console.parts.writer.update(
+            "resolve", OperatorRequest(operator=caller_of(request).name, reason=act.reason, mode=act.mode)
+        )
+        return self.console.layout.redirect(HALT, message)
