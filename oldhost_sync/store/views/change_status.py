@@ -241,7 +241,7 @@ def _obstacles(connection: Connection, host: str) -> list[str]:
         missing = "OldHost to say what it expects, after a resolve" if decided else "an operator to resolve the halt"
         reasons.append(f"{missing}: {row.halted}")
     if row is not None and row.banned:
-        reasons.append(f"the ban by OldHost to end, {row.banned_until.isoformat()}")
+        reasons.append(f"the ban by OldHost to end, {row.banned_until.isoformat(' ', 'seconds')}")
     pause = current_pause(connection, host)
     if pause is not None:
         reasons.append(f"an operator to resume sending, which {pause.operator} paused: {pause.reason}")
