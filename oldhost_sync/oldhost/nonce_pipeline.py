@@ -277,7 +277,7 @@ class NoncePipeline:
                     return Step.OVER
                 if not self._holds(place, nonce):
                     return Step.RESERVE
-                check(self._next <= nonce, f"{nonce} was to be sent, but {self._next} is next")
+                check(self._next <= nonce, f"the books give nonce {nonce}, but {self._next} is next: they lost commits")
                 if self._next == nonce and not self._taken:
                     self._taken = True
                     return Step.SEND

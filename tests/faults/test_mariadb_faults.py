@@ -214,7 +214,9 @@ def test_who_freezes_inside_a_transaction_loses_it_and_its_locks(
     assert act.done() == 1
 
 
-def test_the_frozen_are_hung_up_on_while_their_successor_waits_for_the_first_time(engine: Engine) -> None:
-    with engine.connect() as connection:
+def test_the_frozen_are_hung_up_on_while_their_successor_waits_for_the_first_time(database_url: str) -> None:
+    from oldhost_sync.store.engine import create_engine
+
+    with create_engine(database_url).connect() as connection:
         idle, wait = connection.exec_driver_sql("SELECT @@idle_transaction_timeout, @@innodb_lock_wait_timeout").one()
     assert 0 < idle < wait
