@@ -16,8 +16,9 @@ from pathlib import Path
 from temporalio.client import WorkflowUpdateFailedError
 
 from oldhost_sync.policy.writer_policy import WriterPolicy
+from tests.time_skipping import start_time_skipping
 from tests.workflows.books import Reply
-from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage, Writer, start_server
+from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage, Writer
 
 HISTORIES = Path(__file__).parent / "histories"
 
@@ -192,7 +193,7 @@ def without_stack_traces(history: str) -> str:
 
 async def record(runner: asyncio.Runner, name: str) -> None:
     """Play one scenario and keep the history of its run."""
-    env = await start_server()
+    env = await start_time_skipping()
     try:
         async with Stage(runner, env).writer(WriterPolicy()) as writer:
             await SCENARIOS[name](writer)

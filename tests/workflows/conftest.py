@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +21,7 @@ from temporalio.testing import WorkflowEnvironment
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.roles.leaving_worker import LeavingWorker
-from oldhost_sync.temporal import DATA_CONVERTER
+from tests.time_skipping import start_time_skipping
 from tests.workflows.world import World
 from workflows import messages
 from workflows.sync_writer import SyncWriterWorkflow
@@ -141,23 +139,10 @@ class Stage:
             yield
 
 
-def server_path() -> str | None:
-    """The test server's program: on PATH, or beside this interpreter; None lets the SDK fetch its own."""
-    name = "temporal-test-server"
-    beside = Path(sys.executable).parent / name
-    return shutil.which(name) or (str(beside) if beside.exists() else None)
-
-
-async def start_server() -> WorkflowEnvironment:
-    return await WorkflowEnvironment.start_time_skipping(
-        data_converter=DATA_CONVERTER, test_server_existing_path=server_path()
-    )
-
-
 @pytest.fixture
 def stage() -> Iterator[Stage]:
     with asyncio.Runner() as runner:
-        env = runner.run(start_server())
+        env = runner.run(start_time_skipping())
         yield Stage(runner, env)
         runner.run(env.shutdown())
 
