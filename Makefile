@@ -21,7 +21,7 @@ export PATH := $(abspath $(BIN)):$(PATH):/usr/sbin:/usr/local/sbin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup mariadb demo up test check fast lint format bench simulate exhaustive soak incidents mutants lock clean
+.PHONY: help setup mariadb chromium demo up test check fast lint format bench simulate exhaustive soak incidents mutants lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -34,7 +34,7 @@ demo: setup  ## the half-hour peak, time-compressed, with a ban in the middle
 up: setup  ## the whole product on this machine, until Ctrl-C
 	$(BIN)/oldhost-sync up
 
-test: setup  ## all tests, the quick ones first
+test: setup chromium  ## all tests, the quick ones first
 	$(PYTEST) -m "not exhaustive" $(PYTEST_OPTIONS)
 
 exhaustive: setup  ## every single fault, and every pair while an operation is in doubt
@@ -83,19 +83,27 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml
 	@touch $@
 
 mariadb:
-	@command -v mariadbd >/dev/null && exit 0; \
+	$(call need,mariadbd,mariadb-server-core,MariaDB's server,MariaDB 10.6 or newer)
+
+chromium:
+	$(call need,chromium,chromium,Chromium (for the tests of the console),Chromium)
+
+# $(call need,program,Debian's package,what it is,what to install elsewhere); none of the packages starts a service.
+define need
+	@command -v $(1) >/dev/null && exit 0; \
 	if ! command -v apt-get >/dev/null; then \
-		echo "MariaDB's server is missing: install MariaDB 10.6 or newer so that 'mariadbd' is found." >&2; exit 1; fi; \
+		echo "$(3) is missing: install $(4) so that '$(1)' is found." >&2; exit 1; fi; \
 	if [ "$$(id -u)" = 0 ]; then as_root=; \
 	elif command -v sudo >/dev/null; then as_root=sudo; \
-	else echo "MariaDB's server is missing, and neither root nor sudo is here: ask for 'apt-get install mariadb-server-core'." >&2; exit 1; fi; \
-	echo "Installing mariadb-server-core (it starts no service) ..."; \
+	else echo "$(3) is missing, and neither root nor sudo is here: ask for 'apt-get install $(2)'." >&2; exit 1; fi; \
+	echo "Installing $(2) ..."; \
 	$$as_root apt-get update -qq && \
-	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends mariadb-server-core >/dev/null
+	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null
+endef
 
 lock: $(VENV)/.installed  ## new lock files from pyproject.toml (UPGRADE=--upgrade takes newer releases)
-	$(BIN)/pip-compile $(LOCK) --allow-unsafe --extra embedded --extra dev -o requirements-dev.txt pyproject.toml
-	$(BIN)/pip-compile $(LOCK) -c requirements-dev.txt -o requirements.txt pyproject.toml
+	$(BIN)/pip-compile $(LOCK) --allow-unsafe --extra embedded --extra traces --extra dev -o requirements-dev.txt pyproject.toml
+	$(BIN)/pip-compile $(LOCK) -c requirements-dev.txt --extra traces -o requirements.txt pyproject.toml
 
 LOCK = --quiet --generate-hashes --no-header --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(UPGRADE)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 
 from sqlalchemy.engine import Engine
 from temporalio import activity
@@ -19,6 +20,7 @@ from temporalio import activity
 from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.count import Count
+from oldhost_sync.oldhost.exchange import Exchange
 from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
@@ -36,7 +38,11 @@ from oldhost_sync.policy.events import (
 )
 from oldhost_sync.store.ledger.machine_clock import MachineClock, steady_clock
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
+from oldhost_sync.store.session_recorder import SessionRecorder
 from oldhost_sync.telemetry import WorkerMetrics
+from oldhost_sync.traces.change_spans import operation_span
+from oldhost_sync.traces.span import Span
+from oldhost_sync.traces.tracer import Tracer
 from workflows import messages
 
 logger = logging.getLogger(__name__)
@@ -57,12 +63,17 @@ class SessionActivities:
     limits: SessionLimits
     metrics: WorkerMetrics
     clock: Callable[[], float] = steady_clock
+    tracer: Tracer | None = None
+    recorder: SessionRecorder = field(init=False)
     _sessions: dict[str, Session] = field(default_factory=dict)
     _connectors: dict[str, Connector] = field(default_factory=dict)
     _patience: dict[str, Patience] = field(default_factory=dict)
     _first_contact: dict[str, FirstContact] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _leaving: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.recorder = SessionRecorder(self.engine, self.clock)
 
     # ---------------------------------------------------------------------------------------------- activities
 
@@ -95,7 +106,7 @@ class SessionActivities:
         ended = session.send(
             request.change_ids, beat, sequence=request.sequence, accepted_at_ms=accepted, urgent=request.urgent
         )
-        self._count(request.host, ended)
+        self._count(request, ended)
         return ended if request.release > 1 else replace(ended, fates=_told_as_before(ended.fates))
 
     @activity.defn(no_thread_cancel_exception=True)
@@ -111,7 +122,7 @@ class SessionActivities:
         beat = self._beating()
         session = self._session(ref.host, ref.epoch)
         if session is not None:
-            self._end(session, "the writer closed it", beat)
+            self._end(ref.host, session, "the writer closed it", beat)
 
     # ----------------------------------------------------------------------------------- what the worker drives
 
@@ -120,6 +131,7 @@ class SessionActivities:
         while not self._leaving.wait(WATCH_SECONDS):
             for host, session in self._open_sessions():
                 self._look_at(host, session)
+            self._write_down()
 
     def _look_at(self, host: str, session: Session) -> None:
         """Whatever goes wrong with one look, the next one comes: a fenced connection must be let go."""
@@ -128,6 +140,7 @@ class SessionActivities:
                 return
             about = {"host": host, "epoch": session.epoch}
             logger.info("session of %s ended: %s", host, session.closed_because, extra=about)
+            self.recorder.ended(host, session.epoch, session.closed_because)
             self._forget(host, session)
         except Exception:
             logger.exception("a look at the session of %s failed; the next one comes", host)
@@ -136,8 +149,9 @@ class SessionActivities:
         """SIGTERM: finish the operations on the wire, record them, close the connections; open nothing more."""
         self._leaving.set()
         for host, session in self._open_sessions():
-            if not self._end(session, "this worker is leaving", _no_beat):
+            if not self._end(host, session, "this worker is leaving", _no_beat):
                 logger.error("session of %s did not end in time; its successor waits the settle time", host)
+        self._write_down()
 
     # -------------------------------------------------------------------------------------------------- sessions
 
@@ -166,6 +180,7 @@ class SessionActivities:
             beat=beat,
             patience=self._patience_with(host),
             first_contact=self._first_contact_with(host),
+            listener=None if self.tracer is None else partial(_trace, self.tracer, host),
         )
 
     def _connector(self, host: str) -> Connector:
@@ -195,6 +210,7 @@ class SessionActivities:
     def _opened(self, request: messages.OpenSession, opened: Opened) -> SessionOpened:
         with self._lock:
             self._sessions[request.host] = opened.session
+        self.recorder.opened(request.host, opened.session.epoch, self.owner, opened.event.expected_nonce)
         self.metrics.epoch.labels(request.host).set(opened.session.epoch)
         self.metrics.connection_open.labels(request.host).set(1)
         fates = {fate.change_id: fate for fate in opened.event.fates}
@@ -223,29 +239,54 @@ class SessionActivities:
         with self._lock:
             older = self._sessions.pop(host, None)
         if older is not None:
-            self._end(older, "a new session begins", beat)
+            self._end(host, older, "a new session begins", beat)
             self.metrics.connection_open.labels(host).set(0)
 
-    def _count(self, host: str, ended: SendEnded) -> None:
+    def _count(self, request: messages.SendRequest, ended: SendEnded) -> None:
+        host = request.host
         for fate in ended.fates:
             if fate.outcome not in {BOUND, HELD, WAITING}:
                 self.metrics.operations.labels(host, fate.outcome).inc()
         if any(fate.outcome == BOUND for fate in ended.fates):
             self.metrics.lost_replies.labels(host).inc()
+            self.recorder.lost_reply(host, request.epoch)
         if ended.service_ms:
             self.metrics.service_seconds.labels(host).observe(ended.service_ms / 1000)
         if ended.refusal:
             self.metrics.refusals.labels(host, ended.refusal).inc()
 
-    def _end(self, session: Session, why: str, beat: Callable[[], None]) -> bool:
+    def _end(self, host: str, session: Session, why: str, beat: Callable[[], None]) -> bool:
         """What is on the wire and what is marked behind it may take a request's time each."""
         patience = 2 * self.limits.request_timeout_seconds + self.limits.send_within_seconds
-        return session.drain(why, patience, beat)
+        ended = session.drain(why, patience, beat)
+        self.recorder.ended(host, session.epoch, session.closed_because)
+        return ended
+
+    def _write_down(self) -> None:
+        """For people only: whatever goes wrong, the next look comes."""
+        try:
+            self.recorder.write()
+        except Exception:
+            logger.exception("what there is to tell of sessions can't be written down")
 
 
 def _told_as_before(fates: Sequence[Fate]) -> list[Fate]:
     """For a run begun before 0.2, which knows of no HELD."""
     return [Fate(fate.change_id, WAITING) if fate.outcome == HELD else fate for fate in fates]
+
+
+def _trace(tracer: Tracer, host: str, done: Exchange) -> None:
+    """In the thread of the activity that sent it, whose names in Temporal's UI the span has."""
+
+    def spans() -> Iterator[Span]:
+        operation, accepted_at_ms = done.operation, done.accepted_at_ms
+        trace = None if accepted_at_ms is None else tracer.trace_of(host, operation.change_id, accepted_at_ms)
+        if trace is not None:
+            info = activity.info()
+            run = {"temporalWorkflowID": info.workflow_id, "temporalRunID": info.workflow_run_id}
+            yield operation_span(host, done, trace, tracer.now_ns(), run | {"temporalActivityID": info.activity_id})
+
+    tracer.record(spans)
 
 
 def _no_beat() -> None:
@@ -257,7 +298,7 @@ def _log_opening(host: str, ended: OpeningReported) -> None:
     match ended:
         case SessionOpened():
             about = {"host": host, "epoch": ended.epoch, "nonce": ended.expected_nonce}
-            logger.info("session %s of %s is open; OldHost expects nonce %s", *about.values(), extra=about)
+            logger.info("session of %s is open, epoch %s; OldHost expects nonce %s", *about.values(), extra=about)
         case OpeningPostponed(reason="ban"):
             wait = {"host": host, "wait_ms": ended.wait_ms}
             logger.warning("OldHost bans %s for %s ms more", *wait.values(), extra=wait)

@@ -21,6 +21,8 @@ from oldhost_sync.store.transactions import run_in_transaction
 T = TypeVar("T")
 
 STACK_ENV = Path("var", "up.env")
+# What an SDK reads from the environment only.
+_READ_BY_SDKS = ("TEMPORAL_", "OTEL_")
 _ADDRESSES = ("SYNC_DATABASE_URL", "TEMPORAL_ADDRESS")
 
 
@@ -39,9 +41,9 @@ def settings_of_a_new_stack() -> Settings:
 def adopt(
     environment: MutableMapping[str, str], dotenv: Mapping[str, str | None], stack: Mapping[str, str | None]
 ) -> None:
-    """Complete `environment`: Temporal's settings from `dotenv` (the SDK reads none), and all from a running stack."""
+    """Complete `environment`: the SDKs' settings from `dotenv` (they read none), and all from a running stack."""
     for name, value in dotenv.items():
-        if name.startswith("TEMPORAL_") and value is not None:
+        if name.startswith(_READ_BY_SDKS) and value is not None:
             environment.setdefault(name, value)
     if any(environment.get(name) or dotenv.get(name) for name in _ADDRESSES):
         return

@@ -32,6 +32,13 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+class TraceExport(StrEnum):
+    """off: no traces · otlp: to a collector, by OTLP over HTTP."""
+
+    OFF = "off"
+    OTLP = "otlp"
+
+
 # The longest time from marking a row SENT to writing its request; later it is not written.
 SEND_WITHIN_SECONDS = 1.0
 # What OldHost may still do with a request that it has read when we have given up: process it, apply it late.
@@ -125,11 +132,19 @@ class Settings(BaseSettings):
     console_session_seconds: float = Field(
         default=43_200.0, gt=0, le=604_800, description="How long one stays signed in to the console"
     )
+    temporal_ui_url: str | None = Field(
+        default=None,
+        description="The namespace in Temporal's UI, https://name/namespaces/default: the console links to the writer",
+    )
     metrics_bind: str | None = Field(default=None, description="Where relay and worker serve /metrics, address:port")
     temporal_metrics_bind: str | None = Field(
         default=None, description="Where the worker's Temporal SDK serves its metrics, address:port; empty: nowhere"
     )
     log_format: LogFormat = Field(default=LogFormat.TEXT, description="What the roles log: text or json")
+    traces: TraceExport = Field(
+        default=TraceExport.OFF, description="Where traces go: off, or otlp, to the collector that OTEL_… names"
+    )
+    traces_ratio: float = Field(default=1.0, ge=0, le=1, description="The share of changes that are traced, 0 to 1")
     alert_webhook_url: str | None = Field(default=None, repr=False, description="Alerts are posted here as JSON")
     alert_webhook_secret: str | None = Field(
         default=None, repr=False, min_length=16, description="Signs what is posted there (HMAC-SHA256); empty: unsigned"
@@ -155,7 +170,7 @@ class Settings(BaseSettings):
             raise ValueError("give it as https://name or https://name:port, without a path")
         return value
 
-    @field_validator("oldhost_url", "alert_webhook_url", "database_url")
+    @field_validator("oldhost_url", "alert_webhook_url", "database_url", "temporal_ui_url")
     @classmethod
     def check_url(cls, value: str | None, info: ValidationInfo) -> str | None:
         pattern, shape = _DATABASE_URL if info.field_name == "database_url" else _HTTP_URL

@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def pytest_configure() -> None:
     """Neither the developer's settings nor an inactive venv may change what a test sees."""
-    for name in [name for name in os.environ if name.startswith(("SYNC_", "TEMPORAL_"))]:
+    for name in [name for name in os.environ if name.startswith(("SYNC_", "TEMPORAL_", "OTEL_"))]:
         del os.environ[name]
     os.environ["PATH"] = os.pathsep.join((sysconfig.get_path("scripts"), os.environ.get("PATH", "")))
     from oldhost_sync.settings import Settings
@@ -51,6 +51,7 @@ ORDER = (
     "replay",
     "simulation",
     "faults",
+    "browser",
     "integration/system",
     "integration/stack",
     "integration/demo",
@@ -123,13 +124,7 @@ def time_skipping_env() -> TimeSkipping:
 
 @asynccontextmanager
 async def _time_skipping() -> AsyncIterator[WorkflowEnvironment]:
-    from temporalio.testing import WorkflowEnvironment
+    from tests.time_skipping import start_time_skipping
 
-    from oldhost_sync.stack.programs import find_program
-    from oldhost_sync.temporal import DATA_CONVERTER
-
-    program = find_program("temporal-test-server")
-    async with await WorkflowEnvironment.start_time_skipping(
-        data_converter=DATA_CONVERTER, test_server_existing_path=program
-    ) as env:
+    async with await start_time_skipping() as env:
         yield env

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import FastAPI, Path, Query, Request
-from sqlalchemy.engine import Connection
 
 from oldhost_sync.api import limits, schemas
+from oldhost_sync.api.alert_acts import act_on_alert
 from oldhost_sync.api.auth import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
-from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.schemas import Because
 from oldhost_sync.policy.alert_kinds import may_close, runbook
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX
-from oldhost_sync.store.alert_decisions import AlertDecided, acknowledge_alert, close_alert_by_hand
 from oldhost_sync.store.alerts import RaisedAlert, State, list_alerts
 
 AlertId = Annotated[int, Path(ge=1, le=limits.INTEGER_MAX, description="The alert's id")]
-Decide = Callable[[Connection, str, int, str, str], AlertDecided]
 
 
 class AlertRoutes:
@@ -62,25 +58,15 @@ class AlertRoutes:
 
     async def acknowledge(self, request: Request, alert_id: AlertId) -> schemas.Alert:
         """You look after it. It stays open, and you hear when it gets worse."""
-        return await self._decide(request, alert_id, acknowledge_alert)
+        return await self._act(request, "acknowledge", alert_id)
 
     async def close(self, request: Request, alert_id: AlertId) -> schemas.Alert:
         """Only where the product can't see the end (`may_close`); all others it closes itself."""
-        return await self._decide(request, alert_id, close_alert_by_hand)
+        return await self._act(request, "close", alert_id)
 
-    async def _decide(self, request: Request, alert_id: int, decide: Decide) -> schemas.Alert:
+    async def _act(self, request: Request, action: str, alert_id: int) -> schemas.Alert:
         body = await read_body(request, Because)
-        host, operator = self._parts.host, caller_of(request).name
-        done = await self._parts.database.run(
-            lambda connection: decide(connection, host, alert_id, operator, body.reason)
-        )
-        if done.alert is None:
-            found = "GET /api/alerts lists them."
-            raise Problem(404, "unknown-alert", "There is no such alert", f"No alert has the id {alert_id}.", found)
-        if done.refused:
-            title = "This can't be done with this alert now"
-            raise Problem(409, "alert-refused", title, f"Not done: {done.refused}.", f"See {runbook(done.alert.kind)}.")
-        return _shown(done.alert)
+        return _shown(await act_on_alert(self._parts, action, alert_id, caller_of(request).name, body.reason))
 
 
 def _shown(alert: RaisedAlert) -> schemas.Alert:

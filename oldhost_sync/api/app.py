@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any
 
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.telemetry import TelemetryConfig
 
 from oldhost_sync.api import examples, problems, schemas, view_schemas
 from oldhost_sync.api.alerts import AlertRoutes
@@ -24,10 +26,13 @@ from oldhost_sync.api.entities import EntityRoutes
 from oldhost_sync.api.health import HealthRoutes
 from oldhost_sync.api.middleware import Edge
 from oldhost_sync.api.outbox import OutboxRoutes
+from oldhost_sync.api.plan import PlanRoutes
 from oldhost_sync.api.query import understood_query
+from oldhost_sync.api.request_spans import RequestTracer
 from oldhost_sync.api.rules import RuleRoutes
 from oldhost_sync.api.search import SearchRoutes
 from oldhost_sync.api.series import SeriesRoutes
+from oldhost_sync.api.sessions import SessionRoutes
 from oldhost_sync.api.units import UnitRoutes
 from oldhost_sync.api.writer import WriterRoutes
 
@@ -58,6 +63,8 @@ TAGS = {
     "entities": "One entity as the application shows it, beside what OldHost has",
     "search": "A key, an id, a name or a property, and what it names",
     "series": "How the host stands, in words, and how its load went",
+    "sessions": "Sessions with OldHost: who held each, and why it ended",
+    "plan": "What if: a scenario or what waits now, played in virtual time",
     "writer": "What brings changes to OldHost: its state, and operators' acts",
     "dead letters": "Changes that OldHost rejected, and the decisions on them",
     "alerts": "What people must know of, one for each cause: see, acknowledge and close them",
@@ -65,6 +72,9 @@ TAGS = {
     "audit": "Who did what, and why",
     "health": "Liveness, readiness and figures of this process",
 }
+# FastAPI's own spans, metrics and logs, which it makes once the environment or a library sets OpenTelemetry up: they
+# hold whole paths, with idempotency keys, and the texts of errors.
+NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 _ROUTES = (
     UnitRoutes,
     BatchRoutes,
@@ -73,6 +83,8 @@ _ROUTES = (
     EntityRoutes,
     SearchRoutes,
     SeriesRoutes,
+    SessionRoutes,
+    PlanRoutes,
     WriterRoutes,
     DeadLetterRoutes,
     AlertRoutes,
@@ -93,6 +105,8 @@ def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], Door | None]) -> 
         yield
         await _close(doors)
         parts.database.close()
+        if parts.tracer:
+            await asyncio.to_thread(parts.tracer.close)
 
     app = FastAPI(
         title="OldHost Sync",
@@ -104,6 +118,7 @@ def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], Door | None]) -> 
         redirect_slashes=False,
         lifespan=lifespan,
         dependencies=[Depends(understood_query)],
+        telemetry=NO_TELEMETRY,
     )
     problems.install(app, partial(told, doors))
     for routes in _ROUTES:
@@ -113,7 +128,10 @@ def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], Door | None]) -> 
         doors += [door] if door is not None else []
     parts.metrics.watch_database(lambda: float(parts.database.circuit.is_open), lambda: float(parts.database.waiting))
     known = public_paths(app)
-    app.add_middleware(Edge, tokens=parts.tokens, public_paths=known, metrics=parts.metrics, doors=doors)
+    requests = RequestTracer(parts.tracer, parts.host) if parts.tracer else None
+    app.add_middleware(
+        Edge, tokens=parts.tokens, public_paths=known, metrics=parts.metrics, doors=doors, requests=requests
+    )
     app.state.end_streams = partial(_close, doors)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app

@@ -10,12 +10,15 @@ from oldhost_sync.api.auth import Tokens
 from oldhost_sync.api.books import BookCount
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.metrics import RequestMetrics
+from oldhost_sync.api.planner_process import PlannerProcess
 from oldhost_sync.api.writer_link import WriterLink
+from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.traces.tracer import Tracer
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """`clock`: seconds of a monotonic clock, for short-lived caches."""
+    """`clock`: seconds of a monotonic clock, for short-lived caches. `policy`: the writer's, by the settings."""
 
     host: str
     tokens: Tokens
@@ -23,7 +26,11 @@ class Parts:
     writer: WriterLink
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
     clock: Callable[[], float] = time.monotonic
+    policy: WriterPolicy = field(default_factory=WriterPolicy)
+    tracer: Tracer | None = None
     books: BookCount = field(init=False)
+    planner: PlannerProcess = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "books", BookCount(self.host, self.database, self.clock))
+        object.__setattr__(self, "planner", PlannerProcess(self.host, self.database, self.policy))

@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.api import limits
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.problems import Problem, unknown_change
+from oldhost_sync.api.request_spans import note
 from oldhost_sync.store.intake.change_recorder import RecordedChange
 from oldhost_sync.store.intake.replacement import Correction, NoDeadLetter, record_correction
 from oldhost_sync.store.views import overview
@@ -108,6 +109,7 @@ async def replace_letter(parts: Parts, correction: Correction) -> tuple[Recorded
         copy = await parts.database.run(lambda connection: record_correction(connection, parts.host, correction))
     except NoDeadLetter as refused:
         raise not_dead(correction.change_id, exists=refused.exists, outcome=refused.outcome) from None
+    note(copy)
     old = correction.change_id
     ((_, outcome, _),) = await parts.database.run(partial(choose, host=parts.host, change_ids=[old]))
     if outcome == "DISCARDED":

@@ -39,13 +39,18 @@ class RequestMetrics:
         self._waiting.set_function(waiting)
 
     def observe(self, scope: Scope, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", "other")
-        method = scope["method"] if scope["method"] in _METHODS else "other"
+        method, route = named(scope)
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(method, route).observe(seconds)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
+
+
+def named(scope: Scope) -> tuple[str, str]:
+    """A request's method and the template of its route, each "other" where it is none of ours."""
+    route: str = getattr(scope.get("route"), "path", "other")
+    return scope["method"] if scope["method"] in _METHODS else "other", route
 
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

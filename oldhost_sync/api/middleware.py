@@ -23,6 +23,7 @@ from oldhost_sync.api.auth import CALLER_KEY, Caller, Tokens
 from oldhost_sync.api.doors import Door, door_to, told
 from oldhost_sync.api.metrics import RequestMetrics
 from oldhost_sync.api.problems import Problem, internal, of_store_error, unauthenticated
+from oldhost_sync.api.request_spans import RequestTracer
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.transactions import error_code
 
@@ -45,8 +46,10 @@ class Edge:
         public_paths: Collection[str],
         metrics: RequestMetrics,
         doors: Sequence[Door] = (),
+        requests: RequestTracer | None = None,
     ) -> None:
         self._app = app
+        self._requests = requests
         self._doors = doors
         self._tokens = tokens
         self._public_paths = public_paths
@@ -59,6 +62,7 @@ class Edge:
         if scope["type"] != "http":
             return
         started = time.perf_counter()
+        traced = self._requests.begin() if self._requests else None
         status = 0
 
         async def send_out(message: Message) -> None:
@@ -77,6 +81,8 @@ class Edge:
             await told(self._doors, Request(scope), internal(incident))(scope, receive, send_out)
         finally:
             self._metrics.observe(scope, status, time.perf_counter() - started)
+            if self._requests and traced:
+                self._requests.end(traced, scope, status)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         door = door_to(self._doors, scope["path"])

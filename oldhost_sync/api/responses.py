@@ -18,6 +18,7 @@ from oldhost_sync.api.auth import caller_of
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.keys import RequestKey
 from oldhost_sync.api.problems import commit_uncertain
+from oldhost_sync.api.request_spans import note
 from oldhost_sync.policy.limits import SOURCE_LENGTH_MAX
 from oldhost_sync.store.errors import CommitUncertain
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_accepted
@@ -55,6 +56,7 @@ def accepted_answer(change: RecordedChange, changes: Sequence[RecordedChange] = 
 
 
 def accepted_fields(change: RecordedChange) -> dict[str, Any]:
+    note(change)
     scheduled = change.scheduled_id is not None
     return {
         "sync_status": change.sync_status,

@@ -6,7 +6,7 @@ Pure: what was seen goes in as values. The writer's own word counts while it ans
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -104,7 +104,8 @@ def judge(sight: Sight) -> Situation:
     stopped = _stopped(sight, state)
     if stopped is not None:
         return stopped
-    return _sending(sight) if state == Word.SENDING else _waiting(sight.writer, state)
+    found = _sending(sight) if state == Word.SENDING else _waiting(sight.writer, state)
+    return replace(found, since=_since(sight, found.word))
 
 
 def _without_database(sight: Sight) -> Situation:
@@ -178,6 +179,14 @@ def _waiting(writer: dict[str, Any], state: str) -> Situation:
         nothing = "No session with OldHost is open yet.", "Nothing to do; seconds.", True
         why, step, passes = _CONNECTS.get(waiting_for, nothing)
     return Situation(Word.WAITING, Tone.CALM if passes else Tone.WARNING, why, step)
+
+
+def _since(sight: Sight, word: Word) -> datetime | None:
+    """It sends since its session was opened, and waits since the last one ended, as far as workers have told."""
+    session = sight.condition.session if sight.condition else None
+    if session is None:
+        return None
+    return session.ended_at if word is Word.WAITING else session.opened_at if session.ended_at is None else None
 
 
 def _opened(condition: HostCondition | None, kinds: Iterable[str]) -> datetime | None:

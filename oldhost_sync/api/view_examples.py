@@ -200,6 +200,38 @@ ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
             ],
         }
     },
+    view_schemas.Sessions: {
+        "epoch": 3,
+        "owner": "worker-1",
+        "banned_at": None,
+        "banned_until": None,
+        "halted": None,
+        "updated_at": "2026-05-01T12:01:03Z",
+        "relay": {"name": "relay-1", "at": "2026-05-01T12:01:20Z"},
+        "machines": [{"name": "4f1d", "at": "2026-05-01T12:01:00Z"}],
+        "sessions": [
+            {
+                "epoch": 3,
+                "owner": "worker-1",
+                "opened_at": "2026-05-01T11:40:00Z",
+                "opened_at_nonce": 480,
+                "ended_at": None,
+                "ended_because": None,
+                "lost_replies": 0,
+                "successor_at": None,
+                "operations": None,
+            }
+        ],
+        "sessions_of_a_day": 3,
+        "lost_replies_of_a_day": 2,
+    },
+    view_schemas.Plan: {
+        "scenario": {"units": 2500, "changes": 10000, "latency_ms": 400.0, "ban_at_s": None},
+        "notes": [],
+        "figures": {"operations": 4508, "superseded": 5492, "drained": True, "drained_s": 3243.5},
+        "promises": {"drains": True, "consistency within 4 h": True},
+        "samples": [{"at_ms": 0, "ready": 0, "debounced": 3, "sent": 0, "banned": False}],
+    },
     view_schemas.Rule: _RULE,
     view_schemas.Rules: {"rules": [_RULE]},
 }

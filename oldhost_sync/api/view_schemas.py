@@ -297,3 +297,70 @@ class WriterSituation(BaseModel):
     next_step: str
     since: datetime | None = Field(description="null where it is not known")
     until: datetime | None = Field(description="When it ends by itself, if that is known")
+
+
+class PlanSample(BaseModel):
+    """The state at one instant of a plan: operations ready to go, held back by the debounce, sent so far."""
+
+    at_ms: int
+    ready: int
+    debounced: int
+    sent: int
+    banned: bool
+
+
+class Plan(BaseModel):
+    """What would happen; times in seconds where a name ends so."""
+
+    scenario: dict[str, float | None] = Field(description="What was played; from now: with the writer's settings")
+    notes: list[str] = Field(description="From now: what the plan does not know or can't help")
+    figures: dict[str, Any] | None = Field(description="null: there is nothing to play")
+    promises: dict[str, bool] = Field(description="Each promise, and whether it is kept")
+    samples: list[PlanSample]
+
+
+class SessionOperations(BaseModel):
+    """What the ledger's newest operations tell of a session."""
+
+    operations: int
+    first_nonce: int
+    last_nonce: int
+    began_at: datetime
+    last_at: datetime
+    sent_again: int = Field(description="Sent more than once, as after a lost reply")
+    in_doubt: int
+
+
+class HostSession(BaseModel):
+    """One session. What its worker did not tell is null."""
+
+    epoch: int
+    owner: str | None = Field(description="The worker that held it")
+    opened_at: datetime | None
+    opened_at_nonce: int | None
+    ended_at: datetime | None
+    ended_because: str | None
+    lost_replies: int | None
+    successor_at: datetime | None = Field(description="When the next one began, which this one can't have outlasted")
+    operations: SessionOperations | None = Field(description="null: it bound none of the newest 5,000 operations")
+
+
+class SeenProcess(BaseModel):
+    name: str
+    at: datetime = Field(description="When it was last seen; a relay: until when its lease holds")
+
+
+class Sessions(BaseModel):
+    """The newest first. `epoch` and `owner` are the ledger's; the ban is the last one that there was."""
+
+    epoch: int | None
+    owner: str | None
+    banned_at: datetime | None
+    banned_until: datetime | None
+    halted: str | None
+    updated_at: datetime | None
+    relay: SeenProcess | None
+    machines: list[SeenProcess]
+    sessions: list[HostSession]
+    sessions_of_a_day: int
+    lost_replies_of_a_day: int

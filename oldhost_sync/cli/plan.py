@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,11 +13,11 @@ from rich.text import Text
 
 from oldhost_sync.cli.capacity import find_capacity
 from oldhost_sync.cli.changes import AsJson
-from oldhost_sync.cli.live_plan import live_figures, live_lines, notes, plan_from_now
+from oldhost_sync.cli.live_plan import live_figures, live_lines, plan_from_now
 from oldhost_sync.cli.output import console, print_json, rows, span
 from oldhost_sync.planner import Plan, Sample, Scenario, quantile, rehearse
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
+from oldhost_sync.policy.writer_policy import CONSISTENCY_MS
 from oldhost_sync.user_errors import FAILED, WRONG, CliError
 
 PICTURE_WIDTH = 96
@@ -80,7 +80,7 @@ def _report_from_now(scenario: Scenario, rate: float, *, as_json: bool) -> None:
         print_json({"now": now}) if found is None else _report(found, as_json=True, more={"now": now})
         return
     console().print(rows("", ("now", "outstanding", "oldest", "older than 1 h", "scheduled"), live_lines(live)), Text())
-    for told in notes(live):
+    for told in live.notes():
         console().print(told, markup=False)
     if found is not None:
         _report(found, as_json=False)
@@ -89,12 +89,12 @@ def _report_from_now(scenario: Scenario, rate: float, *, as_json: bool) -> None:
 def _report(found: Plan, *, as_json: bool, more: dict[str, Any] | None = None) -> None:
     """Print it; exit code 1 when a promise breaks."""
     if as_json:
-        print_json({**found.figures(), **(more or {}), "promises": dict(promises(found))})
+        print_json({**found.figures(), **(more or {}), "promises": dict(found.promises())})
     else:
         console().print(
             Group(rows("", ("figure", "value", "compared"), figure_lines(found)), Text(), picture(found.samples))
         )
-    if not all(kept for _, kept in promises(found)):
+    if not all(kept for _, kept in found.promises()):
         raise typer.Exit(FAILED)
 
 
@@ -116,14 +116,6 @@ def demo(
 
     options = DemoOptions(compressed=peak(factor, changes=changes, units=units, seed=seed), keep=keep, folder=folder)
     raise typer.Exit(run_demo(options, console()))
-
-
-def promises(found: Plan) -> Iterable[tuple[str, bool]]:
-    """Which promises the scenario keeps."""
-    p99_ms = quantile(found.emergencies_outside_ban_ms, 0.99)
-    yield "drains", found.drained
-    yield "consistency within 4 h", found.drained and found.oldest_ms <= CONSISTENCY_MS
-    yield "emergency p99 below 30 s, outside a ban", p99_ms is None or p99_ms < EMERGENCY_MS
 
 
 def figure_lines(found: Plan) -> list[Sequence[object]]:
@@ -162,7 +154,7 @@ def figure_lines(found: Plan) -> list[Sequence[object]]:
     return [
         *lines,
         _dirty_line(found),
-        *((name, "kept" if kept else "BROKEN", "promise") for name, kept in promises(found)),
+        *((name, "kept" if kept else "BROKEN", "promise") for name, kept in found.promises()),
     ]
 
 

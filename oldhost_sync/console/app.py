@@ -16,6 +16,7 @@ from oldhost_sync.console.overview_parts import OverviewParts
 from oldhost_sync.console.page import Adder, Console
 from oldhost_sync.console.pages import PAGES
 from oldhost_sync.console.sessions import Sessions
+from workflows.messages import workflow_id
 
 # A year, which browsers take for ever: the address changes with the content.
 _KEPT = "public, max-age=31536000, immutable"
@@ -23,16 +24,24 @@ _KEPT = "public, max-age=31536000, immutable"
 
 @dataclass(frozen=True, slots=True)
 class ConsoleOptions:
-    """`origin`: the address that browsers see, where a proxy is between. `session_seconds`: how long one stays in."""
+    """`origin`: the address that browsers see, where a proxy is between. `session_seconds`: how long one stays in.
+    `temporal_ui`: the namespace in Temporal's UI, if there is one to link to.
+    """
 
     origin: str | None = None
     session_seconds: float = 43_200.0
+    temporal_ui: str | None = None
 
 
 def mount_console(app: FastAPI, parts: Parts, options: ConsoleOptions | None = None) -> Door:
     """Add all pages to `app`; gives the door that they are behind."""
     options = options or ConsoleOptions()
-    layout = Layout(parts.host, secure=(options.origin or "").startswith("https:"))
+    writer_in_temporal = (
+        f"{options.temporal_ui.rstrip('/')}/workflows/{workflow_id(parts.host)}" if options.temporal_ui else ""
+    )
+    layout = Layout(
+        parts.host, secure=(options.origin or "").startswith("https:"), writer_in_temporal=writer_in_temporal
+    )
     sessions = Sessions(parts.host, parts.tokens, parts.database, options.session_seconds, clock=parts.clock)
     overview = OverviewParts(parts, layout)
     stream = LiveStream(overview.live)

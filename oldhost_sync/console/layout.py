@@ -58,10 +58,13 @@ class Entry:
 
 @dataclass(eq=False)
 class Layout:
-    """Renders templates. `navigation` is set once, when all pages are known. `secure`: cookies go by TLS only."""
+    """Renders templates. `navigation` is set once, when all pages are known. `secure`: cookies go by TLS only.
+    `writer_in_temporal`: the writer's address in Temporal's UI, empty where there is none.
+    """
 
     host: str
     secure: bool = False
+    writer_in_temporal: str = ""
     navigation: Sequence[Entry] = ()
     assets: Mapping[str, Asset] = field(default_factory=lambda: read_assets(ASSETS))
 
@@ -76,6 +79,7 @@ class Layout:
         self._templates.filters.update(FILTERS)
         self._templates.globals.update(
             host=self.host,
+            writer_in_temporal=self.writer_in_temporal,
             version=version(),
             prefix=PREFIX,
             asset=lambda name: self.assets[name].address,

@@ -41,6 +41,8 @@ class LiveStream:
         self._number = 0
         self._at = ""
         self._parts: dict[str, tuple[int, str]] = {}
+        # The last event, and of which looks it is: from the one that was seen to the newest.
+        self._event_of, self._text = (-1, -1), ""
         self._poller: asyncio.Task[None] | None = None
         self._closed = False
         self.listeners = 0
@@ -107,5 +109,11 @@ class LiveStream:
             self._news.notify_all()
 
     def _event(self, seen: int) -> str:
+        """Made once for all who have seen the same."""
+        if self._event_of != (seen, self._number):
+            self._event_of, self._text = (seen, self._number), self._made(seen)
+        return self._text
+
+    def _made(self, seen: int) -> str:
         changed = {name: html for name, (number, html) in self._parts.items() if number > seen}
         return f"data: {json.dumps({'at': self._at, 'parts': changed}, separators=(',', ':'))}\n\n"

@@ -32,6 +32,8 @@ class OverviewParts:
         self._layout = layout
         self._lookout = Lookout(parts)
         self._series = {span: Series(parts, span, clock) for span in RINGS}
+        # By span and whether it is live: what was seen, and the charts of it.
+        self._drawn: dict[tuple[str, bool], tuple[object, str]] = {}
 
     async def live(self) -> dict[str, str]:
         """Everything that changes, by the id of its element: all parts, and the charts of each span."""
@@ -42,14 +44,22 @@ class OverviewParts:
     async def shown(self, *, live: bool = False) -> dict[str, str]:
         """The parts by name. `live`: times without their text, which the script fills in."""
         values = figures(await self._lookout.look())
-        names = (*PARTS, "chip") if live else PARTS
-        return {name: self._layout.part(name, live=live, **values) for name in names}
+        shown: dict[str, str] = {}
+        for name in (*PARTS, "chip") if live else PARTS:
+            shown[name] = self._layout.part(name, live=live, **values)
+            await asyncio.sleep(0)  # all at once would hold up every write for as long
+        return shown
 
     async def charts(self, span: str, *, live: bool = False) -> str:
-        """The charts of `span`, a key of RINGS."""
-        seen, at = await self._series[span].see()
-        drawn = draw(seen.value or (), span, at)
-        return self._layout.part("charts", live=live, charts=drawn, trouble=seen.trouble, is_empty=not seen.value)
+        """The charts of `span`, a key of RINGS; drawn again when its samples were read again."""
+        sight = await self._series[span].see()
+        of, drawn = self._drawn.get((span, live), (None, ""))
+        if of is not sight:
+            seen, at = sight
+            charts = draw(seen.value or (), span, at)
+            drawn = self._layout.part("charts", live=live, charts=charts, trouble=seen.trouble, is_empty=not seen.value)
+            self._drawn[span, live] = sight, drawn
+        return drawn
 
 
 class Series:

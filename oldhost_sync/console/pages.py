@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from oldhost_sync.console.alerts_page import AlertsPage
+from oldhost_sync.console.api_page import ApiPage
 from oldhost_sync.console.audit_page import AuditPage
 from oldhost_sync.console.change_page import ChangePage
 from oldhost_sync.console.changes_page import ChangesPage
@@ -11,6 +13,7 @@ from oldhost_sync.console.halt_page import HaltPage
 from oldhost_sync.console.live_page import LivePage
 from oldhost_sync.console.overview_page import OverviewPage
 from oldhost_sync.console.page import Page
+from oldhost_sync.console.plan_page import PlanPage
 from oldhost_sync.console.rules_page import RulesPage
 from oldhost_sync.console.sessions_page import SessionsPage
 from oldhost_sync.console.sign_in_page import SignInPage
@@ -24,9 +27,12 @@ PAGES: tuple[type[Page], ...] = (
     EntityPage,
     UnitsPage,
     DeadLettersPage,
+    AlertsPage,
     HaltPage,
     SessionsPage,
+    PlanPage,
     RulesPage,
     AuditPage,
+    ApiPage,
     SignInPage,
 )

@@ -1,14 +1,20 @@
-"""Sessions with OldHost, and the processes that were seen last."""
+"""Sessions with OldHost: who held each, from when to when, and why it ended; the processes that were seen last."""
 
 from __future__ import annotations
 
+from sqlalchemy.engine import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
 from oldhost_sync.api.auth import WATCHERS
 from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
-from oldhost_sync.store.views.session_list import NONCES_LOOKED_AT, read_sessions
+from oldhost_sync.store.alerts import RaisedAlert, list_alerts
+from oldhost_sync.store.views.session_list import NONCES_LOOKED_AT, SessionList, read_sessions
+
+STOPS_SHOWN = 20
+# The kinds of alerts that tell when nothing could be sent.
+_STOPS = ("ban", "halted")
 
 
 class SessionsPage(Page):
@@ -19,6 +25,15 @@ class SessionsPage(Page):
         add("GET", self.path, self.show, WATCHERS)
 
     async def show(self, request: Request) -> Response:
+        found, stops = await self.console.parts.database.run(self._read)
+        return self.page(request, "sessions.html", found=found, stops=stops, looked_at=NONCES_LOOKED_AT)
+
+    def _read(self, connection: Connection) -> tuple[SessionList, list[RaisedAlert]]:
         host = self.console.parts.host
-        found = await self.console.parts.database.run(lambda connection: read_sessions(connection, host))
-        return self.page(request, "sessions.html", found=found, looked_at=NONCES_LOOKED_AT)
+        stops = [
+            alert
+            for kind in _STOPS
+            for alert in list_alerts(connection, host, state="all", kind=kind, limit=STOPS_SHOWN)
+        ]
+        newest = sorted(stops, key=lambda alert: alert.alert_id, reverse=True)[:STOPS_SHOWN]
+        return read_sessions(connection, host), newest

@@ -8,12 +8,14 @@ from typing import TypeVar
 
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.errors import Fenced, LedgerUnavailable
+from oldhost_sync.oldhost.exchange import Exchange, ExchangeListener
 from oldhost_sync.oldhost.first_contact import FirstContact
-from oldhost_sync.oldhost.ledger import Ledger
+from oldhost_sync.oldhost.ledger import Ledger, Reserved
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.nonce_pipeline import NoncePipeline
 from oldhost_sync.oldhost.patience import Patience
-from oldhost_sync.oldhost.wire import Banned, Replay
+from oldhost_sync.oldhost.refusal import Unwritten, kind
+from oldhost_sync.oldhost.wire import Answer, Banned, Replay
 
 T = TypeVar("T")
 
@@ -30,6 +32,15 @@ class ConnectionHold:
     pipeline: NoncePipeline
     patience: Patience
     first_contact: FirstContact
+    listener: ExchangeListener | None = None
+
+    def exchanged(
+        self, operation: Reserved, answer: Answer | Unwritten, began: float, accepted_at_ms: int | None
+    ) -> None:
+        """An operation was on the wire since `began`; `answer`: its end."""
+        if self.listener is not None:
+            seconds = self.clock() - began
+            self.listener(Exchange(operation, self.epoch, kind(answer), seconds, accepted_at_ms))
 
     def close(self, reason: str) -> None:
         """Write nothing more. The connection goes at once, or as soon as the operation on the wire has ended."""

@@ -20,6 +20,7 @@ from oldhost_sync.oldhost.errors import (
     LedgerUnavailable,
     Unreadable,
 )
+from oldhost_sync.oldhost.exchange import ExchangeListener
 from oldhost_sync.oldhost.expected_nonce import ask
 from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger, Reconciled, TakenOver
@@ -90,6 +91,7 @@ class Opening:
     newest: tuple[int, ...] = ()
     patience: Patience = field(default_factory=Patience)
     first_contact: FirstContact = field(default_factory=FirstContact)
+    listener: ExchangeListener | None = None
 
     def open(self) -> Ended:
         """One pass through the recovery path; raises nothing that a ledger or a connection raises on purpose."""
@@ -239,6 +241,7 @@ class Opening:
             limits=self.limits,
             patience=self.patience,
             first_contact=self.first_contact,
+            listener=self.listener,
         )
         bound = [to_wire(ref) for ref in found.bound]
         event = SessionOpened(taken.epoch, "", reading.nonce, found.fates, bound, found.more_bound)

@@ -249,7 +249,9 @@ class Send:
         """The operation on the wire, again and again while OldHost is busy."""
         for waits_left in range(self._limits.busy_waits_max, -1, -1):
             self._pipeline.on_wire(operation.nonce)
+            began, accepted_at_ms = self._clock(), (self._accepted_at_ms or {}).get(operation.change_id)
             answer = self._exchange_once(operation, following)
+            self._hold.exchanged(operation, answer, began, accepted_at_ms)
             if not isinstance(answer, Busy) or not waits_left:
                 break
             self._pipeline.rest(self._limits.busy_pause(answer.retry_after), self._beat)

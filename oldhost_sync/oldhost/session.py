@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.connection_hold import ConnectionHold
 from oldhost_sync.oldhost.errors import HostError, LedgerError
+from oldhost_sync.oldhost.exchange import ExchangeListener
 from oldhost_sync.oldhost.expected_nonce import ask
 from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger
@@ -44,10 +45,13 @@ class Session:
         limits: SessionLimits,
         patience: Patience,
         first_contact: FirstContact,
+        listener: ExchangeListener | None = None,
     ) -> None:
         self.epoch = epoch
         self._pipeline = NoncePipeline(gate, clock, limits, next_nonce, bound_until)
-        self._hold = ConnectionHold(epoch, ledger, connection, clock, limits, self._pipeline, patience, first_contact)
+        self._hold = ConnectionHold(
+            epoch, ledger, connection, clock, limits, self._pipeline, patience, first_contact, listener
+        )
 
     @property
     def is_open(self) -> bool:

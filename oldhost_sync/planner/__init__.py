@@ -5,18 +5,21 @@ Imports nothing of ours but the policy, so what it predicts is what runs.
 
 from __future__ import annotations
 
-from oldhost_sync.planner.live_start import live_arrivals
+from oldhost_sync.planner.live_start import live_arrivals, live_scenario
 from oldhost_sync.planner.oracle import Bounds, bounds
 from oldhost_sync.planner.plan import Plan, Sample, quantile
+from oldhost_sync.planner.question import Answer, Question
 from oldhost_sync.planner.rehearsal import Pace, rehearse
 from oldhost_sync.planner.scenario import Arrival, Scenario, ScenarioError, arrivals
 from oldhost_sync.planner.steady import Tried, capacity, ceiling_per_s, steady
 
 __all__ = [
+    "Answer",
     "Arrival",
     "Bounds",
     "Pace",
     "Plan",
+    "Question",
     "Sample",
     "Scenario",
     "ScenarioError",
@@ -26,6 +29,7 @@ __all__ = [
     "capacity",
     "ceiling_per_s",
     "live_arrivals",
+    "live_scenario",
     "quantile",
     "rehearse",
     "steady",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from oldhost_sync.planner.scenario import Arrival
+from oldhost_sync.planner.scenario import Arrival, Scenario
 from oldhost_sync.policy.changes import ChangeRef
+from oldhost_sync.policy.writer_policy import WriterPolicy
 
 
 def live_arrivals(
@@ -20,6 +21,20 @@ def live_arrivals(
     last_id = max((one.number for one in waiting), default=0)
     ordered = sorted([*coming, *new], key=lambda one: one.at_ms)
     return waiting + [replace(one, number=number) for number, one in enumerate(ordered, last_id + 1)]
+
+
+def live_scenario(scenario: Scenario, policy: WriterPolicy, changes: Sequence[Arrival], ban_left_ms: int) -> Scenario:
+    """`scenario` by the writer's settings, with the ban that runs now and no other, for as long as `changes` come."""
+    return replace(
+        scenario,
+        bursts=0,
+        duration_s=max(scenario.duration_s, changes[-1].at_ms / 1000),
+        debounce_s=policy.debounce_ms / 1000,
+        max_wait_s=policy.max_wait_ms / 1000,
+        txn_per_lww=policy.txn_per_lww,
+        early_send_s=policy.early_send_ms / 1000,
+        **({"ban_at_s": 0.0, "ban_s": ban_left_ms / 1000} if ban_left_ms else {"ban_at_s": None}),
+    )
 
 
 def _arrival(ref: ChangeRef, at_ms: int) -> Arrival:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from oldhost_sync.planner.oracle import Bounds
 from oldhost_sync.planner.scenario import Scenario
 from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,13 @@ class Plan:
     def all_units_dirty_ms(self) -> float:
         """How long OldHost takes for one operation of each unit, whatever the scenario brings."""
         return self.scenario.units * self.scenario.latency_ms
+
+    def promises(self) -> Iterator[tuple[str, bool]]:
+        """Which promises the scenario keeps."""
+        p99_ms = quantile(self.emergencies_outside_ban_ms, 0.99)
+        yield "drains", self.drained
+        yield "consistency within 4 h", self.drained and self.oldest_ms <= CONSISTENCY_MS
+        yield "emergency p99 below 30 s, outside a ban", p99_ms is None or p99_ms < EMERGENCY_MS
 
     def figures(self) -> dict[str, Any]:
         """Everything but the picture, as JSON values; times in seconds."""

@@ -27,7 +27,7 @@ class FateWriter:
     async def run_once(self, _now: float) -> float:
         """A batch for each host that has any; a full one is followed soon."""
         full = [
-            await self._write(host) for host in await self._transactions.run(hosts_with_work) if host in self._hosts
+            await self._write(host) for host in await self._transactions.look(hosts_with_work) if host in self._hosts
         ]
         return limits.RELAY_POLL_SECONDS if any(full) else self.pause_s
 

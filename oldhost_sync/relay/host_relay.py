@@ -19,16 +19,21 @@ from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.outbox.relay_queue import Unrelayed
 from oldhost_sync.telemetry import RelayMetrics
+from oldhost_sync.traces.tracer import Tracer
 
 # Threads for each kind of duty.
 THREADS = {"relay": 4, "schedule": 2, "prune": 1, "watch": 1, "promise": 1, "fates": 1, "figures": 1, "load": 1}
 # One for each thread: no duty waits for another's connection.
 CONNECTIONS = sum(THREADS.values())
+# Each kind looks once at a time for all hosts, and five kinds do: relay, schedule, watch, fates, and traces if on.
+LOOKS = 5
 
 
-def relay_transactions(engine: Engine) -> dict[str, Transactions]:
-    """What the relays of all hosts of a process share, by kind of duty. `engine` must have CONNECTIONS connections."""
-    return {kind: Transactions(engine, threads, kind) for kind, threads in THREADS.items()}
+def relay_transactions(engine: Engine, looks: Engine) -> dict[str, Transactions]:
+    """What the relays of all hosts of a process share, by kind of duty. `engine` must have CONNECTIONS connections,
+    `looks`, which commits by itself, LOOKS.
+    """
+    return {kind: Transactions(engine, threads, kind, looks=looks) for kind, threads in THREADS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +60,16 @@ class HostRelay:
     polls: SharedPolls | None = None
     pace: RelayPace = field(default_factory=RelayPace)
     metrics: RelayMetrics | None = None
+    tracer: Tracer | None = None
 
     def __post_init__(self) -> None:
         own, pace, metrics, polls = self.transactions, self.pace, self.metrics, self.polls
         outbox, schedule, leases = (polls.outbox, polls.schedule, polls.renewals) if polls else (None, None, None)
-        self.relay = Relay(own["relay"], self.signal, self.host, self.owner, outbox, pace, metrics, renewals=leases)
+        self.relay = Relay(
+            *(own["relay"], self.signal, self.host, self.owner, outbox, pace, metrics),
+            renewals=leases,
+            tracer=self.tracer,
+        )
         self.leadership = self.relay.leadership
         duties = (
             Scheduler(own["schedule"], self.leadership, pace, metrics, schedule),

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -32,6 +32,9 @@ from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.outbox import relay_queue
 from oldhost_sync.store.outbox.relay_queue import Unrelayed
 from oldhost_sync.telemetry import RelayMetrics
+from oldhost_sync.traces.change_spans import relay_span
+from oldhost_sync.traces.span import Span
+from oldhost_sync.traces.tracer import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +88,7 @@ class Relay:
     wall: Callable[[], float] = time.time
     chance: Callable[[], float] = random.random
     renewals: Renewals | None = None
+    tracer: Tracer | None = None
     condition: Condition = Condition.STARTING
     _failures: int = 0
     _signal_at: float = float("-inf")
@@ -135,7 +139,7 @@ class Relay:
     # ------------------------------------------------------------------------------------------------ one round's parts
 
     async def _look(self, now: float) -> Unrelayed:
-        ask = partial(self.transactions.run, lambda connection: relay_queue.unrelayed(connection, self.owner))
+        ask = partial(self.transactions.look, lambda connection: relay_queue.unrelayed(connection, self.owner))
         seen = await (self.poll.poll(now, ask) if self.poll else ask())
         return seen.get(self.host, NOTHING)
 
@@ -200,6 +204,9 @@ class Relay:
         if marked < len(ids):
             await self._remember_unmarked(ids)
         self._count_relayed(refs, kind)
+        if self.tracer:
+            # 20 ms for a full batch: the other hosts' relays go on meanwhile.
+            await asyncio.to_thread(self.tracer.record, partial(_relay_spans, self.tracer, self.host, refs))
 
     async def _room_at_writer(self, now: float) -> int:
         """How many more changes the writer may get; counted again at intervals, and whenever it seems full.
@@ -279,3 +286,11 @@ class Relay:
             self.metrics.relayed.labels(self.host, ref.priority_class.value).inc()
             waited = max(0.0, (now_ms - ref.accepted_at_ms) / 1000)
             self.metrics.wait_seconds.labels(self.host, ref.priority_class.value).observe(waited)
+
+
+def _relay_spans(tracer: Tracer, host: str, refs: Sequence[ChangeRef]) -> Iterator[Span]:
+    now_ns = tracer.now_ns()
+    for ref in refs:
+        trace = tracer.trace_of(host, ref.change_id, ref.accepted_at_ms)
+        if trace is not None:
+            yield relay_span(host, ref, trace, now_ns)

@@ -57,7 +57,7 @@ class Scheduler:
         if self.poll is None:
             return True
         owner = self.leadership.owner
-        ask = partial(self.transactions.run, lambda connection: schedule.hosts_due(connection, owner))
+        ask = partial(self.transactions.look, lambda connection: schedule.hosts_due(connection, owner))
         return self.host in await self.poll.poll(now, ask)
 
     async def record_due(self, now: float) -> int:

@@ -15,16 +15,21 @@ from typing import TypeVar
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.policy.limits import TRANSACTION_ATTEMPTS_MAX
-from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.store.transactions import look, run_in_transaction
 
 T = TypeVar("T")
 
 
 class Transactions:
-    """Runs functions of a connection, each in one transaction, on `threads` threads."""
+    """Runs functions of a connection, each in one transaction, on `threads` threads.
 
-    def __init__(self, engine: Engine, threads: int = 1, name: str = "relay") -> None:
+    `looks`: an engine that commits by itself, for what only looks whether there is anything to do. Without it each look
+    is a transaction, too.
+    """
+
+    def __init__(self, engine: Engine, threads: int = 1, name: str = "relay", *, looks: Engine | None = None) -> None:
         self._engine = engine
+        self._looks = looks
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=f"{name}-database")
 
     async def run(self, fn: Callable[[Connection], T], *, attempts: int = TRANSACTION_ATTEMPTS_MAX) -> T:
@@ -32,3 +37,9 @@ class Transactions:
         loop = asyncio.get_running_loop()
         run = partial(run_in_transaction, self._engine, fn, attempts=attempts)
         return await loop.run_in_executor(self._threads, run)
+
+    async def look(self, fn: Callable[[Connection], T]) -> T:
+        """Run `fn`, which reads by single statements. Raises StoreError or DBAPIError."""
+        if self._looks is None:
+            return await self.run(fn)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(look, self._looks, fn))

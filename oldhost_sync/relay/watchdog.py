@@ -60,7 +60,7 @@ class Watchdog:
         # After a takeover nothing is known of a host.
         self._hosts = {host: self._hosts.get(host, _Host()) for host in active}
         if active:
-            found = await self.transactions.run(lambda connection: progress(connection, self.owner))
+            found = await self.transactions.look(lambda connection: progress(connection, self.owner))
             due = [host for host in active if self._is_due(self._hosts[host], found.get(host, Progress()), now)]
             looks = (self._check(host, found.get(host, Progress()), now) for host in due)
             for error in await asyncio.gather(*looks, return_exceptions=True):

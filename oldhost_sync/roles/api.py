@@ -22,6 +22,7 @@ from oldhost_sync.api.doors import Door
 from oldhost_sync.api.writer_link import TemporalWriterLink
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.settings import Settings, bind_address
+from oldhost_sync.traces.role_tracer import role_tracer
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,8 @@ def build(settings: Settings) -> Parts:
         tokens=Tokens(settings.api_tokens),
         database=Database(connect_for_api(settings.need_database_url())),
         writer=TemporalWriterLink(settings.host, temporal.connect),
+        policy=temporal.writer_policy(settings),
+        tracer=role_tracer(settings, "api"),
     )
 
 
@@ -58,7 +61,7 @@ def configure(app: FastAPI, settings: Settings) -> uvicorn.Config:
 
 def console_of(settings: Settings) -> Callable[[FastAPI, Parts], Door]:
     """The console, to be added to the application."""
-    options = ConsoleOptions(settings.console_origin, settings.console_session_seconds)
+    options = ConsoleOptions(settings.console_origin, settings.console_session_seconds, settings.temporal_ui_url)
     return partial(mount_console, options=options)
 
 

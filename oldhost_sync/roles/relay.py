@@ -14,8 +14,9 @@ from prometheus_client import CollectorRegistry
 
 from oldhost_sync import temporal
 from oldhost_sync.relay.duty import Duty, DutyLoop
+from oldhost_sync.relay.fate_tracer import FateTracer
 from oldhost_sync.relay.fate_writer import FateWriter
-from oldhost_sync.relay.host_relay import CONNECTIONS, HostRelay, SharedPolls, relay_transactions
+from oldhost_sync.relay.host_relay import CONNECTIONS, LOOKS, HostRelay, SharedPolls, relay_transactions
 from oldhost_sync.relay.host_watch import HostWatch
 from oldhost_sync.relay.load_recorder import LoadRecorder
 from oldhost_sync.relay.pace import RelayPace
@@ -28,6 +29,8 @@ from oldhost_sync.role_server import Readiness, served
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.telemetry import AppliedWaits, FateMetrics, HostMetrics, RelayMetrics, show_role
+from oldhost_sync.traces.role_tracer import role_tracer
+from oldhost_sync.traces.tracer import Tracer
 
 
 async def run(settings: Settings) -> None:
@@ -38,15 +41,20 @@ async def run(settings: Settings) -> None:
     registry = CollectorRegistry()
     readiness = Readiness()
     engine = create_engine(settings.need_database_url(), pool_size=CONNECTIONS)
+    looks = create_engine(settings.need_database_url(), pool_size=LOOKS, autocommit=True)
+    tracer = role_tracer(settings, "relay")
     owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
-        transactions, metrics = relay_transactions(engine), RelayMetrics(registry)
+        transactions, metrics = relay_transactions(engine, looks), RelayMetrics(registry)
         writers = TemporalWriters(temporal.writer_policy(settings))
         with served(settings.metrics_bind, registry, readiness):
             show_role(registry, "relay", readiness.looked_at)
-            await _relay(settings, transactions, writers, metrics, registry, owner, readiness, stop)
+            await _relay(settings, transactions, writers, metrics, registry, owner, readiness, stop, tracer)
     finally:
         engine.dispose()
+        looks.dispose()
+        if tracer:
+            tracer.close()
 
 
 async def _relay(
@@ -58,12 +66,10 @@ async def _relay(
     owner: str,
     readiness: Readiness,
     stop: asyncio.Event,
+    tracer: Tracer | None,
 ) -> None:
-    polls = SharedPolls.at(RelayPace())
-    relays = {
-        host: HostRelay(transactions, partial(writers.signal, host), host, owner=owner, polls=polls, metrics=metrics)
-        for host in settings.hosts()
-    }
+    of_all = partial(HostRelay, owner=owner, polls=SharedPolls.at(RelayPace()), metrics=metrics, tracer=tracer)
+    relays = {host: of_all(transactions, partial(writers.signal, host), host) for host in settings.hosts()}
     leaderships = {host: relay.leadership for host, relay in relays.items()}
     watchdog = Watchdog(transactions["watch"], leaderships, writers, owner=owner)
     waits, fates = AppliedWaits(registry), FateMetrics(registry)
@@ -76,6 +82,7 @@ async def _relay(
         FateWriter(transactions["fates"], settings.hosts()),
         LoadRecorder(transactions["load"], leaderships),
         ReadinessCheck(relays, watchdog, readiness),
+        *([FateTracer(transactions["figures"], leaderships, owner, tracer)] if tracer else []),
     )
     async with asyncio.TaskGroup() as tasks:
         for relay in relays.values():

@@ -45,6 +45,8 @@ from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
 from oldhost_sync.store.engine import check_server, create_engine
 from oldhost_sync.telemetry import WorkerMetrics, show_role
 from oldhost_sync.temporal import connect, leave, sdk_runtime, writer_policy
+from oldhost_sync.traces.role_tracer import role_tracer
+from oldhost_sync.traces.tracer import Tracer
 from oldhost_sync.user_errors import report_error
 from oldhost_sync.worker_readiness import watch_readiness
 from workflows.messages import TASK_QUEUE
@@ -76,13 +78,14 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
     # A writer with 50,000 waiting keys has a million small long-lived objects: scanning them took the garbage collector
     # two thirds of the time to load a snapshot (0.75 s; 0.2 s with these thresholds).
     gc.set_threshold(50_000, 20, 100)
+    tracer = role_tracer(settings, "worker")
     engine = create_engine(settings.need_database_url(), pool_size=database_connections(settings))
     try:
         await asyncio.to_thread(check_server, engine)
         registry = CollectorRegistry()
         metrics = WorkerMetrics(registry)
         metrics.begin(settings.urls_by_host())
-        sessions = session_activities(settings, engine, metrics)
+        sessions = session_activities(settings, engine, metrics, tracer)
         connected = client if client is not None else await connect(sdk_runtime(settings))
         readiness = Readiness()
         show_role(registry, "worker", readiness.looked_at)
@@ -95,6 +98,8 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
                 await _work(settings, connected, engine, sessions, stopping)
     finally:
         engine.dispose()
+        if tracer:
+            tracer.close()
 
 
 async def _work(
@@ -181,7 +186,9 @@ def database_connections(settings: Settings) -> int:
     return max(DATABASE_CONNECTIONS_MIN, min(len(settings.urls_by_host()), DATABASE_CONNECTIONS_MAX))
 
 
-def session_activities(settings: Settings, engine: Engine, metrics: WorkerMetrics) -> SessionActivities:
+def session_activities(
+    settings: Settings, engine: Engine, metrics: WorkerMetrics, tracer: Tracer | None = None
+) -> SessionActivities:
     """The sessions of this process, under a name of its own."""
     name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     return SessionActivities(
@@ -191,6 +198,7 @@ def session_activities(settings: Settings, engine: Engine, metrics: WorkerMetric
         owner=name,
         limits=session_limits(settings),
         metrics=metrics,
+        tracer=tracer,
     )
 
 

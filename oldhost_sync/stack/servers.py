@@ -159,6 +159,9 @@ class Stack:
         self._adopt(self._temporal.child)
         self.addresses.temporal = self._temporal.address
         self.addresses.temporal_ui = self._temporal.ui_url
+        if self.settings.temporal_ui_url is None:
+            namespace = f"{self._temporal.ui_url}/namespaces/default"
+            self.settings = self.settings.model_copy(update={"temporal_ui_url": namespace})
 
     def _start_simulator(self) -> None:
         if self.settings.oldhost_url is None:

@@ -53,11 +53,15 @@ def create_engine(
     pool_size: int = 4,
     statement_seconds: float = limits.STATEMENT_SECONDS_MAX,
     idle_transaction_seconds: int = limits.IDLE_TRANSACTION_SECONDS_MAX,
+    autocommit: bool = False,
 ) -> Engine:
     """An engine whose sessions keep the store's rules. Opens no connection yet.
 
     It is for the product's own processes: an application calls `record_change` on its own engine, in a transaction that
     may take as long as it likes. Each connection to an unsuitable server raises UnsuitableServer.
+
+    `autocommit`: for single statements that only read (:func:`oldhost_sync.store.transactions.look`), each one round
+    trip: no transaction around it, and no ping before it.
     """
     session = (
         f"SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}', "
@@ -67,13 +71,14 @@ def create_engine(
     slack = limits.CONNECTION_READ_SECONDS_MAX - limits.STATEMENT_SECONDS_MAX
     engine = _create_engine(
         database_address(database_url),
-        isolation_level="READ COMMITTED",
+        isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
+        skip_autocommit_rollback=autocommit,
         # An error's text goes to logs and alerts; the values may be personal data.
         hide_parameters=True,
         pool_size=pool_size,
         max_overflow=0,
         pool_timeout=limits.POOL_WAIT_SECONDS_MAX,
-        pool_pre_ping=True,
+        pool_pre_ping=not autocommit,
         pool_recycle=limits.CONNECTION_AGE_SECONDS_MAX,
         # A closed Connection rolls its transaction back itself; a second ROLLBACK on return would waste a round trip.
         pool_reset_on_return=None,

@@ -26,9 +26,9 @@ from sqlalchemy.dialects import mysql
 
 from oldhost_sync.policy import limits
 from oldhost_sync.store.columns import UtcDateTime, by_host, metadata, of_host, one_of, stamp, table, text_id
-from oldhost_sync.store.console_tables import console_sessions, load_samples, sign_in_links
+from oldhost_sync.store.view_tables import console_sessions, host_sessions, load_samples, sign_in_links
 
-__all__ = ["console_sessions", "load_samples", "metadata", "sign_in_links"]
+__all__ = ["console_sessions", "host_sessions", "load_samples", "metadata", "sign_in_links"]
 
 CLASSES = ("EMERGENCY", "TXN", "LWW")
 SYNC_STATUSES = ("PENDING_SYNC", "SYNCED", "SYNC_FAILED")

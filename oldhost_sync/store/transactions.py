@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
@@ -129,6 +129,33 @@ def run_in_transaction(
     raise AssertionError("attempts must be at least 1")
 
 
+def look(engine: Engine, fn: Callable[[Connection], T]) -> T:
+    """Read by `fn`, whose statements each see their own moment; `engine` commits by itself.
+
+    A connection that was lost since its last use is noticed only now: then once more, by a new one. Raises
+    DatabaseUnavailable, TransactionContended, or what `fn` raised.
+    """
+    try:
+        with engine.connect() as connection:
+            return fn(connection)
+    except (DBAPIError, PoolTimeout) as error:
+        if not (isinstance(error, DBAPIError) and error.connection_invalidated):
+            _raise_known(error)
+    try:
+        with engine.connect() as connection:
+            return fn(connection)
+    except (DBAPIError, PoolTimeout) as error:
+        _raise_known(error)
+
+
+def _raise_known(error: DBAPIError | PoolTimeout) -> NoReturn:
+    """Raise the store's own error for `error`, if there is one; else `error`."""
+    known = translate(error)
+    if known is None:
+        raise error
+    raise known from error
+
+
 def _once(engine: Engine, fn: Callable[[Connection], T]) -> T:
     try:
         with engine.connect() as connection:
@@ -136,10 +163,7 @@ def _once(engine: Engine, fn: Callable[[Connection], T]) -> T:
             _commit(connection)
             return result
     except (DBAPIError, PoolTimeout) as error:
-        known = translate(error)
-        if known is None:
-            raise
-        raise known from error
+        _raise_known(error)
 
 
 def _commit(connection: Connection) -> None:

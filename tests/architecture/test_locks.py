@@ -60,10 +60,16 @@ def test_every_requirement_of_the_project_is_locked() -> None:
     assert [name for name in extras if name not in pinned(LOCKS[1])] == []
 
 
+def test_the_image_can_send_traces() -> None:
+    """Nobody installs an extra in a running container."""
+    assert [name for name in names(project()["optional-dependencies"]["traces"]) if name not in pinned(LOCKS[0])] == []
+
+
 # What comes with a requirement by its nature, and import names that differ from the package's.
 COMES_WITH = {
     "google": "temporalio",  # its payloads are protobuf messages
     "h11": "httpx",
+    "opentelemetry": "opentelemetry-sdk",
     "starlette": "fastapi",
     "pydantic_core": "pydantic",
     "dotenv": "pydantic-settings",

@@ -79,6 +79,9 @@ class Sessions(SessionActivities):
     wall: Callable[[], float]
     limit: AnswerLimit
 
+    def _write_down(self) -> None:
+        """What is told of sessions is for people, and has tests of its own."""
+
     def _opening(self, host: str, beat: Callable[[], None]) -> Opening:
         opening = super()._opening(host, beat)
         # Whichever clock the product chose: the steady one, or the wall's, which jumps.

@@ -88,6 +88,14 @@
     open.querySelector("summary").focus();
   });
 
+  // On a narrow screen the navigation scrolls: the page that one is on stays in view.
+  const here = document.querySelector("nav [aria-current]");
+  if (here) {
+    const list = here.closest("ul");
+    const [inner, outer] = [here.getBoundingClientRect(), list.getBoundingClientRect()];
+    list.scrollLeft += inner.left - outer.left - (outer.width - inner.width) / 2;
+  }
+
   function refine(root) {
     showTimes(root);
     count(root);

@@ -25,7 +25,7 @@ from oldhost_sync.store.outbox.pending_fates import AT_ONCE, RAISE_SEQUENCE, SEQ
 from oldhost_sync.store.tables import feed_horizon, nonce_ledger, outbox_events
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
+MICROSECOND = timedelta(microseconds=1)
 # Behind all fates of one number.
 END_US = 253_402_300_799_000_000
 
@@ -39,11 +39,11 @@ class FeedCursor(NamedTuple):
 
     @property
     def processed_at(self) -> datetime:
-        return EPOCH + self.processed_at_us * _MICROSECOND
+        return EPOCH + self.processed_at_us * MICROSECOND
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> FeedCursor:
-        return cls(row["fate_sequence"], (row["processed_at"] - EPOCH) // _MICROSECOND, row["change_id"])
+        return cls(row["fate_sequence"], (row["processed_at"] - EPOCH) // MICROSECOND, row["change_id"])
 
 
 BEGINNING = FeedCursor(0, 0)

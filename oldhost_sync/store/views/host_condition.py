@@ -13,6 +13,7 @@ from oldhost_sync.store.alerts import RaisedAlert, list_alerts
 from oldhost_sync.store.audit import AuditedAct, current_pause
 from oldhost_sync.store.tables import nonce_requests, outbox_events
 from oldhost_sync.store.views.overview import count_open_alerts, oldest_waiting_at, read_ledger
+from oldhost_sync.store.views.session_list import SessionView, read_newest_session
 
 # More than a page shows at once; their number is told besides.
 ALERTS_MAX = 50
@@ -36,6 +37,7 @@ _BOUND = (
 class HostCondition:
     """`ledger`: its row, None before the first session. `pause`: the one that holds. `alerts`: open ones, the worst
     first; `open_alerts`: how many there are. `bound`: operations that hold a nonce and have no end yet, by nonce.
+    `session`: the newest that a worker has told of.
     """
 
     ledger: dict[str, Any] | None
@@ -44,6 +46,7 @@ class HostCondition:
     open_alerts: int
     bound: list[dict[str, Any]]
     oldest_waiting_at: datetime | None
+    session: SessionView | None = None
 
 
 def read_condition(connection: Connection, host: str) -> HostCondition:
@@ -57,4 +60,5 @@ def read_condition(connection: Connection, host: str) -> HostCondition:
         open_alerts=len(found) if len(found) < ALERTS_MAX else count_open_alerts(connection, host),
         bound=[dict(row._mapping) for row in rows],  # noqa: SLF001
         oldest_waiting_at=oldest_waiting_at(connection, host),
+        session=read_newest_session(connection, host),
     )

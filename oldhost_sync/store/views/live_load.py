@@ -44,6 +44,22 @@ class LiveLoad:
     dead_letters: int = 0
     cut: bool = False
 
+    def notes(self) -> list[str]:
+        """What a plan that begins with it does not know or can't help."""
+        found = []
+        if self.stopped:
+            found.append(f"The writer sends nothing now: {self.stopped}. The plan begins when it goes on.")
+        if self.ban_left_ms:
+            found.append(f"OldHost has banned us for {self.ban_left_ms / 1000:,.0f} s more.")
+        if self.dead_letters:
+            waiting = f"{self.dead_letters} dead letters, and what is held behind them, wait for an operator"
+            found.append(f"{waiting}; not planned.")
+        if self.cut:
+            found.append(f"There is more; the oldest {len(self.outstanding):,} are planned.")
+        if not self.outstanding and not self.scheduled:
+            found.append("Nothing is outstanding, and nothing is scheduled.")
+        return found
+
 
 def read_live_load(connection: Connection, host: str, at_most: int = CHANGES_MAX) -> LiveLoad:
     """The live state of one host."""

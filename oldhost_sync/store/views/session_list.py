@@ -1,12 +1,13 @@
-"""Sessions as far as the ledger's newest operations tell of them, and which processes were seen last.
+"""Sessions as their workers and the ledger's newest operations tell of them, and which processes were seen last.
 
-A session's own row is not kept: an epoch is known by the operations that it bound, so one without any is not listed.
+A worker that is killed tells no end: then its session ended, at the latest, when the next one began.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
@@ -23,6 +24,15 @@ _EPOCHS = text(
     "SELECT nonce, epoch, status, sends, created_at, sent_at, completed_at FROM nonce_requests FORCE INDEX (PRIMARY) "
     "WHERE host = :host ORDER BY nonce DESC LIMIT :looked_at) newest GROUP BY epoch ORDER BY epoch DESC LIMIT :limit"
 ).columns(began_at=UtcDateTime(), last_at=UtcDateTime())
+_TOLD = text(
+    "SELECT epoch, owner, opened_at, opened_at_nonce, ended_at, ended_because, lost_replies FROM host_sessions "
+    "WHERE host = :host ORDER BY epoch DESC LIMIT :limit"
+).columns(opened_at=UtcDateTime(), ended_at=UtcDateTime())
+_LAST_DAY = text(
+    "SELECT COUNT(*) AS sessions, CAST(COALESCE(SUM(lost_replies), 0) AS SIGNED) AS lost_replies FROM ("
+    "SELECT opened_at, lost_replies FROM host_sessions WHERE host = :host ORDER BY epoch DESC LIMIT 10000) newest "
+    "WHERE opened_at >= UTC_TIMESTAMP(6) - INTERVAL 1 DAY"
+)
 _LEDGER = text(
     "SELECT epoch, owner, banned_at, banned_until, halted, updated_at FROM nonce_ledger WHERE host = :host"
 ).columns(banned_at=UtcDateTime(), banned_until=UtcDateTime(), updated_at=UtcDateTime())
@@ -33,10 +43,9 @@ _MACHINES = text(
 
 
 @dataclass(frozen=True, slots=True)
-class SessionView:
-    """One epoch. `sent_again`: operations that were sent more than once, as after a lost reply."""
+class Operations:
+    """What the ledger has of one epoch. `sent_again`: sent more than once, as after a lost reply."""
 
-    epoch: int
     operations: int
     first_nonce: int
     last_nonce: int
@@ -44,6 +53,28 @@ class SessionView:
     last_at: datetime
     sent_again: int
     in_doubt: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """One session. What its worker did not tell is None; `operations` None: it bound none of the newest.
+
+    `successor_at`: when the next session began, which this one can't have outlasted.
+    """
+
+    epoch: int
+    owner: str | None = None
+    opened_at: datetime | None = None
+    opened_at_nonce: int | None = None
+    ended_at: datetime | None = None
+    ended_because: str | None = None
+    lost_replies: int | None = None
+    successor_at: datetime | None = None
+    operations: Operations | None = None
+
+    @property
+    def began_at(self) -> datetime | None:
+        return self.opened_at or (self.operations.began_at if self.operations else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +87,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class SessionList:
-    """The newest epoch first. `epoch`, `owner`: of the ledger; the ban is the last one that there was."""
+    """The newest epoch first. `epoch`, `owner`: of the ledger; the ban is the last one that there was.
+
+    `sessions_of_a_day`, `lost_replies_of_a_day`: of those that were opened in the last 24 hours.
+    """
 
     epoch: int | None = None
     owner: str | None = None
@@ -67,6 +101,14 @@ class SessionList:
     relay: Seen | None = None
     machines: list[Seen] = field(default_factory=list)
     sessions: list[SessionView] = field(default_factory=list)
+    sessions_of_a_day: int = 0
+    lost_replies_of_a_day: int = 0
+
+
+def read_newest_session(connection: Connection, host: str) -> SessionView | None:
+    """As its worker tells of it; None when none has told yet."""
+    row = connection.execute(_TOLD, {"host": host, "limit": 1}).one_or_none()
+    return None if row is None else SessionView(**row._mapping)  # noqa: SLF001
 
 
 def read_sessions(connection: Connection, host: str) -> SessionList:
@@ -74,11 +116,30 @@ def read_sessions(connection: Connection, host: str) -> SessionList:
     values = {"host": host}
     ledger = connection.execute(_LEDGER, values).one_or_none()
     relay = connection.execute(_RELAY, values).one_or_none()
-    bounds = {"looked_at": NONCES_LOOKED_AT, "limit": SESSIONS_SHOWN}
-    found = connection.execute(_EPOCHS, values | bounds)
+    day = connection.execute(_LAST_DAY, values).one()
     return SessionList(
         **({} if ledger is None else dict(ledger._mapping)),  # noqa: SLF001 - a row by name
         relay=None if relay is None else Seen(*relay),
         machines=[Seen(*row) for row in connection.execute(_MACHINES, values)],
-        sessions=[SessionView(**row._mapping) for row in found],  # noqa: SLF001
+        sessions=_sessions(connection, values),
+        sessions_of_a_day=day.sessions,
+        lost_replies_of_a_day=day.lost_replies,
     )
+
+
+def _sessions(connection: Connection, values: dict[str, str]) -> list[SessionView]:
+    """What workers told, and what the ledger knows, joined by the epoch; the newest first."""
+    bounds = {"looked_at": NONCES_LOOKED_AT, "limit": SESSIONS_SHOWN}
+    operations: dict[int, Operations] = {}
+    for row in connection.execute(_EPOCHS, values | bounds):
+        epoch, *rest = row
+        operations[epoch] = Operations(*rest)
+    told = {row.epoch: row for row in connection.execute(_TOLD, values | {"limit": SESSIONS_SHOWN})}
+    found: list[SessionView] = []
+    successor_at: datetime | None = None
+    for epoch in sorted(told.keys() | operations.keys(), reverse=True)[:SESSIONS_SHOWN]:
+        own: dict[str, Any] = dict(told[epoch]._mapping) if epoch in told else {"epoch": epoch}  # noqa: SLF001
+        view = SessionView(**own, successor_at=successor_at, operations=operations.get(epoch))
+        found.append(view)
+        successor_at = view.began_at or successor_at
+    return found

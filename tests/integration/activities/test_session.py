@@ -18,6 +18,7 @@ from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.patience import KNOWN_AFTER
 from oldhost_sync.policy.events import OpeningPostponed, OpeningReported, SendEnded, SessionOpened
 from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.views.session_list import read_sessions
 from oldhost_sync.telemetry import WorkerMetrics
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
@@ -230,3 +231,27 @@ def test_an_address_that_the_protocol_does_not_know_is_refused(url: str) -> None
 
     with pytest.raises(SettingsError, match="http://address:port"):
         parse_address(url)
+
+
+def sessions_told(world: MariaWorld) -> list[tuple[int, str | None, str | None]]:
+    with world.engine.connect() as connection:
+        return [(each.epoch, each.owner, each.ended_because) for each in read_sessions(connection, HOST).sessions]
+
+
+def test_a_worker_that_leaves_tells_of_its_session_and_why_it_ended(world: MariaWorld, oldhost: Simulator) -> None:
+    sessions = worker(world, oldhost, "a")
+    open_session(sessions)
+    sessions.drain()
+    assert sessions_told(world) == [(1, "a", "this worker is leaving")]
+
+
+def test_a_session_that_lost_a_reply_tells_so(world: MariaWorld, oldhost: Simulator) -> None:
+    sessions = worker(world, oldhost, "a")
+    open_session(sessions)
+    oldhost.control(lambda controls: controls.switch_on({"name": "drop_before", "next": 1}))
+    send(sessions, 1, world.record("u1"))
+    sessions.drain()
+    ((_, _, because),) = sessions_told(world)
+    assert because != "this worker is leaving"
+    with world.engine.connect() as connection:
+        assert read_sessions(connection, HOST).lost_replies_of_a_day == 1

@@ -36,6 +36,8 @@ MATRIX = {
     ("POST", "/api/writer/resume"): "ops",
     ("POST", "/api/writer/flush"): "ops",
     ("POST", "/api/writer/resolve"): "ops",
+    ("GET", "/api/plan"): "viewer ops",
+    ("GET", "/api/sessions"): "viewer ops",
     ("GET", "/api/series"): "viewer ops",
     ("GET", "/api/situation"): "viewer ops",
     ("GET", "/api/alerts"): "viewer ops",

@@ -15,10 +15,13 @@ from sqlalchemy import Engine, text
 from oldhost_sync import console
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import writer_away
+from oldhost_sync.console.app import ConsoleOptions
 from oldhost_sync.console.layout import PREFIX, SIGN_IN
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.audit import record_act
-from tests.integration.api.conftest import HOST, ScriptedWriter
+from tests.integration.api.conftest import HOST, ScriptedWriter, served
+from tests.integration.console.conftest import an_app, browser
+from workflows.messages import workflow_id
 
 FOLDER = Path(console.__file__).parent
 TEMPLATES = sorted((FOLDER / "templates").rglob("*.html"))
@@ -186,3 +189,28 @@ def test_a_part_that_can_t_be_shown_hides_no_other(anna: httpx.Client, writer: S
 def test_light_or_dark_is_remembered(anyone: httpx.Client, theme: str) -> None:
     anyone.post(f"{PREFIX}/theme", data={"theme": theme, "next": SIGN_IN})
     assert f'data-theme="{theme}"' in anyone.get(SIGN_IN).text
+
+
+def test_the_page_of_the_api_has_every_route_of_the_document_and_every_shape_that_it_links_to(
+    app: FastAPI, vera: httpx.Client
+) -> None:
+    page = vera.get(f"{PREFIX}/api").text
+    for path, methods in app.openapi()["paths"].items():
+        for operation in methods.values():
+            assert f'id="{operation["operationId"]}"' in page, path
+        assert f"<code>{path}</code>" in page
+    links = {each.removeprefix("#") for each in Inline(page).addresses if each.startswith("#")}
+    assert [each for each in links if f'id="{each}"' not in page] == []
+
+
+def test_pages_link_to_the_writer_in_temporals_ui_where_its_address_is_set(
+    database_url: str, writer: ScriptedWriter
+) -> None:
+    options = ConsoleOptions(temporal_ui="https://temporal.example.com/namespaces/sync/")
+    with served(an_app(database_url, writer, options)) as address, browser(address, "vera") as vera:
+        page = vera.get(f"{PREFIX}/rules").text
+    assert f'href="https://temporal.example.com/namespaces/sync/workflows/{workflow_id(HOST)}"' in page
+
+
+def test_without_that_address_no_page_speaks_of_it(vera: httpx.Client) -> None:
+    assert "in Temporal's UI" not in vera.get(f"{PREFIX}/rules").text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -16,6 +16,7 @@ from oldhost_sync.relay.host_relay import HostRelay, relay_transactions
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.relay import Condition, Relay
 from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.store.engine import create_engine
 from tests.conformance.private_mariadb import PrivateMariaDB, private_mariadb
 from tests.integration.relay.listening import Listener, lease_holder, until
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
@@ -53,12 +54,32 @@ def own_engine(own_server: PrivateMariaDB) -> Iterator[Engine]:
         yield engine
 
 
-def test_the_writer_goes_away_and_comes_back(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+@contextmanager
+def looking(engine: Engine) -> Iterator[Engine]:
+    """As a relay's process looks: without a transaction, on connections of its own."""
+    looks = create_engine(engine.url.render_as_string(hide_password=False), autocommit=True)
+    yield looks
+    looks.dispose()
+
+
+@pytest.fixture
+def looks(engine: Engine) -> Iterator[Engine]:
+    with looking(engine) as looks:
+        yield looks
+
+
+@pytest.fixture
+def own_looks(own_engine: Engine) -> Iterator[Engine]:
+    with looking(own_engine) as looks:
+        yield looks
+
+
+def test_the_writer_goes_away_and_comes_back(engine: Engine, looks: Engine, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "oldhost_sync.relay")
 
     async def scenario() -> None:
         listener = Listener()
-        host_relay = HostRelay(relay_transactions(engine), listener, HOST, owner="one", pace=QUICK)
+        host_relay = HostRelay(relay_transactions(engine, looks), listener, HOST, owner="one", pace=QUICK)
         relay = host_relay.relay
         async with running(host_relay):
             await until(lambda: relay.condition is Condition.ACTIVE, "active")
@@ -79,13 +100,13 @@ def test_the_writer_goes_away_and_comes_back(engine: Engine, caplog: pytest.LogC
 
 
 def test_mariadb_is_killed_and_comes_back(
-    own_server: PrivateMariaDB, own_engine: Engine, caplog: pytest.LogCaptureFixture
+    own_server: PrivateMariaDB, own_engine: Engine, own_looks: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "oldhost_sync.relay")
 
     async def scenario() -> None:
         listener = Listener()
-        relay = Relay(Transactions(own_engine), listener, HOST, owner="one", pace=QUICK)
+        relay = Relay(Transactions(own_engine, looks=own_looks), listener, HOST, owner="one", pace=QUICK)
         async with running(relay):
             first = recorded(own_engine).change_id
             await until(lambda: listener.ids == [first], "relayed before")
@@ -102,7 +123,7 @@ def test_mariadb_is_killed_and_comes_back(
 
 
 def test_a_due_change_that_the_database_can_not_take_keeps_its_place_and_is_told_of_once(
-    engine: Engine, caplog: pytest.LogCaptureFixture
+    engine: Engine, looks: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "oldhost_sync.relay")
     for unit in ("first", "second"):
@@ -112,7 +133,7 @@ def test_a_due_change_that_the_database_can_not_take_keeps_its_place_and_is_told
     change_sql(engine, f"UPDATE scheduled_changes SET not_before = UTC_TIMESTAMP(6) - {seconds_ago}")
 
     async def scenario() -> None:
-        relay = HostRelay(relay_transactions(engine), Listener(), HOST, owner="one", pace=QUICK)
+        relay = HostRelay(relay_transactions(engine, looks), Listener(), HOST, owner="one", pace=QUICK)
         scheduling = relay.loops[0]
         async with running(relay):
             await until(lambda: scheduling.failed_rounds > FAILED_ROUNDS_TOLD + 2, "several tries")
@@ -132,13 +153,15 @@ def test_a_due_change_that_the_database_can_not_take_keeps_its_place_and_is_told
     ]
 
 
-def test_a_relay_starts_while_the_database_is_still_away(own_server: PrivateMariaDB, own_engine: Engine) -> None:
+def test_a_relay_starts_while_the_database_is_still_away(
+    own_server: PrivateMariaDB, own_engine: Engine, own_looks: Engine
+) -> None:
     change_id = recorded(own_engine).change_id
     own_server.stop()
 
     async def scenario() -> None:
         listener = Listener()
-        relay = Relay(Transactions(own_engine), listener, HOST, owner="one", pace=QUICK)
+        relay = Relay(Transactions(own_engine, looks=own_looks), listener, HOST, owner="one", pace=QUICK)
         async with running(relay):
             await until(lambda: relay.condition is Condition.DATABASE_AWAY, "noticed")
             await asyncio.to_thread(own_server.start)

@@ -13,6 +13,7 @@ from oldhost_sync.policy.alert_kinds import KINDS
 from oldhost_sync.store.alerts import RaisedAlert
 from oldhost_sync.store.audit import AuditedAct
 from oldhost_sync.store.views.host_condition import HostCondition
+from oldhost_sync.store.views.session_list import SessionView
 
 NOW = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
 EARLIER = NOW - timedelta(minutes=7)
@@ -37,14 +38,31 @@ def an_alert(kind: str) -> RaisedAlert:
     return RaisedAlert(*told, *[None] * (len(fields(RaisedAlert)) - len(told)))
 
 
-def a_condition(*alerts: str, pause: AuditedAct | None = None, **ledger: Any) -> HostCondition:
+def a_condition(
+    *alerts: str, pause: AuditedAct | None = None, session: SessionView | None = None, **ledger: Any
+) -> HostCondition:
     row = {"halted": None, "banned_at": None} | ledger
-    return HostCondition(row, pause, [an_alert(kind) for kind in alerts], len(alerts), [], None)
+    return HostCondition(row, pause, [an_alert(kind) for kind in alerts], len(alerts), [], None, session)
 
 
 def test_it_sends_and_there_is_nothing_to_do() -> None:
     said = judge(Sight(NOW, a_writer(), condition=a_condition()))
     assert (said.word, said.tone, said.next_step) == (Word.SENDING, Tone.GOOD, "Nothing to do.")
+
+
+def test_it_sends_since_its_session_was_opened() -> None:
+    session = SessionView(3, opened_at=EARLIER)
+    assert judge(Sight(NOW, a_writer(), condition=a_condition(session=session))).since == EARLIER
+
+
+def test_it_waits_since_the_last_session_ended() -> None:
+    session = SessionView(3, opened_at=EARLIER - timedelta(hours=1), ended_at=EARLIER)
+    assert judge(Sight(NOW, a_writer("CONNECTING"), condition=a_condition(session=session))).since == EARLIER
+
+
+def test_a_session_whose_worker_told_of_its_end_only_says_nothing_about_the_one_that_sends() -> None:
+    session = SessionView(3, opened_at=EARLIER - timedelta(hours=1), ended_at=EARLIER)
+    assert judge(Sight(NOW, a_writer(), condition=a_condition(session=session))).since is None
 
 
 def test_sending_is_a_worry_while_a_promise_will_break() -> None:

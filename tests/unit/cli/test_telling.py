@@ -186,6 +186,12 @@ def test_up_takes_temporals_address_from_the_env_file_and_nothing_from_the_last_
     assert os.environ == {"TEMPORAL_ADDRESS": "127.0.0.1:2"}
 
 
+def test_the_env_file_may_also_say_where_traces_go() -> None:
+    environment = {"OTEL_SERVICE_NAME": "mine"}
+    adopt(environment, {"OTEL_EXPORTER_OTLP_ENDPOINT": "dotenv", "OTEL_SERVICE_NAME": "dotenv", "OTHER": "dotenv"}, {})
+    assert environment == {"OTEL_EXPORTER_OTLP_ENDPOINT": "dotenv", "OTEL_SERVICE_NAME": "mine"}
+
+
 def test_a_running_stack_is_used_only_when_nothing_else_is_set() -> None:
     stack = {"SYNC_DATABASE_URL": "d", "TEMPORAL_ADDRESS": "t"}
     found: dict[str, str] = {}

@@ -1,12 +1,13 @@
-"""The console's tables (see `tables`): who is signed in, and how the load went."""
+"""Tables that nothing is decided by (see `tables`): who is signed in to the console, how the load and sessions went."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Index, Integer, String
+from sqlalchemy import BigInteger, Column, Index, Integer, String, text
 from sqlalchemy.dialects import mysql
 
+from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 from oldhost_sync.store.columns import UtcDateTime, by_host, stamp, table
 
 
@@ -51,4 +52,17 @@ load_samples = table(
     Column("stopped", String(16)),
     Column("waiting", Integer, nullable=False),
     Column("sequence", BigInteger, nullable=False),
+)
+
+# Each session with OldHost as the worker that held it tells of it (store/session_recorder.py).
+host_sessions = table(
+    "host_sessions",
+    by_host(),
+    Column("epoch", BigInteger, primary_key=True, autoincrement=False),
+    Column("owner", String(255), nullable=False),
+    Column("opened_at", UtcDateTime, nullable=False),
+    Column("opened_at_nonce", BigInteger, nullable=False),
+    Column("ended_at", UtcDateTime),
+    Column("ended_because", String(TEXT_LENGTH_MAX)),
+    Column("lost_replies", Integer, nullable=False, server_default=text("0")),
 )

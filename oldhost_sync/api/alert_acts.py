@@ -1,0 +1,31 @@
+"""People's acts on alerts, as the API's routes and the console ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.problems import Problem
+from oldhost_sync.policy.alert_kinds import runbook
+from oldhost_sync.store.alert_decisions import AlertDecided, acknowledge_alert, close_alert_by_hand
+from oldhost_sync.store.alerts import RaisedAlert
+
+ALERT_ACTS: dict[str, Callable[[Connection, str, int, str, str], AlertDecided]] = {
+    "acknowledge": acknowledge_alert,
+    "close": close_alert_by_hand,
+}
+
+
+async def act_on_alert(parts: Parts, action: str, alert_id: int, operator: str, reason: str) -> RaisedAlert:
+    """`action`: of ALERT_ACTS. The alert as it is then. Raises a Problem: 404 unknown, 409 refused."""
+    act, host = ALERT_ACTS[action], parts.host
+    done = await parts.database.run(lambda connection: act(connection, host, alert_id, operator, reason))
+    if done.alert is None:
+        found = "GET /api/alerts lists them."
+        raise Problem(404, "unknown-alert", "There is no such alert", f"No alert has the id {alert_id}.", found)
+    if done.refused:
+        title = "This can't be done with this alert now"
+        raise Problem(409, "alert-refused", title, f"Not done: {done.refused}.", f"See {runbook(done.alert.kind)}.")
+    return done.alert

@@ -1,0 +1,128 @@
+"""Plans for people who ask this process: each is played by a process of its own, one at a time.
+
+Played here it would hold Python's one lock for seconds, and no write would be answered meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.database import Database, Places
+from oldhost_sync.api.problems import Problem, field_invalid, unavailable
+from oldhost_sync.planner import Answer, Question, Scenario, live_arrivals, live_scenario, steady
+from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.store.views.live_load import LiveLoad, read_live_load
+
+logger = logging.getLogger(__name__)
+
+_CHILD = (sys.executable, "-m", "oldhost_sync.planner")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The scenario as it is; or `from_now`: what is outstanding and scheduled, by the settings, and then the scenario's
+    mix at `rate` changes a second.
+    """
+
+    scenario: Scenario
+    from_now: bool = False
+    rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """`answer` None: there is nothing to play. `live`: what a plan from now began with."""
+
+    scenario: Scenario
+    answer: Answer | None
+    live: LiveLoad | None = None
+
+
+@dataclass(slots=True)
+class PlannerProcess:
+    """`policy`: the writer's settings, for plans from now."""
+
+    host: str
+    database: Database
+    policy: WriterPolicy
+    _turns: Places = field(default_factory=lambda: Places(1, limits.PLANS_WAITING_MAX))
+
+    async def plan(self, wanted: Wanted) -> Planned:
+        """Raises a Problem: too large, too many at a time, or not played in time."""
+        _check_size(wanted)
+        try:
+            await self._turns.take(limits.PLAN_SECONDS_MAX)
+        except TimeoutError:
+            raise _busy() from None
+        try:
+            return await (self._from_now(wanted) if wanted.from_now else self._from_scenario(wanted.scenario))
+        finally:
+            self._turns.release()
+
+    async def _from_scenario(self, scenario: Scenario) -> Planned:
+        return Planned(scenario, await _played(Question(scenario)))
+
+    async def _from_now(self, wanted: Wanted) -> Planned:
+        live = await self.database.run(
+            lambda connection: read_live_load(connection, self.host, limits.PLANNED_CHANGES_MAX)
+        )
+        question = await asyncio.to_thread(self._question, wanted, live)
+        if question is None:
+            return Planned(wanted.scenario, None, live)
+        return Planned(question.scenario, await _played(question), live)
+
+    def _question(self, wanted: Wanted, live: LiveLoad) -> Question | None:
+        scenario = wanted.scenario
+        new = steady(scenario, wanted.rate, scenario.duration_s) if wanted.rate else []
+        changes = live_arrivals(live.outstanding, live.scheduled, live.now_ms, new)
+        if not changes:
+            return None
+        return Question(live_scenario(scenario, self.policy, changes, live.ban_left_ms), changes)
+
+
+def _check_size(wanted: Wanted) -> None:
+    changes = wanted.rate * wanted.scenario.duration_s if wanted.from_now else wanted.scenario.changes
+    if changes > limits.PLANNED_CHANGES_MAX:
+        name = "rate" if wanted.from_now else "changes"
+        more = f"at most {limits.PLANNED_CHANGES_MAX:,} changes are planned here; `oldhost-sync plan` takes more"
+        raise field_invalid(f"query.{name}", more)
+
+
+async def _played(question: Question) -> Answer:
+    child = await asyncio.create_subprocess_exec(
+        *_CHILD, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(limits.PLAN_SECONDS_MAX):
+            told, complaint = await child.communicate(question.to_json().encode())
+    except TimeoutError:
+        raise Problem(
+            503,
+            "plan-too-slow",
+            "The plan takes too long",
+            f"It was not played within {limits.PLAN_SECONDS_MAX:.0f} s.",
+            "Plan fewer changes, or use `oldhost-sync plan` on a machine that has time.",
+        ) from None
+    finally:
+        with suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()
+    if child.returncode != 0:
+        logger.error("the planner's process failed: %s", complaint.decode(errors="replace")[-2_000:])
+        raise RuntimeError("the planner's process failed; its complaint is in the log")
+    return Answer.from_json(told.decode())
+
+
+def _busy() -> Problem:
+    return unavailable(
+        "plans-wait",
+        "Others plan now",
+        "One plan is played at a time, and those before yours take too long.",
+        "Ask again in a while.",
+        retry_after=5,
+    )

@@ -1,0 +1,98 @@
+"""Alerts: what is open, by kind and cause, with the next step; what was, and why it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.alert_acts import act_on_alert
+from oldhost_sync.api.auth import OPERATORS, WATCHERS, caller_of
+from oldhost_sync.api.bodies import checked
+from oldhost_sync.api.keys import read_number_cursor
+from oldhost_sync.api.schemas import Because
+from oldhost_sync.console.forms import read_fields
+from oldhost_sync.console.layout import PREFIX
+from oldhost_sync.console.page import Adder, Page
+from oldhost_sync.policy.alert_kinds import KINDS, SEVERITIES, AlertKind, may_close
+from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX
+from oldhost_sync.store.alerts import RaisedAlert, State, list_alerts
+
+ALERTS = f"{PREFIX}/alerts"
+ALERTS_SHOWN = 100
+AlertId = Annotated[int, Path(ge=1, le=limits.INTEGER_MAX)]
+KindName = Annotated[str, Query(max_length=EVENT_TYPE_LENGTH_MAX)]
+Group = tuple[str, AlertKind | None, list[RaisedAlert]]
+
+
+class AlertsPage(Page):
+    title = "Alerts"
+    path = ALERTS
+
+    def mount(self, add: Adder) -> None:
+        add("GET", ALERTS, self.show, WATCHERS)
+        for action, handler in (("acknowledge", self.acknowledge), ("close", self.close)):
+            add("POST", f"{ALERTS}/{{alert_id}}/{action}", handler, OPERATORS)
+
+    async def show(
+        self,
+        request: Request,
+        state: State = "open",
+        kind: KindName = "",
+        cursor: Annotated[str, Query(max_length=20)] = "",
+    ) -> Response:
+        before_id, host = read_number_cursor(cursor or None), self.console.parts.host
+        found = await self.console.parts.database.run(
+            lambda connection: list_alerts(
+                connection, host, state=state, kind=kind or None, limit=ALERTS_SHOWN + 1, before_id=before_id
+            )
+        )
+        shown = found[:ALERTS_SHOWN]
+        given = {"state": state, "kind": kind}
+        more = urlencode(given | {"cursor": shown[-1].alert_id}) if len(found) > ALERTS_SHOWN else None
+        return self.page(
+            request,
+            "alerts.html",
+            groups=grouped([each for each in shown if each.closed_at is None]),
+            closed=[each for each in shown if each.closed_at is not None],
+            given=given,
+            kinds=list(KINDS),
+            older=f"{ALERTS}?{more}" if more else None,
+            may_close=may_close,
+        )
+
+    async def acknowledge(self, request: Request, alert_id: AlertId) -> Response:
+        return await self._act(request, "acknowledge", alert_id)
+
+    async def close(self, request: Request, alert_id: AlertId) -> Response:
+        return await self._act(request, "close", alert_id)
+
+    async def _act(self, request: Request, action: str, alert_id: int) -> Response:
+        act = checked(await read_fields(request, *Because.model_fields), Because, "form")
+        operator = caller_of(request).name
+        alert = await act_on_alert(self.console.parts, action, alert_id, operator, act.reason)
+        done = f"{operator} looks after it" if action == "acknowledge" else "it is closed"
+        return self.console.layout.redirect(ALERTS, f"Alert {alert_id} ({alert.kind}): {done}.")
+
+
+def grouped(alerts: Sequence[RaisedAlert]) -> list[Group]:
+    """By kind: the kind with the worst severity first, of equal ones the newest; within it the newest first."""
+    by_kind = {
+        kind: list(some) for kind, some in groupby(sorted(alerts, key=lambda each: each.kind), lambda each: each.kind)
+    }
+
+    def urgency(some: list[RaisedAlert]) -> tuple[int, int]:
+        return max(_rank(each.severity) for each in some), some[0].alert_id
+
+    ordered = sorted(by_kind.items(), key=lambda item: urgency(item[1]), reverse=True)
+    return [(kind, KINDS.get(kind), some) for kind, some in ordered]
+
+
+def _rank(severity: str) -> int:
+    return SEVERITIES.index(severity) if severity in SEVERITIES else -1

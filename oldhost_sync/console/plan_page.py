@@ -1,0 +1,80 @@
+"""The planner as a form: from what waits now, or from a scenario. The address says all of it and can be shared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from oldhost_sync.api.auth import WATCHERS
+from oldhost_sync.api.plan import WantedPlan
+from oldhost_sync.console.charts import HEIGHT, WIDTH, Line, Shade
+from oldhost_sync.console.layout import PREFIX
+from oldhost_sync.console.page import Adder, Page
+
+PLAN = f"{PREFIX}/plan"
+Samples = Sequence[dict[str, Any]]
+
+
+class PlanPage(Page):
+    title = "Plan"
+    path = PLAN
+
+    def mount(self, add: Adder) -> None:
+        add("GET", PLAN, self.show, WATCHERS)
+
+    async def show(self, request: Request, wanted: WantedPlan) -> Response:
+        """Without a query the form alone: a plan is played when somebody asks for one."""
+        planned = await self.console.parts.planner.plan(wanted) if request.scope["query_string"] else None
+        shown = planned.scenario if planned else wanted.scenario
+        answer = planned.answer if planned else None
+        return self.page(
+            request,
+            "plan.html",
+            given=asdict(wanted.scenario),
+            wanted=wanted,
+            played=asdict(shown),
+            planned=planned,
+            answer=answer,
+            lines=draw_plan(answer.samples) if answer else [],
+            shades=shade_bans(answer.samples) if answer else [],
+        )
+
+
+def draw_plan(samples: Samples) -> list[Line]:
+    """What waits, and the part of it that is ready to go, over the plan's time."""
+    end = max(samples[-1]["at_ms"], 1) if samples else 1
+    top = max([*(_waiting(each) for each in samples), 1])
+
+    def line(name: str, label: str, values: Sequence[int]) -> Line:
+        points = [
+            f"{each['at_ms'] / end * WIDTH:.1f},{HEIGHT - value / top * (HEIGHT - 4):.1f}"
+            for each, value in zip(samples, values, strict=True)
+        ]
+        return Line(name, label, max(values, default=0), [f"M{' L'.join(points)}"] if points else [])
+
+    return [
+        line("accepted", "waiting", [_waiting(each) for each in samples]),
+        line("applied", "of it ready to go", [each["ready"] for each in samples]),
+    ]
+
+
+def shade_bans(samples: Samples) -> list[Shade]:
+    """The times in which OldHost bans."""
+    end = max(samples[-1]["at_ms"], 1) if samples else 1
+    found: list[Shade] = []
+    begun: int | None = None
+    for each in samples:
+        if each["banned"] and begun is None:
+            begun = each["at_ms"]
+        elif not each["banned"] and begun is not None:
+            found.append(Shade("BANNED", begun / end * WIDTH, (each["at_ms"] - begun) / end * WIDTH))
+            begun = None
+    return found if begun is None else [*found, Shade("BANNED", begun / end * WIDTH, WIDTH - begun / end * WIDTH)]
+
+
+def _waiting(sample: dict[str, Any]) -> int:
+    return int(sample["ready"] + sample["debounced"])

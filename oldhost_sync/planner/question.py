@@ -1,0 +1,74 @@
+"""A question to the planner, and its answer, as JSON: whoever serves requests lets a process of its own play it.
+
+Playing holds Python's one lock for seconds, in which a server would answer nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from oldhost_sync.planner.rehearsal import rehearse
+from oldhost_sync.planner.scenario import Arrival, Scenario
+from oldhost_sync.policy.changes import PriorityClass
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What if? `arrivals`: instead of the scenario's own."""
+
+    scenario: Scenario
+    arrivals: Sequence[Arrival] | None = None
+
+    def to_json(self) -> str:
+        arrivals = None if self.arrivals is None else [_as_list(each) for each in self.arrivals]
+        return json.dumps({"scenario": asdict(self.scenario), "arrivals": arrivals})
+
+    @staticmethod
+    def from_json(text: str) -> Question:
+        told = json.loads(text)
+        arrivals = told["arrivals"]
+        return Question(
+            Scenario(**told["scenario"]), None if arrivals is None else [_arrival(*each) for each in arrivals]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`figures`: as Plan.figures gives them. `promises`: each with whether it is kept. `samples`: the picture."""
+
+    figures: dict[str, Any]
+    promises: dict[str, bool]
+    samples: list[dict[str, Any]]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Answer:
+        return Answer(**json.loads(text))
+
+
+def answer(question: Question) -> Answer:
+    """Play it."""
+    plan = rehearse(question.scenario, changes=question.arrivals)
+    return Answer(plan.figures(), dict(plan.promises()), [asdict(sample) for sample in plan.samples])
+
+
+def _as_list(arrival: Arrival) -> list[object]:
+    return [
+        arrival.number,
+        arrival.at_ms,
+        arrival.priority_class.value,
+        arrival.entity_type,
+        arrival.entity_id,
+        arrival.event_type,
+        arrival.property_id,
+    ]
+
+
+def _arrival(number: int, at_ms: int, cls: str, *names: str) -> Arrival:
+    entity_type, entity_id, event_type, property_id = names
+    return Arrival(number, at_ms, PriorityClass(cls), entity_type, entity_id, event_type, property_id=property_id)

@@ -1,0 +1,74 @@
+"""Completes the traces of changes whose fates are known: by what the database has recorded, whoever decided them.
+
+A relay that takes over goes on where the counted fates end, so that few are told twice or not at all; a fate that is
+told twice has the same spans. Only while traces are on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.policy.changes import ChangeRef
+from oldhost_sync.relay.leadership import Leadership
+from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.store.outbox.relay_queue import Progress, progress
+from oldhost_sync.store.views.traced_fates import TracedFate, counted_up_to, read_traced_fates
+from oldhost_sync.traces.change_spans import fate_spans
+from oldhost_sync.traces.span import Span
+from oldhost_sync.traces.tracer import Tracer
+
+TRACED_EVERY_SECONDS = 1.0
+# Transactions whose fates are read in one look; far more than an OldHost answers in that time.
+TRACED_SEQUENCES_MAX = 500
+
+
+@dataclass(eq=False)
+class FateTracer:
+    """A duty (see `duty`) for all hosts of `leaderships`; `owner` names this process in their leases."""
+
+    name = "tracing fates"
+    host = "all hosts"
+    pause_s = TRACED_EVERY_SECONDS
+
+    transactions: Transactions
+    leaderships: Mapping[str, Leadership]
+    owner: str
+    tracer: Tracer
+    # By host, the number of the last fate that was looked at.
+    _seen: dict[str, int] = field(default_factory=dict)
+
+    async def run_once(self, now: float) -> float:
+        """The new fates of every host that this process is active for."""
+        active = [host for host, leadership in self.leaderships.items() if leadership.held(now)]
+        self._seen = {host: seen for host, seen in self._seen.items() if host in active}
+        if active:
+            found = await self.transactions.look(lambda connection: progress(connection, self.owner))
+            for host in active:
+                await self._look(host, found.get(host, Progress()).fates)
+        return TRACED_EVERY_SECONDS
+
+    async def _look(self, host: str, newest: int) -> None:
+        if host not in self._seen:
+            counted = await self.transactions.run(lambda connection: counted_up_to(connection, host))
+            self._seen[host] = newest if counted is None else counted
+        after = self._seen[host]
+        upto = min(newest, after + TRACED_SEQUENCES_MAX)
+        if upto > after:
+            fates = await self.transactions.run(partial(self._read, host=host, after=after, upto=upto))
+            await asyncio.to_thread(self.tracer.record, partial(self._spans, host, fates))
+            self._seen[host] = upto
+
+    def _read(self, connection: Connection, *, host: str, after: int, upto: int) -> list[TracedFate]:
+        def is_traced(ref: ChangeRef) -> bool:
+            return self.tracer.trace_of(host, ref.change_id, ref.accepted_at_ms) is not None
+
+        return read_traced_fates(connection, host, after, upto, is_traced)
+
+    def _spans(self, host: str, fates: Sequence[TracedFate]) -> Iterator[Span]:
+        for fate in fates:
+            yield from fate_spans(self.tracer, host, fate)

@@ -1,0 +1,41 @@
+"""What a role has while traces are on: which changes are traced, and where their spans go."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from oldhost_sync.traces.change_trace import ChangeTrace
+from oldhost_sync.traces.span import Span, SpanSink
+
+logger = logging.getLogger(__name__)
+
+
+class Tracer:
+    """`ratio`: the share of changes that are traced, 0 to 1. `now_ns`: since 1970."""
+
+    def __init__(self, ratio: float, sink: SpanSink, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self.ratio = ratio
+        self.now_ns = now_ns
+        self._sink = sink
+        self._failed = False
+
+    def trace_of(self, host: str, change_id: int, accepted_at_ms: int) -> ChangeTrace | None:
+        """None for a change that is not traced."""
+        trace = ChangeTrace.of(host, change_id, accepted_at_ms)
+        return trace if trace.is_sampled(self.ratio) else None
+
+    def record(self, make: Callable[[], Iterable[Span]]) -> None:
+        """Make spans and let them go. Whatever goes wrong here is logged once and stops nothing: it is only a trace."""
+        try:
+            for span in make():
+                self._sink.take(span)
+        except Exception:
+            if not self._failed:
+                self._failed = True
+                logger.exception("a span could not be made; others may be missing, too")
+
+    def close(self) -> None:
+        """Deliver what is left, for a moment at most."""
+        self._sink.close()
