@@ -1,7 +1,7 @@
 """Completes the traces of changes whose fates are known: by what the database has recorded, whoever decided them.
 
-A relay that takes over goes on where the counted fates end, so that few are told twice or not at all; a fate that is
-told twice has the same spans. Only while traces are on.
+A relay that begins or takes over looks back a minute: what was decided before its first look is told, too. A fate that
+is told twice has the same spans. Only while traces are on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.outbox.relay_queue import Progress, progress
-from oldhost_sync.store.views.traced_fates import TracedFate, counted_up_to, read_traced_fates
+from oldhost_sync.store.views.traced_fates import TracedFate, before_news, read_traced_fates
 from oldhost_sync.traces.change_spans import fate_spans
 from oldhost_sync.traces.span import Span
 from oldhost_sync.traces.tracer import Tracer
@@ -54,8 +54,9 @@ class FateTracer:
 
     async def _look(self, host: str, newest: int) -> None:
         if host not in self._seen:
-            counted = await self.transactions.run(lambda connection: counted_up_to(connection, host))
-            self._seen[host] = newest if counted is None else counted
+            self._seen[host] = await self.transactions.look(
+                lambda connection: before_news(connection, host, newest, TRACED_SEQUENCES_MAX)
+            )
         after = self._seen[host]
         upto = min(newest, after + TRACED_SEQUENCES_MAX)
         if upto > after:

@@ -23,7 +23,14 @@ from oldhost_sync.store.views.change_feed import EPOCH, MICROSECOND
 # More fates in so few transactions are those of a mass decision; what is beyond is not traced.
 FATES_MAX = 5_000
 
-_COUNTED = text("SELECT sequence FROM counted_fates WHERE host = :host")
+# What was decided this long ago has been traced by the relay before, if there was one.
+NEWS_SECONDS = 60
+
+_BEFORE_NEWS = text(
+    "SELECT MAX(o.fate_sequence) FROM outbox_events o FORCE INDEX (ix_outbox_events_feed) WHERE o.host = :host "
+    "AND o.fate_sequence > :floor AND o.fate_sequence <= :newest "
+    f"AND o.processed_at < UTC_TIMESTAMP(6) - INTERVAL {NEWS_SECONDS} SECOND"
+)
 _FATES = text(
     f"SELECT {REF}, o.relayed_at, o.processed_at, o.outcome, o.nonce, o.superseded_by, s.created_at AS successor_at "
     "FROM outbox_events o FORCE INDEX (ix_outbox_events_feed) LEFT JOIN outbox_events s ON s.id = o.superseded_by "
@@ -84,10 +91,11 @@ class TracedFate:
     act: Act | None = None
 
 
-def counted_up_to(connection: Connection, host: str) -> int | None:
-    """Up to which fate the relays have counted: a relay that takes over goes on there. None: they never did."""
-    counted: int | None = connection.execute(_COUNTED, {"host": host}).scalar()
-    return counted
+def before_news(connection: Connection, host: str, newest: int, looked_at_max: int) -> int:
+    """The last fate, of `looked_at_max` up to `newest`, that a relay that begins need not trace: it is no news."""
+    floor = max(0, newest - looked_at_max)
+    last: int | None = connection.execute(_BEFORE_NEWS, {"host": host, "floor": floor, "newest": newest}).scalar()
+    return floor if last is None else last
 
 
 def read_traced_fates(

@@ -76,7 +76,6 @@ class Way:
         )
         self.epoch = 0
         self.now = 0.0
-        self.trace_fates()  # what came before is history
 
     def post(self, unit: str, event_type: str, payload: Any, **headers: str) -> int:
         body = {"entity_type": "unit", "entity_id": unit, "event_type": event_type, "payload": payload}
@@ -307,14 +306,22 @@ def test_a_dead_letter_that_is_retried_goes_on_in_its_trace_without_a_second_who
     assert (change.attributes["sync.outcome"], parts[-1].attributes["sync.outcome"]) == ("DEAD", "APPLIED")
 
 
-def test_a_relay_that_takes_over_goes_on_where_the_fates_were_counted(way: Way) -> None:
-    first, second = way.world.record("u1"), way.world.record("u2")
-    way.send(first)
-    way.world.execute("INSERT INTO counted_fates (host, sequence) SELECT host, fate_sequence FROM nonce_ledger")
-    way.send(second)
+def test_a_relay_that_begins_tells_of_what_was_decided_just_before(way: Way) -> None:
+    change_id = way.world.record("u1")
+    way.send(change_id)
     way.fates._seen.clear()
     way.trace_fates()
-    assert [span.attributes["sync.change_id"] for span in way.kept.named("change")] == [second]
+    assert [span.attributes["sync.change_id"] for span in way.kept.named("change")] == [change_id]
+
+
+def test_a_relay_that_begins_leaves_alone_what_was_decided_long_before(way: Way) -> None:
+    old, new = way.world.record("u1"), way.world.record("u2")
+    way.send(old)
+    way.world.execute("UPDATE outbox_events SET processed_at = processed_at - INTERVAL 61 SECOND WHERE id = %s", old)
+    way.send(new)
+    way.fates._seen.clear()
+    way.trace_fates()
+    assert [span.attributes["sync.change_id"] for span in way.kept.named("change")] == [new]
 
 
 def test_a_relay_on_standby_tells_of_no_fate(way: Way) -> None:
