@@ -14,6 +14,7 @@ from oldhost_sync.api.planner_process import Wanted
 from oldhost_sync.api.problems import field_invalid
 from oldhost_sync.api.view_schemas import Plan, PlanSample
 from oldhost_sync.planner import Scenario, ScenarioError
+from oldhost_sync.planner.scenario import MEANINGS
 
 _PEAK = Scenario()
 
@@ -23,31 +24,31 @@ def _blank_is_none(value: Any) -> Any:
     return None if value == "" else value
 
 
+def _figure(name: str) -> Any:
+    return Query(description=MEANINGS[name])
+
+
 def wanted_plan(
     from_now: Annotated[
         bool, Query(description="Begin with what is outstanding and scheduled, by the settings")
     ] = False,
     rate: Annotated[float, Query(ge=0, description="From now: this mix goes on at so many changes a second")] = 0.0,
-    units: Annotated[int, Query(description="Units that change")] = _PEAK.units,
-    changes: Annotated[int, Query(description="Changes in all")] = _PEAK.changes,
-    emergency_share: Annotated[float, Query(description="Share of EMERGENCY changes")] = _PEAK.emergency_share,
-    txn_share: Annotated[float, Query(description="Share of TXN changes; the rest is LWW")] = _PEAK.txn_share,
-    duration_s: Annotated[float, Query(description="Time over which they come")] = _PEAK.duration_s,
-    bursts: Annotated[int, Query(description="How many bursts are among them")] = _PEAK.bursts,
-    burst_changes: Annotated[int, Query(description="Changes in one burst")] = _PEAK.burst_changes,
-    burst_per_s: Annotated[float, Query(description="Rate during a burst")] = _PEAK.burst_per_s,
-    ban_at_s: Annotated[
-        float | None, BeforeValidator(_blank_is_none), Query(description="When OldHost bans; empty: never")
-    ] = None,
-    ban_s: Annotated[float, Query(description="How long the ban lasts")] = _PEAK.ban_s,
-    latency_ms: Annotated[float, Query(description="OldHost's time for one request")] = _PEAK.latency_ms,
-    debounce_s: Annotated[float, Query(description="How long an LWW key must be quiet")] = _PEAK.debounce_s,
-    max_wait_s: Annotated[float, Query(description="The longest an LWW key is held")] = _PEAK.max_wait_s,
-    txn_per_lww: Annotated[int, Query(description="TXN turns to one LWW turn")] = _PEAK.txn_per_lww,
-    early_send_s: Annotated[
-        float, Query(description="How long a key must be quiet to go early to an idle OldHost; 0: none does")
-    ] = _PEAK.early_send_s,
-    seed: Annotated[int, Query(description="Another seed is another day")] = _PEAK.seed,
+    units: Annotated[int, _figure("units")] = _PEAK.units,
+    changes: Annotated[int, _figure("changes")] = _PEAK.changes,
+    emergency_share: Annotated[float, _figure("emergency_share")] = _PEAK.emergency_share,
+    txn_share: Annotated[float, _figure("txn_share")] = _PEAK.txn_share,
+    duration_s: Annotated[float, _figure("duration_s")] = _PEAK.duration_s,
+    bursts: Annotated[int, _figure("bursts")] = _PEAK.bursts,
+    burst_changes: Annotated[int, _figure("burst_changes")] = _PEAK.burst_changes,
+    burst_per_s: Annotated[float, _figure("burst_per_s")] = _PEAK.burst_per_s,
+    ban_at_s: Annotated[float | None, BeforeValidator(_blank_is_none), _figure("ban_at_s")] = _PEAK.ban_at_s,
+    ban_s: Annotated[float, _figure("ban_s")] = _PEAK.ban_s,
+    latency_ms: Annotated[float, _figure("latency_ms")] = _PEAK.latency_ms,
+    debounce_s: Annotated[float, _figure("debounce_s")] = _PEAK.debounce_s,
+    max_wait_s: Annotated[float, _figure("max_wait_s")] = _PEAK.max_wait_s,
+    txn_per_lww: Annotated[int, _figure("txn_per_lww")] = _PEAK.txn_per_lww,
+    early_send_s: Annotated[float, _figure("early_send_s")] = _PEAK.early_send_s,
+    seed: Annotated[int, _figure("seed")] = _PEAK.seed,
 ) -> Wanted:
     """What the query asks for. Raises a Problem that names the figure which makes no sense."""
     given = locals()

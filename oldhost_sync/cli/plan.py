@@ -16,6 +16,7 @@ from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.live_plan import live_figures, live_lines, plan_from_now
 from oldhost_sync.cli.output import console, print_json, rows, span
 from oldhost_sync.planner import Plan, Sample, Scenario, quantile, rehearse
+from oldhost_sync.planner.scenario import MEANINGS
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS
 from oldhost_sync.user_errors import FAILED, WRONG, CliError
@@ -31,25 +32,27 @@ def add_to(app: typer.Typer) -> None:
     app.command()(demo)
 
 
+def _figure(name: str) -> Any:
+    return typer.Option(help=f"{MEANINGS[name]}.")
+
+
 def plan(
-    units: Annotated[int, typer.Option(help="Units that change.")] = _DEFAULT.units,
-    changes: Annotated[int, typer.Option(help="Changes in all.")] = _DEFAULT.changes,
-    emergency_share: Annotated[float, typer.Option(help="Share of EMERGENCY changes.")] = _DEFAULT.emergency_share,
-    txn_share: Annotated[float, typer.Option(help="Share of TXN changes; the rest is LWW.")] = _DEFAULT.txn_share,
-    duration_s: Annotated[float, typer.Option(help="Time over which they come.")] = _DEFAULT.duration_s,
-    bursts: Annotated[int, typer.Option(help="How many bursts are among them.")] = _DEFAULT.bursts,
-    burst_changes: Annotated[int, typer.Option(help="Changes in one burst.")] = _DEFAULT.burst_changes,
-    burst_per_s: Annotated[float, typer.Option(help="Rate during a burst.")] = _DEFAULT.burst_per_s,
-    ban_at_s: Annotated[float | None, typer.Option(help="When OldHost bans; no ban by default.")] = None,
-    ban_s: Annotated[float, typer.Option(help="How long the ban lasts.")] = _DEFAULT.ban_s,
-    latency_ms: Annotated[float, typer.Option(help="OldHost's time for one request.")] = _DEFAULT.latency_ms,
-    debounce_s: Annotated[float, typer.Option(help="How long an LWW key must be quiet.")] = _DEFAULT.debounce_s,
-    max_wait_s: Annotated[float, typer.Option(help="The longest an LWW key is held.")] = _DEFAULT.max_wait_s,
-    txn_per_lww: Annotated[int, typer.Option(help="TXN turns to one LWW turn.")] = _DEFAULT.txn_per_lww,
-    early_send_s: Annotated[
-        float, typer.Option(help="How long a key must be quiet to go early to an idle OldHost; 0: none does.")
-    ] = _DEFAULT.early_send_s,
-    seed: Annotated[int, typer.Option(help="Another seed is another day.")] = _DEFAULT.seed,
+    units: Annotated[int, _figure("units")] = _DEFAULT.units,
+    changes: Annotated[int, _figure("changes")] = _DEFAULT.changes,
+    emergency_share: Annotated[float, _figure("emergency_share")] = _DEFAULT.emergency_share,
+    txn_share: Annotated[float, _figure("txn_share")] = _DEFAULT.txn_share,
+    duration_s: Annotated[float, _figure("duration_s")] = _DEFAULT.duration_s,
+    bursts: Annotated[int, _figure("bursts")] = _DEFAULT.bursts,
+    burst_changes: Annotated[int, _figure("burst_changes")] = _DEFAULT.burst_changes,
+    burst_per_s: Annotated[float, _figure("burst_per_s")] = _DEFAULT.burst_per_s,
+    ban_at_s: Annotated[float | None, _figure("ban_at_s")] = _DEFAULT.ban_at_s,
+    ban_s: Annotated[float, _figure("ban_s")] = _DEFAULT.ban_s,
+    latency_ms: Annotated[float, _figure("latency_ms")] = _DEFAULT.latency_ms,
+    debounce_s: Annotated[float, _figure("debounce_s")] = _DEFAULT.debounce_s,
+    max_wait_s: Annotated[float, _figure("max_wait_s")] = _DEFAULT.max_wait_s,
+    txn_per_lww: Annotated[int, _figure("txn_per_lww")] = _DEFAULT.txn_per_lww,
+    early_send_s: Annotated[float, _figure("early_send_s")] = _DEFAULT.early_send_s,
+    seed: Annotated[int, _figure("seed")] = _DEFAULT.seed,
     capacity: Annotated[
         bool, typer.Option("--capacity", help="Find the highest steady rate of this mix; takes some minutes.")
     ] = False,

@@ -81,6 +81,27 @@ class Scenario:
         yield "ban_at_s", self.ban_at_s is not None and self.ban_at_s < 0, "it can't be negative"
 
 
+# What each figure is, for those who set it: at the terminal, in the API.
+MEANINGS = {
+    "units": "Units that change",
+    "changes": "Changes in all",
+    "emergency_share": "Share of EMERGENCY changes",
+    "txn_share": "Share of TXN changes; the rest is LWW",
+    "duration_s": "Time over which they come",
+    "bursts": "How many bursts are among them",
+    "burst_changes": "Changes in one burst",
+    "burst_per_s": "Rate during a burst",
+    "ban_at_s": "When OldHost bans; not given: never",
+    "ban_s": "How long the ban lasts",
+    "latency_ms": "OldHost's time for one request",
+    "debounce_s": "How long an LWW key must be quiet",
+    "max_wait_s": "The longest an LWW key is held",
+    "txn_per_lww": "TXN turns to one LWW turn",
+    "early_send_s": "How long a key must be quiet to go early to an idle OldHost; 0: none does",
+    "seed": "Another seed is another day",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """One change, accepted `at_ms` after the scenario's start. `number` counts from 1 and is its change id in the

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
 from oldhost_sync.planner import Scenario, ScenarioError, arrivals
+from oldhost_sync.planner.scenario import MEANINGS
 from oldhost_sync.policy.changes import PriorityClass
 
 PEAK = Scenario()
+
+
+def test_every_figure_says_what_it_is() -> None:
+    assert [*MEANINGS] == [*asdict(PEAK)]
 
 
 def test_the_default_scenario_is_the_peak_of_the_brief() -> None:
