@@ -13,6 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.store.columns import UtcDateTime
+from oldhost_sync.store.session_recorder import SESSIONS_KEPT
 
 NONCES_LOOKED_AT = 5_000
 SESSIONS_SHOWN = 100
@@ -30,8 +31,8 @@ _TOLD = text(
 ).columns(opened_at=UtcDateTime(), ended_at=UtcDateTime())
 _LAST_DAY = text(
     "SELECT COUNT(*) AS sessions, CAST(COALESCE(SUM(lost_replies), 0) AS SIGNED) AS lost_replies FROM ("
-    "SELECT opened_at, lost_replies FROM host_sessions WHERE host = :host ORDER BY epoch DESC LIMIT 10000) newest "
-    "WHERE opened_at >= UTC_TIMESTAMP(6) - INTERVAL 1 DAY"
+    "SELECT opened_at, lost_replies FROM host_sessions WHERE host = :host ORDER BY epoch DESC "
+    f"LIMIT {SESSIONS_KEPT}) newest WHERE opened_at >= UTC_TIMESTAMP(6) - INTERVAL 1 DAY"
 )
 _LEDGER = text(
     "SELECT epoch, owner, banned_at, banned_until, halted, updated_at FROM nonce_ledger WHERE host = :host"
