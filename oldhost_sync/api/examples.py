@@ -256,7 +256,7 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
 _DONE = {
     "pause": "paused",
     "resume": "resumed",
-    "flush": "flush: 1 waiting key(s)",
+    "flush": "flush: 1 waiting key",
     "resolve": "2 operations from nonce 503 on are sent again as they were",
     "retry": "change 4712 waits again",
     "discard": "change 4712 is given up",

@@ -14,6 +14,7 @@ from temporalio.client import Client
 from oldhost_sync.api import limits
 from oldhost_sync.api.database import Circuit
 from oldhost_sync.api.problems import Problem, unavailable
+from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.writer_client import Cause, QueryRefused, UpdateRefused, WriterClient, WriterError, WriterUnavailable
 from workflows.messages import OperatorRequest
 
@@ -47,7 +48,7 @@ class TemporalWriterLink:
         answer = await self._ask(lambda: self._writer.update(name, request))
         if isinstance(answer, str):
             return answer
-        return f"{name}: {answer} waiting key(s)" if isinstance(answer, int) else f"{name}: done"
+        return f"{name}: {quantity(answer, 'waiting key')}" if isinstance(answer, int) else f"{name}: done"
 
     async def _ask(self, question: Callable[[], Awaitable[Any]]) -> Any:
         if not self._circuit.admits(self._clock()):

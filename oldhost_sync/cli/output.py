@@ -14,6 +14,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from oldhost_sync.policy.phrases import instant
+
 
 class Screen(Console):
     """Shows a table that is too wide as records, and leaves their lines whole for the terminal to wrap: its own
@@ -96,7 +98,7 @@ def shown(value: object) -> str:
     if value is None:
         return "–"
     if isinstance(value, datetime):
-        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return instant(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}" if abs(value) >= 10_000 else str(value)
     return str(value)

@@ -19,6 +19,7 @@ from oldhost_sync.cli.output import console, print_json, rows, shown, span
 from oldhost_sync.cli.writer import client
 from oldhost_sync.environment import settings
 from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.alerts import RaisedAlert, list_alerts
 from oldhost_sync.store.engine import create_engine
@@ -225,7 +226,8 @@ def _book_lines(database: dict[str, Any]) -> Sequence[tuple[str, object]]:
     lines.append(("open alerts", database["open_alerts"]))
     late = database["emergency_breaches"]
     if late["incidents"]:
-        counted = f"{late['breaches']} in {late['incidents']} incident(s), the longest {late['worst_ms'] / 1000:.0f} s"
+        incidents = quantity(late["incidents"], "incident")
+        counted = f"{late['breaches']} in {incidents}, the longest {late['worst_ms'] / 1000:.0f} s"
         lines.append(("emergencies over 30 s, 30 days", counted))
     if ledger is not None:
         lines.append(("ledger", f"next nonce {ledger['next_nonce']}, settled up to {ledger['last_applied_nonce']}"))

@@ -65,6 +65,7 @@ class AlertsPage(Page):
             kinds=list(KINDS),
             older=f"{ALERTS}?{more}" if more else None,
             may_close=may_close,
+            webhook=self.console.webhook,
         )
 
     async def acknowledge(self, request: Request, alert_id: AlertId) -> Response:

@@ -25,12 +25,13 @@ _KEPT = "public, max-age=31536000, immutable"
 @dataclass(frozen=True, slots=True)
 class ConsoleOptions:
     """`origin`: the address that browsers see, where a proxy is between. `session_seconds`: how long one stays in.
-    `temporal_ui`: the namespace in Temporal's UI, if there is one to link to.
+    `temporal_ui`: the namespace in Temporal's UI, if there is one to link to. `webhook`: whether one hears of alerts.
     """
 
     origin: str | None = None
     session_seconds: float = 43_200.0
     temporal_ui: str | None = None
+    webhook: bool = False
 
 
 def mount_console(app: FastAPI, parts: Parts, options: ConsoleOptions | None = None) -> Door:
@@ -45,7 +46,7 @@ def mount_console(app: FastAPI, parts: Parts, options: ConsoleOptions | None = N
     sessions = Sessions(parts.host, parts.tokens, parts.database, options.session_seconds, clock=parts.clock)
     overview = OverviewParts(parts, layout)
     stream = LiveStream(overview.live)
-    console = Console(parts, layout, sessions, overview, stream)
+    console = Console(parts, layout, sessions, overview, stream, webhook=options.webhook)
     pages = [page(console) for page in PAGES]
     layout.navigation = [Entry(page.path, page.title) for page in pages if page.title]
     add = Adder(app)

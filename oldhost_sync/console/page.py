@@ -31,13 +31,14 @@ Handler = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """What pages work with: the API's parts, and the console's own."""
+    """What pages work with: the API's parts, and the console's own. `webhook`: whether one hears of alerts."""
 
     parts: Parts
     layout: Layout
     sessions: Sessions
     overview: OverviewParts
     stream: LiveStream
+    webhook: bool = False
 
     async def act(self, request: Request, action: str, model: type[Because] = Because, **more: Any) -> str:
         """Do what an operator's form asks, in the name of who is signed in; gives the writer's answer.

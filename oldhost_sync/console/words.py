@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
+
+from markupsafe import Markup, escape
+
+from oldhost_sync.policy import phrases
 
 
 def span(ms: float | None) -> str:
@@ -46,4 +51,27 @@ def iso(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
-FILTERS: dict[str, Any] = {"span": span, "number": number, "rough": rough, "clock": clock, "iso": iso}
+_TIME = Markup('<time datetime="{0}" title="{0}">{1}</time>')
+# As `phrases.instant` writes it.
+_INSTANT = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC")
+
+
+def time(moment: datetime | None) -> Markup:
+    """An instant: UTC in the page, which the script shows as local time when asked to."""
+    return Markup("–") if moment is None else _TIME.format(iso(moment), clock(moment))
+
+
+def told(text: str) -> Markup:
+    """A sentence; the instants in it are shown as all others are."""
+    parts = _INSTANT.split(text)
+    parts[::2] = [escape(each) for each in parts[::2]]
+    parts[1::2] = [time(datetime.fromisoformat(f"{each}+00:00")) for each in parts[1::2]]
+    return Markup().join(parts)
+
+
+def quantity(count: int, one: str, many: str = "") -> str:
+    """With its word: "1 change", "7 changes"."""
+    return phrases.quantity(count, one, many).replace(",", "\u202f")
+
+
+FILTERS: dict[str, Any] = {each.__name__: each for each in (span, number, rough, clock, iso, time, told, quantity)}

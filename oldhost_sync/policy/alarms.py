@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from oldhost_sync.policy.actions import RaiseAlert, RecordHalt
 from oldhost_sync.policy.alert_kinds import Severity, Told
 from oldhost_sync.policy.changes import ChangeRef
+from oldhost_sync.policy.phrases import instant
 
 GOES_NOWHERE = "goes-nowhere"
 
@@ -126,4 +127,4 @@ class Alarms:
 
 def clock(at_ms: int) -> str:
     """An instant for people, with its date: a ban may end tomorrow."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return instant(datetime.fromtimestamp(at_ms / 1000, UTC))

@@ -61,7 +61,12 @@ def configure(app: FastAPI, settings: Settings) -> uvicorn.Config:
 
 def console_of(settings: Settings) -> Callable[[FastAPI, Parts], Door]:
     """The console, to be added to the application."""
-    options = ConsoleOptions(settings.console_origin, settings.console_session_seconds, settings.temporal_ui_url)
+    options = ConsoleOptions(
+        settings.console_origin,
+        settings.console_session_seconds,
+        settings.temporal_ui_url,
+        webhook=settings.alert_webhook_url is not None,
+    )
     return partial(mount_console, options=options)
 
 

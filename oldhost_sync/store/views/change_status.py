@@ -10,6 +10,7 @@ from sqlalchemy import func, select, text
 from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.policy.changes import Outcome
+from oldhost_sync.policy.phrases import instant, quantity
 from oldhost_sync.store.audit import current_pause
 from oldhost_sync.store.intake.replacement import CORRECT, REPLACE
 from oldhost_sync.store.ledger.completion import SUPERSEDING
@@ -127,7 +128,7 @@ def find_fate(connection: Connection, host: str, idempotency_key: str) -> FateVi
 
 def _scheduled_fate(row: Row[Any]) -> FateView:
     cancelled = row.cancelled_at is not None
-    state, waiting_for = ("CANCELLED", []) if cancelled else ("SCHEDULED", [f"its time, {row.not_before.isoformat()}"])
+    state, waiting_for = ("CANCELLED", []) if cancelled else ("SCHEDULED", [f"its time, {instant(row.not_before)}"])
     return _view(row, state=state, priority_class=None, waiting_for=waiting_for, steps=_schedule_steps(row))
 
 
@@ -137,7 +138,7 @@ def _view(row: Row[Any], **more: Any) -> FateView:
 
 
 def _schedule_steps(row: Row[Any]) -> list[StepView]:
-    steps = [StepView("scheduled", row.created_at, f"for {row.not_before.isoformat()}")]
+    steps = [StepView("scheduled", row.created_at, f"for {instant(row.not_before)}")]
     if row.cancelled_at is not None:
         steps.append(StepView("cancelled", row.cancelled_at))
     return steps
@@ -215,7 +216,7 @@ def _waiting_for(connection: Connection, host: str, change: Row[Any], fate: Fate
             reasons.append(f"an operator to retry or discard change {letter}, which OldHost rejected")
     older = connection.execute(select(func.count()).where(*mine, outbox_events.c.processed_at.is_(None))).scalar_one()
     if older:
-        reasons.append(f"{older} older change(s) of the same entity")
+        reasons.append(f"{quantity(older, 'older change')} of the same entity")
     if change.relayed_at is None:
         reasons.append("the relay to hand it to the writer")
     elif change.priority_class == "LWW":
@@ -241,7 +242,7 @@ def _obstacles(connection: Connection, host: str) -> list[str]:
         missing = "OldHost to say what it expects, after a resolve" if decided else "an operator to resolve the halt"
         reasons.append(f"{missing}: {row.halted}")
     if row is not None and row.banned:
-        reasons.append(f"the ban by OldHost to end, {row.banned_until.isoformat(' ', 'seconds')}")
+        reasons.append(f"the ban by OldHost to end, {instant(row.banned_until)}")
     pause = current_pause(connection, host)
     if pause is not None:
         reasons.append(f"an operator to resume sending, which {pause.operator} paused: {pause.reason}")

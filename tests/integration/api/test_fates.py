@@ -147,7 +147,7 @@ def test_a_pause_is_named_with_who_and_why_until_it_ends(shop: httpx.Client, eng
 def test_older_changes_of_the_entity_go_first(shop: httpx.Client, engine: Engine) -> None:
     make(shop, "a")
     relay(engine, make(shop, "b", "guest_locked_out"))
-    assert "1 older change(s) of the same entity" in fate(shop, "b")["waiting_for"]
+    assert "1 older change of the same entity" in fate(shop, "b")["waiting_for"]
 
 
 def test_what_an_operator_decided_is_part_of_the_way(shop: httpx.Client, engine: Engine) -> None:

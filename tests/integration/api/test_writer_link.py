@@ -83,7 +83,7 @@ def test_queries_and_acts_reach_the_writer(temporal_dev_server: EmbeddedTemporal
         assert await link.query("find", "unit", "12B") == {"entity": ["unit", "12B"]}
         assert await link.update("pause", OperatorRequest(operator="anna", reason="why")) == "paused"
         assert await link.query("status") == {"paused_by": "anna"}
-        assert await link.update("flush", OperatorRequest(operator="anna")) == "flush: 3 waiting key(s)"
+        assert await link.update("flush", OperatorRequest(operator="anna")) == "flush: 3 waiting keys"
 
     run_with_writer(temporal_dev_server, "link-answers", scenario)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import httpx
+import pytest
 from sqlalchemy import Engine
 
 from oldhost_sync.console.alerts_page import ALERTS, ALERTS_SHOWN
+from oldhost_sync.console.app import ConsoleOptions
 from oldhost_sync.store.alerts import close_alert, list_alerts, raise_alert
 from oldhost_sync.store.audit import list_acts
-from tests.integration.api.conftest import HOST
+from tests.integration.api.conftest import HOST, ScriptedWriter, served
+from tests.integration.console.conftest import an_app, browser
 
 WHY = {"reason": "I look at it"}
 
@@ -89,6 +92,18 @@ def test_alerts_are_filtered_by_kind(vera: httpx.Client, engine: Engine) -> None
     page = vera.get(ALERTS, params={"kind": "strays"}).text
     assert "3 strays" in page
     assert "banned" not in page.replace("banned us", "")
+
+
+@pytest.mark.parametrize(("webhook", "said"), [(False, "no webhook is set"), (True, "webhook not told yet")])
+def test_an_alert_that_was_not_delivered_says_whether_there_is_a_webhook(
+    database_url: str, writer: ScriptedWriter, engine: Engine, webhook: bool, said: str
+) -> None:
+    raised(engine, "ban", "critical", "banned")
+    with (
+        served(an_app(database_url, writer, ConsoleOptions(webhook=webhook))) as address,
+        browser(address, "vera") as vera,
+    ):
+        assert said in vera.get(ALERTS).text
 
 
 def test_more_than_a_page_of_alerts_goes_on(vera: httpx.Client, engine: Engine) -> None:

@@ -117,6 +117,19 @@ def test_a_change_tells_its_way_and_what_it_waits_for(vera: httpx.Client, engine
     assert vera.get(f"{PREFIX}/changes/999").status_code == 404
 
 
+def test_a_change_shows_all_its_times_in_one_form(vera: httpx.Client, engine: Engine) -> None:
+    change_id = recorded(engine, "key-a")
+    run_sql(
+        engine,
+        "INSERT INTO nonce_ledger (host, banned_at, banned_until) "
+        "VALUES (:host, UTC_TIMESTAMP(6), '2099-11-22 03:15:00')",
+        host=HOST,
+    )
+    shown = page(vera, f"/changes/{change_id}")
+    assert ">2099-11-22 03:15:00</time>" in shown
+    assert "+00:00" not in shown
+
+
 def test_an_entity_is_shown_beside_what_oldhost_has(vera: httpx.Client, engine: Engine, writer: ScriptedWriter) -> None:
     rejected(engine, "key-a")
     shown = page(vera, "/entities/unit/12B")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from oldhost_sync.console.words import number, span
+from oldhost_sync.console.words import number, quantity, span, told
+from oldhost_sync.policy.phrases import instant
 
 
 @pytest.mark.parametrize(
@@ -26,3 +29,12 @@ def test_a_length_of_time_has_two_units_at_most(ms: float | None, said: str) -> 
 
 def test_thousands_are_apart() -> None:
     assert number(4_711_000) == "4\u202f711\u202f000"
+    assert quantity(4_711, "change") == "4\u202f711 changes"
+
+
+def test_an_instant_within_a_sentence_is_shown_as_every_other_time() -> None:
+    moment = datetime(2020, 2, 29, 23, 59, 58, tzinfo=UTC)
+    assert told(f"until {instant(moment)}: <nothing> goes") == (
+        'until <time datetime="2020-02-29T23:59:58.000000Z" title="2020-02-29T23:59:58.000000Z">2020-02-29 23:59:58'
+        "</time>: &lt;nothing&gt; goes"
+    )
