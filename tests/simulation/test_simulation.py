@@ -13,7 +13,9 @@ from tests.simulation.corpus import Corpus, replay_command, simulate
 from tests.simulation.world import play
 
 # At least the first; then more until every kind of trouble was met. Tens of thousands are `make simulate`.
-SEEDS, SEEDS_MORE, SEEDS_MAX = 300, 100, 1000
+SEEDS, SEEDS_MORE, SEEDS_MAX = 120, 20, 1000
+# Meets "a reply given up before its time", which one seed in hundreds does.
+RARE = 244
 # Seeds that once showed a fault of the product (what it was is in the change that mended it).
 KEPT = (19, 60, 124, 544, 1294, 1483, 2565, 2694, 2999, 3925, 6849, 11205)
 
@@ -47,10 +49,11 @@ def test_a_seed_is_the_same_run_in_every_process(hash_seed: str) -> None:
 @pytest.mark.timeout(1800)
 def test_all_seeds_keep_every_promise_and_meet_every_kind_of_trouble() -> None:
     corpus = Corpus()
-    for upto in (SEEDS, *range(SEEDS + SEEDS_MORE, SEEDS_MAX + 1, SEEDS_MORE)):
-        simulate(range(corpus.runs, upto), os.cpu_count() or 1, corpus.add)
+    simulate([RARE, *range(SEEDS)], os.cpu_count() or 1, corpus.add)
+    for first in range(SEEDS, SEEDS_MAX, SEEDS_MORE):
         if corpus.failed or not corpus.sometimes.missing():
             break
+        simulate(range(first, first + SEEDS_MORE), os.cpu_count() or 1, corpus.add)
     failed = "\n".join(f"{replay_command(one.seed)}: {one.violations[0]}" for one in corpus.failed[:10])
     assert not corpus.failed, f"{len(corpus.failed)} of {corpus.runs} seeds failed:\n{failed}"
     assert corpus.sometimes.missing() == []
