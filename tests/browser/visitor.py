@@ -22,9 +22,10 @@ AXE = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(
 GRAVE = {"serious", "critical"}
 # Where pictures of the pages are kept, for who wants to look at them; nowhere if it is not set.
 PICTURES = os.environ.get("BROWSER_PICTURES")
-# The rows of a table are alike, and so are articles: the first ones are looked at.
+# The rows of a table are alike, and so are articles and the API's routes: the first ones are looked at.
 _AXE_FINDS = (
-    "rules => axe.run({exclude: [['tbody tr:nth-child(n+9)'], ['article:nth-of-type(n+9)']]}, "
+    "rules => axe.run({exclude: [['tbody tr:nth-child(n+9)'], ['article:nth-of-type(n+9)'], "
+    "['details.route:nth-of-type(n+4)']]}, "
     "{resultTypes: ['violations'], ...(rules.length ? {runOnly: rules} : {})})"
 )
 _BROKEN = (

@@ -15,11 +15,14 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
+from oldhost_sync.api import planner_process
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.auth import Tokens
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.problems import Problem
+from oldhost_sync.planner import Answer, Question, Scenario
+from oldhost_sync.planner.question import answer
 from oldhost_sync.roles.api import configure
 from oldhost_sync.settings import ApiToken, Role, Settings
 from workflows.messages import OperatorRequest
@@ -93,7 +96,31 @@ def address(app: FastAPI) -> Iterator[str]:
 def a_client(address: str, token: str | None = None) -> httpx.Client:
     """Ask as the owner of `token`."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    return httpx.Client(base_url=address, headers=headers, timeout=30, trust_env=False, verify=False)
+    return httpx.Client(
+        base_url=address,
+        headers=headers,
+        timeout=30,
+        trust_env=False,
+        verify=False,
+        event_hooks={"response": [tell_of_a_failure]},
+    )
+
+
+def tell_of_a_failure(answer: httpx.Response) -> None:
+    """So that a test that did not ask for it shows what the server said."""
+    if answer.is_server_error:
+        print(answer.request.method, answer.request.url, answer.read().decode())
+
+
+@pytest.fixture
+def one_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every plan has the answer of a small one: the tests are about requests, and a large one takes seconds of CPU."""
+    small = Question(Scenario(changes=20, units=4, bursts=0, duration_s=20))
+
+    async def play(question: Question) -> Answer:
+        return answer(small)
+
+    monkeypatch.setattr(planner_process, "_played", play)
 
 
 @pytest.fixture

@@ -87,6 +87,7 @@ def test_every_route_is_in_the_matrix(app: FastAPI) -> None:
     assert stated == MATRIX
 
 
+@pytest.mark.usefixtures("one_plan")
 def test_each_role_gets_into_its_routes_and_no_others(app: FastAPI, anyone: httpx.Client) -> None:
     for method, path, _ in routes_of(app):
         for role, token in TOKEN_OF.items():

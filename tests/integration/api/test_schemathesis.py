@@ -23,6 +23,7 @@ EXAMPLES = 25
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_plan")
 @pytest.mark.timeout(600)  # 8 s of CPU each
 @pytest.mark.parametrize(("mode", "operations_min"), [(GenerationMode.POSITIVE, 24), (GenerationMode.NEGATIVE, 18)])
 def test_no_generated_request_is_answered_beside_the_document(
