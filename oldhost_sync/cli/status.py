@@ -23,7 +23,7 @@ from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.alerts import RaisedAlert, list_alerts
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.outbox.relay_queue import Books
+from oldhost_sync.store.outbox.books import Books
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.store.views import overview
 from oldhost_sync.user_errors import FAILED, WRONG, CliError, explain, print_error

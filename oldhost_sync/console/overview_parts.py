@@ -16,7 +16,7 @@ from oldhost_sync.console.layout import Layout
 from oldhost_sync.policy.alert_kinds import KINDS
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
-from oldhost_sync.store.outbox.relay_queue import Books
+from oldhost_sync.store.outbox.books import Books
 from oldhost_sync.store.views.load_series import RINGS, Sample, read_series
 
 NEXT_SHOWN = 10

@@ -10,8 +10,7 @@ from typing import Any
 
 from sqlalchemy.engine import Connection, Engine
 
-from oldhost_sync.store.outbox import relay_queue
-from oldhost_sync.store.outbox.relay_queue import Books
+from oldhost_sync.store.outbox.books import Books, count_books
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.store.views import whole_books
 from oldhost_sync.store.views.sync_status import not_synced
@@ -84,7 +83,7 @@ def gather(engine: Engine, host: str, admin: Admin) -> Facts:
 
 
 def books(engine: Engine, host: str) -> Books:
-    return run_in_transaction(engine, lambda connection: relay_queue.books(connection, host))
+    return run_in_transaction(engine, lambda connection: count_books(connection, host))
 
 
 def _from_database(connection: Connection, host: str) -> Facts:
@@ -92,7 +91,7 @@ def _from_database(connection: Connection, host: str) -> Facts:
     for entity_type, entity_id, state in whole_books.states(connection, host):
         shadow.update({(entity_type, entity_id, event_type): payload for event_type, payload in state.items()})
     unsynced = [f"{kind}/{entity_id} is {status}" for (kind, entity_id), status in not_synced(connection, host).items()]
-    return Facts(relay_queue.books(connection, host), _changes(connection, host), shadow, {}, [], {}, unsynced)
+    return Facts(count_books(connection, host), _changes(connection, host), shadow, {}, [], {}, unsynced)
 
 
 def _changes(connection: Connection, host: str) -> list[Change]:

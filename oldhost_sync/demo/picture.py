@@ -16,7 +16,7 @@ from rich.text import Text
 
 from oldhost_sync.demo.compression import Compressed
 from oldhost_sync.demo.verdict import Finding
-from oldhost_sync.store.outbox.relay_queue import Books
+from oldhost_sync.store.outbox.books import Books
 
 # Without a terminal: one line per interval.
 LINE_SECONDS = 10.0

@@ -28,7 +28,7 @@ from oldhost_sync.settings import Role
 from oldhost_sync.stack.folder import StackFolder
 from oldhost_sync.stack.servers import Stack
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.outbox.relay_queue import Books
+from oldhost_sync.store.outbox.books import Books
 from oldhost_sync.temporal import DATA_CONVERTER
 
 # A query costs some milliseconds on the same cores.

@@ -16,7 +16,8 @@ from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.alert_decisions import close_quiet_alerts
 from oldhost_sync.store.dead_letter_alerts import keep_dead_letter_alerts
-from oldhost_sync.store.views.host_figures import HostFigures, books_imbalance, read_figures
+from oldhost_sync.store.outbox.books import check_books
+from oldhost_sync.store.views.host_figures import HostFigures, read_figures
 from oldhost_sync.telemetry import HostMetrics, Shown
 
 LOOK_SECONDS = 10.0
@@ -97,5 +98,5 @@ class HostWatch:
             host.quiet_at = now
         if now >= host.books_at + BOOKS_SECONDS:
             began = self.monotonic()
-            host.imbalance = await self.transactions.run(lambda connection: books_imbalance(connection, name))
+            host.imbalance = await self.transactions.run(lambda connection: check_books(connection, name))
             host.books_at = now + PAUSE_FOR_EACH_SECOND * (self.monotonic() - began)

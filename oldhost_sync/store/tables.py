@@ -26,9 +26,24 @@ from sqlalchemy.dialects import mysql
 
 from oldhost_sync.policy import limits
 from oldhost_sync.store.columns import UtcDateTime, by_host, metadata, of_host, one_of, stamp, table, text_id
-from oldhost_sync.store.view_tables import console_sessions, host_sessions, load_samples, sign_in_links
+from oldhost_sync.store.view_tables import (
+    applied_waits,
+    console_sessions,
+    counted_fates,
+    host_sessions,
+    load_samples,
+    sign_in_links,
+)
 
-__all__ = ["console_sessions", "host_sessions", "load_samples", "metadata", "sign_in_links"]
+__all__ = [
+    "applied_waits",
+    "console_sessions",
+    "counted_fates",
+    "host_sessions",
+    "load_samples",
+    "metadata",
+    "sign_in_links",
+]
 
 CLASSES = ("EMERGENCY", "TXN", "LWW")
 SYNC_STATUSES = ("PENDING_SYNC", "SYNCED", "SYNC_FAILED")
@@ -380,21 +395,4 @@ late_emergencies = table(
     Column("cause", String(limits.TEXT_LENGTH_MAX), nullable=False),
     UniqueConstraint("host", "is_open", name="uq_late_emergencies_open"),
     Index("ix_late_emergencies_started", "host", "started_at"),
-)
-
-# From accepted to applied: how many changes of each class took up to `upto_ms` (and more than the bound before).
-applied_waits = table(
-    "applied_waits",
-    by_host(),
-    Column("priority_class", String(16), primary_key=True),
-    Column("upto_ms", BigInteger, primary_key=True, autoincrement=False),
-    Column("changes", BigInteger, nullable=False),
-    Column("total_ms", BigInteger, nullable=False),
-)
-
-# Up to which fate the relay has counted.
-counted_fates = table(
-    "counted_fates",
-    by_host(),
-    Column("sequence", BigInteger, nullable=False),
 )

@@ -1,4 +1,6 @@
-"""Tables that nothing is decided by (see `tables`): who is signed in to the console, how the load and sessions went."""
+"""Tables that nothing is decided by (see `tables`): who is signed in to the console, how the load and sessions went,
+what the relay has counted.
+"""
 
 from __future__ import annotations
 
@@ -65,4 +67,28 @@ host_sessions = table(
     Column("ended_at", UtcDateTime),
     Column("ended_because", String(TEXT_LENGTH_MAX)),
     Column("lost_replies", Integer, nullable=False, server_default=text("0")),
+)
+
+# From accepted to applied: how many changes of each class took up to `upto_ms` (and more than the bound before).
+applied_waits = table(
+    "applied_waits",
+    by_host(),
+    Column("priority_class", String(16), primary_key=True),
+    Column("upto_ms", BigInteger, primary_key=True, autoincrement=False),
+    Column("changes", BigInteger, nullable=False),
+    Column("total_ms", BigInteger, nullable=False),
+)
+
+# Up to which fate the relay has counted; and how many changes had ended for good by then (store/outbox/books.py):
+# `booked_sequence` and `resolved_epoch` say whether that can be relied on.
+counted_fates = table(
+    "counted_fates",
+    by_host(),
+    Column("sequence", BigInteger, nullable=False),
+    Column("booked_sequence", BigInteger),
+    Column("resolved_epoch", BigInteger),
+    *(
+        Column(name, BigInteger, nullable=False, server_default=text("0"))
+        for name in ("applied", "superseded", "no_op", "stale", "discarded", "refused")
+    ),
 )

@@ -18,7 +18,6 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.store.outbox.pending_fates import AT_ONCE, IDS_MAX, listed, tried_at_once
-from oldhost_sync.store.tables import OUTCOMES
 
 REF = "o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.created_at"
 # A ref and its property, which its unit has now: one look-up by the primary key for each row. No row locks or waits.
@@ -99,36 +98,6 @@ _HELD_BACK = text(
     "AND o.entity_type = dead.entity_type AND o.entity_id = dead.entity_id AND o.id > dead.id "
     "WHERE o.relayed_at IS NOT NULL AND o.priority_class = 'TXN' LIMIT :limit) counted"
 )
-
-_BOOKS = text(
-    "SELECT outcome, COUNT(*) AS changes FROM outbox_events WHERE host = :host GROUP BY outcome ORDER BY outcome"
-)
-_BOOKS_PENDING = text("SELECT outcome, COUNT(*) AS changes FROM pending_fates WHERE host = :host GROUP BY outcome")
-_IN_FLIGHT = text(
-    "SELECT COUNT(*) FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
-    "WHERE r.host = :host AND r.status IN ('RESERVED', 'SENT') AND o.processed_at IS NULL"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Books:
-    """Invariant I5 from the database: `accepted` equals the sum of all the others. Refused submissions stand apart."""
-
-    accepted: int
-    waiting: int
-    in_flight: int
-    applied: int
-    superseded: int
-    no_op: int
-    stale: int
-    dead: int
-    discarded: int
-    refused: int
-
-    @property
-    def balance(self) -> bool:
-        ended = self.applied + self.superseded + self.no_op + self.stale + self.dead + self.discarded
-        return self.accepted == self.waiting + self.in_flight + ended and self.waiting >= 0
 
 
 def claim_batch(connection: Connection, host: str, limit: int, *, emergencies_only: bool = False) -> list[ChangeRef]:
@@ -216,18 +185,6 @@ def unprocessed_up_to(connection: Connection, host: str, limit: int) -> int:
 def held_back_up_to(connection: Connection, host: str, limit: int) -> int:
     """How many of these are held behind a dead letter and so are not in the writer; counting stops at `limit`."""
     return int(connection.execute(_HELD_BACK, {"host": host, "limit": limit}).scalar_one())
-
-
-def books(connection: Connection, host: str) -> Books:
-    """The numbers of invariant I5; consistent when the connection's transaction reads one snapshot."""
-    by_outcome: dict[str | None, int] = {row.outcome: row.changes for row in connection.execute(_BOOKS, {"host": host})}
-    for row in connection.execute(_BOOKS_PENDING, {"host": host}):
-        by_outcome[row.outcome] = by_outcome.get(row.outcome, 0) + row.changes
-        by_outcome[None] = by_outcome.get(None, 0) - row.changes
-    in_flight = int(connection.execute(_IN_FLIGHT, {"host": host}).scalar_one())
-    ended = {outcome.lower(): by_outcome.get(outcome, 0) for outcome in OUTCOMES}
-    accepted = sum(by_outcome.values()) - ended["refused"]
-    return Books(accepted=accepted, waiting=by_outcome.get(None, 0) - in_flight, in_flight=in_flight, **ended)
 
 
 def as_ref(row: Sequence[Any]) -> ChangeRef:

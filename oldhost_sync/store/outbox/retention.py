@@ -6,16 +6,20 @@ its idempotency key is forgotten, too.
 
 What goes is read first, by an index and without a lock, then deleted by its primary key: nothing is sorted, nothing
 else is locked, and it does not matter how stale the server's statistics are. A pass goes on behind what it left
-standing.
+standing; a change whose row somebody holds goes with the next one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Row
+
+from oldhost_sync.store.outbox.books import forget_fates
 
 # The last rows of the ledger stay, however old: a host that went back is sent them again.
 NONCES_KEPT = 10_000
@@ -35,6 +39,10 @@ _ENDED = text(
 _NONCES = text(
     f"SELECT r.nonce, r.completed_at < {_BEFORE} AS may_go FROM nonce_requests r FORCE INDEX (PRIMARY) "
     "WHERE r.host = :host AND r.nonce < :below ORDER BY r.nonce LIMIT :rows"
+)
+_FREE = (
+    "SELECT id, outcome, fate_sequence FROM outbox_events FORCE INDEX (PRIMARY) WHERE id IN ({ids}) "
+    "FOR UPDATE SKIP LOCKED"
 )
 _SETTLED = text("SELECT last_applied_nonce FROM nonce_ledger WHERE host = :host")
 # The rest is little beside these. Each: the table, the index that finds what may go, and the condition for it.
@@ -80,8 +88,9 @@ def prune(connection: Connection, host: str, *, days: int, rows: int, place: Pla
     values = {"host": host, "days": days, "rows": rows}
     gone, more = _prune_nonces(connection, values)
     ended = connection.execute(_ENDED, values | {"after": place.processed_at, "after_id": place.change_id}).all()
-    going = [row for row in ended if row.may_go]
+    going = _lock(connection, [row.id for row in ended if row.may_go])
     gone += _delete(connection, "outbox_events", [row.id for row in going])
+    forget_fates(connection, host, going)
     _raise_horizon(connection, host, max((row.fate_sequence or 0 for row in going), default=0))
     if len(ended) == rows:
         return Pruned(gone, True, Place(ended[-1].processed_at, ended[-1].id))
@@ -112,6 +121,14 @@ def _prune_nonces(connection: Connection, values: dict[str, object]) -> tuple[in
         f"DELETE r FROM nonce_requests r FORCE INDEX (PRIMARY) WHERE r.host = :host AND r.nonce IN ({listed})"
     )
     return connection.execute(statement, values).rowcount, len(going) == values["rows"]
+
+
+def _lock(connection: Connection, change_ids: list[int]) -> Sequence[Row[Any]]:
+    """Those that are there and free, as they are now."""
+    if not change_ids:
+        return []
+    listed = ", ".join(str(int(each)) for each in change_ids)
+    return connection.exec_driver_sql(_FREE.format(ids=listed)).all()
 
 
 def _delete(connection: Connection, table: str, ids: list[int]) -> int:

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.alert_kinds import SEVERITIES
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.store.outbox.relay_queue import books, held_back_up_to
+from oldhost_sync.store.outbox.relay_queue import held_back_up_to
 
 # Beyond, "at least".
 HELD_COUNTED_MAX = 100_000
@@ -116,10 +116,3 @@ def read_figures(connection: Connection, owner: str) -> dict[str, HostFigures]:
 
 def _held(connection: Connection, host: str, figures: HostFigures) -> int:
     return held_back_up_to(connection, host, HELD_COUNTED_MAX) if figures.dead_letters else 0
-
-
-def books_imbalance(connection: Connection, host: str) -> int:
-    """By how many changes the books do not balance: 0, or an invariant is broken. It counts all that is kept."""
-    found = books(connection, host)
-    ended = found.applied + found.superseded + found.no_op + found.stale + found.dead + found.discarded
-    return abs(found.accepted - found.waiting - found.in_flight - ended) + max(0, -found.waiting)

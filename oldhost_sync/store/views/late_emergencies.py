@@ -20,6 +20,7 @@ from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 from oldhost_sync.policy.promise import APPLIED_BOUNDS_MS, Incident, Late
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.audit import current_pause
+from oldhost_sync.store.outbox.books import move_cursor
 from oldhost_sync.store.text import storable
 
 # The histogram's row for waits above the largest bound.
@@ -46,14 +47,13 @@ _WAITING = text(
 )
 _FATES = text(
     "SELECT o.id, o.priority_class, o.outcome, "
-    "TIMESTAMPDIFF(MICROSECOND, o.created_at, o.processed_at) DIV 1000 AS ms "
+    "TIMESTAMPDIFF(MICROSECOND, o.created_at, o.processed_at) DIV 1000 AS ms, "
+    f"o.processed_at > UTC_TIMESTAMP(6) - INTERVAL {NEWS_DAYS} DAY AS is_news "
     "FROM outbox_events o FORCE INDEX (ix_outbox_events_feed) WHERE o.host = :host "
-    "AND o.fate_sequence > :after AND o.fate_sequence <= :upto "
-    f"AND o.processed_at > UTC_TIMESTAMP(6) - INTERVAL {NEWS_DAYS} DAY"
+    "AND o.fate_sequence > :after AND o.fate_sequence <= :upto"
 )
 _CURSOR = text("SELECT sequence FROM counted_fates WHERE host = :host FOR UPDATE")
 _BEGIN = text("INSERT INTO counted_fates (host, sequence) VALUES (:host, :sequence)")
-_MOVE = text("UPDATE counted_fates SET sequence = :sequence WHERE host = :host")
 _COUNT = text(
     "INSERT INTO applied_waits (host, priority_class, upto_ms, changes, total_ms) "
     "VALUES (:host, :cls, :upto_ms, :changes, :total_ms) "
@@ -151,8 +151,8 @@ def take_fates(connection: Connection, host: str, newest: int) -> tuple[list[End
     if upto <= after:
         return [], False
     rows = connection.execute(_FATES, {"host": host, "after": after, "upto": upto}).all()
-    connection.execute(_MOVE, {"host": host, "sequence": upto})
-    ended = [Ended(row.id, PriorityClass(row.priority_class), row.outcome, int(row.ms)) for row in rows]
+    move_cursor(connection, host, upto, [row.outcome for row in rows])
+    ended = [Ended(row.id, PriorityClass(row.priority_class), row.outcome, int(row.ms)) for row in rows if row.is_news]
     return ended, upto < newest
 
 

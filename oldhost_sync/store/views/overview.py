@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Select, exists, func, select
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.store.outbox import relay_queue
+from oldhost_sync.store.outbox.books import read_books
 from oldhost_sync.store.tables import IS_FATE_OF_CHANGE, alerts, nonce_ledger, outbox_events, pending_fates
 from oldhost_sync.store.views import late_emergencies
 
@@ -21,7 +21,7 @@ from oldhost_sync.store.views import late_emergencies
 def read_status(connection: Connection, host: str) -> dict[str, Any]:
     """The books, the ledger's row, and the figures that people ask for first."""
     return {
-        "books": asdict(relay_queue.books(connection, host)),
+        "books": asdict(read_books(connection, host)),
         "ledger": read_ledger(connection, host),
         "oldest_waiting_at": oldest_waiting_at(connection, host),
         "open_alerts": count_open_alerts(connection, host),

@@ -15,7 +15,7 @@ from oldhost_sync.api.app import TAGS, create_app
 from oldhost_sync.api.bodies import parse_body
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import WriterPolicy
-from oldhost_sync.store.outbox.relay_queue import Books
+from oldhost_sync.store.outbox.books import Books
 from workflows import status_report
 
 MODELS: dict[str, Any] = {**vars(schemas), **vars(view_schemas)}

@@ -13,8 +13,8 @@ from oldhost_sync.oldhost.ledger import Answered, Reserved
 from oldhost_sync.oldhost.wire import Rejected
 from oldhost_sync.policy.changes import Fate
 from oldhost_sync.store.intake.change_recorder import record_change
+from oldhost_sync.store.outbox.books import count_books
 from oldhost_sync.store.outbox.pending_fates import write_pending_fates
-from oldhost_sync.store.outbox.relay_queue import books
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.conformance.ledger_world import applied
 from tests.conformance.maria_world import HOST, MariaWorld
@@ -91,7 +91,7 @@ def test_no_operation_waits_for_a_row_that_an_application_holds(
             world.ledger.advance(epoch, Answered(operations[2], Rejected("no", consumed=True)), None)
         fates = world.ledger.fates([mine, other, rejected])
         with world.engine.connect() as connection:
-            counted = books(connection, HOST)
+            counted = count_books(connection, HOST)
         write_fates(world)
     assert fates == [Fate(mine, "APPLIED", 501), Fate(other, "APPLIED", 502), Fate(rejected, "DEAD", 503, "no")]
     assert (counted.waiting, counted.in_flight, counted.applied, counted.dead) == (0, 0, 2, 1)

@@ -161,6 +161,19 @@ def test_books_that_do_not_balance_are_shown_at_the_next_look_at_them(
     assert stage.figure("books_imbalance") == 1
 
 
+def test_kept_books_that_are_wrong_are_shown_and_set_right(stage: Stage, engine: Engine) -> None:
+    change_sql(engine, f"INSERT INTO counted_fates (host, sequence) VALUES ('{HOST}', 0)")
+    stage.look()
+    assert stage.figure("books_imbalance") == 0
+    change_sql(engine, "UPDATE counted_fates SET applied = applied + 3")
+    found = []
+    for _ in range(2):
+        stage.now += 100 * BOOKS_SECONDS
+        stage.look()
+        found.append(stage.figure("books_imbalance"))
+    assert found == [3, 0]
+
+
 def test_a_relay_that_is_not_active_any_more_shows_nothing_of_the_host(stage: Stage) -> None:
     stage.look()
     assert stage.states()

@@ -11,6 +11,7 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.store import alerts, audit
 from oldhost_sync.store.intake.invalid_submissions import record_refused
 from oldhost_sync.store.outbox import relay_queue
+from oldhost_sync.store.outbox.books import count_books
 from oldhost_sync.store.outbox.retention import BEGINNING, Pruned, prune
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
@@ -106,7 +107,7 @@ def test_a_refused_submission_is_seen_and_stands_outside_the_books(engine: Engin
     (alert,) = rows(engine, "SELECT * FROM alerts")
     assert (alert["change_id"], alert["severity"]) == (row["id"], "warning")
     with engine.connect() as connection:
-        assert relay_queue.books(connection, HOST).accepted == 0
+        assert count_books(connection, HOST).accepted == 0
         assert relay_queue.claim_batch(connection, HOST, 10) == []
 
 

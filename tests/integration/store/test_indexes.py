@@ -61,6 +61,10 @@ _HISTORY = (
     "INSERT INTO units (host, id, state, sync_status) SELECT 'oldhost', seq, '{{}}', 'SYNCED' FROM {sequence}",
     "INSERT INTO relay_lease (host, owner, expires_at) SELECT 'oldhost', 'one', UTC_TIMESTAMP(6) FROM seq_1_to_1",
     "INSERT INTO nonce_ledger (host, next_nonce, last_applied_nonce) VALUES ('oldhost', 20001, 20000)",
+    (
+        "INSERT INTO counted_fates (host, sequence, booked_sequence, resolved_epoch, applied) "
+        "VALUES ('oldhost', 20000, 20000, 0, 19999)"
+    ),
 )
 
 
@@ -80,6 +84,7 @@ QUESTIONS: dict[str, Callable[[Connection], Any]] = {
     "fates without a number": lambda connection: change_feed.number_fates(connection, HOST, 50),
     "open alerts": lambda connection: alerts.list_alerts(connection, HOST),
     "all alerts": lambda connection: alerts.list_alerts(connection, HOST, open_only=False),
+    "the books and what else an overview asks": lambda connection: overview.read_status(connection, HOST),
     "how many alerts are open": lambda connection: overview.count_open_alerts(connection, HOST),
     "closed alerts of a kind": lambda connection: alerts.list_alerts(connection, HOST, state="closed", kind="ban"),
     "an alert of a rare kind": lambda connection: alerts.list_alerts(connection, HOST, state="all", kind="strays"),

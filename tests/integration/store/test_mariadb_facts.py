@@ -16,7 +16,7 @@ from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, Unsu
 from oldhost_sync.store.tables import alerts, units
 from oldhost_sync.store.transactions import error_code, run_in_transaction
 from tests.conformance.private_mariadb import PrivateMariaDB
-from tests.integration.store.writing import change_sql, recorded, rows
+from tests.integration.store.writing import change_sql, recorded, rows, wait_until
 
 pytestmark = pytest.mark.mariadb
 
@@ -253,3 +253,19 @@ def test_the_server_counts_who_waits_for_a_row(engine: Engine, mariadb_server: P
         with pytest.raises(OperationalError, match="Lock wait timeout"):
             other.exec_driver_sql("SELECT id FROM units FOR UPDATE NOWAIT")
     assert mariadb_server.row_lock("waits") == waiting + 1
+
+
+def test_the_parts_of_a_statement_read_one_snapshot_though_another_commits_meanwhile(engine: Engine) -> None:
+    """The books rest on it. The statement waits at a lock between its parts; the last one is a look-up by key."""
+    parts = (
+        "SELECT COUNT(*) FROM units", "SELECT GET_LOCK('gate', 20)", "SELECT COUNT(*) FROM units",
+        "SELECT COUNT(*) FROM units WHERE host = 'oldhost' AND id = '101'",
+    )  # fmt: skip
+    waits = "SELECT 1 FROM information_schema.processlist WHERE state = 'User lock'"
+    with engine.connect() as gate, engine.connect() as reader, ThreadPoolExecutor(1) as threads:
+        gate.exec_driver_sql("SELECT GET_LOCK('gate', 0)")
+        found = threads.submit(lambda: reader.exec_driver_sql(" UNION ALL ".join(parts)).scalars().all())
+        wait_until(lambda: bool(rows(engine, waits)), "the statement to come to the lock")
+        recorded(engine)
+        gate.exec_driver_sql("SELECT RELEASE_LOCK('gate')")
+        assert found.result() == [0, 1, 0, 0]

@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.store.outbox import outstanding_changes, relay_queue
+from oldhost_sync.store.outbox.books import count_books
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
 pytestmark = pytest.mark.mariadb
@@ -114,7 +115,7 @@ def test_the_books_balance_and_leave_refused_submissions_out(engine: Engine) -> 
         f"VALUES ('oldhost', 1, 'k', {bound}, 1, '{{}}', 'SENT')",
     )
     with engine.connect() as connection:
-        books = relay_queue.books(connection, HOST)
+        books = count_books(connection, HOST)
     assert books.balance
     assert (books.accepted, books.waiting, books.in_flight, books.refused) == (8, 1, 1, 1)
 

@@ -14,7 +14,7 @@ from oldhost_sync.demo.facts import Change, Facts, Record
 from oldhost_sync.demo.verdict import Run, failed, verdict
 from oldhost_sync.planner import Arrival, arrivals, rehearse
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.store.outbox.relay_queue import Books
+from oldhost_sync.store.outbox.books import Books
 
 COMPRESSED = peak(30.0, changes=200, units=50)
 CHANGES = arrivals(COMPRESSED.played)

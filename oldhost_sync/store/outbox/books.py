@@ -1,0 +1,188 @@
+"""The books: how many changes were accepted, and what became of them (invariant I5).
+
+To count all that is kept takes 0.2 s a million. So how many have ended for good is kept beside the relay's cursor over
+the fates, in `counted_fates`, and moves with it. Fates beyond the cursor, dead letters, and what has no fate are
+counted when somebody asks.
+
+That is relied on only while nobody can have changed it unseen: the cursor was moved with the counts (else it is not
+`booked_sequence`: a relay of the release before moves it alone), and no halt was resolved since (`resolved_epoch`: only
+a resolve takes fates back that were final). Otherwise all is counted, until :func:`check_books` has counted anew. Each
+statement reads one snapshot, so its numbers belong together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection, Row
+
+from oldhost_sync.store.tables import OUTCOMES
+
+# An operator may still decide about a dead letter.
+FINAL = tuple(outcome for outcome in OUTCOMES if outcome != "DEAD")
+
+# Each part gives rows of its name, an outcome (NULL: none yet) and how many changes.
+_RELIED_ON = (
+    "FROM counted_fates c LEFT JOIN nonce_ledger n ON n.host = c.host WHERE c.host = :host "
+    "AND c.booked_sequence = c.sequence AND c.resolved_epoch = COALESCE(n.resolved_epoch, 0)"
+)
+_COUNTED = " UNION ALL ".join(
+    f"SELECT 'counted' AS part, '{each}' AS outcome, c.{each.lower()} AS changes {_RELIED_ON}" for each in FINAL
+)
+_BY_FATE = "FORCE INDEX (ix_outbox_events_feed)"
+_SINCE = (
+    f"SELECT 'since', o.outcome, COUNT(*) FROM counted_fates c STRAIGHT_JOIN outbox_events o {_BY_FATE} "
+    "ON o.host = c.host AND o.fate_sequence > c.sequence WHERE c.host = :host AND o.outcome <> 'DEAD' "
+    f"GROUP BY o.outcome UNION ALL SELECT 'since', o.outcome, COUNT(*) FROM outbox_events o {_BY_FATE} "
+    "WHERE o.host = :host AND o.fate_sequence IS NULL AND o.processed_at > '1970-01-01' AND o.outcome <> 'DEAD' "
+    "GROUP BY o.outcome"
+)
+_BY_OUTCOME = "FROM outbox_events o FORCE INDEX (ix_outbox_events_outcome) WHERE o.host = :host"
+_UNDECIDED = (
+    f"SELECT 'undecided', NULL, COUNT(*) {_BY_OUTCOME} AND o.outcome IS NULL "
+    f"UNION ALL SELECT 'undecided', 'DEAD', COUNT(*) {_BY_OUTCOME} AND o.outcome = 'DEAD'"
+)
+_WHOLE = f"SELECT 'whole' AS part, o.outcome, COUNT(*) AS changes {_BY_OUTCOME} GROUP BY o.outcome"
+_UNDER_WAY = (
+    "SELECT 'pending', p.outcome, COUNT(*) FROM pending_fates p WHERE p.host = :host GROUP BY p.outcome "
+    "UNION ALL SELECT 'in flight', NULL, COUNT(*) FROM nonce_requests r FORCE INDEX (ix_nonce_requests_status) "
+    "JOIN outbox_events o ON o.id = r.change_id WHERE r.host = :host AND r.status IN ('RESERVED', 'SENT') "
+    "AND o.processed_at IS NULL"
+)
+# -1: an operator's decision waits to be carried out, and may take fates back then.
+_RESOLVED = (
+    "SELECT 'resolved', NULL, IF(n.resolve_mode IS NULL, COALESCE(n.resolved_epoch, 0), -1) "
+    "FROM counted_fates c LEFT JOIN nonce_ledger n ON n.host = c.host WHERE c.host = :host"
+)
+
+_COUNT_ALL = text(f"{_WHOLE} UNION ALL {_UNDER_WAY}")
+_COUNT_FEW = text(f"{_COUNTED} UNION ALL {_SINCE} UNION ALL {_UNDECIDED} UNION ALL {_UNDER_WAY}")
+_COMPARE = text(f"{_COUNTED} UNION ALL {_SINCE} UNION ALL {_WHOLE} UNION ALL {_UNDER_WAY}")
+_COUNT_ANEW = text(f"{_WHOLE} UNION ALL {_SINCE} UNION ALL {_RESOLVED}")
+
+_LOCK = text("SELECT sequence, booked_sequence FROM counted_fates WHERE host = :host FOR UPDATE")
+_ADDED = ", ".join(f"{each.lower()} = {each.lower()} + :{each.lower()}" for each in FINAL)
+# The cursor itself is assigned last: `booked_sequence` is compared with what it was.
+_MOVE = text(
+    f"UPDATE counted_fates SET booked_sequence = IF(booked_sequence = sequence, :upto, NULL), {_ADDED}, "
+    "sequence = :upto WHERE host = :host"
+)
+_SUBTRACT = text(f"UPDATE counted_fates SET {_ADDED.replace('+', '-')} WHERE host = :host")
+_KEEP = text(
+    "UPDATE counted_fates SET booked_sequence = sequence, resolved_epoch = :resolved, "
+    f"{', '.join(f'{each.lower()} = :{each.lower()}' for each in FINAL)} WHERE host = :host"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """Invariant I5 from the database: `accepted` equals the sum of all the others. Refused submissions stand apart."""
+
+    accepted: int
+    waiting: int
+    in_flight: int
+    applied: int
+    superseded: int
+    no_op: int
+    stale: int
+    dead: int
+    discarded: int
+    refused: int
+
+    @property
+    def balance(self) -> bool:
+        ended = self.applied + self.superseded + self.no_op + self.stale + self.dead + self.discarded
+        return self.accepted == self.waiting + self.in_flight + ended and self.waiting >= 0
+
+
+def read_books(connection: Connection, host: str) -> Books:
+    """By what is kept; where that can't be relied on, by counting all."""
+    return kept_books(connection, host) or count_books(connection, host)
+
+
+def count_books(connection: Connection, host: str) -> Books:
+    """By counting all that is kept, for who relies on nothing else."""
+    found = _read(connection, _COUNT_ALL, host)
+    return _books(found["whole"], found)
+
+
+def kept_books(connection: Connection, host: str) -> Books | None:
+    """By what is kept; None where that can't be relied on now."""
+    found = _read(connection, _COUNT_FEW, host)
+    if "counted" not in found:
+        return None
+    return _books(_sum(found["counted"], found["since"], found["undecided"]), found)
+
+
+def check_books(connection: Connection, host: str) -> int:
+    """By how many changes the books are wrong: 0, or an invariant is broken. It counts all that is kept, and what is
+    kept of it is set right.
+    """
+    found = _read(connection, _COMPARE, host)
+    wrong = max(0, -_books(found["whole"], found).waiting)
+    if "counted" in found:
+        counted = _sum(found["counted"], found["since"])
+        off = sum(abs(found["whole"][outcome] - counted[outcome]) for outcome in FINAL)
+        if not off:
+            return wrong
+        wrong += off
+    _count_anew(connection, host)
+    return wrong
+
+
+def move_cursor(connection: Connection, host: str, upto: int, outcomes: Iterable[str]) -> None:
+    """The cursor over the fates moves to `upto`. `outcomes`: all those that it passes; the cursor's row is locked."""
+    connection.execute(_MOVE, _counts(Counter(outcomes)) | {"host": host, "upto": upto})
+
+
+def forget_fates(connection: Connection, host: str, fates: Sequence[Row[Any]]) -> None:
+    """`fates`: `outcome` and `fate_sequence` of changes that this transaction has deleted."""
+    if not fates:
+        return
+    cursor = connection.execute(_LOCK, {"host": host}).one_or_none()
+    if cursor is None or cursor.booked_sequence is None:
+        return
+    booked = Counter(row.outcome for row in fates if row.fate_sequence and row.fate_sequence <= cursor.booked_sequence)
+    connection.execute(_SUBTRACT, _counts(booked) | {"host": host})
+
+
+def _count_anew(connection: Connection, host: str) -> None:
+    """The cursor's row is locked meanwhile, for 0.2 s a million changes: only the relay's own duties wait for it."""
+    if connection.execute(_LOCK, {"host": host}).one_or_none() is None:
+        return
+    found = _read(connection, _COUNT_ANEW, host)
+    counts = Counter(found["whole"])
+    counts.subtract(found["since"])
+    connection.execute(_KEEP, _counts(counts) | {"host": host, "resolved": found["resolved"][None]})
+
+
+def _read(connection: Connection, statement: Any, host: str) -> defaultdict[str, Counter[str | None]]:
+    found: defaultdict[str, Counter[str | None]] = defaultdict(Counter)
+    for part, outcome, changes in connection.execute(statement, {"host": host}):
+        found[part][outcome] += int(changes)
+    return found
+
+
+def _books(outbox: Counter[str | None], found: defaultdict[str, Counter[str | None]]) -> Books:
+    """`outbox`: its changes by outcome. A pending fate is one, though the outbox does not have it yet."""
+    by_outcome, pending = _sum(outbox, found["pending"]), found["pending"].total()
+    in_flight = found["in flight"][None]
+    ended = {outcome.lower(): by_outcome[outcome] for outcome in OUTCOMES}
+    accepted = by_outcome.total() - pending - ended["refused"]
+    waiting = by_outcome[None] - pending - in_flight
+    return Books(accepted=accepted, waiting=waiting, in_flight=in_flight, **ended)
+
+
+def _sum(*parts: Counter[str | None]) -> Counter[str | None]:
+    total: Counter[str | None] = Counter()
+    for part in parts:
+        total.update(part)
+    return total
+
+
+def _counts(by_outcome: Counter[Any]) -> dict[str, int]:
+    return {outcome.lower(): by_outcome[outcome] for outcome in FINAL}
