@@ -182,7 +182,7 @@ nonce_ledger = table(
     Column("last_applied_nonce", BigInteger),
     Column("epoch", BigInteger, nullable=False, server_default=text("0")),
     Column("owner", String(255)),
-    # When OldHost's last ban was seen, and until when it holds.
+    # When OldHost's last ban was first seen, and until when it holds.
     Column("banned_at", UtcDateTime),
     Column("banned_until", UtcDateTime),
     Column("halted", String(limits.TEXT_LENGTH_MAX)),

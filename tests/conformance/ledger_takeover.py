@@ -98,6 +98,18 @@ class Takeover(LedgerSuite):
         world.age(910)
         assert world.ledger.take_over("next").banned_ms == 0
 
+    def test_a_ban_that_is_told_again_while_it_runs_began_when_it_was_first_seen(
+        self, world: LedgerWorld, epoch: int
+    ) -> None:
+        """As when a halt is resolved meanwhile: OldHost is asked what it expects."""
+        world.ledger.ban(epoch, 900)
+        world.age(300)
+        assert world.ledger.ban(epoch, 600) > 600_000
+        assert 299 < world.banned_for_s() < 310
+        world.age(610)
+        world.ledger.ban(epoch, 900)
+        assert world.banned_for_s() < 10
+
     def test_a_ban_is_never_longer_than_itself_when_the_databases_clock_is_set_back(
         self, world: LedgerWorld, epoch: int
     ) -> None:

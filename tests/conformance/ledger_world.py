@@ -63,6 +63,9 @@ class LedgerWorld(Protocol):
         `count`: what OldHost expects then; None: what the halt tells, or what the ledger expects.
         """
 
+    def banned_for_s(self) -> float:
+        """How long ago the last ban began."""
+
     def shown(self) -> int | None:
         """What OldHost expected when it was halted, as operators see it."""
 

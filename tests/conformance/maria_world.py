@@ -105,6 +105,11 @@ class MariaWorld:
         told = count or Count(self.shown() or (self.counts()[0] or 0) + 1)
         return run_in_transaction(self.engine, lambda connection: decide(connection, act, told)).refused
 
+    def banned_for_s(self) -> float:
+        query = "SELECT TIMESTAMPDIFF(MICROSECOND, banned_at, UTC_TIMESTAMP(6)) DIV 1000 FROM nonce_ledger"
+        ((for_ms,),) = self.read(query)
+        return float(for_ms) / 1000
+
     def shown(self) -> int | None:
         """What OldHost expected when it was halted, as operators see it."""
         shown: list[tuple[int | None]] = self.read("SELECT halted_expected_nonce FROM nonce_ledger")

@@ -41,9 +41,11 @@ LAST_APPLIED = (
     "WHERE host = %s AND epoch = %s AND last_applied_nonce = %s"
 )
 LAST_APPLIED_SENDING = f"{LAST_APPLIED} AND halted IS NULL"
+# A ban that is told again while it runs, as to who asks for a count, keeps its beginning.
 BAN = (
-    "UPDATE nonce_ledger SET banned_at = UTC_TIMESTAMP(6), banned_until = UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND, "
-    "updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
+    "UPDATE nonce_ledger SET "
+    "banned_at = IF(UTC_TIMESTAMP(6) BETWEEN banned_at AND banned_until, banned_at, UTC_TIMESTAMP(6)), "
+    "banned_until = UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
 # The first reason is kept: a later one is mostly its consequence. But a reason found while an operator's decision waits
 # is new to the operator, and ends that wait.
