@@ -2,7 +2,8 @@
 
 The row is what counts. Whoever is told of it (the webhook, `oldhost_sync.delivery`) is told outside of the workflow: it
 has to go on, and to begin its new run, while nobody listens. The writer tells of each dead letter, since it does not
-know OldHost's reasons; here they are grouped by them.
+know OldHost's reasons; here they are grouped by them. Nor does it know what the ledger does of a ban's cause, which is
+added here.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from oldhost_sync.policy.actions import RaiseAlert
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.dead_letter_alerts import keep_dead_letter_alerts
 from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.store.views.ban import read_ban
 from workflows import messages
 
 DEAD_LETTER, DEAD_LETTERS = "dead:", "dead-letters"
@@ -62,10 +64,15 @@ def _keep(connection: Connection, host: str, alert: RaiseAlert) -> None:
         host=host,
         kind=alert.kind,
         severity=alert.severity,
-        message=alert.message,
+        message=_message(connection, host, alert),
         dedupe_key=ADDED_UP.get(alert.kind) or alert.dedupe_key,
         change_id=alert.change_id,
         count=alert.count,
         sequence=alert.sequence,
         adds=alert.kind in ADDED_UP,
     )
+
+
+def _message(connection: Connection, host: str, alert: RaiseAlert) -> str:
+    ban = read_ban(connection, host) if alert.kind == "ban" else None
+    return alert.message if ban is None else f"{alert.message} {ban.cause}"

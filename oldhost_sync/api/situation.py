@@ -1,11 +1,11 @@
-"""What is wrong, since when, why, and what to do about it: one word and three sentences, from whatever can be seen.
+"""What is wrong, since when, why, and what to do about it: words and sentences, from whatever can be seen.
 
 Pure: what was seen goes in as values. The writer's own word counts while it answers; without it, the database's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -36,8 +36,18 @@ class Tone(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Stop:
+    """What keeps the writer from sending. `since`, `until`: None where it is not known."""
+
+    word: Word
+    why: str
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Situation:
-    """`since`, `until`: None where it is not known. `why` and `next_step` are sentences."""
+    """`since`, `until`: None where it is not known. `why` and `next_step` are sentences. `also`: what else stops it."""
 
     word: Word
     tone: Tone
@@ -45,6 +55,11 @@ class Situation:
     next_step: str
     since: datetime | None = None
     until: datetime | None = None
+    also: tuple[Stop, ...] = ()
+
+    @property
+    def words(self) -> tuple[Word, ...]:
+        return (self.word, *(stop.word for stop in self.also))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +84,7 @@ _NO_WRITER_STEPS = {
     "no-worker": "Start a worker: `oldhost-sync worker`.",
 }
 _TEMPORAL_STEP = "Look whether Temporal and a worker run. Changes are accepted meanwhile, and nothing is lost."
+_DECIDE = "`oldhost-sync resolve adopt` or `resolve resend`, with a reason"
 # What the writer's other words mean: why, what to do, and whether it passes by itself.
 _WAITS = {
     "REBUILDING": ("A new writer reads what is outstanding from the database.", "Nothing to do; seconds.", True),
@@ -98,13 +114,13 @@ def judge(sight: Sight) -> Situation:
     """The situation that `sight` shows."""
     if sight.database_away:
         return _without_database(sight)
+    stops = tuple(_stops(sight))
     if sight.writer is None:
-        return _without_writer(sight)
+        return _without_writer(sight, stops)
+    if stops:
+        return _stopped(sight, stops)
     state = sight.writer.get("state", "")
-    stopped = _stopped(sight, state)
-    if stopped is not None:
-        return stopped
-    found = _sending(sight) if state == Word.SENDING else _waiting(sight.writer, state)
+    found = _sending(sight) if state == Word.SENDING else _waiting(sight, state)
     return replace(found, since=_since(sight, found.word))
 
 
@@ -116,40 +132,70 @@ def _without_database(sight: Sight) -> Situation:
     return Situation(word, Tone.BAD, why, step)
 
 
-def _without_writer(sight: Sight) -> Situation:
-    """What stops it for good is known from the database; that it is banned is no news while nothing runs."""
-    condition = sight.condition
-    halted = condition is not None and condition.ledger is not None and condition.ledger["halted"]
-    also = f" Besides, it is halted: {_closed(halted)}" if halted else ""
-    also += " Besides, an operator paused it." if condition is not None and condition.pause is not None else ""
+def _without_writer(sight: Sight, stops: tuple[Stop, ...]) -> Situation:
+    """What stops it besides is known from the database."""
+    why = _with_decision(_sentence(sight.writer_away), sight)
     step = _NO_WRITER_STEPS.get(sight.writer_away_kind, _TEMPORAL_STEP)
-    since = _opened(condition, _NO_WRITER_ALERTS)
-    return Situation(Word.NO_WRITER, Tone.BAD, _sentence(sight.writer_away) + also, step, since)
+    since = _opened(sight.condition, _NO_WRITER_ALERTS)
+    return Situation(Word.NO_WRITER, Tone.BAD, why, step, since, also=stops)
 
 
-def _stopped(sight: Sight, state: str) -> Situation | None:
-    """Halted, paused or banned."""
+def _stopped(sight: Sight, stops: tuple[Stop, ...]) -> Situation:
+    """Halted, paused or banned, or several of these."""
     assert sight.writer is not None
-    condition, breaker = sight.condition, sight.writer["breaker"]
+    first, *others = stops
+    words = [stop.word for stop in stops]
+    urgent = sight.writer["lanes"].get("EMERGENCY", {}).get("depth", 0)
+    step = f"Call the people behind the waiting emergencies ({urgent}). " if urgent else ""
+    step += _step(sight, words)
+    tone = Tone.WARNING if words == [Word.PAUSED] else Tone.BAD
+    why = first.why if first.word is Word.HALTED else _with_decision(first.why, sight)
+    return Situation(first.word, tone, why, step, first.since, first.until, tuple(others))
+
+
+def _step(sight: Sight, words: Sequence[Word]) -> str:
+    ban_ends = " Sending goes on when the ban is over, too." if Word.BANNED in words else ""
+    match words[0]:
+        case Word.HALTED if _decision(sight):
+            return f"Nothing to do.{ban_ends}"
+        case Word.HALTED:
+            resume = " It is paused, too: resume." if Word.PAUSED in words else ""
+            return f"Look at OldHost, then decide: {_DECIDE}.{resume}{ban_ends}"
+        case Word.PAUSED:
+            return f"Resume when the reason has passed. Changes are accepted meanwhile.{ban_ends}"
+    return "Nothing to do about the ban: OldHost is asked again when it is over, and sending goes on."
+
+
+def _stops(sight: Sight) -> Iterator[Stop]:
+    """By the writer's word while it answers, else by the database's."""
+    writer = {"state": "", "paused": None, "breaker": {}} | (sight.writer or {})
+    condition = sight.condition
     ledger = (condition.ledger if condition else None) or {}
-    if state == Word.HALTED:
-        step = "Look at OldHost, then decide: `oldhost-sync resolve adopt` or `resolve resend`, with a reason."
-        why = _sentence(ledger.get("halted") or breaker["reason"] or "a person must decide")
-        return Situation(Word.HALTED, Tone.BAD, why, step, _opened(condition, {"halted"}))
-    if state == Word.PAUSED:
-        pause = condition.pause if condition else None
-        who = sight.writer["paused"] or {"operator": "somebody", "reason": ""}
-        why = f"{who['operator']} paused it: {_closed(who['reason'])}"
-        step = "Resume when the reason has passed. Changes are accepted meanwhile."
-        return Situation(Word.PAUSED, Tone.WARNING, why, step, pause.created_at if pause else None)
-    if state == Word.BANNED:
-        until = sight.at + timedelta(milliseconds=breaker["remaining_ms"]) if breaker["remaining_ms"] else None
-        urgent = sight.writer["lanes"].get("EMERGENCY", {}).get("depth", 0)
-        step = "Nothing to do: OldHost is asked again when the ban is over, and sending goes on."
-        if urgent:
-            step = f"Call the people behind the waiting emergencies ({urgent}). It goes on by itself after the ban."
-        return Situation(Word.BANNED, Tone.BAD, _sentence(breaker["reason"]), step, ledger.get("banned_at"), until)
-    return None
+    if writer["state"] == Word.HALTED or (ledger.get("halted") and not ledger.get("resolve_mode")):
+        reason = ledger.get("halted") or writer["breaker"].get("reason") or "a person must decide"
+        yield Stop(Word.HALTED, _decision(sight) or _sentence(reason), _opened(condition, {"halted"}))
+    pause = condition.pause if condition else None
+    if writer["state"] == Word.PAUSED or (pause if sight.writer is None else writer["paused"]):
+        told = writer["paused"] or {}
+        operator = told.get("operator") or (pause.operator if pause else "somebody")
+        reason = told.get("reason") or (pause.reason if pause else "")
+        yield Stop(Word.PAUSED, f"{operator} paused it: {_closed(reason)}", pause.created_at if pause else None)
+    ban, left_ms = condition.ban if condition else None, writer["breaker"].get("remaining_ms", 0)
+    if writer["state"] == Word.BANNED or (ban if sight.writer is None else left_ms):
+        known = [ban.began_at if ban else None, _opened(condition, {"ban"})]
+        since = min((at for at in known if at is not None), default=None)
+        until = ban.until if ban else sight.at + timedelta(milliseconds=left_ms) if left_ms else None
+        yield Stop(Word.BANNED, ban.cause if ban else "OldHost refuses everything.", since, until)
+
+
+def _decision(sight: Sight) -> str:
+    """What was decided about a halt, and is not carried out; empty where there is nothing."""
+    decision = sight.condition.decision if sight.condition else None
+    return decision.said if decision else ""
+
+
+def _with_decision(why: str, sight: Sight) -> str:
+    return f"{why} {_decision(sight)}".rstrip()
 
 
 def _sending(sight: Sight) -> Situation:
@@ -171,14 +217,15 @@ def _sending(sight: Sight) -> Situation:
     return Situation(Word.SENDING, Tone.WARNING if alerts[0].severity == "critical" else Tone.GOOD, why, step)
 
 
-def _waiting(writer: dict[str, Any], state: str) -> Situation:
+def _waiting(sight: Sight, state: str) -> Situation:
+    writer = sight.writer or {}
     if state in _WAITS:
         why, step, passes = _WAITS[state]
     else:
         waiting_for = writer.get("session", {}).get("waiting_for", "")
         nothing = "No session with OldHost is open yet.", "Nothing to do; seconds.", True
         why, step, passes = _CONNECTS.get(waiting_for, nothing)
-    return Situation(Word.WAITING, Tone.CALM if passes else Tone.WARNING, why, step)
+    return Situation(Word.WAITING, Tone.CALM if passes else Tone.WARNING, _with_decision(why, sight), step)
 
 
 def _since(sight: Sight, word: Word) -> datetime | None:

@@ -19,10 +19,12 @@ from oldhost_sync.api.keys import read_number_cursor
 from oldhost_sync.api.schemas import Because
 from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.layout import PREFIX
+from oldhost_sync.console.next_steps import next_steps
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.policy.alert_kinds import KINDS, SEVERITIES, AlertKind, may_close
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX
 from oldhost_sync.store.alerts import RaisedAlert, State, list_alerts
+from oldhost_sync.store.ledger.halt_decision import read_decision
 
 ALERTS = f"{PREFIX}/alerts"
 ALERTS_SHOWN = 100
@@ -48,9 +50,12 @@ class AlertsPage(Page):
         cursor: Annotated[str, Query(max_length=20)] = "",
     ) -> Response:
         before_id, host = read_number_cursor(cursor or None), self.console.parts.host
-        found = await self.console.parts.database.run(
-            lambda connection: list_alerts(
-                connection, host, state=state, kind=kind or None, limit=ALERTS_SHOWN + 1, before_id=before_id
+        found, decision = await self.console.parts.database.run(
+            lambda connection: (
+                list_alerts(
+                    connection, host, state=state, kind=kind or None, limit=ALERTS_SHOWN + 1, before_id=before_id
+                ),
+                read_decision(connection, host),
             )
         )
         shown = found[:ALERTS_SHOWN]
@@ -63,6 +68,7 @@ class AlertsPage(Page):
             closed=[each for each in shown if each.closed_at is not None],
             given=given,
             kinds=list(KINDS),
+            next_steps=next_steps(decision),
             older=f"{ALERTS}?{more}" if more else None,
             may_close=may_close,
             webhook=self.console.webhook,

@@ -13,7 +13,7 @@ from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.lookout import Lookout, Query, Seen, View
 from oldhost_sync.console.charts import draw
 from oldhost_sync.console.layout import Layout
-from oldhost_sync.policy.alert_kinds import KINDS
+from oldhost_sync.console.next_steps import next_steps
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
 from oldhost_sync.store.outbox.books import Books
@@ -96,7 +96,7 @@ def figures(view: View) -> dict[str, Any]:
         "compression": _compression(view.status),
         "balances": _balances(view.status),
         "next_shown": NEXT_SHOWN,
-        "next_steps": {kind: about.next_step for kind, about in KINDS.items()},
+        "next_steps": next_steps(view.condition.decision if view.condition else None),
     }
 
 

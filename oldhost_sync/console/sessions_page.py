@@ -10,6 +10,7 @@ from oldhost_sync.api.auth import WATCHERS
 from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.store.alerts import RaisedAlert, list_alerts
+from oldhost_sync.store.views.ban import Ban, read_ban
 from oldhost_sync.store.views.session_list import NONCES_LOOKED_AT, SessionList, read_sessions
 
 STOPS_SHOWN = 20
@@ -25,10 +26,10 @@ class SessionsPage(Page):
         add("GET", self.path, self.show, WATCHERS)
 
     async def show(self, request: Request) -> Response:
-        found, stops = await self.console.parts.database.run(self._read)
-        return self.page(request, "sessions.html", found=found, stops=stops, looked_at=NONCES_LOOKED_AT)
+        found, stops, ban = await self.console.parts.database.run(self._read)
+        return self.page(request, "sessions.html", found=found, stops=stops, ban=ban, looked_at=NONCES_LOOKED_AT)
 
-    def _read(self, connection: Connection) -> tuple[SessionList, list[RaisedAlert]]:
+    def _read(self, connection: Connection) -> tuple[SessionList, list[RaisedAlert], Ban | None]:
         host = self.console.parts.host
         stops = [
             alert
@@ -36,4 +37,4 @@ class SessionsPage(Page):
             for alert in list_alerts(connection, host, state="all", kind=kind, limit=STOPS_SHOWN)
         ]
         newest = sorted(stops, key=lambda alert: alert.alert_id, reverse=True)[:STOPS_SHOWN]
-        return read_sessions(connection, host), newest
+        return read_sessions(connection, host), newest, read_ban(connection, host)

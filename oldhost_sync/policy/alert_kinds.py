@@ -59,7 +59,7 @@ KINDS: dict[str, AlertKind] = {
     "ban": AlertKind(
         "critical",
         "OldHost banned us: nothing can be sent, emergencies neither.",
-        "Tell the people behind waiting emergencies; it goes on by itself. A second ban within the hour halts.",
+        "Tell the people behind waiting emergencies. It goes on by itself after the ban; decide a halt before that.",
         "OldHost takes operations again",
     ),
     "halted": AlertKind(

@@ -11,7 +11,9 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.store.alerts import RaisedAlert, list_alerts
 from oldhost_sync.store.audit import AuditedAct, current_pause
+from oldhost_sync.store.ledger.halt_decision import HaltDecision, read_decision
 from oldhost_sync.store.tables import nonce_requests, outbox_events
+from oldhost_sync.store.views.ban import Ban, read_ban
 from oldhost_sync.store.views.overview import count_open_alerts, oldest_waiting_at, read_ledger
 from oldhost_sync.store.views.session_list import SessionView, read_newest_session
 
@@ -37,7 +39,8 @@ _BOUND = (
 class HostCondition:
     """`ledger`: its row, None before the first session. `pause`: the one that holds. `alerts`: open ones, the worst
     first; `open_alerts`: how many there are. `bound`: operations that hold a nonce and have no end yet, by nonce.
-    `session`: the newest that a worker has told of.
+    `session`: the newest that a worker has told of. `ban`: the one that runs. `decision`: about a halt, not
+    carried out.
     """
 
     ledger: dict[str, Any] | None
@@ -47,6 +50,8 @@ class HostCondition:
     bound: list[dict[str, Any]]
     oldest_waiting_at: datetime | None
     session: SessionView | None = None
+    ban: Ban | None = None
+    decision: HaltDecision | None = None
 
 
 def read_condition(connection: Connection, host: str) -> HostCondition:
@@ -61,4 +66,6 @@ def read_condition(connection: Connection, host: str) -> HostCondition:
         bound=[dict(row._mapping) for row in rows],  # noqa: SLF001
         oldest_waiting_at=oldest_waiting_at(connection, host),
         session=read_newest_session(connection, host),
+        ban=read_ban(connection, host),
+        decision=read_decision(connection, host),
     )

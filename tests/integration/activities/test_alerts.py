@@ -35,6 +35,14 @@ def test_an_alert_that_is_raised_waits_to_be_delivered(world: MariaWorld) -> Non
     assert world.read("SELECT delivered_at FROM alerts") == [(None,)]
 
 
+def test_a_ban_s_alert_says_what_the_ledger_knows_of_its_cause(world: MariaWorld) -> None:
+    epoch = world.ledger.take_over("first").epoch
+    world.ledger.ban(epoch, 900)
+    raise_alert(world, BAN)
+    ((message,),) = world.read("SELECT message FROM alerts")
+    assert message.startswith("OldHost bans us OldHost does not say why.")
+
+
 def test_what_the_sweep_finds_again_and_again_is_one_alert_that_counts_it(world: MariaWorld) -> None:
     for number in (1, 2):
         stray = RaiseAlert("strays", "info", "found", f"strays:{number}", count=3, sequence=number)

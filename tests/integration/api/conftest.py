@@ -34,7 +34,7 @@ HOST = "oldhost"
 class ScriptedWriter:
     """A WriterLink that answers `status` and does every act, or raises `problem`."""
 
-    status: dict[str, Any] = field(default_factory=lambda: {"breaker": "CLOSED"})
+    status: dict[str, Any] = field(default_factory=lambda: {"breaker": {"state": "CLOSED"}})
     problem: Problem | None = None
     acts: list[tuple[str, OperatorRequest]] = field(default_factory=list)
 

@@ -27,7 +27,7 @@ def test_status_joins_the_workflow_and_the_books(anna: httpx.Client, shop: httpx
     make(shop, "a")
     end(engine, make(shop, "b"), "APPLIED")
     status = anna.get("/api/writer/status").json()
-    assert (status["reachable"], status["workflow"], status["note"]) == (True, {"breaker": "CLOSED"}, None)
+    assert (status["reachable"], status["workflow"], status["note"]) == (True, {"breaker": {"state": "CLOSED"}}, None)
     books = status["books"]
     assert (books["accepted"], books["waiting"], books["applied"]) == (2, 1, 1)
     assert status["oldest_waiting_at"] is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,11 +12,17 @@ from oldhost_sync.api.situation import Sight, Tone, Word, judge
 from oldhost_sync.policy.alert_kinds import KINDS
 from oldhost_sync.store.alerts import RaisedAlert
 from oldhost_sync.store.audit import AuditedAct
+from oldhost_sync.store.ledger.halt_decision import HaltDecision
+from oldhost_sync.store.views.ban import Ban
 from oldhost_sync.store.views.host_condition import HostCondition
 from oldhost_sync.store.views.session_list import SessionView
 
 NOW = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
 EARLIER = NOW - timedelta(minutes=7)
+LATER = NOW + timedelta(minutes=8)
+BAN = Ban(EARLIER, LATER, "OldHost does not say why.")
+DECISION = HaltDecision("anna", "adopt", EARLIER)
+IN_A_BAN = {"state": "HALTED", "reason": "nonces differ", "remaining_ms": 480_000}
 
 
 def a_writer(state: str = "SENDING", **more: Any) -> dict[str, Any]:
@@ -39,10 +45,16 @@ def an_alert(kind: str) -> RaisedAlert:
 
 
 def a_condition(
-    *alerts: str, pause: AuditedAct | None = None, session: SessionView | None = None, **ledger: Any
+    *alerts: str,
+    pause: AuditedAct | None = None,
+    session: SessionView | None = None,
+    ban: Ban | None = None,
+    decision: HaltDecision | None = None,
+    **ledger: Any,
 ) -> HostCondition:
-    row = {"halted": None, "banned_at": None} | ledger
-    return HostCondition(row, pause, [an_alert(kind) for kind in alerts], len(alerts), [], None, session)
+    row = {"halted": None, "resolve_mode": None} | ledger
+    opened = [an_alert(kind) for kind in alerts]
+    return HostCondition(row, pause, opened, len(alerts), [], None, session, ban, decision)
 
 
 def test_it_sends_and_there_is_nothing_to_do() -> None:
@@ -77,11 +89,43 @@ def test_sending_with_an_open_alert_says_what_to_do_about_it() -> None:
     assert KINDS["goes-nowhere"].next_step in said.next_step
 
 
-def test_a_ban_says_since_when_and_until_when() -> None:
-    breaker = {"state": "OPEN", "reason": "replay of nonce 7", "remaining_ms": 480_000}
-    said = judge(Sight(NOW, a_writer("BANNED", breaker=breaker), condition=a_condition(banned_at=EARLIER)))
-    assert (said.word, said.since, said.until) == (Word.BANNED, EARLIER, NOW + timedelta(minutes=8))
-    assert said.why == "Replay of nonce 7."
+def test_a_ban_says_since_when_and_until_when_and_why_as_far_as_the_ledger_knows() -> None:
+    said = judge(Sight(NOW, a_writer("BANNED"), condition=a_condition(ban=BAN)))
+    assert (said.word, said.since, said.until) == (Word.BANNED, EARLIER, LATER)
+    assert said.why == "OldHost does not say why."
+
+
+def test_a_ban_that_the_ledger_took_to_be_over_began_when_it_was_told() -> None:
+    said = judge(Sight(NOW, a_writer("BANNED"), condition=a_condition("ban", ban=replace(BAN, began_at=NOW))))
+    assert said.since == EARLIER
+
+
+def test_without_the_ledger_s_word_a_ban_ends_when_the_writer_says() -> None:
+    breaker = {"state": "OPEN", "reason": "banned by OldHost", "remaining_ms": 480_000}
+    said = judge(Sight(NOW, a_writer("BANNED", breaker=breaker), condition=a_condition()))
+    assert (said.word, said.since, said.until) == (Word.BANNED, None, LATER)
+
+
+def test_a_halt_in_a_ban_shows_both() -> None:
+    sight = Sight(NOW, a_writer("HALTED", breaker=IN_A_BAN), condition=a_condition(ban=BAN, halted="nonces differ"))
+    said = judge(sight)
+    assert said.words == (Word.HALTED, Word.BANNED)
+    assert (said.why, said.also[0].why) == ("Nonces differ.", "OldHost does not say why.")
+    assert (said.also[0].since, said.also[0].until) == (EARLIER, LATER)
+    assert "decide" in said.next_step
+    assert "when the ban is over" in said.next_step
+
+
+def test_a_pause_in_a_halt_is_to_be_ended_too() -> None:
+    writer = a_writer("HALTED", paused={"operator": "anna", "reason": "quiet"})
+    said = judge(Sight(NOW, writer, condition=a_condition(halted="nonces differ")))
+    assert (said.words, said.tone) == ((Word.HALTED, Word.PAUSED), Tone.BAD)
+    assert "resume" in said.next_step
+
+
+def test_a_pause_in_a_ban_does_not_hide_it() -> None:
+    writer = a_writer("PAUSED", paused={"operator": "anna", "reason": "quiet"}, breaker=IN_A_BAN)
+    assert judge(Sight(NOW, writer, condition=a_condition(ban=BAN))).words == (Word.PAUSED, Word.BANNED)
 
 
 def test_during_a_ban_the_people_behind_emergencies_are_to_be_called() -> None:
@@ -101,6 +145,20 @@ def test_a_halt_asks_for_a_decision() -> None:
     said = judge(Sight(NOW, writer, condition=a_condition("halted", halted="OldHost expects a later nonce")))
     assert (said.word, said.tone, said.since) == (Word.HALTED, Tone.BAD, EARLIER)
     assert "resolve" in said.next_step
+
+
+def test_a_halt_that_is_decided_waits_for_the_writer_and_for_nobody_s_decision() -> None:
+    said = judge(Sight(NOW, a_writer("HALTED"), condition=a_condition("halted", decision=DECISION)))
+    assert said.why.startswith("anna decided about the halt at 2026-11-22 02:53:00 UTC: adopt.")
+    assert said.next_step == "Nothing to do."
+
+
+def test_in_a_ban_a_halt_that_is_decided_is_none_any_more() -> None:
+    condition = a_condition(ban=BAN, decision=DECISION, halted="then decide", resolve_mode="adopt")
+    said = judge(Sight(NOW, a_writer("BANNED"), condition=condition))
+    assert said.words == (Word.BANNED,)
+    assert "anna decided" in said.why
+    assert "then decide" not in said.why + said.next_step
 
 
 @pytest.mark.parametrize("state", ["CONNECTING", "REBUILDING", "RENEWING", "BUSY", "UNSTEADY", "UNREADABLE", "NEW"])
@@ -126,9 +184,20 @@ def test_no_answer_is_no_writer_with_the_reason_and_since_when(kind: str) -> Non
     assert said.next_step
 
 
-def test_without_a_writer_the_database_still_tells_of_a_halt() -> None:
-    said = judge(Sight(NOW, None, "nobody answers", "no-worker", a_condition(halted="nonces differ")))
-    assert "halted: nonces differ." in said.why
+def test_without_a_writer_the_database_still_tells_of_a_halt_a_pause_and_a_ban() -> None:
+    act = AuditedAct(1, "h", "pause", "anna", "quiet", None, None, EARLIER)
+    condition = a_condition(halted="nonces differ", pause=act, ban=BAN)
+    said = judge(Sight(NOW, None, "nobody answers", "no-worker", condition))
+    assert said.words == (Word.NO_WRITER, Word.HALTED, Word.PAUSED, Word.BANNED)
+    assert [stop.why for stop in said.also] == ["Nonces differ.", "anna paused it: quiet.", BAN.cause]
+
+
+def test_without_a_writer_a_halt_that_is_decided_asks_for_no_decision() -> None:
+    condition = a_condition(decision=DECISION, halted="then decide", resolve_mode="adopt")
+    said = judge(Sight(NOW, None, "nobody answers", "no-worker", condition))
+    assert said.words == (Word.NO_WRITER,)
+    assert "anna decided" in said.why
+    assert "then decide" not in said.why + said.next_step
 
 
 def test_without_the_database_nothing_goes_whatever_the_writer_says() -> None:

@@ -1,0 +1,63 @@
+"""A decision about a halt is told of until the writer has acted on it."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy.engine import Engine
+
+from oldhost_sync.oldhost.count import NOT_ASKED, Count
+from oldhost_sync.policy.operator_act import OperatorAct
+from oldhost_sync.store.alerts import close_alert, raise_alert
+from oldhost_sync.store.ledger.halt_decision import HaltDecision, read_decision
+from oldhost_sync.store.ledger.operator_commands import decide
+from tests.integration.store.writing import HOST
+
+pytestmark = pytest.mark.mariadb
+IN_VAIN, ASKED = NOT_ASKED, Count(12)
+
+
+@pytest.fixture(autouse=True)
+def halt(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO nonce_ledger (host, next_nonce, last_applied_nonce, halted, halted_expected_nonce) "
+            "VALUES (%s, 9, 8, 'another wrote', 12)",
+            (HOST,),
+        )
+        raise_alert(connection, HOST, "halted", "critical", "another wrote", dedupe_key="halt")
+
+
+def decided(engine: Engine, count: Count) -> HaltDecision | None:
+    with engine.begin() as connection:
+        assert decide(connection, OperatorAct(HOST, "resolve", "anna", "why", mode="adopt"), count).refused == ""
+    return found(engine)
+
+
+def found(engine: Engine) -> HaltDecision | None:
+    with engine.connect() as connection:
+        return read_decision(connection, HOST)
+
+
+def test_without_a_decision_there_is_none(engine: Engine) -> None:
+    assert found(engine) is None
+
+
+@pytest.mark.parametrize("count", [IN_VAIN, ASKED], ids=["OldHost could not be asked", "it is in the books"])
+def test_until_a_session_is_open_it_is_to_be_carried_out(engine: Engine, count: Count) -> None:
+    decision = decided(engine, count)
+    assert decision is not None
+    assert (decision.operator, decision.mode) == ("anna", "adopt")
+
+
+def test_with_the_alert_it_is_through(engine: Engine) -> None:
+    decided(engine, ASKED)
+    with engine.begin() as connection:
+        close_alert(connection, HOST, "halt")
+    assert found(engine) is None
+
+
+def test_a_halt_that_came_after_it_is_to_be_decided_anew(engine: Engine) -> None:
+    decided(engine, IN_VAIN)
+    with engine.begin() as connection:
+        decide(connection, OperatorAct(HOST, "halt", "writer", "a second ban within the hour"))
+    assert found(engine) is None
