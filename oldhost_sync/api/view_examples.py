@@ -40,13 +40,14 @@ _POINT = {
     "emergency_ms": 840,
     "stopped": None,
 }
-_SITUATION = {
+_SITUATION: dict[str, Any] = {
     "word": "PAUSED",
     "tone": "warning",
     "why": "anna paused it: OldHost's people asked for an hour of quiet.",
     "next_step": "Resume when the reason has passed. Changes are accepted meanwhile.",
     "since": "2026-05-01T11:58:00Z",
     "until": None,
+    "also": [],
 }
 
 ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
@@ -161,15 +162,20 @@ ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
             "reason": "OldHost expects nonce 501, but it answered 502 before: it went back, as after a restore from a "
             "backup. Decide by `resolve`.",
             "difference": "back",
+            "conclusion": "OldHost's nonce is 2 behind ours: it lost 2 operations that it had answered, as after a "
+            "restore from a backup.",
             "expected_nonce": 501,
             "next_nonce": 503,
             "last_applied_nonce": 502,
             "epoch": 3,
             "decided": None,
+            "decided_by": None,
+            "decided_at": None,
             "updated_at": "2026-05-01T12:01:05Z",
             "at_stake": 2,
+            "same": False,
             "adopt": {
-                "says": "OldHost's count is taken: the 2 operation(s) that it lost are not sent again.",
+                "says": "OldHost's count is taken: what it lost (2 operations) is not sent again.",
                 "given_up": 2,
                 "counted_applied": 0,
                 "sent_again": 0,
@@ -177,7 +183,7 @@ ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
                 "next_nonce": 501,
             },
             "resend": {
-                "says": "OldHost gets the 2 operation(s) from nonce 501 on again, as they were.",
+                "says": "OldHost gets 2 operations, from nonce 501 on, again as they were.",
                 "given_up": 0,
                 "counted_applied": 0,
                 "sent_again": 2,

@@ -253,13 +253,17 @@ class Halt(BaseModel):
 
     reason: str
     difference: str = Field(description="back: OldHost expects an earlier nonce · forward: a later one · unknown")
+    conclusion: str = Field(description="The same as a sentence, with by how many")
     expected_nonce: int | None = Field(description="By OldHost, as it was last found")
     next_nonce: int | None = Field(description="By the ledger")
     last_applied_nonce: int | None
     epoch: int
     decided: str | None = Field(description="A `resolve` that waits until OldHost can be asked")
+    decided_by: str | None
+    decided_at: datetime | None
     updated_at: datetime
     at_stake: int
+    same: bool = Field(description="Both ways have the same effect")
     adopt: Consequences
     resend: Consequences
     operations: list[OperationAtStake] = Field(description="The first 50 at stake")
@@ -288,6 +292,15 @@ class Series(BaseModel):
     points: list[SeriesPoint]
 
 
+class Stop(BaseModel):
+    """What keeps the writer from sending."""
+
+    word: str = Field(description="PAUSED, BANNED or HALTED", examples=["BANNED"])
+    why: str
+    since: datetime | None
+    until: datetime | None
+
+
 class WriterSituation(BaseModel):
     """The state in one word, with its reason and the next step."""
 
@@ -297,6 +310,7 @@ class WriterSituation(BaseModel):
     next_step: str
     since: datetime | None = Field(description="null where it is not known")
     until: datetime | None = Field(description="When it ends by itself, if that is known")
+    also: list[Stop] = Field(description="What else keeps it from sending")
 
 
 class PlanSample(BaseModel):

@@ -13,6 +13,7 @@ from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.store.ledger.halt_consequences import read_halt
+from oldhost_sync.store.views.ban import read_ban
 from workflows.messages import OperatorRequest
 
 HALT = f"{PREFIX}/halt"
@@ -28,8 +29,10 @@ class HaltPage(Page):
 
     async def show(self, request: Request) -> Response:
         host = self.console.parts.host
-        found = await self.console.parts.database.run(lambda connection: read_halt(connection, host))
-        return self.page(request, "halt.html", halt=found)
+        found, ban = await self.console.parts.database.run(
+            lambda connection: (read_halt(connection, host), read_ban(connection, host))
+        )
+        return self.page(request, "halt.html", halt=found, ban=ban)
 
     async def resolve(self, request: Request) -> Response:
         """Who decides has typed the host's name: nobody adopts on the wrong console."""

@@ -78,11 +78,13 @@ def why_ended(operation: Reserved, answer: Answer | Unwritten) -> str:
     return f"nonce {nonce}: {answer}"
 
 
-def why_halted(operation: Reserved) -> str:
-    """A sentence for operators, of a replay of what was never sent before."""
+def why_halted(operation: Reserved, expected: int | None) -> str:
+    """A sentence for operators, of a replay of what was never sent before. `expected`: by OldHost, if it said."""
+    nonce = operation.nonce
+    begins = f"OldHost calls nonce {nonce} a replay, though we never sent it before: somebody else wrote to OldHost"
+    if expected is not None and expected > nonce + 1:  # what a proxy delivered twice would be the last
+        return f"{begins}, up to nonce {expected - 1}. Decide by `resolve`."
     return (
-        f"OldHost calls nonce {operation.nonce} a replay, though we never sent it before: somebody else wrote to "
-        "OldHost, "
-        f"or a proxy delivered change {operation.change_id} twice. Look whether OldHost has it, then decide: "
+        f"{begins}, or a proxy delivered change {operation.change_id} twice. Look whether OldHost has it, then decide: "
         "`resolve adopt` counts it as applied, `resolve resend` sends it again."
     )

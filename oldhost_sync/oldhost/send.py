@@ -317,7 +317,8 @@ class Send:
         self._refusal = kind(answer)
         follows = refusal(operation, answer)
         if follows.halts:
-            self._halted, self._never_taken = why_halted(operation), operation.change_id
+            expected = answer.expected if isinstance(answer, Replay) else None
+            self._halted, self._never_taken = why_halted(operation, expected), operation.change_id
         try:
             if follows.bans:
                 self._ban(operation, answer, follows)

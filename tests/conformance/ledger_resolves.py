@@ -167,6 +167,14 @@ class Resolves(LedgerSuite):
         assert world.decide("halt", epoch=epoch) == ""
         assert self.halted(world)
 
+    def test_what_else_the_writer_found_is_added_to_a_halt_once(self, world: LedgerWorld, epoch: int) -> None:
+        """As a second ban within the hour, when it came with a replay."""
+        world.ledger.halt(epoch, "somebody else wrote", 503)
+        for _ in range(2):
+            assert world.decide("halt", epoch=epoch) == ""
+        assert self.halted(world) == "somebody else wrote And: a test."
+        assert world.shown() == 503
+
     def test_a_late_halt_that_knows_of_a_send_never_taken_halts(self, world: LedgerWorld, epoch: int) -> None:
         """Without it, the next comparison would take the operation for applied and lose it."""
         operation = self.in_doubt(world, epoch)

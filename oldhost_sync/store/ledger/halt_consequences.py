@@ -6,17 +6,21 @@ expects is what it was last found to expect: `resolve` asks again, and decides n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.store.columns import UtcDateTime
+from oldhost_sync.store.ledger.halt_decision import read_decision
 from oldhost_sync.store.ledger.statements import CALLED_A_REPLAY
 
 BACK, FORWARD, UNKNOWN_COUNT = "back", "forward", "unknown"
+_operations = partial(quantity, one="operation")
 OPERATIONS_SHOWN = 50
 
 _LEDGER = text(
@@ -33,9 +37,9 @@ _FROM = text(
 _IN_DOUBT = text(
     "SELECT r.nonce < :expected AS below, r.sends = 0 AND NOT (r.nonce = :expected - 1 "
     f"AND COALESCE(r.answer, '') = '{CALLED_A_REPLAY}') AS never_taken, r.sends = 0 AS unwritten, "
-    "COUNT(*) AS operations, MAX(r.nonce) AS highest "
+    f"COALESCE(r.answer, '') = '{CALLED_A_REPLAY}' AS replayed, COUNT(*) AS operations, MAX(r.nonce) AS highest "
     "FROM nonce_requests r FORCE INDEX (ix_nonce_requests_status) WHERE r.host = :host AND r.status = 'SENT' "
-    "GROUP BY below, never_taken, unwritten"
+    "GROUP BY below, never_taken, unwritten, replayed"
 )
 _OPERATIONS = text(
     "SELECT r.nonce, r.change_id, r.status, r.sends, r.sent_at, r.answer, o.entity_type, o.entity_id, o.event_type, "
@@ -48,7 +52,7 @@ _OPERATIONS = text(
 class Consequences:
     """Of one way. `given_up`: applied in the books, lost at OldHost and not sent again; `counted_applied`: in doubt,
     and taken as applied; `sent_again`: byte for byte, under the same nonces; `waiting_again`: under new nonces.
-    `next_nonce`: where the count goes on; None: where OldHost says.
+    `next_nonce`: where the count goes on; None: where OldHost says, and the numbers are not known before.
     """
 
     says: str
@@ -61,22 +65,37 @@ class Consequences:
 
 @dataclass(slots=True)
 class HaltView:
-    """`difference`: back, forward or unknown; `operations`: the first that are at stake, `at_stake` how many there are.
-    `decided`: a `resolve` that waits until OldHost can be asked.
+    """`difference`: back, forward or unknown, `conclusion` the same as a sentence; `operations`: the first that are at
+    stake, `at_stake` how many there are. `same`: both ways have the same effect. `decided`: a `resolve` that waits
+    until OldHost can be asked, by whom and since when.
     """
 
     reason: str
     difference: str
+    conclusion: str
     expected_nonce: int | None
     next_nonce: int | None
     last_applied_nonce: int | None
     epoch: int
     decided: str | None
+    decided_by: str | None
+    decided_at: datetime | None
     updated_at: datetime
     at_stake: int
+    same: bool
     adopt: Consequences
     resend: Consequences
     operations: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choices:
+    """What either way would do."""
+
+    difference: str
+    conclusion: str
+    adopt: Consequences
+    resend: Consequences
 
 
 def read_halt(connection: Connection, host: str) -> HaltView | None:
@@ -86,83 +105,130 @@ def read_halt(connection: Connection, host: str) -> HaltView | None:
         return None
     expected, last = ledger.halted_expected_nonce, ledger.last_applied_nonce
     if expected is None or last is None:
-        difference, (adopt, resend) = UNKNOWN_COUNT, _of_unknown_count(never_asked=last is None)
+        choices = _of_unknown_count(connection, host, never_asked=last is None)
     elif expected <= last:
-        difference, (adopt, resend) = BACK, _of_back(connection, host, expected, last)
+        choices = _of_back(connection, host, expected, last)
     else:
-        difference, (adopt, resend) = FORWARD, _of_forward(connection, host, expected)
-    shown, at_stake = _at_stake(connection, host, expected if difference == BACK else None)
+        choices = _of_forward(connection, host, expected, last)
+    shown, at_stake = _at_stake(connection, host, expected if choices.difference == BACK else None)
+    decision = read_decision(connection, host)
     return HaltView(
         reason=ledger.halted,
-        difference=difference,
+        difference=choices.difference,
+        conclusion=choices.conclusion,
         expected_nonce=expected,
         next_nonce=ledger.next_nonce,
         last_applied_nonce=last,
         epoch=ledger.epoch,
         decided=ledger.resolve_mode,
+        decided_by=decision.operator if decision else None,
+        decided_at=decision.decided_at if decision else None,
         updated_at=ledger.updated_at,
         at_stake=at_stake,
-        adopt=adopt,
-        resend=resend,
+        same=_are_the_same(choices),
+        adopt=choices.adopt,
+        resend=choices.resend,
         operations=shown,
     )
 
 
-def _of_unknown_count(*, never_asked: bool) -> tuple[Consequences, Consequences]:
+def _are_the_same(choices: _Choices) -> bool:
+    """By their numbers; where these are not known before, by what they say."""
+    if choices.difference == UNKNOWN_COUNT:
+        return choices.adopt.says == choices.resend.says
+    return replace(choices.adopt, says="") == replace(choices.resend, says="")
+
+
+def _of_unknown_count(connection: Connection, host: str, *, never_asked: bool) -> _Choices:
     if never_asked:
         says = "The halt is lifted: OldHost was never asked what it expects, and nothing was sent."
-        return Consequences(says), Consequences(says)
-    asked = "OldHost is asked what it expects. Where that fits the ledger, the halt is lifted and nothing else changes"
-    earlier = "where it expects an earlier nonce, nothing is decided and you are asked again"
-    return (
-        Consequences(f"{asked}; where it expects a later one, operations in doubt count as applied; {earlier}."),
-        Consequences(f"{asked}; where it expects a later one, operations in doubt are sent again; {earlier}."),
-    )
+        unknown = "What OldHost expects is not known: it was never asked."
+        return _Choices(UNKNOWN_COUNT, unknown, Consequences(says), Consequences(says))
+    doubts = connection.execute(_IN_DOUBT, {"host": host, "expected": 0}).all()
+    adopted = sum(row.operations for row in doubts if not row.unwritten or row.replayed)
+    asked = "OldHost is asked what it expects. If that fits the ledger, the halt is lifted and nothing else changes"
+    earlier = "If it expects an earlier one, nothing is decided and you are asked again."
+    if adopted:
+        later = f"if it expects a later nonce, up to {_operations(adopted)} in doubt"
+        adopt = f"{asked}; {later} count as applied. {earlier}"
+        resend = f"{asked}; {later} are sent again under new nonces. {earlier}"
+    else:
+        adopt = resend = f"{asked}. Nothing is in doubt that may have reached it. {earlier}"
+    unknown = "It is not known yet whether OldHost's nonce differs from ours."
+    return _Choices(UNKNOWN_COUNT, unknown, Consequences(adopt), Consequences(resend))
 
 
-def _of_back(connection: Connection, host: str, expected: int, last: int) -> tuple[Consequences, Consequences]:
+def _of_back(connection: Connection, host: str, expected: int, last: int) -> _Choices:
     kept = connection.execute(_FROM, {"host": host, "nonce": expected}).one()
     beyond = int(connection.execute(_FROM, {"host": host, "nonce": last + 1}).one().operations)
     lost = last - expected + 1
     adopt = Consequences(
-        f"OldHost's count is taken: the {lost} operation(s) that it lost are not sent again.",
+        f"OldHost's count is taken: what it lost ({_operations(lost)}) is not sent again."
+        + (f" What is in doubt ({_operations(beyond)}) is sent again under a new nonce." if beyond else ""),
         given_up=lost,
         waiting_again=beyond,
         next_nonce=expected,
     )
+    conclusion = (
+        f"OldHost's nonce is {lost} behind ours: it lost {_operations(lost)} that it had answered, as after a restore "
+        "from a backup."
+    )
     highest = int(kept.highest or expected - 1)
     if kept.operations == highest - expected + 1:
-        says = f"OldHost gets the {kept.operations} operation(s) from nonce {expected} on again, as they were."
-        return adopt, Consequences(says, sent_again=kept.operations, next_nonce=highest + 1)
+        says = f"OldHost gets {_operations(kept.operations)}, from nonce {expected} on, again as they were."
+        return _Choices(BACK, conclusion, adopt, Consequences(says, sent_again=kept.operations, next_nonce=highest + 1))
     says = f"The ledger no longer has all of them: the {kept.operations} that it has wait again and get new nonces."
-    return adopt, Consequences(
+    resend = Consequences(
         says, waiting_again=kept.operations, given_up=highest - expected + 1 - kept.operations, next_nonce=expected
     )
+    return _Choices(BACK, conclusion, adopt, resend)
 
 
-def _of_forward(connection: Connection, host: str, expected: int) -> tuple[Consequences, Consequences]:
+def _of_forward(connection: Connection, host: str, expected: int, last: int) -> _Choices:
     doubts = connection.execute(_IN_DOUBT, {"host": host, "expected": expected}).all()
     below = sum(row.operations for row in doubts if row.below)
     refused = sum(row.operations for row in doubts if row.below and row.never_taken)
     beyond = [row for row in doubts if not row.below]
 
-    def counted(says: str, again: int, applied: int) -> Consequences:
+    def counted(again: int, applied: int) -> Consequences:
         # What follows one that waits again, and was never written, loses its nonce, too.
         released = [row for row in beyond if row.unwritten] if again else []
-        kept = max((row.highest + 1 for row in beyond if row not in released), default=expected)
+        bound = [row for row in beyond if row not in released]
         waiting = again + sum(row.operations for row in released)
-        return Consequences(says, counted_applied=applied, waiting_again=waiting, next_nonce=kept)
+        sent = sum(row.operations for row in bound)
+        return Consequences(
+            _taken(applied, waiting, sent),
+            counted_applied=applied,
+            waiting_again=waiting,
+            sent_again=sent,
+            next_nonce=max((row.highest + 1 for row in bound), default=expected),
+        )
 
-    taken = "OldHost's count is taken"
-    applied = below - refused
-    return (
-        counted(
-            f"{taken}: {applied} operation(s) in doubt count as applied, {refused} that it refused each time wait.",
-            refused,
-            applied,
-        ),
-        counted(f"{taken}: {below} operation(s) in doubt are sent again under new nonces.", below, 0),
-    )
+    conclusion = _ahead(expected - last - 1, below - refused)
+    return _Choices(FORWARD, conclusion, counted(refused, below - refused), counted(below, 0))
+
+
+def _taken(applied: int, waiting: int, sent: int) -> str:
+    parts = [
+        (applied, "counts as applied", "count as applied"),
+        (waiting, "is sent again under a new nonce", "are sent again under new nonces"),
+        (sent, "is sent again under its nonce", "are sent again under their nonces"),
+    ]
+    told = [f"{count} {one if count == 1 else many}" for count, one, many in parts if count]
+    if not told:
+        return "OldHost's count is taken. Nothing is in doubt, and nothing is sent again."
+    return f"OldHost's count is taken. Of what is in doubt {', '.join(told)}."
+
+
+def _ahead(ahead: int, perhaps_ours: int) -> str:
+    """`perhaps_ours`: operations in doubt that OldHost may have taken."""
+    theirs = "somebody else wrote, or we did before this database was restored"
+    beyond = f"OldHost's nonce is {ahead} beyond ours"
+    if not perhaps_ours:
+        return f"{beyond}: {_operations(ahead)} that {theirs}."
+    if perhaps_ours < ahead:
+        return f"{beyond}: at least {_operations(ahead - perhaps_ours)} that {theirs}; the rest may be ours, in doubt."
+    return f"{beyond}: our {_operations(ahead)} in doubt reached it, or somebody else wrote as many."
 
 
 def _at_stake(connection: Connection, host: str, from_nonce: int | None) -> tuple[list[dict[str, Any]], int]:

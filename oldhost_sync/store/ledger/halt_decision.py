@@ -10,6 +10,7 @@ from datetime import datetime
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.policy.phrases import instant
 from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.columns import UtcDateTime
 
@@ -31,7 +32,7 @@ class HaltDecision:
     @property
     def said(self) -> str:
         """For people."""
-        decided = f"{self.operator} decided about the halt at {self.decided_at:%Y-%m-%d %H:%M:%S} UTC: {self.mode}."
+        decided = f"{self.operator} decided about the halt at {instant(self.decided_at)}: {self.mode}."
         return f"{decided} The writer acts on it as soon as it can ask OldHost."
 
 

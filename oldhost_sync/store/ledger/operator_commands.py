@@ -90,7 +90,11 @@ def _halt(connection: Connection, act: OperatorAct, ledger: statements.LedgerRow
     news = connection.exec_driver_sql(sql.UNCOUNT_FIRST_SEND, (act.host, act.change_id, of)).rowcount
     if of < (ledger.resolved_epoch or 0) and not news:
         return ActRecorded(refused="an operator has resolved since; this halt was found before that")
-    connection.exec_driver_sql(statements.HALT, (None, shortened(act.reason), act.host))
+    known = str(ledger.halted or "") if ledger.resolve_mode is None else ""
+    if not known:
+        connection.exec_driver_sql(statements.HALT, (None, shortened(act.reason), act.host))
+    elif str(shortened(act.reason)) not in known:
+        connection.exec_driver_sql(sql.ADD_REASON, (shortened(f"{known} And: {act.reason}."), act.host))
     return ActRecorded(message=f"halted: {act.reason}")
 
 

@@ -47,6 +47,7 @@ END_HALT = (
     "updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
 AWAITS_COUNT = "SELECT 1 FROM nonce_ledger WHERE host = %s AND halted IS NOT NULL AND last_applied_nonce IS NOT NULL"
+ADD_REASON = "UPDATE nonce_ledger SET halted = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 KEEP_DECISION = "UPDATE nonce_ledger SET resolve_mode = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 COUNT_FROM = (
     "UPDATE nonce_ledger SET last_applied_nonce = %s, next_nonce = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"

@@ -47,8 +47,8 @@ BAN = (
     "banned_at = IF(UTC_TIMESTAMP(6) BETWEEN banned_at AND banned_until, banned_at, UTC_TIMESTAMP(6)), "
     "banned_until = UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
-# The first reason is kept: a later one is mostly its consequence. But a reason found while an operator's decision waits
-# is new to the operator, and ends that wait.
+# The first reason is kept: a later one is mostly its consequence (what the writer found is added, see ADD_REASON). But
+# a reason found while an operator's decision waits is new to the operator, and ends that wait.
 _IS_NEWS = "halted IS NULL OR resolve_mode IS NOT NULL"
 HALT = (
     f"UPDATE nonce_ledger SET halted_expected_nonce = IF({_IS_NEWS}, %s, halted_expected_nonce), "

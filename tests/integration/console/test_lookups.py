@@ -274,7 +274,7 @@ def test_a_halt_shows_both_ways_and_is_ended_by_who_types_the_host_s_name(
     assert "There is nothing to decide" in page(anna, "/halt")
     halt(engine)
     shown = page(anna, "/halt")
-    for word in ("OldHost went back", "Given up", "Sent again", "behind the ledger"):
+    for word in ("OldHost went back", "Given up", "Sent again", "3 behind ours"):
         assert word in shown
     wrong = anna.post(f"{PREFIX}/halt/resolve", data=WHY | {"mode": "adopt", "host": "another"})
     assert (wrong.status_code, writer.acts) == (422, [])

@@ -83,7 +83,7 @@ def effects(engine: Engine) -> dict[str, int]:
     (found,) = rows(
         engine,
         "SELECT (SELECT COUNT(*) FROM outbox_events WHERE outcome = 'APPLIED') AS applied, "
-        "(SELECT COUNT(*) FROM nonce_requests WHERE answer LIKE 'to be sent again%%') AS sent_again, "
+        "(SELECT COUNT(*) FROM nonce_requests WHERE status = 'SENT') AS sent_again, "
         "(SELECT COUNT(*) FROM outbox_events o WHERE outcome IS NULL AND NOT EXISTS "
         "(SELECT 1 FROM nonce_requests r WHERE r.change_id = o.id)) AS waiting, "
         "(SELECT next_nonce FROM nonce_ledger) AS next_nonce",
@@ -114,8 +114,55 @@ def test_what_is_told_is_what_the_resolve_does(engine: Engine, case: str, mode: 
     applied_among = sum(row.status == "APPLIED" and row.nonce >= expected for row in ledger) if reopened else 0
     assert after["applied"] - before["applied"] == told.counted_applied - applied_among
     assert after["waiting"] - before["waiting"] == told.waiting_again
+    if halt.difference == FORWARD:
+        assert told.counted_applied + told.waiting_again + told.sent_again == halt.at_stake
     if halt.difference == BACK and mode == "adopt":
         assert done.message.startswith(f"OldHost's count is adopted: {told.given_up} operations")
+
+
+CONCLUSIONS = {
+    "it lost the last three": "3 behind ours: it lost 3 operations that it had answered, as after a restore",
+    "another wrote one": "3 beyond ours: at least 2 operations that somebody else wrote",
+    "a refused one's nonce is used": "1 beyond ours: 1 operation that somebody else wrote",
+    "a first send was called a replay": "1 beyond ours: our 1 operation in doubt reached it, or somebody else wrote",
+    "another wrote beyond a replay": "5 beyond ours: 5 operations that somebody else wrote",
+    "nothing is in doubt": "3 beyond ours: 3 operations that somebody else wrote",
+}
+
+
+@pytest.mark.parametrize("case", CONCLUSIONS)
+def test_the_difference_is_told_as_a_sentence_with_its_number(engine: Engine, case: str) -> None:
+    ledger, expected = CASES[case]
+    with engine.begin() as connection:
+        set_up(connection, ledger, expected)
+        halt = read_halt(connection, HOST)
+    assert halt is not None
+    assert halt.conclusion.startswith(f"OldHost's nonce is {CONCLUSIONS[case]}")
+
+
+@pytest.mark.parametrize(
+    ("ledger", "expected", "same"),
+    [
+        (REPLAYED, 14, True),
+        (REPLAYED, 10, False),
+        (SETTLED, 12, True),
+        (ONE_IN_DOUBT, 12, False),
+        (ONE_IN_DOUBT, 6, False),
+        (SETTLED, None, True),
+        (REFUSED[:-1], None, True),
+        (ONE_IN_DOUBT, None, False),
+        (REPLAYED, None, False),
+    ],
+)
+def test_that_both_ways_do_the_same_is_told(
+    engine: Engine, ledger: list[Row], expected: int | None, same: bool
+) -> None:
+    with engine.begin() as connection:
+        set_up(connection, ledger, expected)
+        halt = read_halt(connection, HOST)
+    assert halt is not None
+    assert halt.same is same
+    assert (halt.adopt == halt.resend) is same
 
 
 def test_without_a_halt_there_is_nothing_to_show(engine: Engine) -> None:

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from oldhost_sync.oldhost.ledger import Reserved, consumed
-from oldhost_sync.oldhost.refusal import Refusal, Unwritten, refusal, why_ended
+from oldhost_sync.oldhost.refusal import Refusal, Unwritten, refusal, why_ended, why_halted
 from oldhost_sync.oldhost.wire import (
     Ambiguous,
     Answer,
@@ -52,3 +52,18 @@ def test_an_answer_after_which_the_session_goes_on_is_no_refusal() -> None:
     assert consumed(Applied(502))
     with pytest.raises(KeyError):
         refusal(FIRST, Applied(502))
+
+
+@pytest.mark.parametrize("expected", [None, 502])
+def test_a_first_send_that_is_called_a_replay_may_have_been_delivered_twice(expected: int | None) -> None:
+    said = why_halted(FIRST, expected)
+    assert "a proxy delivered change 1 twice" in said
+    assert "`resolve adopt` counts it as applied" in said
+
+
+def test_where_later_nonces_are_used_somebody_else_wrote() -> None:
+    """Then `resolve adopt` does not count the operation as applied."""
+    said = why_halted(FIRST, 503)
+    assert "somebody else wrote to OldHost, up to nonce 502" in said
+    assert "proxy" not in said
+    assert "as applied" not in said

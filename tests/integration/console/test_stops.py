@@ -1,0 +1,159 @@
+"""A ban, a halt and a pause on the pages: why, since when, what is decided, and which acts make sense."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import Engine
+
+from oldhost_sync.api.writer_link import writer_away
+from oldhost_sync.console.layout import PREFIX
+from oldhost_sync.oldhost.count import NOT_ASKED
+from oldhost_sync.policy.operator_act import OperatorAct
+from oldhost_sync.store.alerts import raise_alert
+from oldhost_sync.store.audit import record_act
+from oldhost_sync.store.ledger.operator_commands import decide
+from tests.integration.api.conftest import HOST, ScriptedWriter
+from tests.integration.console.test_lookups import page, run_sql
+
+pytestmark = pytest.mark.mariadb
+NOT_BY_US = "By the ledger no send of ours was a replay"
+
+
+def ban(engine: Engine) -> None:
+    run_sql(
+        engine,
+        "INSERT INTO nonce_ledger (host, next_nonce, last_applied_nonce, banned_at, banned_until) VALUES (:host, 9, 8, "
+        "UTC_TIMESTAMP(6) - INTERVAL 300 SECOND, UTC_TIMESTAMP(6) + INTERVAL 600 SECOND)",
+        host=HOST,
+    )
+
+
+def halt(engine: Engine, writer: ScriptedWriter, expected: int = 11) -> None:
+    """In a ban."""
+    ban(engine)
+    run_sql(
+        engine, f"UPDATE nonce_ledger SET halted = 'another wrote, then decide', halted_expected_nonce = {expected}"
+    )
+    with engine.begin() as connection:
+        raise_alert(connection, HOST, "halted", "critical", "another wrote", dedupe_key="halt")
+    stopped(writer, "HALTED")
+
+
+def stopped(writer: ScriptedWriter, state: str, **more: Any) -> None:
+    breaker = {"state": state, "reason": "", "remaining_ms": 600_000}
+    writer.status |= {"state": state, "breaker": breaker} | more
+
+
+def decided(engine: Engine) -> None:
+    """While OldHost can't be asked."""
+    act = OperatorAct(HOST, "resolve", "bob", "it was Carol", mode="adopt")
+    with engine.begin() as connection:
+        assert decide(connection, act, NOT_ASKED).refused == ""
+
+
+def banner(client: httpx.Client) -> str:
+    found = re.search(r'<div class="banner".*?</div>', page(client, ""), re.DOTALL)
+    assert found
+    return found[0]
+
+
+def test_a_ban_says_why_as_far_as_the_ledger_knows(anna: httpx.Client, engine: Engine, writer: ScriptedWriter) -> None:
+    ban(engine)
+    stopped(writer, "BANNED")
+    assert NOT_BY_US in banner(anna)
+    assert NOT_BY_US in page(anna, "/sessions")
+
+
+def test_a_halt_in_a_ban_shows_both(anna: httpx.Client, engine: Engine, writer: ScriptedWriter) -> None:
+    halt(engine, writer)
+    shown = banner(anna)
+    assert shown.index("HALTED") < shown.index("Another wrote") < shown.index("BANNED") < shown.index(NOT_BY_US)
+    assert "HALTED and BANNED" in head_of_every_page(anna)
+    assert "OldHost bans us as well" in page(anna, "/halt")
+
+
+def head_of_every_page(client: httpx.Client) -> str:
+    """As the live stream sends it first."""
+    with client.stream("GET", f"{PREFIX}/stream") as stream:
+        return next(line for line in stream.iter_lines() if "chip" in line)
+
+
+@pytest.mark.parametrize(("paused", "offered"), [(False, "Pause"), (True, "Resume")])
+def test_resume_is_offered_while_a_pause_holds_and_pause_while_none_does(
+    anna: httpx.Client, engine: Engine, writer: ScriptedWriter, paused: bool, offered: str
+) -> None:
+    """The style sheet goes by the banner's mark, which changes while the page is open."""
+    ban(engine)
+    stopped(writer, "PAUSED" if paused else "BANNED", paused={"operator": "bob", "reason": "quiet"} if paused else None)
+    if paused:
+        with engine.begin() as connection:
+            record_act(connection, host=HOST, action="pause", operator="bob", reason="quiet")
+    assert ("data-paused" in banner(anna)) is (offered == "Resume")
+
+
+def test_resume_says_that_it_ends_no_ban(anna: httpx.Client) -> None:
+    assert "It ends no ban and no halt." in page(anna, "")
+
+
+def test_a_halt_draws_the_conclusion_and_says_that_both_ways_do_the_same(
+    anna: httpx.Client, engine: Engine, writer: ScriptedWriter
+) -> None:
+    halt(engine, writer)
+    shown = page(anna, "/halt")
+    assert "OldHost&#39;s nonce is 2 beyond ours: 2 operations that somebody else wrote" in shown
+    assert "Both ways have the same effect here" in shown
+
+
+def test_a_halt_whose_ways_differ_does_not_say_that_they_are_the_same(
+    anna: httpx.Client, engine: Engine, writer: ScriptedWriter
+) -> None:
+    halt(engine, writer, expected=7)
+    shown = page(anna, "/halt")
+    assert "OldHost&#39;s nonce is 2 behind ours" in shown
+    assert "the same effect" not in shown
+
+
+def test_a_halt_that_is_decided_shows_by_whom_and_offers_no_way_more(
+    anna: httpx.Client, engine: Engine, writer: ScriptedWriter
+) -> None:
+    halt(engine, writer)
+    assert f"{PREFIX}/halt/resolve" in page(anna, "/halt")
+    decided(engine)
+    shown = page(anna, "/halt")
+    assert re.search(r"Decided by bob at\s+<time [^>]+>[^<]+</time>: adopt\.", shown)
+    assert "The writer acts on it" in shown
+    assert f"{PREFIX}/halt/resolve" not in shown
+    assert "Resend the ledger&#39;s operations" not in shown
+
+
+@pytest.mark.parametrize("path", ["", "/alerts"])
+def test_the_alert_of_a_halt_that_is_decided_asks_for_no_decision(
+    anna: httpx.Client, engine: Engine, writer: ScriptedWriter, path: str
+) -> None:
+    halt(engine, writer)
+    assert "then `resolve adopt` or `resolve resend`" in page(anna, path)
+    decided(engine)
+    shown = page(anna, path)
+    assert "Nothing to do: bob decided about the halt" in shown
+    assert "then `resolve adopt` or `resolve resend`" not in shown
+
+
+def test_without_a_writer_a_halt_that_is_decided_asks_for_no_decision(
+    anna: httpx.Client, engine: Engine, writer: ScriptedWriter
+) -> None:
+    halt(engine, writer)
+    decided(engine)
+    writer.problem = writer_away("no worker takes its tasks", "no-worker")
+    shown = banner(anna)
+    assert shown.index("NO WRITER") < shown.index("bob decided about the halt")
+    assert "then decide" not in shown
+
+
+def test_the_api_tells_what_else_stops_the_writer(anna: httpx.Client, engine: Engine, writer: ScriptedWriter) -> None:
+    halt(engine, writer)
+    told = anna.get("/api/situation", headers={"Authorization": "Bearer vera"}).json()
+    assert (told["word"], [stop["word"] for stop in told["also"]]) == ("HALTED", ["BANNED"])
