@@ -194,9 +194,20 @@ def _pictures(result: Result, windows: dict[int, Windows]) -> None:
     title = "OldHost busy during a backlog"
     labels = [f"{latency_ms} ms" for latency_ms in timed]
     result.pictures.append(Picture("busy", title, "OldHost's latency", "busy, %", busy, bars=True, labels=labels))
+    batches = [(latency_ms, _batch(windows[latency_ms]["product"])) for latency_ms in windows]
+    cost = [Series("CPU, ms", [(float(at), windows[at]["product"].cpu_total_ms) for at, _ in batches])]
+    cost += [Series("history events", [(float(at), windows[at]["product"].events or 0) for at, _ in batches])]
+    title = "What an operation costs, by operations in a send"
+    labels = [f"{batch:.0f} (at {at} ms)" for at, batch in batches]
+    result.pictures.append(Picture("batch", title, "operations in a send", "", cost, bars=True, labels=labels))
     rates = [Series("operations/s", [(0, windows[0][name].per_second) for name in names])]
     title = "Operations a second when OldHost answers in 0 ms"
     result.pictures.append(Picture("rate", title, "", "operations/s", rates, bars=True, labels=list(names)))
+
+
+def _batch(window: Window) -> float:
+    """Operations in a send: each is one activity."""
+    return 1 / window.actions["ScheduleActivityTask"]
 
 
 def _cost(name: str, window: Window) -> tuple[str | float | None, ...]:

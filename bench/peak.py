@@ -8,7 +8,7 @@ sent back to back as soon as they exist.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from bench.deployment import rivals
 from bench.result import Picture, Result, Series, spread
@@ -16,6 +16,7 @@ from bench.short_form import PACE, SIZE, Played, play, short_form
 from bench.stage import Stage
 from oldhost_sync.planner import Bounds, Plan, Scenario, arrivals, bounds, rehearse
 from oldhost_sync.planner.host_model import ban_interval_ms
+from oldhost_sync.policy.promise import EMERGENCY_PROMISE_MS
 
 PEAK = Scenario()
 AT_ONCE = dataclasses.replace(PEAK, duration_s=33.0, bursts=0)
@@ -61,6 +62,52 @@ def _by_the_planner(result: Result) -> None:
     plan = plans["in 30 minutes"]
     result.target("peak: operations / lower bound", plan.operations_ratio, "<=", 1.01)
     result.target("peak: time to drain / lower bound", plan.drained_ratio, "<=", 1.03)
+    result.pictures += [_life(plans["in 30 minutes, 15-minute ban at 10 min"]), _promise(plans)]
+
+
+def _life(plan: Plan) -> Picture:
+    """What waits and what was sent, with the ban in the middle."""
+    minutes = [each.at_ms / 60_000 for each in plan.samples]
+
+    def line(name: str, values: Iterable[int]) -> Series:
+        return Series(name, list(zip(minutes, map(float, values), strict=True)))
+
+    banned = [at for at, each in zip(minutes, plan.samples, strict=True) if each.banned]
+    return Picture(
+        "life",
+        "A backlog's life: 10,000 changes in half an hour, and a ban in the middle",
+        "minutes",
+        "operations",
+        [
+            line("held back by the debounce", (each.debounced for each in plan.samples)),
+            line("ready to go", (each.ready for each in plan.samples)),
+            line("sent", (each.sent for each in plan.samples)),
+        ],
+        shades=[(min(banned), max(banned), "banned")],
+    )
+
+
+def _promise(plans: Mapping[str, Plan]) -> Picture:
+    """Each emergency's wait outside of bans, beside what was promised."""
+    banned = plans["in 30 minutes, 15-minute ban at 10 min"]
+    waits = {
+        "in half an hour": plans["in 30 minutes"].emergencies_ms,
+        "outside of a ban of 15 min": banned.emergencies_outside_ban_ms,
+        "200 of them in 33 s": plans["in 33 s"].emergencies_ms,
+    }
+    series = [
+        Series(name, [(100 * (n + 1) / len(found), each / 1000) for n, each in enumerate(sorted(found))])
+        for name, found in waits.items()
+    ]
+    promise = EMERGENCY_PROMISE_MS / 1000
+    return Picture(
+        "promise",
+        "Emergencies of the peak against the promise, by the planner's clock",
+        "share of emergencies, %",
+        "accepted → applied, s (log)",
+        [*series, Series("promised", [(0.0, promise), (100.0, promise)])],
+        log_y=True,
+    )
 
 
 def _in_real_time(stage: Stage, result: Result, name: str, scenario: Scenario, beside: Sequence[str]) -> None:

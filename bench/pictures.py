@@ -20,7 +20,13 @@ def draw(picture: Picture, file: Path) -> None:
         figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
         axes = figure.add_subplot(title=picture.title, xlabel=picture.x, ylabel=picture.y)
         (_bars if picture.bars else _lines)(axes, picture)
-        axes.set_ylim(bottom=0)
+        if picture.log_y:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+        for first, last, word in picture.shades:
+            axes.axvspan(first, last, alpha=0.12, color="C3")
+            axes.text((first + last) / 2, 0.97, word, ha="center", va="top", transform=axes.get_xaxis_transform())
         axes.grid(axis="y", alpha=0.3)
         axes.set_axisbelow(True)
         if len(picture.series) > 1:

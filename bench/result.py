@@ -63,6 +63,9 @@ class Picture:
     log_x: bool = False
     bars: bool = False
     labels: list[str] = field(default_factory=list)
+    # Parts of the x axis with a word of their own: from, to, word.
+    shades: list[tuple[float, float, str]] = field(default_factory=list)
+    log_y: bool = False
 
 
 @dataclass(slots=True)
