@@ -12,6 +12,8 @@ from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX, ID_LENGTH_MAX, NAM
 from oldhost_sync.store.views.change_list import ChangeFilter
 
 ANSWER_LENGTH_MAX = 200
+# Ten years: retention is shorter.
+WAITED_S_MAX = 315_360_000
 
 Name = Annotated[str | None, Query(pattern=f"^{NAME_PATTERN}$", max_length=EVENT_TYPE_LENGTH_MAX)]
 Id = Annotated[str | None, Query(min_length=1, max_length=ID_LENGTH_MAX)]
@@ -34,6 +36,10 @@ class ChangeQuery:
     ] = None
     accepted_from: Annotated[AwareDatetime | None, Query(description="Accepted then or later")] = None
     accepted_before: Annotated[AwareDatetime | None, Query(description="Accepted before then")] = None
+    waited_s: Annotated[
+        float | None,
+        Query(ge=0, le=WAITED_S_MAX, description="Took longer to get a fate, or has waited longer for one"),
+    ] = None
 
     def filter(self) -> ChangeFilter:
         """An entity's id without a type is a unit's."""

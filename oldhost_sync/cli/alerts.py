@@ -61,7 +61,9 @@ def show_alerts(
     elif found:
         console().print(rows("", ("id", "since", "severity", "kind", "×", "what", "state"), map(_line, found)))
         for name in dict.fromkeys(alert.kind for alert in found if alert.closed_at is None and alert.kind in KINDS):
-            console().print(f"{name}: {KINDS[name].next_step} ({runbook(name)})", style="dim", markup=False)
+            about = KINDS[name]
+            where = f"`{about.command}`; {runbook(name)}" if about.command else runbook(name)
+            console().print(f"{name}: {about.next_step} ({where})", style="dim", markup=False)
     else:
         console().print({Shown.ALL: "No alerts.", Shown.CLOSED: "No closed alerts."}.get(state, "No open alerts."))
 

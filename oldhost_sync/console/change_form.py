@@ -7,12 +7,11 @@ from typing import Annotated, Literal
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from oldhost_sync.api.change_query import ANSWER_LENGTH_MAX
+from oldhost_sync.api.change_query import ANSWER_LENGTH_MAX, WAITED_S_MAX
 from oldhost_sync.api.schemas import EntityId, Name
 from oldhost_sync.policy.changes import PriorityClass
 
-# Ten years: retention is shorter.
-HOURS_MAX = 87_600
+HOURS_MAX = WAITED_S_MAX / 3_600
 
 Field_ = Annotated[str, Query(max_length=ANSWER_LENGTH_MAX)]
 Hours = Annotated[float, Field(ge=0, le=HOURS_MAX)]
@@ -31,6 +30,7 @@ class ChangeForm:
     answer: Field_ = ""
     newer_hours: Field_ = ""
     older_hours: Field_ = ""
+    waited_s: Field_ = ""
 
     def given(self) -> dict[str, str]:
         """What is filled in."""
@@ -51,3 +51,4 @@ class Wanted(BaseModel):
     answer: str | None = None
     newer_hours: Hours | None = None
     older_hours: Hours | None = None
+    waited_s: Annotated[float, Field(ge=0, le=WAITED_S_MAX)] | None = None

@@ -13,7 +13,7 @@ from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.lookout import Lookout, Query, Seen, View
 from oldhost_sync.console.charts import draw
 from oldhost_sync.console.layout import Layout
-from oldhost_sync.console.next_steps import next_steps
+from oldhost_sync.console.next_steps import BROKEN, next_steps
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
 from oldhost_sync.store.outbox.books import Books
@@ -97,6 +97,7 @@ def figures(view: View) -> dict[str, Any]:
         "balances": _balances(view.status),
         "next_shown": NEXT_SHOWN,
         "next_steps": next_steps(view.condition.decision if view.condition else None),
+        "broken": BROKEN,
     }
 
 

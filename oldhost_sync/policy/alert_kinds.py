@@ -46,13 +46,17 @@ _LOOKED_AT = f"a person closed it, or {QUIET_DAYS} days passed without another"
 
 @dataclass(frozen=True, slots=True)
 class AlertKind:
-    """`severity`: the worst that it may have. `ends`: the fact that closes it. `informational`: people may close it."""
+    """`severity`: the worst that it may have. `ends`: the fact that closes it. `informational`: people may close it.
+
+    `next_step` is in words; `command` is what helps with it at the terminal (the console has links of its own).
+    """
 
     severity: Severity
     meaning: str
     next_step: str
     ends: str
     informational: bool = False
+    command: str = ""
 
 
 KINDS: dict[str, AlertKind] = {
@@ -65,14 +69,16 @@ KINDS: dict[str, AlertKind] = {
     "halted": AlertKind(
         "critical",
         "Sending is halted: OldHost and the ledger contradict each other, or a rule of ours was broken.",
-        "Read the reason, look at OldHost itself, then `resolve adopt` or `resolve resend`.",
+        "Read the reason, look at OldHost itself, then decide: adopt its count, or resend.",
         "an operator resolved it, and OldHost agrees with the ledger",
+        command="oldhost-sync resolve adopt|resend",
     ),
     "emergency-late": AlertKind(
         "critical",
         "Emergencies have had no fate for half of the promised 30 s (warning) or for all of it (critical).",
-        "Call the people who reported them (`find` names the units); then mend the cause that the message names.",
+        "Call the people who reported them; then mend the cause that the message names.",
         "none has been late for 30 s",
+        command="oldhost-sync find UNIT",
     ),
     "emergency-blocked": AlertKind(
         "critical",
@@ -83,8 +89,9 @@ KINDS: dict[str, AlertKind] = {
     "no-progress": AlertKind(
         "critical",
         "No change has got its fate for 20 s though some could go; the message has the last reason.",
-        "Look at `status`: OldHost, the network to it, or MariaDB. The writer keeps trying.",
+        "Look at OldHost, the network to it, and MariaDB. The writer keeps trying.",
         "a change got its fate, or nothing could go any more",
+        command="oldhost-sync status",
     ),
     "no-session": AlertKind(
         "critical",
@@ -121,6 +128,7 @@ KINDS: dict[str, AlertKind] = {
         "No worker takes the writer's tasks.",
         "Start one, or look why those that run don't poll: frozen, another namespace or address, all threads busy.",
         "a worker took the writer's tasks",
+        command="oldhost-sync worker",
     ),
     "temporal-away": AlertKind(
         "critical",
@@ -131,14 +139,16 @@ KINDS: dict[str, AlertKind] = {
     "dead-letters": AlertKind(
         "critical",
         "OldHost rejected changes for this reason, and nobody has decided on them; critical above 20.",
-        "`dead-letters list` names them: mend the data, then retry or discard. What is held behind them waits.",
+        "Mend the cause, then retry; or send corrected copies, or discard. What is held behind them waits.",
         "none of them is undecided any more",
+        command="oldhost-sync dead-letters list",
     ),
     "forecast": AlertKind(
         "warning",
         "What waits will break a promise before it has reached OldHost.",
-        "Look at `plan --from-now`: take load away, or tell those who rely on the promise.",
+        "Look at the plan from now: take load away, or tell those who rely on the promise.",
         "the promise will be kept",
+        command="oldhost-sync plan --from-now",
     ),
     "signals-lost": AlertKind(
         "critical",

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from oldhost_sync.policy.phrases import quantity
+
 EMERGENCY_PROMISE_MS = 30_000
 EMERGENCY_WARNING_MS = EMERGENCY_PROMISE_MS // 2
 # Upper bounds of the histogram from accepted to applied.
@@ -88,11 +90,12 @@ class ClockStep:
 def describe(incident: Incident) -> tuple[str, str]:
     """Severity and words for people."""
     total, waiting = incident.total, incident.waiting
-    breached = (
-        f"{total.breached} emergencies took longer than the promised {EMERGENCY_PROMISE_MS // 1000} s"
+    late, than = (
+        (total.breached, f"the promised {EMERGENCY_PROMISE_MS // 1000} s")
         if total.breached
-        else f"{total.warned} emergencies took longer than {EMERGENCY_WARNING_MS // 1000} s"
+        else (total.warned, f"{EMERGENCY_WARNING_MS // 1000} s")
     )
-    now = f"{waiting.warned} of them still wait" if waiting.warned else "none waits any more"
-    words = f"{breached} (the longest {total.worst_ms / 1000:.0f} s), {now}; {incident.cause}"
+    waited = f"{quantity(late, 'emergency', 'emergencies')} waited longer than {than}"
+    still = f"{waiting.warned} still wait{'s' * (waiting.warned == 1)}" if waiting.warned else "none waits any more"
+    words = f"{waited} (the longest {total.worst_ms / 1000:.0f} s); {still}. Cause: {incident.cause}"
     return "critical" if total.breached else "warning", words

@@ -21,6 +21,7 @@ from oldhost_sync.policy.writer_policy import CONSISTENCY_MS
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.views import late_emergencies
+from oldhost_sync.store.views.late_cause import late_cause
 from oldhost_sync.store.views.late_emergencies import Ended, HostState, PendingOperation
 from oldhost_sync.telemetry import AppliedWaits, FateMetrics
 
@@ -162,11 +163,16 @@ class PromiseWatch:
         if incident is not None and not is_late and calm:
             late_emergencies.end_incident(connection, host)
             return
-        cause = late_emergencies.likely_cause(connection, host, waiting) if is_late else ""
+        cause = _cause(connection, host, (ended + late).worst_ms, waiting) if is_late else ""
         after = (incident or Incident()).looked(ended, late, cause)
         if after != incident:
             late_emergencies.keep_incident(connection, host, after, is_new=incident is None)
             late_emergencies.raise_incident_alert(connection, host, *describe(after), count=after.total.warned)
+
+
+def _cause(connection: Connection, host: str, waited_ms: int, waiting: list[PendingOperation]) -> str:
+    unrelayed = sum(each.unrelayed for each in waiting)
+    return late_cause(connection, host, waited_ms=waited_ms, unrelayed=unrelayed, waiting=len(waiting))
 
 
 def _is_urgent(ended: Ended) -> bool:

@@ -28,7 +28,14 @@ def test_the_runbook_says_what_the_code_says(kind: str) -> None:
     known = KINDS[kind]
     assert words(ROWS[kind]) == words(f"{known.severity} | {known.meaning}")
     assert words(known.next_step) in words(SECTIONS[kind])
+    assert f"`{known.command}`" in SECTIONS[kind] if known.command else "`oldhost-sync " not in SECTIONS[kind]
     assert words(f"*Closed when* {known.ends}.") in words(SECTIONS[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_next_step_needs_a_terminal(kind: str) -> None:
+    """The console shows them, too."""
+    assert "`" not in KINDS[kind].next_step
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -78,6 +78,8 @@ _CONDITIONS = {
     "priority_class": "o.priority_class = :priority_class",
     "accepted_from": "o.created_at >= :accepted_from",
     "accepted_before": "o.created_at < :accepted_before",
+    "waited_s": "TIMESTAMPDIFF(MICROSECOND, o.created_at, COALESCE(o.processed_at, p.decided_at, UTC_TIMESTAMP(6))) "
+    "> :waited_s * 1000000",
     "answer": "COALESCE(o.error, p.error) LIKE :answer",
     "property_id": "o.entity_type = 'unit' AND EXISTS (SELECT 1 FROM units u WHERE u.host = o.host "
     "AND u.id = o.entity_id AND u.property_id = :property_id)",
@@ -92,6 +94,7 @@ class ChangeFilter:
     """Which changes; None: any. `outcome`: a fate, or OUTSTANDING. `answer`: a part of OldHost's reason, without regard
     to case; only changes that OldHost rejected have one, and submissions that were refused. `accepted_from` and
     `accepted_before`: by the database's clock; where that was set back, changes of the time around may be missing.
+    `waited_s`: it took longer to get a fate, or has waited longer for one.
     """
 
     entity_type: str | None = None
@@ -103,6 +106,7 @@ class ChangeFilter:
     answer: str | None = None
     accepted_from: datetime | None = None
     accepted_before: datetime | None = None
+    waited_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 from oldhost_sync.policy.promise import APPLIED_BOUNDS_MS, Incident, Late
 from oldhost_sync.store.alerts import close_alert, raise_alert
-from oldhost_sync.store.audit import current_pause
 from oldhost_sync.store.outbox.books import move_cursor
 from oldhost_sync.store.text import storable
 
@@ -77,13 +76,6 @@ _BREACHES = text(
     "SELECT COUNT(*) AS incidents, COALESCE(SUM(breached_ended + breached_waiting), 0) AS breaches, "
     "COALESCE(MAX(worst_ms), 0) AS worst_ms FROM late_emergencies FORCE INDEX (ix_late_emergencies_started) "
     "WHERE host = :host AND started_at > UTC_TIMESTAMP(6) - INTERVAL :days DAY"
-)
-_HINDRANCES = text(
-    "SELECT n.halted, n.banned_until > UTC_TIMESTAMP(6) AS banned FROM nonce_ledger n WHERE n.host = :host"
-)
-_OTHER_ALERTS = text(
-    "SELECT kind FROM alerts FORCE INDEX (ix_alerts_closed) WHERE host = :host AND closed_at IS NULL "
-    "AND severity = 'critical' AND kind <> :kind ORDER BY id DESC LIMIT 3"
 )
 
 ALERT_KIND = "emergency-late"
@@ -214,23 +206,6 @@ def raise_incident_alert(connection: Connection, host: str, severity: str, messa
     emergencies that are or were late.
     """
     raise_alert(connection, host, ALERT_KIND, severity, message, count=count)
-
-
-def likely_cause(connection: Connection, host: str, waiting: Sequence[PendingOperation]) -> str:
-    """Why they are late, as far as the database knows."""
-    row = connection.execute(_HINDRANCES, {"host": host}).one_or_none()
-    if row is not None and row.halted:
-        return f"the writer is halted: {row.halted}"
-    if row is not None and row.banned:
-        return "OldHost has banned us"
-    if current_pause(connection, host) is not None:
-        return "an operator paused the writer"
-    others = connection.execute(_OTHER_ALERTS, {"host": host, "kind": ALERT_KIND}).scalars().all()
-    if others:
-        return f"open alerts: {', '.join(dict.fromkeys(others))}"
-    if unrelayed := sum(each.unrelayed for each in waiting):
-        return f"{unrelayed} of {len(waiting)} could not be handed to the writer yet"
-    return "they wait at the writer: for their turn, for an older change of their unit, or for OldHost's answer"
 
 
 def breaches(connection: Connection, host: str, days: int = 30) -> Breaches:

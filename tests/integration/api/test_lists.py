@@ -88,6 +88,22 @@ def test_the_age_of_changes_is_a_span_of_the_database_s_time(
     assert listed(vera, accepted_from=before) == ids[:5:-1]
 
 
+def test_late_ones_took_longer_or_wait_longer_than_asked(
+    shop: httpx.Client, vera: httpx.Client, engine: Engine
+) -> None:
+    late, waiting, in_time, new = (make(shop, key, "guest_locked_out", unit=key) for key in "abcd")
+    make(shop, "other", "checked_in")
+    ago = "UPDATE outbox_events SET created_at = UTC_TIMESTAMP(6) - INTERVAL :s SECOND WHERE id = :id"
+    for change_id, seconds in ((late, 31), (waiting, 40), (in_time, 20), (new, 1)):
+        execute(engine, ago, id=change_id, s=seconds)
+    end(engine, late, "APPLIED", nonce=1)
+    end(engine, in_time, "APPLIED", nonce=2)
+    execute(engine, ago, id=in_time, s=20)
+    assert listed(vera, priority_class="EMERGENCY", waited_s=30) == [waiting, late]
+    assert listed(vera, waited_s=10) == [in_time, waiting, late]
+    assert vera.get("/api/outbox", params={"waited_s": -1}).status_code == 422
+
+
 def test_a_fate_whose_row_is_locked_is_listed_with_its_outcome(
     shop: httpx.Client, vera: httpx.Client, engine: Engine
 ) -> None:

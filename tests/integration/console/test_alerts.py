@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import httpx
 import pytest
+from markupsafe import escape
 from sqlalchemy import Engine
 
 from oldhost_sync.console.alerts_page import ALERTS, ALERTS_SHOWN
 from oldhost_sync.console.app import ConsoleOptions
+from oldhost_sync.console.layout import PREFIX
+from oldhost_sync.console.next_steps import PAGES
+from oldhost_sync.policy.alert_kinds import KINDS
 from oldhost_sync.store.alerts import close_alert, list_alerts, raise_alert
 from oldhost_sync.store.audit import list_acts
 from tests.integration.api.conftest import HOST, ScriptedWriter, served
@@ -42,6 +46,21 @@ def test_a_kind_says_what_it_means_what_to_do_and_what_ends_it(vera: httpx.Clien
     page = vera.get(ALERTS).text
     for told in ("No worker takes the writer", "<strong>Next:</strong> Start one", "It ends when a worker took"):
         assert told in page
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_the_page_where_the_next_step_is_done_is_there_and_linked_from_the_alert(
+    vera: httpx.Client, engine: Engine, kind: str
+) -> None:
+    raised(engine, kind, "warning", "something is wrong")
+    link = PAGES[kind]
+    assert vera.get(link.path).status_code == 200
+    for page in (ALERTS, PREFIX):
+        assert f'<a href="{escape(link.path)}">{link.title}</a>' in vera.get(page).text
+
+
+def test_only_kinds_that_exist_have_a_page_for_their_next_step() -> None:
+    assert set(PAGES) <= set(KINDS)
 
 
 def test_an_alert_of_another_release_is_shown_too(vera: httpx.Client, engine: Engine) -> None:

@@ -7,11 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
+from markupsafe import escape
 from sqlalchemy import Engine, text
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.console.layout import PREFIX
+from oldhost_sync.console.next_steps import BROKEN
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.intake.change_recorder import record_change
@@ -115,6 +117,21 @@ def test_a_change_tells_its_way_and_what_it_waits_for(vera: httpx.Client, engine
     assert "accepted" in shown
     assert f"retry or discard change {letter}" in page(vera, f"/changes/{held}")
     assert vera.get(f"{PREFIX}/changes/999").status_code == 404
+
+
+def test_the_overview_leads_to_the_emergencies_that_took_too_long(vera: httpx.Client, engine: Engine) -> None:
+    late, in_time = (recorded(engine, key, "guest_locked_out", key) for key in ("a", "b"))
+    for change_id, seconds in ((late, 31), (in_time, 2)):
+        run_sql(
+            engine,
+            "UPDATE outbox_events SET created_at = UTC_TIMESTAMP(6) - INTERVAL :s SECOND WHERE id = :id",
+            id=change_id,
+            s=seconds,
+        )
+    assert str(escape(BROKEN.path)) in page(vera, "")
+    shown = vera.get(BROKEN.path).text
+    assert (f'/changes/{late}"' in shown, f'/changes/{in_time}"' in shown) == (True, False)
+    assert "waits</span>" in shown
 
 
 def test_a_change_shows_all_its_times_in_one_form(vera: httpx.Client, engine: Engine) -> None:

@@ -95,6 +95,7 @@ QUESTIONS: dict[str, tuple[int, Callable[[Connection], Any]]] = {
         lambda connection: list_changes(connection, HOST, ChangeFilter(), before_id=CHANGES // 2, limit=50),
     ),
     "emergencies": (1_000, page(priority_class="EMERGENCY")),
+    "late emergencies": (40_000, page(priority_class="EMERGENCY", waited_s=30.0)),
     "an event type": (1_000, page(event_type="event_7")),
     "a unit": (1_000, page(**UNIT)),
     "dead letters": (1_000, page(outcome="DEAD")),

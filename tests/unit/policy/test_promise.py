@@ -33,9 +33,16 @@ def test_an_incident_is_a_warning_until_the_promise_is_broken() -> None:
     warned = Incident().looked(NONE, Late(3, 0, 20_000), "OldHost has banned us")
     assert describe(warned) == (
         "warning",
-        "3 emergencies took longer than 15 s (the longest 20 s), 3 of them still wait; OldHost has banned us",
+        "3 emergencies waited longer than 15 s (the longest 20 s); 3 still wait. Cause: OldHost has banned us",
     )
     assert describe(warned.looked(NONE, Late(3, 1, 31_000), "a ban"))[0] == "critical"
+
+
+def test_one_that_was_late_is_told_of_in_words_that_fit() -> None:
+    waits = Incident().looked(NONE, Late(1, 1, 31_000), "a ban")
+    assert describe(waits)[1].startswith("1 emergency waited longer than the promised 30 s")
+    assert "; 1 still waits. Cause: a ban" in describe(waits)[1]
+    assert "; none waits any more. Cause: a ban" in describe(waits.looked(Late(1, 1, 32_000), NONE, ""))[1]
 
 
 def test_a_clock_that_was_set_makes_nothing_late_and_hides_nothing() -> None:

@@ -1,0 +1,77 @@
+"""Why emergencies were late, as far as the database knows: what stopped or slowed sending while they waited.
+
+What is over by now counts, too: when the last of them is through, the cause often is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+
+# An answer that takes so long is no usual one; marking an operation ahead of its turn adds another's time.
+SLOW_ANSWER_MS = 3_000
+# Newest operations and sessions that are looked at.
+_OPERATIONS, _SESSIONS = 40, 5
+
+_BEGAN = "UTC_TIMESTAMP(6) - INTERVAL :us MICROSECOND"
+_STOPS = text(f"SELECT halted, banned_until > {_BEGAN} AS banned FROM nonce_ledger WHERE host = :host")
+_PAUSE = text(
+    "SELECT operator, reason FROM operator_audit FORCE INDEX (ix_operator_audit_action) "
+    "WHERE host = :host AND action = 'pause' AND NOT EXISTS (SELECT 1 FROM operator_audit r "
+    "FORCE INDEX (ix_operator_audit_action) WHERE r.host = :host AND r.action = 'resume' AND r.id > operator_audit.id "
+    f"AND r.created_at <= {_BEGAN}) ORDER BY id DESC LIMIT 1"
+)
+# Emergencies that are blocked or late are what a cause does, and none.
+_ALERTS = text(
+    " UNION ".join(
+        "(SELECT id, kind FROM alerts FORCE INDEX (ix_alerts_closed) WHERE host = :host AND severity = 'critical' "
+        f"AND kind NOT IN ('emergency-late', 'emergency-blocked', 'dead-letters') AND {still} ORDER BY id DESC LIMIT 3)"
+        for still in ("closed_at IS NULL", f"closed_at > {_BEGAN}")
+    )
+    + " ORDER BY id DESC LIMIT 3"
+)
+_SESSION = text(
+    "SELECT ended_because FROM (SELECT epoch, ended_at, ended_because FROM host_sessions WHERE host = :host "
+    f"ORDER BY epoch DESC LIMIT {_SESSIONS}) newest WHERE ended_at > {_BEGAN} ORDER BY epoch DESC LIMIT 1"
+)
+_SLOWEST = text(
+    "SELECT MAX(TIMESTAMPDIFF(MICROSECOND, sent_at, COALESCE(completed_at, UTC_TIMESTAMP(6))) DIV 1000) FROM ("
+    "SELECT sent_at, completed_at FROM nonce_requests FORCE INDEX (PRIMARY) WHERE host = :host "
+    f"ORDER BY nonce DESC LIMIT {_OPERATIONS}) newest WHERE sent_at IS NOT NULL "
+    f"AND (completed_at IS NULL OR completed_at > {_BEGAN})"
+)
+
+
+def late_cause(connection: Connection, host: str, *, waited_ms: int, unrelayed: int, waiting: int) -> str:
+    """The likeliest one, in some words that fit after "Cause:". `waited_ms`: how far back to look.
+
+    `unrelayed` of `waiting` emergencies are not at the writer yet.
+    """
+    values = {"host": host, "us": waited_ms * 1000}
+    for cause in _stops(connection, values):
+        return cause
+    if unrelayed:
+        return f"{unrelayed} of {waiting} could not be handed to the writer yet"
+    slowest_ms = connection.execute(_SLOWEST, values).scalar() or 0
+    if slowest_ms >= SLOW_ANSWER_MS:
+        return f"OldHost took up to {slowest_ms / 1000:.0f} s for an answer"
+    return "nothing was wrong; others went first: emergencies that came together, or older changes of their units"
+
+
+def _stops(connection: Connection, values: dict[str, object]) -> Iterator[str]:
+    stops = connection.execute(_STOPS, values).one_or_none()
+    if stops is not None and stops.halted:
+        yield f"a halt: {stops.halted}"
+    if stops is not None and stops.banned:
+        yield "a ban by OldHost"
+    pause = connection.execute(_PAUSE, values).one_or_none()
+    if pause is not None:
+        yield f"a pause by {pause.operator}: {pause.reason}"
+    kinds = list(dict.fromkeys(connection.execute(_ALERTS, values).scalars("kind")))
+    if kinds:
+        yield f"see the alert{'s' * (len(kinds) > 1)} {', '.join(kinds)}"
+    because = connection.execute(_SESSION, values).scalar()
+    if because:
+        yield f"the session with OldHost ended ({because}), and another was needed"
