@@ -110,10 +110,10 @@ _WORKFLOW = {
 _ALERT = {
     "id": 17,
     "kind": "dead-letters",
-    "cause": "dead-letters:no such door",
+    "cause": "dead-letters:no such door #",
     "severity": "warning",
-    "message": "OldHost rejected 2 changes (the oldest 4712, the newest 4719): no such door. Later TXN changes of "
-    "their entities are held. `oldhost-sync dead-letters list` names them; retry or discard each.",
+    "message": "OldHost rejected 2 changes: no such door #, for example: no such door 17. Later TXN changes of their "
+    "entities are held until each is decided on.",
     "count": 2,
     "change_id": 4712,
     "created_at": "2026-05-01T12:01:03Z",

@@ -127,13 +127,15 @@ ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
     view_schemas.LetterGroups: {
         "groups": [
             {
-                "reason": "no such guest",
+                "reason": "no such guest #",
+                "example": "no such guest 7",
                 "letters": 1,
                 "entities": 1,
                 "held": 1,
                 "oldest_at": "2026-05-01T12:01:03Z",
                 "newest_id": 4712,
                 "event_types": ["checked_in"],
+                "sources": ["api:front-desk"],
                 "change_ids": [4712],
             }
         ],

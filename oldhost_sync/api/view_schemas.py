@@ -160,13 +160,15 @@ class ScheduledPage(BaseModel):
 class LetterGroup(BaseModel):
     """Dead letters with one reason of OldHost's; numbers in it stand as #."""
 
-    reason: str = Field(examples=["no such guest"])
+    reason: str = Field(examples=["no such guest #"])
+    example: str = Field(description="OldHost's words to the oldest of them, as they are")
     letters: int
     entities: int = Field(description="Of how many entities")
     held: int = Field(description="TXN changes that wait behind them")
     oldest_at: datetime | None = Field(description="When the oldest was rejected")
     newest_id: int = Field(description="Give it as `up_to`, so that a decision is about what was shown")
     event_types: list[str]
+    sources: list[str] = Field(description="The applications that sent them")
     change_ids: list[int] = Field(description="The oldest 20")
 
 

@@ -12,6 +12,7 @@ from sqlalchemy import select, text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.alert_cause import cause_of
+from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.store.alerts import cause_key, close_alert, raise_alert
 from oldhost_sync.store.tables import alerts
 
@@ -25,9 +26,11 @@ _OTHERS = "other reasons"
 WARNING_MAX = 20
 # Texts of one reason may differ in ids and numbers.
 _TEXTS_MAX = 5_000
+# Of OldHost's words; there is room for ours after them.
+_WORDS_MAX = 400
 
 _BY_TEXT = text(
-    "SELECT error, COUNT(*) AS changes, MIN(id) AS oldest, MAX(id) AS newest FROM ("
+    "SELECT error, COUNT(*) AS changes, MIN(id) AS oldest FROM ("
     "SELECT id, error FROM outbox_events FORCE INDEX (ix_outbox_events_outcome) "
     "WHERE host = :host AND outcome = 'DEAD' "
     "UNION SELECT change_id, error FROM pending_fates WHERE host = :host AND outcome = 'DEAD') dead "
@@ -37,15 +40,15 @@ _BY_TEXT = text(
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterGroup:
-    """Undecided dead letters of one cause: how many, and the first and the last id."""
+    """Undecided dead letters of one cause: how many, the first id, and one of OldHost's texts as it is."""
 
     cause: str
+    example: str
     count: int
     oldest: int
-    newest: int
 
-    def with_more(self, count: int, oldest: int, newest: int) -> DeadLetterGroup:
-        return DeadLetterGroup(self.cause, self.count + count, min(self.oldest, oldest), max(self.newest, newest))
+    def with_more(self, count: int, oldest: int) -> DeadLetterGroup:
+        return DeadLetterGroup(self.cause, self.example, self.count + count, min(self.oldest, oldest))
 
 
 def dead_letter_groups(connection: Connection, host: str) -> list[DeadLetterGroup]:
@@ -55,34 +58,37 @@ def dead_letter_groups(connection: Connection, host: str) -> list[DeadLetterGrou
         cause = cause_of(row.error)
         if cause not in groups and len(groups) >= REASONS_MAX:
             cause = _OTHERS
-        group = groups.get(cause, DeadLetterGroup(cause, 0, row.oldest, row.newest))
-        groups[cause] = group.with_more(int(row.changes), row.oldest, row.newest)
+        group = groups.get(cause, DeadLetterGroup(cause, row.error or "", 0, row.oldest))
+        groups[cause] = group.with_more(int(row.changes), row.oldest)
     return list(groups.values())
 
 
 def keep_dead_letter_alerts(connection: Connection, host: str) -> None:
-    """Open, update and close them, so that they say what is undecided now."""
+    """Open, update and close them: open is what is undecided now, told of as many as there were at most."""
     groups = {cause_key(f"{KIND}:{group.cause}"): group for group in dead_letter_groups(connection, host)}
+    told = _told_so_far(connection, host)
     for key, group in groups.items():
         severity = "critical" if group.count > WARNING_MAX else "warning"
-        change_id, count = group.oldest, group.count
-        raise_alert(connection, host, KIND, severity, _told(group), dedupe_key=key, change_id=change_id, count=count)
-    for key in _open_keys(connection, host):
+        count = max(group.count, told.get(key, 0))
+        message = _message(group, count)
+        raise_alert(connection, host, KIND, severity, message, dedupe_key=key, change_id=group.oldest, count=count)
+    for key in told:
         if key not in groups:
             close_alert(connection, host, key, reason="each of them was decided on")
 
 
-def _told(group: DeadLetterGroup) -> str:
-    many = f"{group.count} changes" if group.count > 1 else "a change"
-    which = f"{group.oldest}" if group.count == 1 else f"the oldest {group.oldest}, the newest {group.newest}"
+def _message(group: DeadLetterGroup, count: int) -> str:
+    """Of all, also when some of them are decided on: the alert keeps it when it is closed."""
+    words = group.cause if group.example in {"", group.cause} else f"{group.cause}, for example: {group.example}"
     return (
-        f"OldHost rejected {many} ({which}): {group.cause}. Later TXN changes of their entities are held. "
-        "`oldhost-sync dead-letters list` names them; retry or discard each."
+        f"OldHost rejected {quantity(count, 'change')}: {words[:_WORDS_MAX].rstrip('.')}. Later TXN changes of their "
+        "entities are held until each is decided on."
     )
 
 
-def _open_keys(connection: Connection, host: str) -> list[str]:
-    statement = select(alerts.c.dedupe_key).where(
+def _told_so_far(connection: Connection, host: str) -> dict[str, int]:
+    """Of how many changes each open alert tells, by its key."""
+    statement = select(alerts.c.dedupe_key, alerts.c.occurrences).where(
         alerts.c.host == host, alerts.c.closed_at.is_(None), alerts.c.kind.in_((KIND, _OLD_KIND))
     )
-    return list(connection.execute(statement.order_by(alerts.c.id)).scalars())
+    return {row.dedupe_key: row.occurrences for row in connection.execute(statement.order_by(alerts.c.id))}

@@ -21,7 +21,7 @@ from oldhost_sync.store.outbox.pending_fates import IDS_MAX
 # Above it the groups say that there are more; the oldest letters are looked at.
 LETTERS_MAX = 5_000
 
-_NAMED = "o.id, o.entity_type, o.entity_id, o.event_type"
+_NAMED = "o.id, o.entity_type, o.entity_id, o.event_type, o.source"
 _LETTERS = text(
     f"(SELECT {_NAMED}, o.processed_at AS rejected_at, o.error FROM outbox_events o "
     "FORCE INDEX (ix_outbox_events_outcome) WHERE o.host = :host AND o.outcome = 'DEAD' AND o.id > :after "
@@ -40,17 +40,20 @@ _HELD = text(
 
 @dataclass(slots=True)
 class LetterGroup:
-    """Dead letters with one reason. `held`: TXN changes behind them; `newest_id`: a decision up to it is about what was
-    shown. `change_ids`: the oldest.
+    """Dead letters with one reason. `example`: OldHost's words to the oldest, as they are. `held`: TXN changes behind
+    them; `newest_id`: a decision up to it is about what was shown. `sources`: the applications that sent them.
+    `change_ids`: the oldest.
     """
 
     reason: str
+    example: str = ""
     letters: int = 0
     entities: int = 0
     held: int = 0
     oldest_at: datetime | None = None
     newest_id: int = 0
     event_types: list[str] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
     change_ids: list[int] = field(default_factory=list)
 
 
@@ -64,11 +67,12 @@ def list_groups(connection: Connection, host: str) -> tuple[list[LetterGroup], b
     first_of_entity: dict[tuple[str, str, str], int] = {}
     for letter in letters[:LETTERS_MAX]:
         reason = without_details(letter.error)
-        group = groups.setdefault(reason, LetterGroup(reason, oldest_at=letter.rejected_at))
+        group = groups.setdefault(reason, LetterGroup(reason, letter.error or "", oldest_at=letter.rejected_at))
         group.letters += 1
         group.newest_id = letter.id
         group.change_ids += [letter.id] if len(group.change_ids) < IDS_SHOWN else []
         group.event_types += [letter.event_type] if letter.event_type not in group.event_types else []
+        group.sources += [letter.source] if letter.source not in group.sources else []
         first_of_entity.setdefault((reason, letter.entity_type, letter.entity_id), letter.id)
     held = _held_behind(connection, list(first_of_entity.values()))
     for (reason, _, _), change_id in first_of_entity.items():

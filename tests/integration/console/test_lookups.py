@@ -273,6 +273,24 @@ def test_marked_letters_are_decided_and_what_became_of_each_is_told(
     assert anna.post(f"{PREFIX}/dead-letters/retry", data=WHY).status_code == 422
 
 
+def test_a_group_shows_one_of_oldhosts_texts_and_who_is_to_mend_what(anna: httpx.Client, engine: Engine) -> None:
+    letter = rejected(engine, "k1", "unknown lock type 17")
+    rejected(engine, "k2", "unknown lock type 4", "7A")
+    run_sql(engine, "UPDATE outbox_events SET source = IF(id = :id, 'api:front-desk', 'api:locks')", id=letter)
+    shown = page(anna, "/dead-letters")
+    assert "unknown lock type #" in shown
+    assert "For example: <strong>unknown lock type 17</strong>" in shown
+    assert "where it comes from (api:front-desk, api:locks)" in shown
+
+
+def test_whoever_may_retry_is_told_to_mend_the_cause_first(anna: httpx.Client, engine: Engine) -> None:
+    letter = rejected(engine, "k1", "no such guest")
+    hint = "Mend the cause first: otherwise OldHost refuses"
+    assert hint in page(anna, "/dead-letters")
+    assert hint in page(anna, "/dead-letters/group", reason="no such guest")
+    assert hint in page(anna, f"/changes/{letter}")
+
+
 def test_a_group_is_decided_up_to_what_was_shown(
     anna: httpx.Client, engine: Engine, writer: ScriptedWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

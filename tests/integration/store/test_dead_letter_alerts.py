@@ -40,6 +40,19 @@ def test_dead_letters_of_one_reason_are_one_alert_with_a_count(engine: Engine) -
     assert doors.cause == "dead-letters:no door #"
 
 
+def test_an_alert_has_one_of_oldhosts_texts_as_it_is_beside_what_they_have_in_common(engine: Engine) -> None:
+    rejected(engine, "no door 1", "no door 22", "no guest", "no room 7")
+    doors, guest, room = kept(engine)
+    assert doors.message.startswith("OldHost rejected 2 changes: no door #, for example: no door 1. Later")
+    assert guest.message.startswith("OldHost rejected 1 change: no guest. Later")
+    assert room.message.startswith("OldHost rejected 1 change: no room #, for example: no room 7. Later")
+
+
+def test_a_text_of_any_length_leaves_room_for_what_follows_from_it(engine: Engine) -> None:
+    rejected(engine, "no " + "x" * 1000)
+    assert kept(engine)[0].message.endswith("are held until each is decided on.")
+
+
 def test_alerts_have_the_groups_that_people_decide_on(engine: Engine) -> None:
     rejected(engine, "no door 1", "no door 22", "guest \\'Ada\\' left", "guest \\'Bob\\' left", "")
     kept(engine)
@@ -55,12 +68,23 @@ def test_an_alert_follows_what_is_undecided_and_closes_with_the_last(engine: Eng
     kept(engine)
     change_sql(engine, f"UPDATE outbox_events SET outcome = 'DISCARDED' WHERE id = {ids[0]}")
     (alert,) = kept(engine)
-    assert (alert.count, alert.change_id) == (1, ids[1])
+    assert alert.change_id == ids[1]
     change_sql(engine, f"UPDATE outbox_events SET outcome = NULL, processed_at = NULL WHERE id = {ids[1]}")
     assert kept(engine) == []
     assert [row["close_reason"] for row in rows(engine, "SELECT close_reason FROM alerts")] == [
         "each of them was decided on"
     ]
+
+
+def test_when_the_last_is_decided_the_alert_still_tells_of_all(engine: Engine) -> None:
+    ids = rejected(engine, *["no door"] * 7)
+    kept(engine)
+    for change_id in ids:
+        change_sql(engine, f"UPDATE outbox_events SET outcome = 'DISCARDED' WHERE id = {change_id}")
+        kept(engine)
+    (closed,) = rows(engine, "SELECT message, occurrences, is_open FROM alerts")
+    assert (closed["occurrences"], closed["is_open"]) == (7, None)
+    assert closed["message"].startswith("OldHost rejected 7 changes: no door.")
 
 
 def test_one_whose_fate_waits_for_its_row_is_counted_too(engine: Engine) -> None:
