@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 # A person waits for the page.
 LOOK_SECONDS_MAX = 2.5
+# While somebody watches, looks are two seconds apart. After a longer pause nobody saw what was in between.
+PAUSE_SECONDS_MAX = 10.0
 # What a problem says first, to those who wanted to write.
 _NOT_A_WRITE = "Nothing was recorded: "
 # Of so many next operations the share of each class is shown, and the first ten are listed.
@@ -30,11 +32,15 @@ UPCOMING = 40
 
 @dataclass(frozen=True, slots=True)
 class Seen(Generic[T]):
-    """What a query gave; None when it failed, and then `trouble` says why, and `kind` what kind of problem it is."""
+    """What a query gave; None when it failed, and then `trouble` says why, and `kind` what kind of problem it is.
+
+    `since`: when it began to fail, if that was seen.
+    """
 
     value: T | None = None
     trouble: str = ""
     kind: str = ""
+    since: datetime | None = None
 
 
 class Query(Generic[T]):
@@ -44,9 +50,19 @@ class Query(Generic[T]):
         self._ask = ask
         self._silence = silence
         self._under_way: asyncio.Task[T] | None = None
+        # Of the last look, if there was one: when it was, and what it saw.
+        self._last: tuple[datetime, Seen[T]] | None = None
 
     async def see(self) -> Seen[T]:
         """The answer, or why there is none; after LOOK_SECONDS_MAX at the latest."""
+        seen, now = await self._look(), datetime.now(UTC)
+        if seen.trouble and self._last is not None and (now - self._last[0]).total_seconds() <= PAUSE_SECONDS_MAX:
+            at, before = self._last
+            seen = replace(seen, since=before.since if before.trouble else at)
+        self._last = now, seen
+        return seen
+
+    async def _look(self) -> Seen[T]:
         if self._under_way is None:
             self._under_way = asyncio.ensure_future(self._ask())
         task = self._under_way
@@ -94,7 +110,16 @@ class Lookout:
             self._writer.see(), self._upcoming.see(), self._condition.see(), self._status.see()
         )
         at = datetime.now(UTC)
-        sight = Sight(at, writer.value, writer.trouble, writer.kind, condition.value, condition.trouble)
+        sight = Sight(
+            at,
+            writer.value,
+            writer.trouble,
+            writer.kind,
+            condition.value,
+            condition.trouble,
+            writer.since,
+            condition.since,
+        )
         return View(
             at=at,
             situation=judge(sight),

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from oldhost_sync.policy.alert_kinds import KINDS
+from oldhost_sync.policy.phrases import instant
 from oldhost_sync.store.views.host_condition import HostCondition
 
 
@@ -65,7 +66,7 @@ class Situation:
 @dataclass(frozen=True, slots=True)
 class Sight:
     """What could be seen. `writer`: its status, None without an answer, and then `writer_away` says why. `condition`:
-    None while the database is away, and then `database_away` says why.
+    None while the database is away, and then `database_away` says why. Since when, if that was seen.
     """
 
     at: datetime
@@ -74,6 +75,8 @@ class Sight:
     writer_away_kind: str = ""
     condition: HostCondition | None = None
     database_away: str = ""
+    writer_away_since: datetime | None = None
+    database_away_since: datetime | None = None
 
 
 # Alerts that say since when there is no writer.
@@ -129,15 +132,30 @@ def _without_database(sight: Sight) -> Situation:
     also = "" if sight.writer is not None else f" The writer can't be asked either: {_closed(sight.writer_away)}"
     why = f"MariaDB is away: {_closed(sight.database_away)}{also}"
     step = "Bring MariaDB back. Until then no change is accepted and none is sent; what was accepted is kept."
-    return Situation(word, Tone.BAD, why, step)
+    return Situation(word, Tone.BAD, why, step, sight.database_away_since)
 
 
 def _without_writer(sight: Sight, stops: tuple[Stop, ...]) -> Situation:
     """What stops it besides is known from the database."""
-    why = _with_decision(_sentence(sight.writer_away), sight)
+    workers, silent_since = _workers(sight.condition)
+    why = _with_decision(_sentence(sight.writer_away) + workers, sight)
     step = _NO_WRITER_STEPS.get(sight.writer_away_kind, _TEMPORAL_STEP)
-    since = _opened(sight.condition, _NO_WRITER_ALERTS)
+    known = (_opened(sight.condition, _NO_WRITER_ALERTS), silent_since, sight.writer_away_since)
+    since = min((each for each in known if each is not None), default=None)
     return Situation(Word.NO_WRITER, Tone.BAD, why, step, since, also=stops)
+
+
+def _workers(condition: HostCondition | None) -> tuple[str, datetime | None]:
+    """Whether a worker is at work, and else since when none is, as far as they have told of themselves."""
+    workers = condition.workers if condition is not None else ()
+    if not workers:
+        return "", None
+    last = max(workers, key=lambda each: each.seen_at)
+    seen = instant(last.seen_at)
+    if last.at_work:
+        return f" Worker {last.name} was at work at {seen}.", None
+    how = f"left at {seen}" if last.has_left else f"was at work until {seen}, and was killed, is frozen, or is cut off"
+    return f" No worker is at work: {last.name} {how}.", last.seen_at
 
 
 def _stopped(sight: Sight, stops: tuple[Stop, ...]) -> Situation:

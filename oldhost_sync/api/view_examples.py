@@ -215,8 +215,8 @@ ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
         "banned_until": None,
         "halted": None,
         "updated_at": "2026-05-01T12:01:03Z",
-        "relay": {"name": "relay-1", "at": "2026-05-01T12:01:20Z"},
-        "machines": [{"name": "4f1d", "at": "2026-05-01T12:01:00Z"}],
+        "relay": {"name": "relay-1", "seen_at": "2026-05-01T12:01:20Z", "at_work": True, "has_left": False},
+        "workers": [{"name": "worker-1", "seen_at": "2026-05-01T12:01:00Z", "at_work": True, "has_left": False}],
         "sessions": [
             {
                 "epoch": 3,

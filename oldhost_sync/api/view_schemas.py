@@ -361,9 +361,11 @@ class HostSession(BaseModel):
     operations: SessionOperations | None = Field(description="null: it bound none of the newest 5,000 operations")
 
 
-class SeenProcess(BaseModel):
+class Process(BaseModel):
     name: str
-    at: datetime = Field(description="When it was last seen; a relay: until when its lease holds")
+    seen_at: datetime = Field(description="When it last told of itself; a relay: until when its lease holds")
+    at_work: bool
+    has_left: bool = Field(description="It said that it leaves; else who is not at work was killed, frozen or cut off")
 
 
 class Sessions(BaseModel):
@@ -375,8 +377,8 @@ class Sessions(BaseModel):
     banned_until: datetime | None
     halted: str | None
     updated_at: datetime | None
-    relay: SeenProcess | None
-    machines: list[SeenProcess]
+    relay: Process | None
+    workers: list[Process] = Field(description="Of the last day, at most 20; those at work first")
     sessions: list[HostSession]
     sessions_of_a_day: int
     lost_replies_of_a_day: int

@@ -43,6 +43,7 @@ from oldhost_sync.roles.leaving_worker import LeavingWorker
 from oldhost_sync.search_attributes import Registration
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
 from oldhost_sync.store.engine import check_server, create_engine
+from oldhost_sync.store.worker_presence import SAID_EVERY_SECONDS, WorkerPresence
 from oldhost_sync.telemetry import WorkerMetrics, show_role
 from oldhost_sync.temporal import connect, leave, sdk_runtime, writer_policy
 from oldhost_sync.traces.role_tracer import role_tracer
@@ -94,6 +95,7 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
                 _stopped_by_signals(stop or asyncio.Event()) as stopping,
                 _alerts_delivered(settings, engine, metrics),
                 _looked_at(settings, engine, connected, readiness),
+                _present(WorkerPresence(engine, tuple(settings.urls_by_host()), sessions.owner)),
             ):
                 await _work(settings, connected, engine, sessions, stopping)
     finally:
@@ -263,6 +265,23 @@ async def _looked_at(settings: Settings, engine: Engine, client: Client, readine
         return
     async with _beside(watch_readiness(engine, client, list(settings.urls_by_host()), readiness)):
         yield
+
+
+@asynccontextmanager
+async def _present(presence: WorkerPresence) -> AsyncIterator[None]:
+    """People see that the worker is at work, until it has left."""
+
+    async def say() -> None:
+        await asyncio.to_thread(presence.begin)
+        while True:
+            await asyncio.sleep(SAID_EVERY_SECONDS)
+            await asyncio.to_thread(presence.say)
+
+    try:
+        async with _beside(say()):
+            yield
+    finally:
+        await asyncio.to_thread(presence.leave)
 
 
 @asynccontextmanager

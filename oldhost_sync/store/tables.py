@@ -33,6 +33,7 @@ from oldhost_sync.store.view_tables import (
     host_sessions,
     load_samples,
     sign_in_links,
+    workers,
 )
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "load_samples",
     "metadata",
     "sign_in_links",
+    "workers",
 ]
 
 CLASSES = ("EMERGENCY", "TXN", "LWW")

@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, Column, Index, Integer, String, text
 from sqlalchemy.dialects import mysql
 
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
-from oldhost_sync.store.columns import UtcDateTime, by_host, stamp, table
+from oldhost_sync.store.columns import UtcDateTime, by_host, stamp, table, text_id
 
 
 def _token_columns() -> list[Any]:
@@ -67,6 +67,16 @@ host_sessions = table(
     Column("ended_at", UtcDateTime),
     Column("ended_because", String(TEXT_LENGTH_MAX)),
     Column("lost_replies", Integer, nullable=False, server_default=text("0")),
+)
+
+# Workers, each as it tells of itself (store/worker_presence.py); those gone for a day are forgotten.
+workers = table(
+    "workers",
+    by_host(),
+    Column("name", text_id(255), primary_key=True),
+    stamp("began_at"),
+    stamp("seen_at"),
+    Column("left_at", UtcDateTime),
 )
 
 # From accepted to applied: how many changes of each class took up to `upto_ms` (and more than the bound before).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,6 +16,7 @@ from oldhost_sync.store.ledger.halt_decision import HaltDecision, read_decision
 from oldhost_sync.store.tables import nonce_requests, outbox_events
 from oldhost_sync.store.views.ban import Ban, read_ban
 from oldhost_sync.store.views.overview import count_open_alerts, oldest_waiting_at, read_ledger
+from oldhost_sync.store.views.processes import Process, read_workers
 from oldhost_sync.store.views.session_list import SessionView, read_newest_session
 
 # More than a page shows at once; their number is told besides.
@@ -40,7 +42,7 @@ class HostCondition:
     """`ledger`: its row, None before the first session. `pause`: the one that holds. `alerts`: open ones, the worst
     first; `open_alerts`: how many there are. `bound`: operations that hold a nonce and have no end yet, by nonce.
     `session`: the newest that a worker has told of. `ban`: the one that runs. `decision`: about a halt, not
-    carried out.
+    carried out. `workers`: those at work first, then who was seen last.
     """
 
     ledger: dict[str, Any] | None
@@ -52,6 +54,7 @@ class HostCondition:
     session: SessionView | None = None
     ban: Ban | None = None
     decision: HaltDecision | None = None
+    workers: Sequence[Process] = ()
 
 
 def read_condition(connection: Connection, host: str) -> HostCondition:
@@ -68,4 +71,5 @@ def read_condition(connection: Connection, host: str) -> HostCondition:
         session=read_newest_session(connection, host),
         ban=read_ban(connection, host),
         decision=read_decision(connection, host),
+        workers=read_workers(connection, host),
     )

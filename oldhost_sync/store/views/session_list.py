@@ -1,4 +1,4 @@
-"""Sessions as their workers and the ledger's newest operations tell of them, and which processes were seen last.
+"""Sessions as their workers and the ledger's newest operations tell of them, and which processes are at work.
 
 A worker that is killed tells no end: then its session ended, at the latest, when the next one began.
 """
@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.session_recorder import SESSIONS_KEPT
+from oldhost_sync.store.views.processes import Process, read_relay, read_workers
 
 NONCES_LOOKED_AT = 5_000
 SESSIONS_SHOWN = 100
@@ -37,10 +38,6 @@ _LAST_DAY = text(
 _LEDGER = text(
     "SELECT epoch, owner, banned_at, banned_until, halted, updated_at FROM nonce_ledger WHERE host = :host"
 ).columns(banned_at=UtcDateTime(), banned_until=UtcDateTime(), updated_at=UtcDateTime())
-_RELAY = text("SELECT owner, expires_at FROM relay_lease WHERE host = :host").columns(expires_at=UtcDateTime())
-_MACHINES = text(
-    "SELECT machine, seen_at FROM machine_clocks WHERE host = :host ORDER BY seen_at DESC LIMIT 20"
-).columns(seen_at=UtcDateTime())
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +76,6 @@ class SessionView:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A process or machine, and when it was there last (a relay: until when its lease holds)."""
-
-    name: str
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class SessionList:
     """The newest epoch first. `epoch`, `owner`: of the ledger; the ban is the last one that there was.
 
@@ -99,8 +88,8 @@ class SessionList:
     banned_until: datetime | None = None
     halted: str | None = None
     updated_at: datetime | None = None
-    relay: Seen | None = None
-    machines: list[Seen] = field(default_factory=list)
+    relay: Process | None = None
+    workers: list[Process] = field(default_factory=list)
     sessions: list[SessionView] = field(default_factory=list)
     sessions_of_a_day: int = 0
     lost_replies_of_a_day: int = 0
@@ -116,12 +105,11 @@ def read_sessions(connection: Connection, host: str) -> SessionList:
     """Of the ledger's newest NONCES_LOOKED_AT operations."""
     values = {"host": host}
     ledger = connection.execute(_LEDGER, values).one_or_none()
-    relay = connection.execute(_RELAY, values).one_or_none()
     day = connection.execute(_LAST_DAY, values).one()
     return SessionList(
         **({} if ledger is None else dict(ledger._mapping)),  # noqa: SLF001 - a row by name
-        relay=None if relay is None else Seen(*relay),
-        machines=[Seen(*row) for row in connection.execute(_MACHINES, values)],
+        relay=read_relay(connection, host),
+        workers=read_workers(connection, host),
         sessions=_sessions(connection, values),
         sessions_of_a_day=day.sessions,
         lost_replies_of_a_day=day.lost_replies,

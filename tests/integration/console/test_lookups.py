@@ -187,6 +187,23 @@ def test_sessions_are_told_by_the_operations_they_bound(vera: httpx.Client, engi
     assert "1–2" in shown
 
 
+def test_the_sessions_page_says_plainly_which_processes_are_at_work(vera: httpx.Client, engine: Engine) -> None:
+    assert "none told of itself within the last day" in page(vera, "/sessions")
+    ages = {"busy-worker": 3, "killed-worker": 600, "former-worker": 7_200}
+    for name, seconds in ages.items():
+        run_sql(
+            engine,
+            "INSERT INTO workers (host, name, seen_at, left_at) VALUES (:host, :name, UTC_TIMESTAMP(6) - "
+            "INTERVAL :s SECOND, IF(:name = 'former-worker', seen_at, NULL))",
+            host=HOST, name=name, s=seconds,
+        )  # fmt: skip
+    shown = page(vera, "/sessions")
+    said = {name: shown.partition(name)[2].partition("</tr>")[0] for name in ages}
+    assert "at work</span>" in said["busy-worker"]
+    assert "not at work</span> since <time" in said["killed-worker"]
+    assert "left</span> at <time" in said["former-worker"]
+
+
 def test_no_page_shows_a_payload_to_a_viewer(vera: httpx.Client, engine: Engine) -> None:
     letter = rejected(engine, "key-a")
     halt(engine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,6 +12,16 @@ from oldhost_sync.api.lookout import Query, Seen
 from oldhost_sync.api.problems import database_away
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.store.errors import DatabaseUnavailable
+
+
+class Clock:
+    """Instants, set by hand."""
+
+    BEGIN = datetime(2026, 11, 22, 3, tzinfo=UTC)
+    seconds = 0
+
+    def now(self, _zone: object) -> datetime:
+        return self.BEGIN + timedelta(seconds=self.seconds)
 
 
 class Server:
@@ -56,6 +67,28 @@ def test_an_outage_is_words_and_no_error(error: Exception, seen: Seen[int]) -> N
         raise error
 
     assert asyncio.run(Query(fail, "").see()) == seen
+
+
+def test_since_when_it_fails_is_told_by_who_has_watched_it_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(lookout, "datetime", clock)
+    troubles = iter(["", "away", "away", "away", "", "away"])
+
+    async def ask() -> int:
+        if trouble := next(troubles):
+            raise DatabaseUnavailable(trouble)
+        return 7
+
+    async def play() -> list[int | None]:
+        query, found = Query(ask, ""), []
+        for seconds in (0, 2, 4, 60, 62, 64):
+            clock.seconds = seconds
+            since = (await query.see()).since
+            found.append(None if since is None else int((since - clock.BEGIN).total_seconds()))
+        return found
+
+    # It worked until 0; nobody watched between 4 and 60; then it worked until 62.
+    assert asyncio.run(play()) == [None, 0, 0, None, None, 62]
 
 
 def test_a_mistake_of_ours_is_not_hidden() -> None:

@@ -15,6 +15,7 @@ from oldhost_sync.store.audit import AuditedAct
 from oldhost_sync.store.ledger.halt_decision import HaltDecision
 from oldhost_sync.store.views.ban import Ban
 from oldhost_sync.store.views.host_condition import HostCondition
+from oldhost_sync.store.views.processes import Process
 from oldhost_sync.store.views.session_list import SessionView
 
 NOW = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
@@ -182,6 +183,41 @@ def test_no_answer_is_no_writer_with_the_reason_and_since_when(kind: str) -> Non
     said = judge(sight)
     assert (said.word, said.tone, said.why, said.since) == (Word.NO_WRITER, Tone.BAD, "Nobody answers.", EARLIER)
     assert said.next_step
+
+
+def a_worker(seen_at: datetime, *, at_work: bool = False, has_left: bool = False) -> Process:
+    return Process("w1", seen_at, at_work, has_left)
+
+
+@pytest.mark.parametrize(
+    ("has_left", "said"),
+    [
+        (True, "w1 left at 2026-11-22 02:53:00 UTC."),
+        (False, "w1 was at work until 2026-11-22 02:53:00 UTC, and was killed"),
+    ],
+)
+def test_without_a_writer_or_an_alert_it_is_told_since_when_no_worker_is_at_work(has_left: bool, said: str) -> None:
+    condition = replace(a_condition(), workers=[a_worker(EARLIER, has_left=has_left)])
+    found = judge(Sight(NOW, None, "nobody answers", "no-worker", condition))
+    assert found.since == EARLIER
+    assert f"No worker is at work: {said}" in found.why
+
+
+def test_while_a_worker_is_at_work_it_is_named_and_since_is_what_was_seen() -> None:
+    condition = replace(a_condition(), workers=[a_worker(NOW, at_work=True), a_worker(EARLIER)])
+    found = judge(Sight(NOW, None, "nobody answers", "writer-away", condition, writer_away_since=EARLIER))
+    assert "Worker w1 was at work at 2026-11-22 03:00:00 UTC." in found.why
+    assert found.since == EARLIER
+
+
+def test_of_several_signs_that_there_is_no_writer_the_oldest_counts() -> None:
+    condition = replace(a_condition("no-worker"), workers=[a_worker(EARLIER - timedelta(seconds=9))])
+    found = judge(Sight(NOW, None, "nobody answers", "no-worker", condition, writer_away_since=NOW))
+    assert found.since == EARLIER - timedelta(seconds=9)
+
+
+def test_without_the_database_it_is_told_since_when_if_that_was_seen() -> None:
+    assert judge(Sight(NOW, a_writer(), database_away="refused", database_away_since=EARLIER)).since == EARLIER
 
 
 def test_without_a_writer_the_database_still_tells_of_a_halt_a_pause_and_a_ban() -> None:

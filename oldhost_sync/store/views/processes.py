@@ -1,0 +1,47 @@
+"""Which processes of a host are at work, as each tells of itself: workers every ten seconds, the relay by its lease."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Boolean, text
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.store.columns import UtcDateTime
+from oldhost_sync.store.worker_presence import SILENT_SECONDS_MAX
+
+WORKERS_SHOWN = 20
+
+_WORKERS = text(
+    "SELECT name, seen_at, left_at IS NULL AND seen_at > UTC_TIMESTAMP(6) - INTERVAL :silent_s SECOND AS at_work, "
+    "left_at IS NOT NULL AS has_left FROM workers WHERE host = :host ORDER BY at_work DESC, seen_at DESC LIMIT :limit"
+).columns(seen_at=UtcDateTime(), at_work=Boolean(), has_left=Boolean())
+_RELAY = text(
+    "SELECT owner AS name, expires_at AS seen_at, expires_at > UTC_TIMESTAMP(6) AS at_work FROM relay_lease "
+    "WHERE host = :host"
+).columns(seen_at=UtcDateTime(), at_work=Boolean())
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """`seen_at`: when it told of itself last; of a relay until when its lease holds. `has_left`: it said that it
+    leaves; else one that is not at work was killed, is frozen, or can't reach the database.
+    """
+
+    name: str
+    seen_at: datetime
+    at_work: bool
+    has_left: bool = False
+
+
+def read_workers(connection: Connection, host: str) -> list[Process]:
+    """Of the last day, at most WORKERS_SHOWN: those at work first, then who was seen last."""
+    values = {"host": host, "silent_s": SILENT_SECONDS_MAX, "limit": WORKERS_SHOWN}
+    return [Process(*row) for row in connection.execute(_WORKERS, values)]
+
+
+def read_relay(connection: Connection, host: str) -> Process | None:
+    """Who holds the lease, or held it last."""
+    row = connection.execute(_RELAY, {"host": host}).one_or_none()
+    return None if row is None else Process(*row)
