@@ -12,8 +12,8 @@ from sqlalchemy.engine import Connection
 
 # An answer that takes so long is no usual one; marking an operation ahead of its turn adds another's time.
 SLOW_ANSWER_MS = 3_000
-# Newest operations and sessions that are looked at.
-_OPERATIONS, _SESSIONS = 40, 5
+# So many of the newest are looked at.
+_OPERATIONS, _SESSIONS, _ALERTS_LOOKED_AT = 40, 5, 50
 
 _BEGAN = "UTC_TIMESTAMP(6) - INTERVAL :us MICROSECOND"
 _STOPS = text(f"SELECT halted, banned_until > {_BEGAN} AS banned FROM nonce_ledger WHERE host = :host")
@@ -25,12 +25,14 @@ _PAUSE = text(
 )
 # Emergencies that are blocked or late are what a cause does, and none.
 _ALERTS = text(
-    " UNION ".join(
-        "(SELECT id, kind FROM alerts FORCE INDEX (ix_alerts_closed) WHERE host = :host AND severity = 'critical' "
-        f"AND kind NOT IN ('emergency-late', 'emergency-blocked', 'dead-letters') AND {still} ORDER BY id DESC LIMIT 3)"
+    "SELECT id, kind FROM ("
+    + " UNION ".join(
+        "(SELECT id, kind, severity FROM alerts FORCE INDEX (ix_alerts_closed) WHERE host = :host "
+        f"AND {still} ORDER BY closed_at DESC, id DESC LIMIT {_ALERTS_LOOKED_AT})"
         for still in ("closed_at IS NULL", f"closed_at > {_BEGAN}")
     )
-    + " ORDER BY id DESC LIMIT 3"
+    + ") newest WHERE severity = 'critical' AND kind NOT IN ('emergency-late', 'emergency-blocked', 'dead-letters') "
+    "ORDER BY id DESC LIMIT 3"
 )
 _SESSION = text(
     "SELECT ended_because FROM (SELECT epoch, ended_at, ended_because FROM host_sessions WHERE host = :host "
