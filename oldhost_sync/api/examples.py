@@ -220,6 +220,7 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
         "oldest_waiting_at": "2026-05-01T12:00:45Z",
         "open_alerts": 1,
         "emergency_breaches": {"incidents": 1, "breaches": 2, "worst_ms": 41_200},
+        "usual_service_ms": 402.5,
     },
     schemas.Found: {
         "entity_type": "unit",

@@ -276,6 +276,9 @@ class WriterStatus(BaseModel):
     oldest_waiting_at: datetime | None
     open_alerts: int
     emergency_breaches: EmergencyBreaches
+    usual_service_ms: float | None = Field(
+        description="How long OldHost takes for an operation: the median of some of the last 20,000; null: too few"
+    )
 
 
 class Found(BaseModel):

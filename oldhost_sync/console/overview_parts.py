@@ -15,6 +15,7 @@ from oldhost_sync.console.charts import draw
 from oldhost_sync.console.layout import Layout
 from oldhost_sync.console.next_steps import BROKEN, next_steps
 from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.load_monitor import RATES_OVER_MS
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
 from oldhost_sync.store.outbox.books import Books
 from oldhost_sync.store.views.load_series import RINGS, Sample, read_series
@@ -98,6 +99,7 @@ def figures(view: View) -> dict[str, Any]:
         "next_shown": NEXT_SHOWN,
         "next_steps": next_steps(view.condition.decision if view.condition else None),
         "broken": BROKEN,
+        "rates_over_ms": RATES_OVER_MS,
     }
 
 

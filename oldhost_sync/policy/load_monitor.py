@@ -14,6 +14,8 @@ from oldhost_sync.policy.pending_operation import PendingOperation
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, FORECAST_MS, SERVICE_MS_DEFAULT
 
 SMOOTHING = 0.2  # weight of the newest measurement
+# So far back go the measurements that make up most of a rate.
+RATES_OVER_MS = round(FORECAST_MS / SMOOTHING)
 
 
 class LoadWatch:

@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.store.outbox.books import read_books
 from oldhost_sync.store.tables import IS_FATE_OF_CHANGE, alerts, nonce_ledger, outbox_events, pending_fates
 from oldhost_sync.store.views import late_emergencies
+from oldhost_sync.store.views.service_time import usual_service_ms
 
 
 def read_status(connection: Connection, host: str) -> dict[str, Any]:
@@ -26,6 +27,7 @@ def read_status(connection: Connection, host: str) -> dict[str, Any]:
         "oldest_waiting_at": oldest_waiting_at(connection, host),
         "open_alerts": count_open_alerts(connection, host),
         "emergency_breaches": asdict(late_emergencies.breaches(connection, host)),
+        "usual_service_ms": usual_service_ms(connection, host),
     }
 
 

@@ -185,6 +185,26 @@ def test_a_part_that_can_t_be_shown_hides_no_other(anna: httpx.Client, writer: S
     assert "SENDING" in page.text
 
 
+def test_rates_say_over_what_time_and_what_is_usual(anna: httpx.Client, engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO nonce_requests (host, nonce, idempotency_key, change_id, epoch, body, status, sends, "
+                "sent_at, completed_at) SELECT :host, seq, seq, seq, 1, '{}', 'APPLIED', 1, "
+                "'2026-05-01 12:00:00' + INTERVAL seq SECOND, '2026-05-01 12:00:00.350' + INTERVAL seq SECOND "
+                "FROM seq_1_to_50"
+            ),
+            {"host": HOST},
+        )
+    page = anna.get(PREFIX).text
+    assert "usually 350" in page
+    assert page.count("over the last 5 min") == 2
+
+
+def test_before_enough_was_sent_nothing_is_usual(anna: httpx.Client) -> None:
+    assert "what is usual is not known yet" in anna.get(PREFIX).text
+
+
 @pytest.mark.parametrize("theme", ["light", "dark", "auto"])
 def test_light_or_dark_is_remembered(anyone: httpx.Client, theme: str) -> None:
     anyone.post(f"{PREFIX}/theme", data={"theme": theme, "next": SIGN_IN})

@@ -14,7 +14,16 @@ from oldhost_sync.store.intake.batch_recorder import Waits, record_groups
 from oldhost_sync.store.intake.change_batch import ChangeBatch
 from oldhost_sync.store.intake.validation import accept
 from oldhost_sync.store.outbox import outstanding_changes, relay_queue, retention
-from oldhost_sync.store.views import change_feed, change_status, host_figures, overview, sync_status, units
+from oldhost_sync.store.views import (
+    change_feed,
+    change_status,
+    host_figures,
+    late_cause,
+    overview,
+    service_time,
+    sync_status,
+    units,
+)
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql, rows
 
@@ -114,6 +123,10 @@ QUESTIONS: dict[str, Callable[[Connection], Any]] = {
     "dead letters": lambda connection: overview.list_dead_letters(connection, HOST, after_id=0, limit=50),
     "held entities": lambda connection: outstanding_changes.held_entities(connection, HOST),
     "a relay's figures of its hosts": lambda connection: host_figures.read_figures(connection, "one"),
+    "how long an operation usually takes": lambda connection: service_time.usual_service_ms(connection, HOST),
+    "why emergencies are late": lambda connection: late_cause.late_cause(
+        connection, HOST, waited_ms=30_000, unrelayed=0, waiting=1
+    ),
     "forgetting": lambda connection: retention.prune(connection, HOST, days=90, rows=100),
 }
 
