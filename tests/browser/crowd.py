@@ -79,5 +79,13 @@ def fill(product: Product) -> None:
             cursor.execute(_OUTBOX.format(**given, first=first, last=first + AT_ONCE - 1))
         for statement in _MORE:
             cursor.execute(statement.format(**given))
+    fill_charts(product, outstanding=OUTSTANDING, changes=CHANGES)
+
+
+def fill_charts(product: Product, *, outstanding: int = 0, changes: int = 0) -> None:
+    """The past of the load. `outstanding`, `changes`: what the next sample is to go on from."""
+    given = {"host": product.host, "outstanding": outstanding, "changes": changes}
+    with closing(product.connect_database()) as connection, connection.cursor() as cursor:
+        cursor.execute("SET time_zone = '+00:00'")
         for ring in RINGS.values():
             cursor.execute(_SAMPLES.format(**given, step_s=ring.step_s, slots=ring.slots, samples=ring.slots - 1))
