@@ -87,7 +87,7 @@ _NO_WRITER_STEPS = {
     "no-worker": "Start a worker: `oldhost-sync worker`.",
 }
 _TEMPORAL_STEP = "Look whether Temporal and a worker run. Changes are accepted meanwhile, and nothing is lost."
-_DECIDE = "`oldhost-sync resolve adopt` or `resolve resend`, with a reason"
+_DECIDE = "adopt OldHost's count, or resend what the ledger has"
 # What the writer's other words mean: why, what to do, and whether it passes by itself.
 _WAITS = {
     "REBUILDING": ("A new writer reads what is outstanding from the database.", "Nothing to do; seconds.", True),

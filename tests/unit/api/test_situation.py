@@ -145,7 +145,7 @@ def test_a_halt_asks_for_a_decision() -> None:
     writer = a_writer("HALTED")
     said = judge(Sight(NOW, writer, condition=a_condition("halted", halted="OldHost expects a later nonce")))
     assert (said.word, said.tone, said.since) == (Word.HALTED, Tone.BAD, EARLIER)
-    assert "resolve" in said.next_step
+    assert "adopt" in said.next_step
 
 
 def test_a_halt_that_is_decided_waits_for_the_writer_and_for_nobody_s_decision() -> None:
