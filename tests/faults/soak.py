@@ -34,7 +34,7 @@ from oldhost_sync.stack.mariadb import EmbeddedMariaDB
 from oldhost_sync.stack.processes import Child
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.outbox.books import count_books, kept_books
+from oldhost_sync.store.outbox.books import Books, count_books, kept_books
 from oldhost_sync.store.schema_migration import migrate
 from oldhost_sync.store.views.sync_status import status_expression
 from oldhost_sync.temporal import writer_handle, writer_policy
@@ -258,7 +258,9 @@ class Soak:
         (self.folder / "journal.json").write_text(json.dumps(evidence.journal))
         verdict = checker.judge(evidence)
         verdict.violations["payloads in logs or history (I9)"] = list(self._leaks())
-        verdict.violations["kept books (I5)"] = self._wrong_books()
+        kept, counted = self._books()
+        verdict.violations["kept books (I5)"] = [] if kept in {None, counted} else [f"{kept}, counted {counted}"]
+        verdict.figures["books read"] = "counted" if kept is None else "kept"
         verdict.violations["alerts of a halt"] = [
             alert["message"]
             for alert in database["alerts"]
@@ -290,13 +292,13 @@ class Soak:
             for how, found in worst.items()
         }
 
-    def _wrong_books(self) -> list[str]:
-        """What an overview reads, where it relies on what is kept, against a count of everything."""
+    def _books(self) -> tuple[Books | None, Books]:
+        """As an overview reads them, where it relies on what is kept; and by counting everything."""
         engine = create_engine(self._product.database.app)
         with engine.connect() as connection:
-            kept, counted = (read(connection, self._product.host) for read in (kept_books, count_books))
+            found = kept_books(connection, self._product.host), count_books(connection, self._product.host)
         engine.dispose()
-        return [] if kept in {None, counted} else [f"kept: {kept}, counted: {counted}"]
+        return found
 
     def _leaks(self) -> list[str]:
         found = ["a role's log"] if MARKER in self._product.logs() else []

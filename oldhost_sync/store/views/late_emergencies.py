@@ -52,7 +52,11 @@ _FATES = text(
     "AND o.fate_sequence > :after AND o.fate_sequence <= :upto"
 )
 _CURSOR = text("SELECT sequence FROM counted_fates WHERE host = :host FOR UPDATE")
-_BEGIN = text("INSERT INTO counted_fates (host, sequence) VALUES (:host, :sequence)")
+# Numbers begin with 1: at 0 none has ended, and the books are right as they are.
+_BEGIN = text(
+    "INSERT INTO counted_fates (host, sequence, booked_sequence, resolved_epoch) "
+    "VALUES (:host, :sequence, IF(:sequence = 0, 0, NULL), 0)"
+)
 _COUNT = text(
     "INSERT INTO applied_waits (host, priority_class, upto_ms, changes, total_ms) "
     "VALUES (:host, :cls, :upto_ms, :changes, :total_ms) "

@@ -143,6 +143,26 @@ def test_all_is_counted_until_the_relay_has_counted(engine: Engine) -> None:
     assert host.kept() == host.whole()
 
 
+@pytest.mark.parametrize("resolved", [False, True])
+def test_a_new_host_s_books_are_kept_from_the_relay_s_first_look_on(engine: Engine, *, resolved: bool) -> None:
+    host = Host(engine)
+    if resolved:
+        host.world.ledger.halt(host.epoch, "a foreign write")
+        host.resolve("adopt", 1)
+    host.relay()
+    host.ended()
+    assert host.kept() == (None if resolved else host.whole())
+
+
+def test_where_a_relay_begins_among_fates_all_is_counted_until_the_next_check(engine: Engine) -> None:
+    host = Host(engine)
+    host.ended()
+    host.relay()
+    assert host.kept() is None
+    assert host.check() == 0
+    assert host.kept() == host.whole()
+
+
 def test_fates_that_the_cursor_has_not_passed_are_in_the_books(host: Host) -> None:
     host.ended()
     assert host.kept() == host.whole()
