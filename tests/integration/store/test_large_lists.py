@@ -60,6 +60,10 @@ _MORE = (
         f"SELECT 'oldhost', 'unit', CONCAT('u', seq MOD {UNITS}), CONCAT('event_', seq MOD 12), seq, '', seq "
         f"FROM seq_1_to_{UNITS}"
     ),
+    (
+        "INSERT INTO counted_fates (host, sequence, booked_sequence, resolved_epoch) "
+        f"VALUES ('oldhost', {CHANGES}, {CHANGES}, 0)"
+    ),
 )
 
 
@@ -120,6 +124,11 @@ QUESTIONS: dict[str, tuple[int, Callable[[Connection], Any]]] = {
     "the first dead letters": (
         1_500,
         lambda connection: overview.list_dead_letters(connection, HOST, after_id=0, limit=50),
+    ),
+    # Changes without a fate are counted, some 11,600.
+    "the books, and what else an overview asks": (
+        13_000,
+        lambda connection: overview.read_status(connection, HOST),
     ),
     "acts of a kind": (200, lambda connection: audit.list_acts(connection, HOST, limit=50, action="pause")),
     "the pause": (50, lambda connection: audit.current_pause(connection, HOST)),
