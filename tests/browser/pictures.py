@@ -78,8 +78,11 @@ def take(browser: Browser, product: Product, file: Path, word: str, theme: str, 
         visitor.page.set_viewport_size({"width": size["width"], "height": size["height"]})
         visitor.open(PREFIX)
         expect(visitor.page.locator("#live")).to_have_text("Live")
-        expect(visitor.page.locator(".banner strong").first).to_have_text(word)
+        banner = visitor.page.locator(".banner strong").first
+        expect(banner).to_have_text(word)
         visitor.page.screenshot(path=file)
+        # A machine that is too busy for the writer to answer makes another picture: try again when it is not.
+        assert banner.text_content() == word
     assert file.stat().st_size < BYTES_MAX, f"{file}: {file.stat().st_size} bytes"
 
 
