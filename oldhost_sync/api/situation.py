@@ -137,7 +137,7 @@ def _without_database(sight: Sight) -> Situation:
 
 def _without_writer(sight: Sight, stops: tuple[Stop, ...]) -> Situation:
     """What stops it besides is known from the database."""
-    workers, silent_since = _workers(sight.condition)
+    workers, silent_since = _workers(sight)
     why = _with_decision(_sentence(sight.writer_away) + workers, sight)
     step = _NO_WRITER_STEPS.get(sight.writer_away_kind, _TEMPORAL_STEP)
     known = (_opened(sight.condition, _NO_WRITER_ALERTS), silent_since, sight.writer_away_since)
@@ -145,15 +145,17 @@ def _without_writer(sight: Sight, stops: tuple[Stop, ...]) -> Situation:
     return Situation(Word.NO_WRITER, Tone.BAD, why, step, since, also=stops)
 
 
-def _workers(condition: HostCondition | None) -> tuple[str, datetime | None]:
+def _workers(sight: Sight) -> tuple[str, datetime | None]:
     """Whether a worker is at work, and else since when none is, as far as they have told of themselves."""
-    workers = condition.workers if condition is not None else ()
+    workers = sight.condition.workers if sight.condition is not None else ()
     if not workers:
         return "", None
     last = max(workers, key=lambda each: each.seen_at)
     seen = instant(last.seen_at)
     if last.at_work:
-        return f" Worker {last.name} was at work at {seen}.", None
+        # Temporal misses a worker sooner than it counts as silent.
+        since = last.seen_at if sight.writer_away_kind == "no-worker" else None
+        return f" Worker {last.name} was at work at {seen}.", since
     how = f"left at {seen}" if last.has_left else f"was at work until {seen}, and was killed, is frozen, or is cut off"
     return f" No worker is at work: {last.name} {how}.", last.seen_at
 

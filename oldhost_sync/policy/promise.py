@@ -97,5 +97,5 @@ def describe(incident: Incident) -> tuple[str, str]:
     )
     waited = f"{quantity(late, 'emergency', 'emergencies')} waited longer than {than}"
     still = f"{waiting.warned} still wait{'s' * (waiting.warned == 1)}" if waiting.warned else "none waits any more"
-    words = f"{waited} (the longest {total.worst_ms / 1000:.0f} s); {still}. Cause: {incident.cause}"
+    words = f"{waited} (the longest {total.worst_ms / 1000:.0f} s); {still}. Cause: {incident.cause.rstrip('.')}."
     return "critical" if total.breached else "warning", words

@@ -210,6 +210,12 @@ def test_while_a_worker_is_at_work_it_is_named_and_since_is_what_was_seen() -> N
     assert found.since == EARLIER
 
 
+def test_a_worker_that_temporal_misses_was_at_work_when_it_told_of_itself_last() -> None:
+    condition = replace(a_condition(), workers=[a_worker(EARLIER, at_work=True)])
+    assert judge(Sight(NOW, None, "no worker takes its task", "no-worker", condition)).since == EARLIER
+    assert judge(Sight(NOW, None, "nobody answers", "writer-away", condition)).since is None
+
+
 def test_of_several_signs_that_there_is_no_writer_the_oldest_counts() -> None:
     condition = replace(a_condition("no-worker"), workers=[a_worker(EARLIER - timedelta(seconds=9))])
     found = judge(Sight(NOW, None, "nobody answers", "no-worker", condition, writer_away_since=NOW))

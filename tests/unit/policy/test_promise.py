@@ -33,7 +33,7 @@ def test_an_incident_is_a_warning_until_the_promise_is_broken() -> None:
     warned = Incident().looked(NONE, Late(3, 0, 20_000), "OldHost has banned us")
     assert describe(warned) == (
         "warning",
-        "3 emergencies waited longer than 15 s (the longest 20 s); 3 still wait. Cause: OldHost has banned us",
+        "3 emergencies waited longer than 15 s (the longest 20 s); 3 still wait. Cause: OldHost has banned us.",
     )
     assert describe(warned.looked(NONE, Late(3, 1, 31_000), "a ban"))[0] == "critical"
 
