@@ -6,6 +6,8 @@ is, so the writer's clock goes on from there.
 
 from __future__ import annotations
 
+import time
+
 from temporalio import workflow
 
 
@@ -24,3 +26,8 @@ def now_ms() -> int:
     told_ms = workflow.time_ns() // 1_000_000
     clock: Clock | None = getattr(workflow.instance(), "clock", None)
     return told_ms if clock is None else max(told_ms, clock.proven_ms)
+
+
+def present_ms() -> int:
+    """For queries only: the time now. The writer's own stands still while nothing happens, as during a ban."""
+    return max(now_ms(), time.time_ns() // 1_000_000)

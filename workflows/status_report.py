@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.pending_operation import PendingOperation
@@ -15,6 +18,13 @@ from oldhost_sync.policy.session import Phase
 # An answer names at most so many changes of one entity: nobody reads more, and while it is made the writer does nothing
 # else.
 FOUND_MAX = 200
+IN_FLIGHT, IN_LANE, DEBOUNCED, HELD = "in flight", "in its lane", "debounced", "held behind a dead letter"
+_WAITS_FOR = {
+    IN_FLIGHT: "OldHost's answer",
+    IN_LANE: "its turn",
+    DEBOUNCED: "the debounce to end",
+    HELD: "an operator to retry or discard the dead letter",
+}
 NEXT_STEPS = {
     "HALTED": "compare OldHost with the ledger, then `resolve` (docs/operations.md)",
     "PAUSED": "`resume` when the reason is gone",
@@ -26,7 +36,6 @@ LISTED = ("HALTED", "PAUSED", "BANNED", *STATES.values())
 
 def status(machine: Machine, host: str, now_ms: int) -> dict[str, Any]:
     """Counts, ages and waits in ms; rates per second; the machine's own counters since its first start."""
-    forecast = machine.load.forecast(machine.coalescer, machine.blocked_ms(now_ms), now_ms)
     session = machine.session
     return {
         "host": host,
@@ -56,15 +65,14 @@ def status(machine: Machine, host: str, now_ms: int) -> dict[str, Any]:
             "applied_per_s": round(machine.load.applied_per_s, 3),
             "service_ms": round(machine.load.service_ms, 1),
         },
-        "forecast": {
-            "drain_ms": forecast.drain_ms,
-            "oldest_age_ms": forecast.oldest_age_ms,
-            "emergency_ms": forecast.emergency_ms,
-            "breaks_consistency": forecast.breaks_consistency,
-            "breaks_emergency": forecast.breaks_emergency,
-        },
+        "forecast": _forecast(machine, now_ms),
         "counters": vars(machine.counters).copy(),
     }
+
+
+def _forecast(machine: Machine, now_ms: int) -> dict[str, Any]:
+    found = machine.load.forecast(machine.coalescer, machine.blocked_ms(now_ms), now_ms)
+    return asdict(found) | {"breaks_emergency": found.breaks_emergency or found.late_emergencies > 0}
 
 
 def state(machine: Machine) -> str:
@@ -97,9 +105,10 @@ def find(machine: Machine, entity: EntityKey, now_ms: int) -> dict[str, Any]:
     hold = machine.coalescer.holds.get(entity)
     held = {entry.ref.change_id for entry in hold.waiting} if hold else set()
     oldest = machine.coalescer.entries_of(entity, FOUND_MAX)
-    changes = [_where(entry, "in flight", now_ms) for entry in machine.in_flight if entry.ref.entity == entity]
+    stops = ", ".join(_stops(machine, now_ms))
+    changes = [_where(entry, IN_FLIGHT, stops, now_ms) for entry in machine.in_flight if entry.ref.entity == entity]
     count = len(changes) + machine.coalescer.count_of(entity)
-    changes += [_where(entry, _place_of(entry, held), now_ms) for entry in oldest]
+    changes += [_where(entry, _place_of(entry, held), stops, now_ms) for entry in oldest]
     return {
         "entity_type": entity.entity_type,
         "entity_id": entity.entity_id,
@@ -145,12 +154,26 @@ def _lane(machine: Machine, cls: PriorityClass, now_ms: int) -> dict[str, int]:
 
 def _place_of(entry: PendingOperation, held: set[int]) -> str:
     if entry.ref.change_id in held:
-        return "held behind a dead letter"
-    return "in its lane" if entry.ready else "debounced"
+        return HELD
+    return IN_LANE if entry.ready else DEBOUNCED
 
 
-def _where(entry: PendingOperation, place: str, now_ms: int) -> dict[str, Any]:
-    return {**_ref(entry.ref), "place": place, "due_in_ms": max(0, entry.due_at_ms - now_ms)}
+def _where(entry: PendingOperation, place: str, stops: str, now_ms: int) -> dict[str, Any]:
+    """`waits_for`: `stops` where nothing is sent at all; a debounce ends all the same."""
+    own = _WAITS_FOR[place]
+    waits_for = f"{own}, {stops}" if stops and place in (DEBOUNCED, HELD) else stops or own
+    due_in_ms = max(0, entry.due_at_ms - now_ms)
+    return {**_ref(entry.ref), "place": place, "waits_for": waits_for, "due_in_ms": due_in_ms}
+
+
+def _stops(machine: Machine, now_ms: int) -> Iterator[str]:
+    """What has to happen before anything is sent."""
+    if machine.breaker.state is BreakerState.HALTED:
+        yield "a decision about the halt"
+    if machine.paused:
+        yield "somebody to resume"
+    if machine.blocked_ms(now_ms):
+        yield "the ban to end"
 
 
 def _ref(ref: ChangeRef) -> dict[str, Any]:

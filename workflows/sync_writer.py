@@ -22,7 +22,7 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.writer_policy import WriterPolicy
     from workflows import calls, intake, messages, status_report, validators
     from workflows.apply_now import DirectChanges
-    from workflows.clock import Clock, now_ms
+    from workflows.clock import Clock, now_ms, present_ms
     from workflows.continue_as_new import EVENTS_OF_REBUILD_MAX, Renewal
     from workflows.dispatcher import Acting
     from workflows.messages import OperatorRequest, WriterInput
@@ -231,15 +231,15 @@ class SyncWriterWorkflow:
 
     @workflow.query
     def status(self) -> dict[str, Any]:
-        return status_report.status(self.machine, self.host, now_ms())
+        return status_report.status(self.machine, self.host, present_ms())
 
     @workflow.query
     def find(self, entity_type: str, entity_id: str) -> dict[str, Any]:
-        return status_report.find(self.machine, EntityKey(entity_type, entity_id), now_ms())
+        return status_report.find(self.machine, EntityKey(entity_type, entity_id), present_ms())
 
     @workflow.query
     def upcoming(self, count: int = 20) -> list[dict[str, Any]]:
-        return status_report.upcoming(self.machine, max(1, min(count, 200)), now_ms())
+        return status_report.upcoming(self.machine, max(1, min(count, 200)), present_ms())
 
     # -------------------------------------------------------------------------------------------- loading and recording
 

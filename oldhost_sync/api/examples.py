@@ -94,6 +94,8 @@ _WORKFLOW = {
         "emergency_ms": 410,
         "breaks_consistency": False,
         "breaks_emergency": False,
+        "emergencies": 0,
+        "late_emergencies": 0,
     },
     "counters": {
         "received": 4,
@@ -228,7 +230,14 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
         "workflow": {
             "entity_type": "unit",
             "entity_id": "12B",
-            "changes": [{**_HELD, "place": "held behind a dead letter", "due_in_ms": 0}],
+            "changes": [
+                {
+                    **_HELD,
+                    "place": "held behind a dead letter",
+                    "waits_for": "an operator to retry or discard the dead letter",
+                    "due_in_ms": 0,
+                }
+            ],
             "dead_letters": [4712],
         },
     },

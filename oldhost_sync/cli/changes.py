@@ -121,11 +121,12 @@ def _print_entity(config: Settings, key: tuple[str, str], found: dict[str, Any],
     if writer is None:
         return
     held = [
-        (str(each["change_id"]), each["event_type"], each["place"], span(each["due_in_ms"]))
+        (str(each["change_id"]), each["event_type"], each["place"], each.get("waits_for", "–"),
+         span(each["due_in_ms"]) if each["place"] == "debounced" else "–")
         for each in writer["changes"] or ()
-    ]
+    ]  # fmt: skip
     if held:
-        out.print(rows("At the writer", ("change", "event type", "where", "due in"), held))
+        out.print(rows("At the writer", ("change", "event type", "where", "waits for", "due in"), held))
     else:
         out.print("Nothing of it waits at the writer.")
     if (count := writer.get("count", 0)) > len(held):

@@ -150,6 +150,7 @@ def figure_lines(found: Plan) -> list[Sequence[object]]:
     ]
     if overall != outside:
         lines.append(("  those of the ban too", _quantiles(overall), "none can reach OldHost during a ban"))
+    lines.append(("late emergencies", found.late_emergencies, f"of {len(overall):,}; promise: 30 s"))
     if found.alerts:
         lines.append(
             ("alerts raised", sum(found.alerts.values()), ", ".join(f"{kind} {n}" for kind, n in found.alerts.items()))

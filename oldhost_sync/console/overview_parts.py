@@ -12,6 +12,7 @@ from typing import Any
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.lookout import Lookout, Query, Seen, View
 from oldhost_sync.console.charts import draw
+from oldhost_sync.console.emergency_forecast import forecast_emergencies
 from oldhost_sync.console.layout import Layout
 from oldhost_sync.console.next_steps import BROKEN, next_steps
 from oldhost_sync.policy.changes import PriorityClass
@@ -93,6 +94,7 @@ def figures(view: View) -> dict[str, Any]:
         "view": view,
         "situation": view.situation,
         "lanes": _lanes(view),
+        "urgent": forecast_emergencies(view),
         "through_at": view.at + timedelta(milliseconds=drain_ms) if drain_ms is not None else None,
         "compression": _compression(view.status),
         "balances": _balances(view.status),

@@ -69,7 +69,7 @@ class Announcements(Alarms):
             if count <= told or now_ms < at_ms + ALERT_GROWS_MS:
                 return
         self.told_emergencies = (cause, count, now_ms)
-        text = f"{count} EMERGENCY change{'s' * (count != 1)} can't reach OldHost now: {why}."
+        text = f"{count} EMERGENCY change{'s' * (count != 1)} can't reach OldHost now: {why.rstrip('.')}."
         text += f" The oldest is change {between[0]}, the newest {between[1]}."
         self._keep(RaiseAlert("emergency-blocked", "critical", text, f"emergencies:{cause}", between[0], count=count))
 

@@ -25,13 +25,19 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """`drain_ms` None: never, at this rate. `oldest_age_ms`: age of the oldest change when it is its turn, at worst."""
+    """`drain_ms` None: never, at this rate. `oldest_age_ms`: age of the oldest change when it is its turn, at worst.
+
+    Told to people, and nothing is decided by it: `late_emergencies`, how many of the `emergencies` that wait, in flight
+    or not, will be older than promised when OldHost has them.
+    """
 
     drain_ms: int | None
     oldest_age_ms: int | None
     emergency_ms: int
     breaks_consistency: bool
     breaks_emergency: bool
+    emergencies: int = 0
+    late_emergencies: int = 0
 
 
 def forecast(load: Load) -> Forecast:

@@ -159,6 +159,9 @@ class LoadMonitor(LoadWatch):
             txn_per_lww=self._txn_per_lww,
             sent_since_ms=min((entry.first_at_ms for entry in self._in_flight), default=None),
             oldest_first_ms=coalescer.rules.oldest_first_ms,
+            sent_urgent_ms=[
+                entry.first_at_ms for entry in self._in_flight if entry.ref.priority_class is PriorityClass.EMERGENCY
+            ],
         )
         rates = self.rates
         arrivals = Arrivals(rates[PriorityClass.EMERGENCY], rates[PriorityClass.TXN], rates[PriorityClass.LWW])

@@ -8,7 +8,7 @@ known, not when it has happened. What is scheduled for later is not known here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from oldhost_sync.policy.ages import Ages
@@ -19,6 +19,8 @@ from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
 # However many emergencies are said to come, something is left for the others: a rate is measured over minutes, a burst
 # is over.
 SHARE_LEFT_MIN = 0.1
+# A session is opened after a ban: OldHost is asked until two answers in a row agree.
+OPENING_READS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class Backlog:
     """What waits: `urgent`, of the emergencies in their order, since when each waits and how many operations go up to
     and with it (a sample of the first; `emergencies` is their number). `blocked_ms`: how long nothing can be sent.
     `sent_since_ms`: since when the oldest waits whose end at OldHost is not known yet. `oldest_first_ms`: at that age
-    the older head goes first, whatever its lane; None: turns are all there is.
+    the older head goes first, whatever its lane; None: turns are all there is. `sent_urgent_ms`: since when each
+    emergency waits that is in flight.
     """
 
     txn: Ages
@@ -51,6 +54,7 @@ class Backlog:
     txn_per_lww: int
     sent_since_ms: int | None = None
     oldest_first_ms: int | None = None
+    sent_urgent_ms: Sequence[int] = ()
 
 
 def outlook(backlog: Backlog, arrivals: Arrivals, now_ms: int) -> Forecast:
@@ -73,6 +77,8 @@ def outlook(backlog: Backlog, arrivals: Arrivals, now_ms: int) -> Forecast:
         emergency_ms=emergency_ms,
         breaks_consistency=oldest_ms > CONSISTENCY_MS,
         breaks_emergency=oldest_emergency_ms > EMERGENCY_MS,
+        emergencies=backlog.emergencies + len(backlog.sent_urgent_ms),
+        late_emergencies=_late_emergencies(backlog, now_ms),
     )
 
 
@@ -164,3 +170,15 @@ def _emergencies(backlog: Backlog, now_ms: int) -> tuple[int, int]:
         last_ms = backlog.blocked_ms + round(whole * backlog.service_ms)
         oldest_ms = max(oldest_ms, last_ms)
     return last_ms, oldest_ms
+
+
+def _late_emergencies(backlog: Backlog, now_ms: int) -> int:
+    """Those in flight go first, then the others in their order."""
+    opening_ms = OPENING_READS * backlog.service_ms if backlog.blocked_ms else 0
+    begin_ms = now_ms + backlog.blocked_ms + opening_ms
+    sent = len(backlog.sent_urgent_ms)
+    turns = [*zip(sorted(backlog.sent_urgent_ms), range(1, sent + 1), strict=True)]
+    turns += [(first_ms, sent + position) for first_ms, position in backlog.urgent]
+    late = [begin_ms + position * backlog.service_ms - first_ms > EMERGENCY_MS for first_ms, position in turns]
+    unseen = backlog.emergencies - len(backlog.urgent)
+    return sum(late) + (unseen if unseen and late[-1] else 0)  # the rest as the last one of the sample

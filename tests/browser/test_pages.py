@@ -312,6 +312,13 @@ def test_the_overview_says_that_oldhost_has_banned_us_and_counts_down(vera: Visi
     expect(left).not_to_have_text(before or "")
 
 
+def test_in_a_ban_that_is_no_pause_one_may_pause_but_not_resume(browser: Browser, product: Product) -> None:
+    with visiting(browser, address_of(product), OPERATOR) as visitor:
+        visitor.open()
+        expect(visitor.main.locator("summary", has_text="Pause")).to_be_visible()
+        expect(visitor.main.locator("summary", has_text="Resume")).to_be_hidden()
+
+
 def test_letters_of_a_reason_are_shown_fifty_at_a_time(vera: Visitor) -> None:
     vera.open("/dead-letters")
     vera.main.get_by_role("link", name=crowd.REASON).click()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from oldhost_sync.policy.changes import Outcome
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.workflows.books import Reply
 from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage, Writer
-from workflows import messages
+from workflows import clock, messages
 
 pytestmark = pytest.mark.temporal
 
@@ -246,6 +247,19 @@ async def test_the_status_counts_and_names_everything(stage: Stage) -> None:
         assert status["forecast"]["drain_ms"] >= 400
 
 
+async def test_while_nothing_happens_the_status_goes_by_the_present(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workflow's clock stands still: an emergency that waits in a ban would never grow older."""
+    async with stage.writer() as writer:
+        await writer.until_state("SENDING")
+        await writer.operate("pause")
+        await writer.take(EMERGENCY, "a")
+        later_ns = (await writer.world.now_ms() + 60_000) * 1_000_000
+        monkeypatch.setattr(clock, "time", SimpleNamespace(time_ns=lambda: later_ns))
+        assert (await writer.status())["lanes"]["EMERGENCY"]["oldest_age_ms"] >= 60_000
+
+
 async def test_find_and_upcoming_tell_where_a_change_is(stage: Stage) -> None:
     async with stage.writer() as writer:
         await writer.until_state("SENDING")
@@ -258,6 +272,7 @@ async def test_find_and_upcoming_tell_where_a_change_is(stage: Stage) -> None:
         found = await writer.handle.query("find", args=["unit", "a"])
         assert [(one["change_id"], one["place"]) for one in found["changes"]] == [(debounced, "debounced")]
         assert 0 < found["changes"][0]["due_in_ms"] <= 120_000
+        assert found["changes"][0]["waits_for"] == "the debounce to end, somebody to resume"
         assert [one["change_id"] for one in await writer.handle.query("upcoming", 5)] == [urgent, first]
         assert (await writer.handle.query("find", args=["unit", "nobody"]))["changes"] == []
 

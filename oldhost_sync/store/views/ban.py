@@ -16,7 +16,7 @@ from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.ledger.statements import CALLED_A_REPLAY
 
 _BAN = text(
-    "SELECT l.banned_at, l.banned_until, r.nonce, r.answer FROM nonce_ledger l "
+    "SELECT l.banned_at, l.banned_until, l.halted_expected_nonce, r.nonce, r.answer FROM nonce_ledger l "
     "LEFT JOIN nonce_requests r FORCE INDEX (ix_nonce_requests_status) ON r.host = l.host AND r.status = 'SENT' "
     # An answer of what is in doubt: called a replay, or to be sent again by an operator's decision.
     "AND (r.sends > 1 OR (r.sends = 1 AND r.answer IS NOT NULL) OR r.answer = :replay) "
@@ -40,15 +40,17 @@ class Ban:
 def read_ban(connection: Connection, host: str) -> Ban | None:
     """None when no ban runs, as far as the ledger knows."""
     row = connection.execute(_BAN, {"host": host, "replay": CALLED_A_REPLAY}).one_or_none()
-    return None if row is None else Ban(row.banned_at, row.banned_until, _cause(row.nonce, row.answer))
+    if row is None:
+        return None
+    return Ban(row.banned_at, row.banned_until, _cause(row.nonce, row.answer, row.halted_expected_nonce))
 
 
-def _cause(nonce: int | None, answer: str | None) -> str:
+def _cause(nonce: int | None, answer: str | None, expected: int | None) -> str:
+    """`expected`: by OldHost when it halted us, if it said."""
     if nonce is None:
         return _BY_ANOTHER
-    if answer == CALLED_A_REPLAY:
-        return (
-            f"OldHost called our first send of nonce {nonce} a replay: another program with our account used it, or a "
-            "proxy delivered our operation twice."
-        )
-    return f"We sent nonce {nonce} more than once, as no answer came: OldHost may have taken that for a replay."
+    if answer != CALLED_A_REPLAY:
+        return f"We sent nonce {nonce} more than once, as no answer came: OldHost may have taken that for a replay."
+    said = f"OldHost called our first send of nonce {nonce} a replay: another program with our account had used it"
+    only_that = expected is not None and expected > nonce + 1
+    return f"{said}." if only_that else f"{said}, or a proxy delivered our operation twice."

@@ -48,7 +48,7 @@ class LiveLoad:
         """What a plan that begins with it does not know or can't help."""
         found = []
         if self.stopped:
-            found.append(f"The writer sends nothing now: {self.stopped}. The plan begins when it goes on.")
+            found.append(f"The writer sends nothing now: {self.stopped}. The plan is as if it went on now.")
         if self.ban_left_ms:
             found.append(f"OldHost has banned us for {self.ban_left_ms / 1000:,.0f} s more.")
         if self.dead_letters:

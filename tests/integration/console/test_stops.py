@@ -17,7 +17,7 @@ from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.ledger.operator_commands import decide
 from tests.integration.api.conftest import HOST, ScriptedWriter
-from tests.integration.console.test_lookups import page, run_sql
+from tests.integration.console.test_lookups import page, recorded, run_sql
 
 pytestmark = pytest.mark.mariadb
 NOT_BY_US = "By the ledger no send of ours was a replay"
@@ -151,6 +151,60 @@ def test_without_a_writer_a_halt_that_is_decided_asks_for_no_decision(
     shown = banner(anna)
     assert shown.index("NO WRITER") < shown.index("bob decided about the halt")
     assert "then decide" not in shown
+
+
+def forecast(
+    client: httpx.Client, writer: ScriptedWriter, state: str, left_ms: int = 0, *, late: int = 0, waiting: int = 0
+) -> str:
+    """What the overview foretells of emergencies."""
+    stopped(writer, state, forecast=writer.status["forecast"] | {"emergencies": waiting, "late_emergencies": late})
+    writer.status["breaker"]["remaining_ms"] = left_ms
+    found = re.search(r'<ul class="promises">\s*<li>(.*?)</li>', page(client, ""), re.DOTALL)
+    assert found
+    return " ".join(re.sub(r"<[^>]+>", " ", found[1]).split())
+
+
+def test_the_forecast_begins_with_the_ban_that_runs(anna: httpx.Client, writer: ScriptedWriter) -> None:
+    promise = "emergencies within 30 s"
+    assert forecast(anna, writer, "SENDING") == f"kept {promise}"
+    assert forecast(anna, writer, "BANNED", 20_000) == f"kept {promise}"
+    assert forecast(anna, writer, "BANNED", 90_000) == (
+        f"will break {promise}: what comes in the next 1 min will be late"
+    )
+    assert forecast(anna, writer, "BANNED", 20_000, late=20, waiting=90) == (
+        f"will break {promise}: 20 of 90 waiting will be late"
+    )
+    assert forecast(anna, writer, "BANNED", 90_000, late=90, waiting=90) == (
+        f"will break {promise}: 90 of 90 waiting will be late, and what comes in the next 1 min"
+    )
+
+
+def test_while_only_somebody_can_end_it_no_promise_is_said_to_be_kept(
+    anna: httpx.Client, writer: ScriptedWriter
+) -> None:
+    assert "at risk" in forecast(anna, writer, "PAUSED")
+    assert "waits until somebody decides about the halt" in forecast(anna, writer, "HALTED")
+    assert "3 of 4 waiting will be late even if somebody resumes now" in forecast(
+        anna, writer, "PAUSED", late=3, waiting=4
+    )
+
+
+def test_an_entity_s_change_shows_what_it_waits_for_and_is_due_only_in_the_debounce(
+    anna: httpx.Client, engine: Engine, writer: ScriptedWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded(engine, "key-a")
+    places = (1, "in its lane", "the ban to end", 0), (2, "debounced", "the debounce to end, the ban to end", 90_000)
+    names = "change_id", "place", "waits_for", "due_in_ms"
+    changes = [{"event_type": "e", **dict(zip(names, each, strict=True))} for each in places]
+
+    async def query(name: str, *_: object) -> Any:
+        return {"changes": changes} if name == "find" else writer.status
+
+    monkeypatch.setattr(writer, "query", query)
+    shown = page(anna, "/entities/unit/12B")
+    assert "<td>the ban to end</td>" in shown
+    assert "1 min 30 s" in shown
+    assert "0.0 s" not in shown
 
 
 def test_the_api_tells_what_else_stops_the_writer(anna: httpx.Client, engine: Engine, writer: ScriptedWriter) -> None:

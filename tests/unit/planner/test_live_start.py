@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from oldhost_sync.planner import Scenario, live_arrivals, rehearse, steady
-from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from dataclasses import replace
 
-LWW, TXN = PriorityClass.LWW, PriorityClass.TXN
+from oldhost_sync.planner import Plan, Scenario, live_arrivals, live_scenario, rehearse, steady
+from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.policy.writer_policy import WriterPolicy
+
+LWW, TXN, EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EMERGENCY
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
 
@@ -46,3 +49,27 @@ def test_a_load_that_goes_on_comes_after_what_the_database_has_given_ids_to() ->
     changes = live_arrivals([ref(90, TXN, -1000)], [], NOW_MS, steady(Scenario(), 1.0, 60))
     assert [one.number for one in changes] == list(range(90, 90 + len(changes)))
     assert len(changes) > 50
+
+
+def in_a_ban(*ages_ms: int, left_ms: int) -> Plan:
+    """Emergencies that wait already, of these ages."""
+    refs = [ref(number, EMERGENCY, -age_ms) for number, age_ms in enumerate(ages_ms, 1)]
+    changes = live_arrivals(refs, [], NOW_MS)
+    return rehearse(live_scenario(Scenario(), WriterPolicy(), changes, left_ms), changes=changes)
+
+
+def test_emergencies_that_wait_in_a_ban_count_from_when_they_came() -> None:
+    plan = in_a_ban(15_000, 1_000, left_ms=20_000)
+    assert (plan.late_emergencies, plan.figures()["emergencies"]) == (1, 2)
+
+
+def test_a_promise_that_a_ban_which_runs_now_breaks_is_said_to_be_broken() -> None:
+    assert dict(in_a_ban(15_000, 1_000, left_ms=20_000).promises())["every emergency within 30 s"] is False
+    assert dict(in_a_ban(1_000, left_ms=20_000).promises())["every emergency within 30 s"] is True
+
+
+def test_a_ban_that_is_to_come_keeps_its_emergencies_apart() -> None:
+    """Nobody waits behind it: it is a what-if, and the promise is about the rest."""
+    plan = rehearse(replace(Scenario(changes=2_000, duration_s=400, bursts=0), ban_at_s=100.0, ban_s=60.0))
+    assert plan.late_emergencies > 0
+    assert "emergency p99 below 30 s, outside a ban" in dict(plan.promises())

@@ -522,3 +522,10 @@ def test_a_change_that_the_reservation_holds_is_not_sent_again_before_its_dead_l
     refused(play, 1, held=[[*entity, [0]]])
     assert play.machine.decide(play.now_ms) == []
     assert play.machine.coalescer.holds[entity].dead == [0]
+
+
+def test_emergencies_behind_a_halt_are_told_with_its_reason(play: Play) -> None:
+    play.machine.halt("OldHost went back. Decide by `resolve`.")
+    play.take("EMERGENCY", "a")
+    (told,) = [alert.message for alert in play.alerts if alert.kind == "emergency-blocked"]
+    assert "sending is halted: OldHost went back. Decide by `resolve`. The oldest is change" in told

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from oldhost_sync.planner.live_start import live_arrivals, live_scenario
 from oldhost_sync.planner.rehearsal import rehearse
 from oldhost_sync.planner.scenario import Scenario
 from oldhost_sync.policy.actions import RaiseAlert, TellPeople
@@ -111,6 +112,32 @@ def test_emergencies_that_go_on_being_late_are_told_at_the_second_forecast() -> 
     assert told(machine, START_MS + FORECAST_MS) == []
     (alert,) = told(machine, START_MS + 2 * FORECAST_MS)
     assert alert.dedupe_key == "forecast:emergency"
+
+
+@pytest.mark.parametrize(("left_ms", "newest_ms"), [(0, 2_000), (10_000, 2_000), (20_000, 12_000), (29_000, 40_000)])
+def test_as_many_emergencies_are_foretold_to_be_late_as_the_planner_finds(left_ms: int, newest_ms: int) -> None:
+    """90 that wait, one came every 100 ms. A plan always begins by opening a session, also where one is open."""
+    refs = [change(n, PriorityClass.EMERGENCY, age_ms=newest_ms + 100 * (90 - n)) for n in range(1, 91)]
+    machine = machine_with(*refs)
+    found = machine.load.forecast(machine.coalescer, left_ms, START_MS)
+    changes = live_arrivals(refs, [], START_MS)
+    plan = rehearse(live_scenario(Scenario(), WriterPolicy(), changes, left_ms), changes=changes)
+    assert found.emergencies == len(plan.emergencies_ms) == 90
+    assert plan.late_emergencies > 0
+    assert found.late_emergencies == pytest.approx(plan.late_emergencies, abs=5)
+
+
+def test_emergencies_in_flight_are_foretold_too() -> None:
+    machine = machine_with(change(1, PriorityClass.EMERGENCY), change(2, PriorityClass.EMERGENCY))
+    machine.decide(START_MS)
+    assert len(machine.in_flight) == 2
+    found = machine.load.forecast(machine.coalescer, 40_000, START_MS)
+    assert (found.emergencies, found.late_emergencies) == (2, 2)
+
+
+def test_of_very_many_emergencies_those_beyond_the_sample_are_as_the_last_of_it() -> None:
+    machine = machine_with(*(change(number, PriorityClass.EMERGENCY) for number in range(1, 1_001)))
+    assert machine.load.forecast(machine.coalescer, 0, START_MS).late_emergencies == 1_000 - 75
 
 
 def test_a_rate_that_rises_alone_is_no_alarm() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from oldhost_sync.policy.changes import EntityKey
 from tests.unit.policy.play import Play
 from tests.workflows.books import SETTLE_MS, Reply
 from workflows import status_report
@@ -58,3 +59,26 @@ def test_what_a_session_waited_for_is_told_only_while_it_waits(play: Play) -> No
     assert status_report.status(play.machine, "oldhost", play.now_ms)["session"]["waiting_for"] == "settle"
     play.advance(SETTLE_MS)
     assert status_report.status(play.machine, "oldhost", play.now_ms)["session"]["waiting_for"] == ""
+
+
+def waits_for(play: Play, unit: str) -> str:
+    (change,) = status_report.find(play.machine, EntityKey("unit", unit), play.now_ms)["changes"]
+    return str(change["waits_for"])
+
+
+def test_a_change_in_its_lane_waits_for_its_turn_and_one_on_its_way_for_an_answer(play: Play) -> None:
+    for number in range(40):
+        play.take("TXN", f"u{number}")
+    assert waits_for(play, "u0") == "OldHost's answer"
+    assert waits_for(play, "u39") == "its turn"
+
+
+def test_while_nothing_is_sent_a_change_waits_for_what_ends_that(play: Play) -> None:
+    play.machine.operators.pause("ana", "quiet")
+    play.take("EMERGENCY", "a")
+    play.take("LWW", "b")
+    assert waits_for(play, "a") == "somebody to resume"
+    assert waits_for(play, "b") == "the debounce to end, somebody to resume"
+    play.machine.banned(900_000, play.now_ms)
+    play.machine.halt("nonces differ")
+    assert waits_for(play, "a") == "a decision about the halt, somebody to resume, the ban to end"
