@@ -237,10 +237,10 @@ def _obstacles(connection: Connection, host: str) -> list[str]:
         ).where(nonce_ledger.c.host == host)
     ).one_or_none()
     reasons = []
-    if row is not None and row.halted is not None:
-        decided = row.resolve_mode is not None
-        missing = "OldHost to say what it expects, after a resolve" if decided else "an operator to resolve the halt"
-        reasons.append(f"{missing}: {row.halted}")
+    if row is not None and row.resolve_mode is not None:
+        reasons.append(f"the writer to act on what is decided about the halt: {row.resolve_mode}")
+    elif row is not None and row.halted is not None:
+        reasons.append(f"an operator to resolve the halt: {row.halted}")
     if row is not None and row.banned:
         reasons.append(f"the ban by OldHost to end, {instant(row.banned_until)}")
     pause = current_pause(connection, host)

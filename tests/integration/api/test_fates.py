@@ -131,6 +131,14 @@ def test_a_ban_and_a_halt_are_named_first(shop: httpx.Client, engine: Engine) ->
     assert "debounce" in turn
 
 
+def test_a_halt_that_is_decided_waits_for_no_operator(shop: httpx.Client, engine: Engine) -> None:
+    relay(engine, make(shop, "k"))
+    execute(
+        engine, "INSERT INTO nonce_ledger (host, halted, resolve_mode) VALUES ('oldhost', 'a foreign write', 'adopt')"
+    )
+    assert fate(shop, "k")["waiting_for"][0] == "the writer to act on what is decided about the halt: adopt"
+
+
 def test_a_pause_is_named_with_who_and_why_until_it_ends(shop: httpx.Client, engine: Engine) -> None:
     relay(engine, make(shop, "k", "guest_locked_out"))
     with engine.begin() as connection:
