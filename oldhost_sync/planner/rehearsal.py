@@ -20,12 +20,12 @@ from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, Probe
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.events import OpeningPostponed, Probed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.outlook import OPENING_READS
 from oldhost_sync.policy.pending_operation import PendingOperation
 from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.policy.wire_ref import to_wire
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, WriterPolicy
 
-READS_TO_OPEN = 2  # OldHost is asked until two answers in a row agree
 SAMPLES_MAX = 240  # points of the picture; with more, every second one is dropped
 # What has not drained after so many times the scenario's length is reported as not draining.
 GIVE_UP_AFTER_DURATIONS = 20
@@ -191,10 +191,10 @@ class _Rehearsal:
     # ------------------------------------------------------------------------------------------------------ the session
 
     def _opening_ends_at_ms(self, there_ms: float) -> float:
-        read_ms = self._host.ask(there_ms, reads=READS_TO_OPEN)
+        read_ms = self._host.ask(there_ms, reads=OPENING_READS)
         if not self._bound or self._host.ban_left_ms(self._now_ms):
             return read_ms
-        return self._host.ask(read_ms + self._pace.late_ms, reads=READS_TO_OPEN)
+        return self._host.ask(read_ms + self._pace.late_ms, reads=OPENING_READS)
 
     def _came_back(self, event: _Sent | _Served) -> bool:
         """A send arrives at the session, an operation is answered, and at last the send reports."""

@@ -8,10 +8,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from oldhost_sync.settings import ApiToken, Role
 from oldhost_sync.stack.mariadb import DatabaseUrls
 from tests.faults.product import Product
 
+# Of every file of tests that has a stage.
+MARKS = [
+    pytest.mark.browser,
+    pytest.mark.mariadb,
+    pytest.mark.temporal,
+    pytest.mark.processes,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
 # Each token is the name itself.
 OPERATOR, VIEWER = "anna", "vera"
 _ROLES = {OPERATOR: Role.OPS, VIEWER: Role.VIEWER}

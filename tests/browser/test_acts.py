@@ -20,20 +20,13 @@ from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.browser.conftest import Stage
-from tests.browser.stage import OPERATOR, VIEWER, address_of, begin, state_of
+from tests.browser.stage import MARKS, OPERATOR, VIEWER, address_of, begin, state_of
 from tests.browser.visitor import Visitor, visiting
 from tests.faults.product import Product
 from tests.integration.api.conftest import ScriptedWriter
 from tests.integration.console.conftest import an_app
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.mariadb,
-    pytest.mark.temporal,
-    pytest.mark.processes,
-    pytest.mark.slow,
-    pytest.mark.timeout(300),
-]
+pytestmark = MARKS
 
 WHY = "OldHost's people asked for it"
 # Longer than any look of the live stream, and soon over.

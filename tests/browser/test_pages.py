@@ -21,20 +21,13 @@ from oldhost_sync.console.live_page import STREAM
 from oldhost_sync.console.pages import PAGES
 from tests.browser import crowd
 from tests.browser.conftest import Stage
-from tests.browser.stage import OPERATOR, VIEWER, address_of, begin, state_of
+from tests.browser.stage import MARKS, OPERATOR, VIEWER, address_of, begin, state_of
 from tests.browser.visitor import Visitor, visiting
 from tests.faults.product import Product
 from tests.integration.api.conftest import ScriptedWriter
 from tests.integration.console.conftest import an_app
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.mariadb,
-    pytest.mark.temporal,
-    pytest.mark.processes,
-    pytest.mark.slow,
-    pytest.mark.timeout(300),
-]
+pytestmark = MARKS
 
 NARROW, WIDE = 400, 1400
 # OldHost takes some operations, then bans for longer than the tests take.
