@@ -16,7 +16,7 @@ from bench.short_form import PACE, SIZE, Played, play, short_form
 from bench.stage import Stage
 from oldhost_sync.planner import Bounds, Plan, Scenario, arrivals, bounds, rehearse
 from oldhost_sync.planner.host_model import ban_interval_ms
-from oldhost_sync.policy.promise import EMERGENCY_PROMISE_MS
+from oldhost_sync.policy.writer_policy import EMERGENCY_MS
 
 PEAK = Scenario()
 AT_ONCE = dataclasses.replace(PEAK, duration_s=33.0, bursts=0)
@@ -99,7 +99,7 @@ def _promise(plans: Mapping[str, Plan]) -> Picture:
         Series(name, [(100 * (n + 1) / len(found), each / 1000) for n, each in enumerate(sorted(found))])
         for name, found in waits.items()
     ]
-    promise = EMERGENCY_PROMISE_MS / 1000
+    promise = EMERGENCY_MS / 1000
     return Picture(
         "promise",
         "Emergencies of the peak against the promise, by the planner's clock",

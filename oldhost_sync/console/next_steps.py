@@ -7,7 +7,8 @@ from urllib.parse import urlencode
 
 from oldhost_sync.console.layout import PREFIX, Entry
 from oldhost_sync.policy.alert_kinds import KINDS
-from oldhost_sync.policy.promise import EMERGENCY_PROMISE_MS, EMERGENCY_WARNING_MS
+from oldhost_sync.policy.promise import EMERGENCY_WARNING_MS
+from oldhost_sync.policy.writer_policy import EMERGENCY_MS
 from oldhost_sync.store.ledger.halt_decision import HaltDecision
 
 
@@ -19,7 +20,7 @@ def _late(title: str, ms: int) -> Entry:
     return _page(title, "changes", priority_class="EMERGENCY", waited_s=ms // 1000)
 
 
-BROKEN = _late("Emergencies that took longer than promised", EMERGENCY_PROMISE_MS)
+BROKEN = _late("Emergencies that took longer than promised", EMERGENCY_MS)
 _WAITING = _page("The waiting emergencies", "changes", priority_class="EMERGENCY", outcome="OUTSTANDING")
 _SESSIONS = _page("Sessions and workers", "sessions")
 

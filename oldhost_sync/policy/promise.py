@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from oldhost_sync.policy.phrases import quantity
+from oldhost_sync.policy.writer_policy import EMERGENCY_MS
 
-EMERGENCY_PROMISE_MS = 30_000
-EMERGENCY_WARNING_MS = EMERGENCY_PROMISE_MS // 2
+EMERGENCY_WARNING_MS = EMERGENCY_MS // 2
 # Upper bounds of the histogram from accepted to applied.
 APPLIED_BOUNDS_MS = (
     250,
@@ -23,7 +23,7 @@ APPLIED_BOUNDS_MS = (
     5000,
     10_000,
     EMERGENCY_WARNING_MS,
-    EMERGENCY_PROMISE_MS,
+    EMERGENCY_MS,
     60_000,
     300_000,
     900_000,
@@ -45,7 +45,7 @@ class Late:
     @classmethod
     def of(cls, waits_ms: Sequence[int]) -> Late:
         late = [wait for wait in waits_ms if wait >= EMERGENCY_WARNING_MS]
-        return cls(len(late), sum(wait >= EMERGENCY_PROMISE_MS for wait in late), max(late, default=0))
+        return cls(len(late), sum(wait >= EMERGENCY_MS for wait in late), max(late, default=0))
 
     def __add__(self, other: Late) -> Late:
         return Late(self.warned + other.warned, self.breached + other.breached, max(self.worst_ms, other.worst_ms))
@@ -91,7 +91,7 @@ def describe(incident: Incident) -> tuple[str, str]:
     """Severity and words for people."""
     total, waiting = incident.total, incident.waiting
     late, than = (
-        (total.breached, f"the promised {EMERGENCY_PROMISE_MS // 1000} s")
+        (total.breached, f"the promised {EMERGENCY_MS // 1000} s")
         if total.breached
         else (total.warned, f"{EMERGENCY_WARNING_MS // 1000} s")
     )

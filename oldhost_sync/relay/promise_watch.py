@@ -16,8 +16,8 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.flow import Flow
-from oldhost_sync.policy.promise import CALM_MS, EMERGENCY_PROMISE_MS, ClockStep, Incident, Late, describe
-from oldhost_sync.policy.writer_policy import CONSISTENCY_MS
+from oldhost_sync.policy.promise import CALM_MS, ClockStep, Incident, Late, describe
+from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.views import late_emergencies
@@ -148,7 +148,7 @@ class PromiseWatch:
         for each in fates if self.metrics else ():
             assert self.metrics is not None
             self.metrics.fates.labels(host, each.priority_class.value, each.outcome).inc()
-            if _is_urgent(each) and each.took_ms > EMERGENCY_PROMISE_MS:
+            if _is_urgent(each) and each.took_ms > EMERGENCY_MS:
                 self.metrics.breaches.labels(host, "emergency").inc()
             if each.outcome != "REFUSED" and each.took_ms > CONSISTENCY_MS:
                 self.metrics.breaches.labels(host, "consistency").inc()
