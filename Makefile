@@ -104,6 +104,7 @@ endef
 lock: $(VENV)/.installed  ## new lock files from pyproject.toml (UPGRADE=--upgrade takes newer releases)
 	$(BIN)/pip-compile $(LOCK) --allow-unsafe --extra embedded --extra traces --extra dev -o requirements-dev.txt pyproject.toml
 	$(BIN)/pip-compile $(LOCK) -c requirements-dev.txt --extra traces -o requirements.txt pyproject.toml
+	$(BIN)/pip-compile $(LOCK) --allow-unsafe -c requirements-dev.txt --only-build-deps --build-deps-for wheel -o requirements-build.txt pyproject.toml
 
 LOCK = --quiet --generate-hashes --no-header --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(UPGRADE)
 

@@ -1,8 +1,17 @@
-"""docker-compose.yml and the Dockerfile have the form that was meant; no engine is needed to see it."""
+"""docker-compose.yml and the Dockerfile have the form that was meant; no engine is needed to see it.
+
+What is looked at is what Docker Compose itself makes of the files (`docker-compose config`).
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +25,95 @@ ROLES = ("simulator", "migrate", "api", "relay", "worker")
 compose: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 services: dict[str, Any] = compose["services"]
 
+DATABASES = ("mariadb", "temporal-database")
+TEMPORAL = ("temporal", "temporal-database", "temporal-namespace", "temporal-schema", "temporal-ui")
+# They run once; what stays is checked by the health of what they made ready.
+RUN_ONCE = ("migrate", "temporal-namespace", "temporal-schema")
+PASSWORDS = {
+    "SYNC_APP_PASSWORD": "app1",
+    "SYNC_MIGRATION_PASSWORD": "migration1",
+    "TEMPORAL_DATABASE_PASSWORD": "temporal1",
+}
+CLOUD = {"TEMPORAL_ADDRESS": "eu.example:7233", "TEMPORAL_NAMESPACE": "sync.a1b2c", "TEMPORAL_API_KEY": "a key"}
+DOCKER_COMPOSE = Path(sys.executable).with_name("docker-compose")
+
+
+def run_config(environment: Mapping[str, str], *files: str) -> subprocess.CompletedProcess[str]:
+    """`docker-compose config` of the files, in an environment with nothing of ours but what is given."""
+    named = [part for file in ("docker-compose.yml", *files) for part in ("--file", str(ROOT / file))]
+    return subprocess.run(
+        [str(DOCKER_COMPOSE), "--env-file", os.devnull, *named, "config"],
+        env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")} | dict(environment),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@cache
+def config(*files: str, **more: str) -> dict[str, Any]:
+    done = run_config(PASSWORDS | more, *files)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = yaml.safe_load(done.stdout)["services"]
+    return found
+
 
 def test_every_part_is_there() -> None:
-    assert sorted(services) == sorted(("mariadb", "temporal", *ROLES))
+    assert sorted(config()) == sorted((*DATABASES[:1], *TEMPORAL, *ROLES))
+
+
+@pytest.mark.parametrize("name", PASSWORDS)
+def test_no_password_is_made_up_where_none_is_set(name: str) -> None:
+    done = run_config({other: word for other, word in PASSWORDS.items() if other != name})
+    assert done.returncode != 0
+    assert f"required variable {name} is missing a value: set it in .env" in done.stderr
+
+
+def test_the_passwords_that_are_set_are_those_that_are_used() -> None:
+    found = config()
+    assert ":app1@" in found["worker"]["environment"]["SYNC_DATABASE_URL"]
+    assert ":migration1@" in found["migrate"]["environment"]["SYNC_DATABASE_URL"]
+    kept = [found[name]["environment"] for name in ("temporal-database", "temporal-schema", "temporal")]
+    assert [word for part in kept for word in part.values() if word == "temporal1"] == ["temporal1"] * 3
+
+
+def test_temporal_is_kept_in_a_real_database() -> None:
+    temporal = config()["temporal"]
+    assert temporal["environment"]["DB"].startswith("postgres")
+    assert temporal["environment"]["POSTGRES_SEEDS"] == "temporal-database"
+    assert temporal["depends_on"]["temporal-schema"]["condition"] == "service_completed_successfully"
+
+
+def test_what_is_not_set_about_temporal_is_not_handed_on_empty() -> None:
+    """An empty key would be a key: the SDK would use TLS."""
+    found = config()["worker"]["environment"]
+    assert {
+        name: found[name] for name in found if re.match("TEMPORAL_(API|TLS)", name) and found[name] is not None
+    } == {}
+
+
+@pytest.mark.parametrize("name", ["api", "relay", "worker"])
+def test_temporal_cloud_is_a_matter_of_the_environment(name: str) -> None:
+    certificate = {"TEMPORAL_TLS_CLIENT_CERT_DATA": "-----BEGIN", "TEMPORAL_TLS_CLIENT_KEY_DATA": "-----BEGIN KEY"}
+    found = config("deploy/compose/temporal-cloud.yml", **CLOUD, **certificate)
+    assert set(TEMPORAL) & set(found) == set()
+    assert {key: found[name]["environment"].get(key) for key in CLOUD | certificate} == CLOUD | certificate
+    assert "temporal-namespace" not in found[name]["depends_on"]
+
+
+@pytest.mark.parametrize("missing", ["TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE"])
+def test_temporal_cloud_asks_for_what_it_needs(missing: str) -> None:
+    rest = {key: value for key, value in CLOUD.items() if key != missing}
+    done = run_config(PASSWORDS | rest, "deploy/compose/temporal-cloud.yml")
+    assert f"required variable {missing} is missing a value" in done.stderr
+
+
+def test_the_real_oldhost_takes_the_simulator_s_place() -> None:
+    found = config("deploy/compose/real-oldhost.yml", SYNC_OLDHOST_URL="http://10.0.0.7:80")
+    assert "simulator" not in found
+    assert set(found["worker"]["depends_on"]) == {"migrate", "temporal-namespace"}
+    assert {found[role]["environment"]["SYNC_OLDHOST_URL"] for role in ROLES[1:]} == {"http://10.0.0.7:80"}
 
 
 def test_two_workers_run_and_have_time_to_drain() -> None:
@@ -26,7 +121,7 @@ def test_two_workers_run_and_have_time_to_drain() -> None:
     assert services["worker"]["stop_grace_period"] == "30s"
 
 
-@pytest.mark.parametrize("name", [name for name in services if name != "migrate"])
+@pytest.mark.parametrize("name", [name for name in services if name not in RUN_ONCE])
 def test_every_service_that_stays_has_a_health_check(name: str) -> None:
     check = services[name]["healthcheck"]
     assert check["test"][0] == "CMD"
@@ -37,7 +132,8 @@ def test_every_service_that_stays_has_a_health_check(name: str) -> None:
 def test_a_role_waits_for_schema_and_temporal(name: str) -> None:
     waits = {part: how["condition"] for part, how in services[name]["depends_on"].items()}
     assert waits["migrate"] == "service_completed_successfully"
-    assert waits["temporal"] == "service_healthy"
+    assert waits["temporal-namespace"] == "service_completed_successfully"
+    assert services["temporal-namespace"]["depends_on"]["temporal"]["condition"] == "service_healthy"
 
 
 def test_the_migration_waits_for_the_database_and_runs_once() -> None:
@@ -72,13 +168,13 @@ def test_the_migration_alone_may_change_tables() -> None:
 def test_every_image_that_is_pulled_has_its_exact_version() -> None:
     pulled = [service["image"] for service in services.values() if "build" not in service]
     pulled += re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    assert len(pulled) == 4
-    assert [image for image in pulled if not re.search(r":(\$\{\w+:-)?\d+\.\d+\.\d+(-\w+)?\}?$", image)] == []
+    assert len(pulled) == 8
+    assert [image for image in pulled if not re.search(r":\d+\.\d+(\.\d+)?(-\w+)?$", image)] == []
 
 
 @pytest.mark.parametrize("name", services)
-def test_nothing_but_the_database_keeps_a_right_of_root(name: str) -> None:
-    if name == "mariadb":  # its image starts as root and becomes mysql
+def test_nothing_but_a_database_keeps_a_right_of_root(name: str) -> None:
+    if name in DATABASES:  # their images start as root and become mysql and postgres
         return
     assert services[name]["cap_drop"] == ["ALL"]
     assert services[name]["security_opt"] == ["no-new-privileges:true"]
@@ -101,7 +197,9 @@ def test_the_image_runs_as_nobody_in_particular_from_locked_packages() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text()
     last_stage = dockerfile.rsplit("\nFROM ", 1)[1]
     assert re.search(r"^USER 10001$", last_stage, re.MULTILINE)
-    assert "--require-hashes -r requirements.txt" in dockerfile
+    fetching = re.findall(r"/bin/pip (?:install|wheel) (.*?)(?: \\)?$", dockerfile, re.MULTILINE)
+    assert len(fetching) == 4
+    assert [step for step in fetching if "--require-hashes" not in step and "--no-index" not in step] == []
     copied = re.findall(r"^COPY (\w+) \./\1$", dockerfile, re.MULTILINE)
     assert copied == ["activities", "migrations", "oldhost_simulator", "oldhost_sync", "workflows"]
 

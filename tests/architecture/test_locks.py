@@ -15,7 +15,7 @@ import pytest
 from tests.architecture.project_files import ROOT, python_files
 from tests.architecture.test_imports import imported
 
-LOCKS = ("requirements.txt", "requirements-dev.txt")
+LOCKS = ("requirements.txt", "requirements-dev.txt", "requirements-build.txt")
 PINNED = re.compile(r"^([a-z0-9][a-z0-9._-]*)==([^\s;]+)(?: ; .+)? \\$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 
@@ -49,7 +49,7 @@ def test_every_pin_is_followed_by_a_hash(name: str) -> None:
 
 
 def test_what_runs_in_production_is_what_was_tested() -> None:
-    production, development = pinned(LOCKS[0]), pinned(LOCKS[1])
+    production, development = pinned(LOCKS[0]) | pinned(LOCKS[2]), pinned(LOCKS[1])
     assert {name: development.get(name) for name in production} == production
 
 
@@ -58,6 +58,11 @@ def test_every_requirement_of_the_project_is_locked() -> None:
     extras = [name for group in wanted["optional-dependencies"].values() for name in names(group)]
     assert [name for name in names(wanted["dependencies"]) if name not in pinned(LOCKS[0])] == []
     assert [name for name in extras if name not in pinned(LOCKS[1])] == []
+
+
+def test_what_builds_the_package_is_locked() -> None:
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert names(needed) == sorted(pinned(LOCKS[2]))
 
 
 def test_the_image_can_send_traces() -> None:
