@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import IO, Protocol, Self
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -52,6 +52,19 @@ class ChildSilent(ProcessError):  # noqa: N818 - it says what happened
     """A child did not become ready in time. It may be retried when the machine is less busy."""
 
 
+class Process(Protocol):
+    """What a child needs of a started process; `subprocess.Popen` has it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, sig: int) -> None: ...
+
+
 @dataclass
 class Child:
     """One process of ours. `start` may be called again after it ended, with the same arguments.
@@ -66,7 +79,7 @@ class Child:
     folder: Path | None = None
     stop_signal: signal.Signals = signal.SIGTERM
     ended: threading.Event = field(default_factory=threading.Event)
-    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    process: Process | None = field(default=None, init=False)
     started_at: float = field(default=0.0, init=False)
     _log_start: int = field(default=0, init=False)
 
@@ -89,17 +102,21 @@ class Child:
             self.log.replace(self.log.with_suffix(".log.1"))
         with self.log.open("ab") as log:
             self._log_start = log.tell()
-            self.process = subprocess.Popen(
-                list(self.argv),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=dict(self.env) if self.env is not None else None,
-                cwd=self.folder,
-                start_new_session=True,
-                preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509 - only two system calls, nothing that can lock
-            )
+            self.process = self.launch(log)
         self.started_at = time.monotonic()
+
+    def launch(self, log: IO[bytes]) -> Process:
+        """Start the program, in a process group of its own, what it prints going to `log`."""
+        return subprocess.Popen(
+            list(self.argv),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=dict(self.env) if self.env is not None else None,
+            cwd=self.folder,
+            start_new_session=True,
+            preexec_fn=die_with(os.getpid()),  # noqa: PLW1509 - only two system calls, nothing that can lock
+        )
 
     def rotate_log(self) -> None:
         """Rotate a large log: copy it and empty the file, which the process goes on writing to.
@@ -233,7 +250,7 @@ class EmbeddedServer(ABC):
                 return
 
 
-def _die_with(parent: int) -> Callable[[], None]:
+def die_with(parent: int) -> Callable[[], None]:
     """Run in the child before exec: the kernel kills it when the thread that started it dies."""
 
     def ask_kernel() -> None:

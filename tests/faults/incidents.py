@@ -333,7 +333,7 @@ def _run(name: str, folder: Path, mariadb: EmbeddedMariaDB, temporal: EmbeddedTe
     began = time.monotonic()
     given = {"host": name, **settings}
     try:
-        with Product(folder, urls, temporal.address, LATENCY_MS.get(name, 5.0), given) as product:
+        with Product(folder, urls, temporal.address, LATENCY_MS.get(name, 5.0), given, forked=False) as product:
             product.start_simulator()
             figures = incident(product)
     except Exception:

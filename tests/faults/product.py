@@ -32,6 +32,7 @@ from oldhost_sync.stack.mariadb import DatabaseUrls
 from oldhost_sync.stack.ports import free_port
 from oldhost_sync.stack.processes import Child
 from oldhost_sync.temporal import DATA_CONVERTER, start_writer, writer_handle, writer_policy
+from tests.faults.forked_child import ForkedChild
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +55,10 @@ SHORT: dict[str, Any] = {
 
 @dataclass
 class Product:
-    """`with Product(folder, urls, temporal) as product: product.start_simulator(); product.start("worker")`."""
+    """`with Product(folder, urls, temporal) as product: product.start_simulator(); product.start("worker")`.
+
+    `forked`: roles that run this code are forked, not loaded anew (`ForkedChild`).
+    """
 
     folder: Path
     database: DatabaseUrls
@@ -62,6 +66,7 @@ class Product:
     latency_ms: float = 20.0
     given: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
+    forked: bool = True
     children: dict[str, Child] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -141,7 +146,8 @@ class Product:
     def _start(self, name: str, argv: list[str], environment: dict[str, str] | None, folder: Path = ROOT) -> Child:
         child = self.children.get(name)
         if child is None:
-            child = self.children[name] = Child(name, argv, self.folder / f"{name}.log", environment, folder=folder)
+            kind = ForkedChild if self.forked and folder == ROOT else Child
+            child = self.children[name] = kind(name, argv, self.folder / f"{name}.log", environment, folder=folder)
         child.start()
         return child
 

@@ -77,7 +77,7 @@ class Soak:
             migrate(urls.migration)
             clock = stack.enter_context(DatabaseClock(mariadb.port)) if "clock" in self.nemeses else None
             seen = dataclasses.replace(urls, app=clock.url(urls.app)) if clock else urls
-            product = stack.enter_context(Product(self.folder, seen, temporal.address, seed=self.seed))
+            product = stack.enter_context(Product(self.folder, seen, temporal.address, seed=self.seed, forked=False))
             self._mariadb, self._temporal, self._product = mariadb, temporal, product
             self._further = Further(product, urls.app, clock)
             return self._run()
