@@ -16,6 +16,8 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from oldhost_sync.policy.release import BESIDE_MIN, RELEASE
+
 
 class Role(StrEnum):
     """app: writes changes and reads their fate · viewer: reads · ops: everything."""
@@ -115,6 +117,13 @@ class Settings(BaseSettings):
     )
     sweep_seconds: Span = Field(default=300.0, description="How often the writer looks for changes that it lost")
     probe_seconds: Span = Field(default=100.0, description="How often an idle writer compares nonces with OldHost")
+
+    release_max: int | None = Field(
+        default=None,
+        ge=BESIDE_MIN,
+        le=RELEASE,
+        description="The newest release of the writer's decisions that runs are begun with; empty: all that is known",
+    )
 
     oldhost_urls: Annotated[dict[str, str], NoDecode] = Field(
         default_factory=dict,

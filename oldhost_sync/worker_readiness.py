@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
@@ -21,8 +21,14 @@ LOOK_SECONDS = 5.0
 HOSTS_AT_A_TIME = 20
 
 
-async def watch_readiness(engine: Engine, client: Client, hosts: Sequence[str], readiness: Readiness) -> None:
-    """Until cancelled."""
+async def watch_readiness(
+    engine: Engine,
+    client: Client,
+    hosts: Sequence[str],
+    readiness: Readiness,
+    more: Callable[[], dict[str, str]] = dict,
+) -> None:
+    """Until cancelled. `more`: other troubles of this worker."""
     writers: dict[str, str] = {}
     first = 0
     while True:
@@ -30,7 +36,7 @@ async def watch_readiness(engine: Engine, client: Client, hosts: Sequence[str], 
         first += len(page)
         database = await asyncio.to_thread(_database_trouble, engine)
         temporal = await _ask_temporal(client, page, writers)
-        readiness.found({"database": database, "temporal": temporal} | writers)
+        readiness.found({"database": database, "temporal": temporal} | writers | more())
         await asyncio.sleep(LOOK_SECONDS)
 
 

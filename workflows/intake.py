@@ -100,6 +100,12 @@ def read_policy(raw: RawValue) -> WriterPolicy | None:
         return None
 
 
+def read_release(raw: RawValue) -> int | None:
+    """The release of decisions that came, or None."""
+    value = _value(raw)
+    return value if type(value) is int else None
+
+
 def _is_policy(policy: WriterPolicy) -> bool:
     return all(_is_figure(figure, name not in MAY_BE_ZERO) for name, figure in vars(policy).items())
 

@@ -91,7 +91,7 @@ class SyncWriterWorkflow:
 
     @workflow.signal(dynamic=True)
     def signalled(self, name: str, args: Sequence[RawValue]) -> None:
-        """`enqueue`, `submit_change`, `configure`, or nothing that we know.
+        """`enqueue`, `submit_change`, `configure`, `renew` (with another release), or nothing that we know.
 
         All come this way because an argument too few or too many makes the SDK's own dispatch raise, and a signal that
         raises stops the writer at its task for ever.
@@ -105,6 +105,8 @@ class SyncWriterWorkflow:
                 self.reception.take(argument)
             case "configure":
                 self._configure(argument)
+            case "renew" if (release := intake.read_release(argument)) is not None:
+                self.renewal.asked = self.renewal.asked or release != self.machine.release
             case _:
                 self._alert_unreadable(name, 1)
         self.wakeup_requested = True

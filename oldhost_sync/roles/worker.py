@@ -38,6 +38,8 @@ from oldhost_sync.environment import settings
 from oldhost_sync.logs import log_to_stderr
 from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.policy.release import RELEASE
+from oldhost_sync.release_watch import ReleaseWatch
 from oldhost_sync.role_server import Readiness, served
 from oldhost_sync.roles.leaving_worker import LeavingWorker
 from oldhost_sync.search_attributes import Registration
@@ -91,13 +93,18 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
         readiness = Readiness()
         show_role(registry, "worker", readiness.looked_at)
         with served(settings.metrics_bind, registry, readiness):
+            release = settings.release_max or RELEASE
+            presence = WorkerPresence(engine, tuple(settings.urls_by_host()), sessions.owner, release)
+            releases = ReleaseWatch(connected, presence, writer_policy(settings))
             async with (
                 _stopped_by_signals(stop or asyncio.Event()) as stopping,
                 _alerts_delivered(settings, engine, metrics),
-                _looked_at(settings, engine, connected, readiness),
-                _present(WorkerPresence(engine, tuple(settings.urls_by_host()), sessions.owner)),
+                _looked_at(settings, engine, connected, readiness, releases),
+                _present(presence),
+                _beside(releases.watch()),
             ):
-                await _work(settings, connected, engine, sessions, stopping)
+                if await _is_so_before(releases.may_take_tasks(), stopping):
+                    await _work(settings, connected, engine, sessions, releases, stopping)
     finally:
         engine.dispose()
         if tracer:
@@ -105,14 +112,19 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
 
 
 async def _work(
-    settings: Settings, client: Client, engine: Engine, sessions: SessionActivities, stopping: asyncio.Event
+    settings: Settings,
+    client: Client,
+    engine: Engine,
+    sessions: SessionActivities,
+    releases: ReleaseWatch,
+    stopping: asyncio.Event,
 ) -> None:
     watch = threading.Thread(target=sessions.watch, name="session-watch", daemon=True)
     watch.start()
     grace = timedelta(seconds=2 * settings.request_timeout_seconds + SEND_WITHIN_SECONDS + 5)
     with ThreadPoolExecutor(SHARED_THREADS + session_threads(settings), thread_name_prefix="activity") as threads:
         registration = Registration()
-        shared, own = workers(settings, client, engine, sessions, threads, grace, registration)
+        shared, own = workers(settings, client, engine, sessions, threads, grace, registration, releases)
         async with _beside(registration.watch(client)), own, shared:
             logger.info("worker %s is at work", sessions.owner)
             await stopping.wait()
@@ -130,6 +142,7 @@ def workers(
     threads: ThreadPoolExecutor,
     grace: timedelta,
     registration: Registration,
+    releases: ReleaseWatch,
 ) -> tuple[LeavingWorker, LeavingWorker]:
     """The Worker of the shared queue and the one of this process's own."""
     recording = RecordingActivities(engine, writer_policy(settings), sessions.count, lambda: registration.is_known)
@@ -156,6 +169,7 @@ def workers(
             alerts.raise_alerts,
         ],
         max_cached_workflows=CACHED_WORKFLOWS,
+        patch_activation_callback=releases.activates,
         sticky_queue_schedule_to_start_timeout=STICKY,
         max_concurrent_activities=SHARED_THREADS,
         max_concurrent_workflow_task_polls=polls(settings, SHARED_POLLS_MIN),
@@ -258,21 +272,24 @@ async def _alerts_delivered(
 
 
 @asynccontextmanager
-async def _looked_at(settings: Settings, engine: Engine, client: Client, readiness: Readiness) -> AsyncIterator[None]:
+async def _looked_at(
+    settings: Settings, engine: Engine, client: Client, readiness: Readiness, releases: ReleaseWatch
+) -> AsyncIterator[None]:
     """While metrics are served, the worker checks every few seconds whether it can do its work."""
     if not settings.metrics_bind:
         yield
         return
-    async with _beside(watch_readiness(engine, client, list(settings.urls_by_host()), readiness)):
+    hosts = list(settings.urls_by_host())
+    async with _beside(watch_readiness(engine, client, hosts, readiness, releases.troubles)):
         yield
 
 
 @asynccontextmanager
 async def _present(presence: WorkerPresence) -> AsyncIterator[None]:
-    """People see that the worker is at work, until it has left."""
+    """Other workers and people see that the worker is at work, until it has left."""
+    await asyncio.to_thread(presence.begin)
 
     async def say() -> None:
-        await asyncio.to_thread(presence.begin)
         while True:
             await asyncio.sleep(SAID_EVERY_SECONDS)
             await asyncio.to_thread(presence.say)
@@ -282,6 +299,15 @@ async def _present(presence: WorkerPresence) -> AsyncIterator[None]:
             yield
     finally:
         await asyncio.to_thread(presence.leave)
+
+
+async def _is_so_before(waited_for: Coroutine[Any, Any, None], stopping: asyncio.Event) -> bool:
+    """Whether what is waited for came before the worker was told to leave."""
+    first, leaving = asyncio.create_task(waited_for), asyncio.create_task(stopping.wait())
+    await asyncio.wait({first, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (first, leaving):
+        task.cancel()
+    return not stopping.is_set()
 
 
 @asynccontextmanager

@@ -1,12 +1,12 @@
-"""Tables that nothing is decided by (see `tables`): who is signed in to the console, how the load and sessions went,
-what the relay has counted.
+"""Tables that no operation depends on (see `tables`): who is signed in to the console, how the load and sessions went,
+which workers are at work, what the relay has counted.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Index, Integer, String, text
+from sqlalchemy import BigInteger, Column, Index, Integer, SmallInteger, String, text
 from sqlalchemy.dialects import mysql
 
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
@@ -69,7 +69,8 @@ host_sessions = table(
     Column("lost_replies", Integer, nullable=False, server_default=text("0")),
 )
 
-# Workers, each as it tells of itself (store/worker_presence.py); those gone for a day are forgotten.
+# Workers, each as it tells of itself (store/worker_presence.py); those gone for a day are forgotten. `knows_release`:
+# the newest release of the writer's decisions that it begins runs with; NULL: of one whose workers do not tell.
 workers = table(
     "workers",
     by_host(),
@@ -77,6 +78,7 @@ workers = table(
     stamp("began_at"),
     stamp("seen_at"),
     Column("left_at", UtcDateTime),
+    Column("knows_release", SmallInteger),
 )
 
 # From accepted to applied: how many changes of each class took up to `upto_ms` (and more than the bound before).

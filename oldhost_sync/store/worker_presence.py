@@ -1,4 +1,7 @@
-"""Which workers are at work: each says so every ten seconds, and when it leaves. Nothing is decided by it."""
+"""Which workers are at work, and which release each knows: it says so every ten seconds, and when it leaves.
+
+A run of the writer is begun with the newest release that all of them know (`oldhost_sync/release_watch.py`).
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import TextClause, bindparam, text
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
+from oldhost_sync.policy.release import BESIDE_MIN, RELEASE
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.text import storable
 from oldhost_sync.store.transactions import run_in_transaction
@@ -23,9 +27,15 @@ SILENT_SECONDS_MAX = 25
 NAME_LENGTH_MAX = 255
 
 _SAY = text(
-    "INSERT INTO workers (host, name) VALUES (:host, :name) "
+    "INSERT INTO workers (host, name, knows_release) VALUES (:host, :name, :release) "
     "ON DUPLICATE KEY UPDATE seen_at = UTC_TIMESTAMP(6), left_at = NULL"
 )
+_KNOWN = text(
+    "SELECT host, MIN(COALESCE(knows_release, :untold)) AS smallest, MAX(COALESCE(knows_release, :untold)) AS newest, "
+    "MIN(knows_release IS NOT NULL) AS all_tell FROM workers "
+    "WHERE host IN :hosts AND left_at IS NULL AND seen_at > UTC_TIMESTAMP(6) - INTERVAL :silent_s SECOND GROUP BY host "
+    "HAVING SUM(name = :name) > 0"
+).bindparams(bindparam("hosts", expanding=True))
 _LEAVE = text(
     "UPDATE workers SET seen_at = UTC_TIMESTAMP(6), left_at = UTC_TIMESTAMP(6) WHERE host IN :hosts AND name = :name"
 ).bindparams(bindparam("hosts", expanding=True))
@@ -36,12 +46,28 @@ _FORGET = text("DELETE FROM workers WHERE host IN :hosts AND seen_at < UTC_TIMES
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What the workers of one host that are at work know: the smallest and the newest of their releases.
+
+    `all_tell`: none of them is of a release whose workers do not tell.
+    """
+
+    smallest: int
+    newest: int
+    all_tell: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerPresence:
-    """Of the worker `name`, for the hosts that it serves. A database that is away is told next time."""
+    """Of the worker `name`, for the hosts that it serves. A database that is away is told next time.
+
+    `release`: the newest that it begins runs with.
+    """
 
     engine: Engine
     hosts: Sequence[str]
     name: str
+    release: int = RELEASE
 
     def begin(self) -> None:
         """It begins; those that have been gone for long are forgotten."""
@@ -50,11 +76,24 @@ class WorkerPresence:
 
     def say(self) -> None:
         """It is at work."""
-        self._write((_SAY, [{"host": host, "name": self._name} for host in sorted(self.hosts)]))
+        told = {"name": self._name, "release": self.release}
+        self._write((_SAY, [{"host": host, **told} for host in sorted(self.hosts)]))
 
     def leave(self) -> None:
         """It is not any more."""
         self._write((_LEAVE, {"hosts": self.hosts, "name": self._name}))
+
+    def known(self) -> dict[str, Known]:
+        """By host, where this worker itself is seen at work; elsewhere the others may not know of it.
+
+        Raises the store's errors.
+        """
+        values = {"hosts": self.hosts, "name": self._name, "untold": BESIDE_MIN, "silent_s": SILENT_SECONDS_MAX}
+
+        def read(connection: Connection) -> dict[str, Known]:
+            return {row[0]: Known(row[1], row[2], bool(row[3])) for row in connection.execute(_KNOWN, values)}
+
+        return run_in_transaction(self.engine, read, attempts=1)
 
     @property
     def _name(self) -> str:

@@ -8,6 +8,7 @@ import inspect
 import pytest
 from temporalio.client import WorkflowUpdateStage
 
+from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.workflows.books import Reply
 from tests.workflows.conftest import LWW, TXN, Stage, Writer
@@ -34,6 +35,19 @@ async def test_the_same_policy_begins_no_new_run(stage: Stage) -> None:
         await writer.take(TXN, "a")
         await writer.until_quiet()
         assert (await writer.handle.describe()).run_id == before
+
+
+async def test_another_release_begins_a_new_run_and_the_same_none(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        before = (await writer.handle.describe()).run_id
+        await writer.handle.signal("renew", RELEASE)
+        await writer.take(TXN, "a")
+        await writer.until_quiet()
+        assert (await writer.handle.describe()).run_id == before
+        await writer.handle.signal("renew", RELEASE + 1)
+        async with asyncio.timeout(20):
+            while (await writer.handle.describe()).run_id == before:
+                await asyncio.sleep(0.02)
 
 
 async def test_what_waits_is_carried_and_the_open_session_used_on(stage: Stage) -> None:

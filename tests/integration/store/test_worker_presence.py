@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Engine
 
+from oldhost_sync.policy.release import BESIDE_MIN
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.views.processes import WORKERS_SHOWN, Process, read_relay, read_workers
-from oldhost_sync.store.worker_presence import SAID_EVERY_SECONDS, SILENT_SECONDS_MAX, WorkerPresence
+from oldhost_sync.store.worker_presence import SAID_EVERY_SECONDS, SILENT_SECONDS_MAX, Known, WorkerPresence
 from tests.integration.store.writing import HOST, change_sql
 
 pytestmark = pytest.mark.mariadb
@@ -65,6 +66,28 @@ def test_however_many_there_were_a_page_has_some(engine: Engine) -> None:
     for number in range(WORKERS_SHOWN + 3):
         WorkerPresence(engine, (HOST,), f"w{number}").say()
     assert len(shown(engine)) == WORKERS_SHOWN
+
+
+def test_a_worker_reads_what_those_at_work_know(engine: Engine) -> None:
+    own, newer = WorkerPresence(engine, (HOST, "other"), "own", 6), WorkerPresence(engine, (HOST,), "newer", 8)
+    assert own.known() == {}, "it has not told of itself"
+    own.begin()
+    newer.begin()
+    assert own.known() == {HOST: Known(6, 8), "other": Known(6, 6)}
+    newer.leave()
+    assert own.known()[HOST] == Known(6, 6)
+    newer.say()
+    silent(engine, SILENT_SECONDS_MAX + 1, "newer")
+    assert own.known()[HOST] == Known(6, 6)
+    silent(engine, SILENT_SECONDS_MAX + 1, "own")
+    assert own.known() == {}
+
+
+def test_a_worker_that_does_not_tell_knows_the_oldest_that_may_run_beside(engine: Engine) -> None:
+    change_sql(engine, f"INSERT INTO workers (host, name) VALUES ('{HOST}', 'of the release before')")
+    own = WorkerPresence(engine, (HOST,), "own", BESIDE_MIN + 1)
+    own.begin()
+    assert own.known() == {HOST: Known(BESIDE_MIN, BESIDE_MIN + 1, all_tell=False)}
 
 
 def test_a_database_that_is_away_disturbs_no_worker(database_url: str) -> None:

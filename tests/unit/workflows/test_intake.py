@@ -16,7 +16,7 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from workflows.intake import read_change, read_policy, read_refs
+from workflows.intake import read_change, read_policy, read_refs, read_release
 from workflows.messages import (
     AT_MS_MAX,
     CHANGE_ID_MAX,
@@ -175,3 +175,9 @@ def test_what_cannot_be_printed_is_named_in_words_that_can() -> None:
     assert why_unprintable("two\nlines") == "U+000A in it is a control character"
     assert why_unprintable("two\n\tlines", lines=True) == ""
     assert why_unprintable("two\nlines\x1b", lines=True) == "U+001B in it is a control character"
+
+
+@pytest.mark.parametrize("value", ["6", 6.0, True, None, [6], {"release": 6}])
+def test_a_release_is_a_whole_number(value: object) -> None:
+    assert read_release(raw(value)) is None
+    assert read_release(raw(6)) == 6

@@ -1,0 +1,193 @@
+"""Two releases of workers side by side: a run of the writer is begun with what all workers at work know.
+
+Each worker tells which release it knows (`store/worker_presence.py`) and reads what the others know. A run keeps the
+release that it was begun with, so where that is not what all know any more, the run is asked to be followed by a new
+one. A worker that finds a run of a newer release than its own takes no tasks of the writers until that is over: it
+would only fail them. Where nobody is left who knows that release, the run is ended, and a new one begun in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sqlalchemy.exc import DBAPIError
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.common import SearchAttributeKey
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import PatchActivationInput
+
+from oldhost_sync.policy.release import BESIDE_MIN, RELEASE, is_known_to, release_of_marks
+from oldhost_sync.policy.writer_policy import WriterPolicy
+from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.worker_presence import Known, WorkerPresence
+from oldhost_sync.temporal import start_writer
+from workflows.messages import WORKFLOW_ID_PREFIX, workflow_id
+
+logger = logging.getLogger(__name__)
+
+WORKERS_LOOK_SECONDS = 2.0
+# What was read longer ago says nothing of the workers that came since: then a run is begun with the oldest release.
+FRESH_SECONDS = 6.0
+# When those of newer releases have seen this worker: whatever they read before is too old for them by now, and a run
+# that they began by it has shown its marks (a task of the writer lasts 0.2 s).
+SEEN_SECONDS = FRESH_SECONDS + WORKERS_LOOK_SECONDS
+# While nothing changes among the workers, the runs are looked at so seldom: something may have gone wrong with one.
+RUNS_LOOK_SECONDS = 60.0
+# Runs described at a time: a hundred hosts take a second, and Temporal has other work.
+RUNS_ASKED_AT_A_TIME = 5
+
+# Temporal lists the patches of a run here.
+MARKS = SearchAttributeKey.for_keyword_list("TemporalChangeVersion")
+
+
+class Step(Enum):
+    """What to do about one host's run."""
+
+    NOTHING = "nothing"
+    RENEW = "renew"
+    WAIT = "wait"
+    END = "end"
+
+
+def step(run: int | None, known: Known, *, own: int = RELEASE) -> Step:
+    """`run`: the release that the run keeps, None where none has begun. `own`: what this worker can go on with."""
+    if run is None or run == known.smallest:
+        return Step.NOTHING
+    if run > own:
+        return Step.WAIT if known.newest > own else Step.END
+    return Step.RENEW if known.all_tell else Step.NOTHING
+
+
+@dataclass(eq=False)
+class ReleaseWatch:
+    """Of one worker. `policy`: for a writer that is started in the place of one that nobody can go on with."""
+
+    client: Client
+    presence: WorkerPresence
+    policy: WriterPolicy
+    monotonic: Callable[[], float] = time.monotonic
+    _known: dict[str, Known] = field(default_factory=dict)
+    _looked_at: float = float("-inf")
+    _runs_looked_at: float = float("-inf")
+    _seen_since: float = float("inf")
+    _waits_for: dict[str, int] = field(default_factory=dict)
+    _may_take: asyncio.Event = field(default_factory=asyncio.Event)
+
+    # ------------------------------------------------------------------------------------------ what the Worker asks
+
+    def activates(self, patch: PatchActivationInput) -> bool:
+        """Whether a run that reaches this patch for the first time may keep it: all workers at work know it."""
+        host = patch.workflow_info.workflow_id.removeprefix(WORKFLOW_ID_PREFIX)
+        return is_known_to(self.begins_with(host), patch.patch_id)
+
+    def begins_with(self, host: str) -> int:
+        """The release that a new run of the host's writer keeps."""
+        known = self._known.get(host)
+        if known is None or self.monotonic() > self._looked_at + FRESH_SECONDS:
+            return BESIDE_MIN
+        return min(known.smallest, RELEASE)
+
+    async def may_take_tasks(self) -> None:
+        """Returns when this worker can go on with the writers' runs."""
+        await self._may_take.wait()
+
+    def troubles(self) -> dict[str, str]:
+        """Why no tasks are taken yet, for the role's readiness."""
+        if self._may_take.is_set():
+            return {}
+        newer = [f"{host} (release {release})" for host, release in sorted(self._waits_for.items())]
+        told = f"newer than this worker's release {RELEASE}: {', '.join(newer)}" if newer else "not looked at yet"
+        return {"release": f"the writers' runs are {told}"}
+
+    # -------------------------------------------------------------------------------------------------- looking
+
+    async def watch(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except (StoreError, DBAPIError, RPCError) as error:
+                logger.debug("which release the others know could not be looked at: %s", error)
+            await asyncio.sleep(WORKERS_LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Once. Raises the store's errors, and RPCError."""
+        began = self.monotonic()
+        before, found = self._known, await asyncio.to_thread(self.presence.known)
+        lapsed = began > self._looked_at + FRESH_SECONDS
+        self._known, self._looked_at = found, began
+        if len(found) < len(set(self.presence.hosts)):
+            self._seen_since = float("inf")
+            await asyncio.to_thread(self.presence.say)
+        elif lapsed or self._seen_since == float("inf"):
+            self._seen_since = began
+        due = began >= self._runs_looked_at + RUNS_LOOK_SECONDS
+        if due or lapsed or found != before or not self._may_take.is_set():
+            self._runs_looked_at = began
+            await self._look_at_runs()
+
+    async def _look_at_runs(self) -> None:
+        asking = asyncio.Semaphore(RUNS_ASKED_AT_A_TIME)
+
+        async def look(host: str) -> None:
+            async with asking:
+                await self._look_at_run(host, self._known[host])
+
+        results = await asyncio.gather(*(look(host) for host in self._known), return_exceptions=True)
+        for error in results:
+            if error is not None:
+                raise error
+        newer_at_work = any(known.newest > RELEASE for known in self._known.values())
+        unseen = self.monotonic() < self._seen_since + (SEEN_SECONDS if newer_at_work else 0)
+        if not self._waits_for and not unseen and not self._may_take.is_set():
+            self._may_take.set()
+
+    async def _look_at_run(self, host: str, known: Known) -> None:
+        described = await self._describe(host)
+        run = None if described is None else run_release(described)
+        todo = step(run, known)
+        if todo is Step.WAIT and run is not None:
+            if host not in self._waits_for:
+                logger.warning(
+                    "the writer of %s keeps release %d, this worker knows %d: it waits for the newer workers' new run",
+                    host, run, RELEASE,
+                )  # fmt: skip
+            self._waits_for[host] = run
+            return
+        if todo is Step.RENEW:
+            logger.info("the writer of %s keeps release %s; a new run begins with %d", host, run, known.smallest)
+            await self.client.get_workflow_handle(workflow_id(host)).signal("renew", known.smallest)
+        elif todo is Step.END and described is not None:
+            await self._end(host, described.run_id, run)
+        self._waits_for.pop(host, None)
+
+    async def _describe(self, host: str) -> WorkflowExecutionDescription | None:
+        """The host's run; None where none is under way."""
+        try:
+            described = await self.client.get_workflow_handle(workflow_id(host)).describe()
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return None
+            raise
+        return described if described.status is WorkflowExecutionStatus.RUNNING else None
+
+    async def _end(self, host: str, run_id: str, run: int | None) -> None:
+        why = f"no worker at work knows release {run}, which this run keeps; the next one begins with {RELEASE}"
+        logger.warning("the run of %s is ended: %s", host, why)
+        try:
+            await self.client.get_workflow_handle(workflow_id(host), run_id=run_id).terminate(reason=why)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:  # else another worker was quicker
+                raise
+        await start_writer(self.client, host, self.policy)
+
+
+def run_release(described: WorkflowExecutionDescription) -> int | None:
+    """The release that a run keeps; None before its first task is done."""
+    marks: Collection[str] = described.typed_search_attributes.get(MARKS, ())
+    return release_of_marks(marks) if marks else None
