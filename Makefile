@@ -61,8 +61,8 @@ bench: setup  ## the product beside its rivals: tables and pictures in bench/res
 simulate: setup  ## deterministic simulation: SEEDS=50000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
-soak: setup  ## real processes, killed by a seeded schedule: MINUTES=10 SEED=1
-	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES) --seed $(SEED)
+soak: setup  ## real processes, killed by a seeded schedule: MINUTES=60 SEED=1 OPTIONS="--calm --nemeses upgrades"
+	$(BIN)/python -m tests.faults.soak --minutes $(MINUTES) --seed $(SEED) $(OPTIONS)
 
 incidents: setup  ## what once stopped the writer without a word, at full size: NAMES="locked-unit held-entity"
 	$(BIN)/python -m tests.faults.incidents $(NAMES)

@@ -108,6 +108,12 @@ class Product:
         environment = self.environment(self.settings.model_copy(update=settings)) | {"PYTHONPATH": str(code)}
         return self._start(name, [sys.executable, "-m", "oldhost_sync.cli", role], environment, code)
 
+    def start_as(self, name: str, code: Path) -> None:
+        """Start a role again, of another release than before."""
+        child = self.children[name]
+        child.folder, child.env = code, {**(child.env or {}), "PYTHONPATH": str(code)}
+        child.start()
+
     def start_worker(self, name: str = "worker", **settings: Any) -> Child:
         """Start a worker and return when it is at work."""
         worker = self.start("worker", name, **settings)

@@ -23,7 +23,7 @@ class Mishap:
     """One fault. `kind`: kill, stop, leave (SIGTERM), host (at OldHost), hang-up, renew or terminate (the workflow).
 
     Of the further nemeses: lock (rows that another program holds), clock (of the database), ban, end (the workflow, by
-    hand), operate (an operator's act).
+    hand), operate (an operator's act), roll (the workers, to the other release).
     """
 
     at_s: float
@@ -45,7 +45,7 @@ class Mishap:
 
 # How often each further nemesis strikes, in seconds between two.
 FURTHER_PAUSE_SECONDS: Mapping[str, tuple[float, float]] = {
-    "locks": (30, 50), "clock": (15, 40), "ends": (20, 60), "operators": (5, 15),
+    "locks": (30, 50), "clock": (15, 40), "ends": (20, 60), "operators": (5, 15), "upgrades": (60, 120),
 }  # fmt: skip
 # Not among them: a second release of the worker, which is there all the time.
 RELEASES = "releases"
@@ -53,18 +53,22 @@ NEMESES = (*FURTHER_PAUSE_SECONDS, RELEASES)
 # Around the beginning of a lock nothing else happens, so that whoever waits waits for it.
 CALM_BEFORE_SECONDS, CALM_AFTER_SECONDS = 12.0, 12.0
 LOCK_SECONDS = (8.0, 30.0)
+# About as long as it takes to replace two workers.
+ROLL_SECONDS = 20.0
 CLOCK_STEPS_SECONDS = (-7200, -120, -2, 2, 120, 7200)
 
 
-def plan(seed: int, seconds: float, settle_seconds: float, nemeses: Iterable[str] = ()) -> list[Mishap]:
-    """Mishaps from the start until `seconds`, in order of time."""
+def plan(
+    seed: int, seconds: float, settle_seconds: float, nemeses: Iterable[str] = (), *, calm: bool = False
+) -> list[Mishap]:
+    """Mishaps from the start until `seconds`, in order of time. `calm`: those of the further nemeses alone."""
     chosen = [name for name in NEMESES if name in set(nemeses) - {RELEASES}]
     further = [mishap for name in chosen for mishap in _further(name, seed, seconds)]
-    calm = [mishap.at_s for mishap in further if mishap.kind == "lock"]
-    usual = [one for one in _usual(seed, seconds, settle_seconds) if not _disturbs(one, calm)]
-    kept = [one for one in further if one.kind == "lock" or not _disturbs(one, calm)]
+    around = [mishap.at_s for mishap in further if mishap.kind == "lock"]
+    usual = [] if calm else [one for one in _usual(seed, seconds, settle_seconds) if not _disturbs(one, around)]
+    kept = [one for one in further if one.kind == "lock" or not _disturbs(one, around)]
     if "clock" in chosen:
-        kept += _ban(seconds / 3, calm)
+        kept += _ban(seconds / 3, around)
     return sorted([*usual, *kept], key=lambda mishap: mishap.at_s)
 
 
@@ -102,6 +106,8 @@ def _draw_further(name: str, chance: random.Random, at_s: float) -> Mishap:
             return Mishap(at_s, "clock", "mariadb", parameters={"step": chance.choice(CLOCK_STEPS_SECONDS)})
         case "ends":
             return Mishap(at_s, "end", chance.choice(("terminate", "cancel", "reset")))
+        case "upgrades":
+            return Mishap(at_s, "roll", "workers", ROLL_SECONDS)
         case _:
             act = chance.choice(("pause", "resume", "flush", "retry", "discard", "resolve"))
             return Mishap(at_s, "operate", act, parameters={"which": chance.random()})

@@ -4,9 +4,10 @@ API, two relays, two workers, Temporal, MariaDB and OldHost are processes; appli
 HTTP and keep receipts; a seeded schedule kills, stops, restarts and deceives. Then everything is made well again, dead
 letters are decided by an operator, and `checker` gives the verdict. Exit code 1 when it is bad.
 
-`--nemeses locks clock ends operators releases` adds what others do: rows that another program holds, a database whose
-clock is stepped, runs ended by hand (and applications that only signal), operators at work, and a worker of the release
-before.
+`--nemeses locks clock ends operators upgrades releases` adds what others do: rows that another program holds, a
+database whose clock is stepped, runs ended by hand (and applications that only signal), operators at work, rolling
+upgrades to a release to come and back again, and a worker of the release before. `--calm` leaves out everything else.
+What must not grow is measured beside it (`leaks`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +44,10 @@ from tests.faults import checker
 from tests.faults.database_clock import DatabaseClock
 from tests.faults.further import Further
 from tests.faults.history import holds
+from tests.faults.leaks import LeakWatch
 from tests.faults.load import MARKER, Load
-from tests.faults.product import Product
-from tests.faults.release import PREVIOUS, check_out
+from tests.faults.product import ROOT, Product
+from tests.faults.release import PREVIOUS, check_out, next_release
 from tests.faults.schedule import NEMESES, RELEASES, Mishap, plan
 from tests.faults.signals import SignalLoad
 
@@ -52,6 +55,8 @@ RATE_PER_SECOND = 8.0
 HEALING_SECONDS_MAX = 180.0
 # A run of the writer that is renewed by its length too, not only by us.
 TEMPORAL_OPTIONS = ("--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=1000")
+# Until the run that all workers know has begun, wherever the last of them was killed before.
+ROLL_ENDS_SECONDS = 8.0
 ROLES = ("worker-1", "worker-2", "relay-1", "relay-2", "api")
 
 
@@ -64,6 +69,8 @@ class Soak:
     seconds: float
     rate: float = RATE_PER_SECOND
     nemeses: tuple[str, ...] = ()
+    calm: bool = False
+    rolls: list[tuple[float, float]] = field(default_factory=list)
     done: list[tuple[float, Mishap]] = field(default_factory=list)
     away: str = ""
     verdict: checker.Verdict | None = None
@@ -93,8 +100,11 @@ class Soak:
         signals = SignalLoad(product, self.seed)
         if "ends" in self.nemeses:
             signals.start()
+        mishaps = plan(self.seed, self.seconds, product.settings.settle_seconds, self.nemeses, calm=self.calm)
+        self._leak_watch = LeakWatch(product, self.seconds, ROLES)
         try:
-            self._trouble(plan(self.seed, self.seconds, product.settings.settle_seconds, self.nemeses))
+            with self._leak_watch:
+                self._trouble(mishaps)
         finally:
             load.stop()
             if "ends" in self.nemeses:
@@ -153,12 +163,29 @@ class Soak:
                     self._child(mishap.target).send_signal(signal.SIGCONT)
                 case "host":
                     self._product.fault(mishap.target, **mishap.parameters)
+                case "roll":
+                    self._roll()
                 case "hang-up":
                     self._product.admin("POST", "/actions/close-connection", {})
                 case "renew":
                     self._product.ask(self._renew)
                 case "terminate":
                     self._product.ask(lambda client: writer_handle(client, self._product.host).terminate("a mishap"))
+
+    def _roll(self) -> None:
+        """The workers are replaced, one after the other, by those of the other release."""
+        began = time.time()
+        folder = self.folder / "next"
+        to_come = len(self.rolls) % 2 == 0
+        code = (folder if folder.exists() else next_release(folder)) if to_come else ROOT
+        for name in ("worker-1", "worker-2"):
+            self.away, child = name, self._child(name)
+            child.stop()
+            self._product.start_as(name, code)
+            self.away = ""
+            self._until(f"{name} to be at work", lambda child=child: "is at work" in child.said(), time.monotonic())
+        self._rest(ROLL_ENDS_SECONDS)
+        self.rolls.append((began, time.time()))
 
     def _child(self, name: str) -> Child:
         return {"mariadb": self._mariadb.child, "temporal": self._temporal.child}.get(name) or self._product.children[
@@ -269,7 +296,10 @@ class Soak:
         sorts = Counter(mishap.sort for _, mishap in self.done)
         verdict.figures["mishaps"] = f"{len(self.done)}: " + ", ".join(f"{n}x {s}" for s, n in sorted(sorts.items()))
         verdict.figures["healed within"] = f"{healing:.1f} s"
-        verdict.figures |= self._waits(evidence.journal)
+        verdict.figures |= self._waits(evidence.journal) | self._pauses(evidence.journal)
+        slopes = self._leak_watch.slopes()
+        verdict.violations["leaks"] = [str(one) for one in slopes if not one.is_level]
+        verdict.figures |= {f"slope of {one.name}": one.told for one in slopes}
         verdict.figures["alerts"] = dict(Counter(alert["kind"] for alert in database["alerts"]))
         return verdict
 
@@ -291,6 +321,17 @@ class Soak:
             )
             for how, found in worst.items()
         }
+
+    def _pauses(self, journal: list[dict[str, Any]]) -> dict[str, str]:
+        """How long OldHost got nothing while the workers were replaced, and some seconds after."""
+        received = sorted(entry["received_at"] for entry in journal if entry.get("received_at"))
+        pauses = [
+            max(after - before for before, after in pairwise(received) if after > began and before < ended)
+            for began, ended in self.rolls
+            if received and received[-1] > began
+        ]
+        told = ", ".join(f"{pause:.1f} s" for pause in pauses)
+        return {"longest pauses in rolling upgrades and rollbacks": told} if pauses else {}
 
     def _books(self) -> tuple[Books | None, Books]:
         """As an overview reads them, where it relies on what is kept; and by counting everything."""
@@ -327,18 +368,20 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--rate", type=float, default=RATE_PER_SECOND, help="writes a second")
     options.add_argument("--nemeses", nargs="*", default=[], choices=NEMESES, help="what others do as well")
+    options.add_argument("--calm", action="store_true", help="nothing but what --nemeses name happens")
     options.add_argument("--folder", type=Path, help="keep everything here (default: a temporary folder)")
     given = options.parse_args()
     with contextlib.ExitStack() as stack:
         folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="oldhost-soak-")))
         folder.mkdir(parents=True, exist_ok=True)
-        soak = Soak(folder, given.seed, given.minutes * 60, given.rate, tuple(given.nemeses))
+        soak = Soak(folder, given.seed, given.minutes * 60, given.rate, tuple(given.nemeses), given.calm)
         good = soak.run()
         print(f"soak of {given.minutes:g} minutes, seed {given.seed}, {given.rate:g} writes/s")
         assert soak.verdict is not None
         print(soak.verdict.table())
     if not good:
         further = f" --nemeses {' '.join(given.nemeses)}" if given.nemeses else ""
+        further += " --calm" if given.calm else ""
         again = f"python -m tests.faults.soak --minutes {given.minutes:g} --seed {given.seed}{further}"
         print(f"again: {again}", file=sys.stderr)
     return 0 if good else 1

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from temporalio.client import WorkflowUpdateFailedError
 
+from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.time_skipping import start_time_skipping
 from tests.workflows.books import Reply
@@ -172,6 +173,24 @@ async def properties(writer: Writer) -> None:
     await writer.until_quiet()
 
 
+async def carried(writer: Writer) -> None:
+    """Release 5: a new run that takes over a snapshot of version 3, told of its own release (recorded: the last run)."""
+    await answered(writer, "a", Reply.REJECTED)
+    await writer.until(lambda: writer.world.told("dead-letter"))
+    await writer.take(TXN, "a")
+    for number in range(12):
+        await writer.take(LWW, f"unit-{number}", property_id=f"P-{number % 3}")
+    await writer.operate("pause")
+    await writer.take(EMERGENCY, "b")
+    await writer.handle.signal("renew", RELEASE + 1)
+    await writer.skip(30)
+    await writer.handle.signal("renew", RELEASE)
+    await writer.operate("resume")
+    await writer.operate("discard", change_id=1)
+    await writer.skip(200)
+    await writer.until_quiet()
+
+
 SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "peak": peak,
     "ban": ban,
@@ -183,6 +202,7 @@ SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "urgent": urgent,
     "turns": turns,
     "properties": properties,
+    "carried": carried,
 }
 
 

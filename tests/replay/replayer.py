@@ -28,6 +28,13 @@ def history_of(path: Path) -> WorkflowHistory:
     return WorkflowHistory.from_json(workflow_id(host), text)
 
 
+def marks(history: WorkflowHistory) -> set[str]:
+    """The patches that its run has."""
+    recorded = [event.marker_recorded_event_attributes for event in history.events]
+    details = [one.details["patch-data"] for one in recorded if one.marker_name == "core_patch"]
+    return {json.loads(payloads.payloads[0].data)["id"] for payloads in details}
+
+
 async def replay(history: WorkflowHistory) -> WorkflowReplayResult:
     """The result's `replay_failure` is None when every command came as it is recorded."""
     replayer = Replayer(workflows=[SyncWriterWorkflow], data_converter=DATA_CONVERTER)

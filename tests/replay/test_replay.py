@@ -11,16 +11,25 @@ from pathlib import Path
 import pytest
 
 from oldhost_sync.policy import machine
+from oldhost_sync.policy.release import RELEASE, RELEASE_MIN, release_of_marks
 from tests.replay.record import HISTORIES, SCENARIOS
-from tests.replay.replayer import history_of, replay
+from tests.replay.replayer import history_of, marks, replay
 
 PATHS = sorted(HISTORIES.glob("*.json"))
 # Begun by a worker of an earlier release, which did not know the snapshot's version and read everything from MariaDB.
 OLDER = sorted((HISTORIES.parent / "older").glob("*.json"))
 
 
+def release_kept(path: Path) -> int:
+    return release_of_marks(marks(history_of(path)))
+
+
 def test_every_scenario_has_its_recorded_history() -> None:
     assert [path.stem for path in PATHS] == sorted(SCENARIOS)
+
+
+def test_every_release_has_a_recorded_history() -> None:
+    assert {release_kept(path) for path in PATHS} == set(range(RELEASE_MIN, RELEASE + 1))
 
 
 @pytest.mark.parametrize("seed", ["0", "1", "4242"])
