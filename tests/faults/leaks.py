@@ -73,7 +73,7 @@ Life = list[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """Through all lives of one figure: `rise` over `seconds`, at this mean."""
+    """Through all lives of one figure, at this mean; `seconds`: of the longest life."""
 
     name: str
     per_hour: float
@@ -110,9 +110,9 @@ def slope(name: str, lives: Iterable[Life]) -> Slope | None:
         above += math.fsum((at - mean_t) * (value - mean) for at, value in life)
         below += math.fsum((at - mean_t) ** 2 for at, _ in life)
         total += mean * len(life)
-    moments = [at for life in kept for at, _ in life]
+    longest = max(life[-1][0] - life[0][0] for life in kept)
     per_second = above / below if below else 0.0
-    return Slope(name, per_second * 3600, total / count, max(moments) - min(moments))
+    return Slope(name, per_second * 3600, total / count, longest)
 
 
 @dataclass

@@ -45,7 +45,7 @@ class Mishap:
 
 # How often each further nemesis strikes, in seconds between two.
 FURTHER_PAUSE_SECONDS: Mapping[str, tuple[float, float]] = {
-    "locks": (30, 50), "clock": (15, 40), "ends": (20, 60), "operators": (5, 15), "upgrades": (60, 120),
+    "locks": (30, 50), "clock": (15, 40), "ends": (20, 60), "operators": (5, 15), "upgrades": (240, 480),
 }  # fmt: skip
 # Not among them: a second release of the worker, which is there all the time.
 RELEASES = "releases"

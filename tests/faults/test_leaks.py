@@ -27,7 +27,7 @@ def test_lives_that_begin_higher_or_lower_make_no_slope() -> None:
 
 
 def test_a_leak_in_each_of_many_short_lives_is_found() -> None:
-    lives = [life(100.0, 60.0, begins=600.0 + 700 * n) for n in range(5)]
+    lives = [life(100.0, 60.0, begins=600.0 + 900 * n, samples=80) for n in range(5)]
     found = slope("memory worker-1", lives)
     assert found is not None
     assert found.per_hour == pytest.approx(60.0, abs=2.0)
