@@ -174,7 +174,7 @@ async def properties(writer: Writer) -> None:
 
 
 async def carried(writer: Writer) -> None:
-    """Release 5: a new run that takes over a snapshot of version 3, told of its own release (recorded: the last run)."""
+    """Release 5: a run that takes over a snapshot of version 3, told of its own release (recorded: the last one)."""
     await answered(writer, "a", Reply.REJECTED)
     await writer.until(lambda: writer.world.told("dead-letter"))
     await writer.take(TXN, "a")
