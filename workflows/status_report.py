@@ -40,6 +40,7 @@ def status(machine: Machine, host: str, now_ms: int) -> dict[str, Any]:
     return {
         "host": host,
         "state": state(machine),
+        "release": machine.release,
         "paused": {"operator": machine.paused.operator, "reason": machine.paused.reason} if machine.paused else None,
         "breaker": {
             "state": machine.breaker.state.value,

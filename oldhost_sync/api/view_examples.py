@@ -215,8 +215,22 @@ ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
         "banned_until": None,
         "halted": None,
         "updated_at": "2026-05-01T12:01:03Z",
-        "relay": {"name": "relay-1", "seen_at": "2026-05-01T12:01:20Z", "at_work": True, "has_left": False},
-        "workers": [{"name": "worker-1", "seen_at": "2026-05-01T12:01:00Z", "at_work": True, "has_left": False}],
+        "relay": {
+            "name": "relay-1",
+            "seen_at": "2026-05-01T12:01:20Z",
+            "at_work": True,
+            "has_left": False,
+            "knows_release": None,
+        },
+        "workers": [
+            {
+                "name": "worker-1",
+                "seen_at": "2026-05-01T12:01:00Z",
+                "at_work": True,
+                "has_left": False,
+                "knows_release": 5,
+            }
+        ],
         "sessions": [
             {
                 "epoch": 3,

@@ -366,6 +366,7 @@ class Process(BaseModel):
     seen_at: datetime = Field(description="When it last told of itself; a relay: until when its lease holds")
     at_work: bool
     has_left: bool = Field(description="It said that it leaves; else who is not at work was killed, frozen or cut off")
+    knows_release: int | None = Field(description="A worker's: the newest release of the writer's decisions it begins")
 
 
 class Sessions(BaseModel):

@@ -16,6 +16,7 @@ SIGNALS = "real Temporal, signals left unread"
 WATCHES = "unit tests of the relay"
 RESETS = "real Temporal, runs that were reset"
 GIVING_WAY = "real MariaDB, sends that give way"
+RELEASES = "unit tests of releases"
 OVERDUE = "real MariaDB, replies that never come"
 
 
@@ -496,6 +497,21 @@ MUTANTS = (
         "not applied is believed as soon as OldHost is reached",
         (Patch("oldhost_sync/oldhost/recovery.py", "                reached[0].close()\n                self._rest(late_seconds)\n", "                reached[0].close()\n"),),
         levels=(SIMULATION,),
+    ),
+    Mutant(
+        "a run is begun with what this worker knows, whoever is at work beside it",
+        (Patch("oldhost_sync/release_watch.py", "return min(known.smallest, RELEASE)", "return RELEASE"),),
+        levels=(RELEASES,),
+    ),
+    Mutant(
+        "what was read of the others long ago is believed",
+        (Patch("oldhost_sync/release_watch.py", "known is None or self.monotonic() > self._looked_at + FRESH_SECONDS", "known is None"),),
+        levels=(RELEASES,),
+    ),
+    Mutant(
+        "an older release's run gets a newer one's snapshot",
+        (Patch("oldhost_sync/policy/release.py", "    if _has_number(mark, _SNAPSHOT_MARK):\n", "    if False:\n"),),
+        levels=(RELEASES,),
     ),
     Mutant(
         "an old version goes behind newer operations of its send",

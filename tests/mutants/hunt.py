@@ -22,6 +22,7 @@ from tests.mutants.catalogue import (
     GIVING_WAY,
     MARIADB,
     OVERDUE,
+    RELEASES,
     RESETS,
     SIGNALS,
     SIMULATION,
@@ -94,6 +95,7 @@ def command(level: str, mutant: Mutant) -> list[str]:
         RESETS: [*pytest, "tests/faults/test_signals_unread.py", "-k", "nobody_had_started"],
         GIVING_WAY: [*pytest, "tests/integration/session/test_giving_way.py"],
         OVERDUE: [*pytest, "tests/integration/session/test_patience.py"],
+        RELEASES: [*pytest, "tests/unit/policy/test_release.py", "tests/unit/test_release_watch.py"],
         WATCHES: [*pytest, "tests/unit/relay", "tests/unit/test_writer_health.py"],
     }[level]
 

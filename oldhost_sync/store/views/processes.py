@@ -15,7 +15,8 @@ WORKERS_SHOWN = 20
 
 _WORKERS = text(
     "SELECT name, seen_at, left_at IS NULL AND seen_at > UTC_TIMESTAMP(6) - INTERVAL :silent_s SECOND AS at_work, "
-    "left_at IS NOT NULL AS has_left FROM workers WHERE host = :host ORDER BY at_work DESC, seen_at DESC LIMIT :limit"
+    "left_at IS NOT NULL AS has_left, knows_release FROM workers WHERE host = :host "
+    "ORDER BY at_work DESC, seen_at DESC LIMIT :limit"
 ).columns(seen_at=UtcDateTime(), at_work=Boolean(), has_left=Boolean())
 _RELAY = text(
     "SELECT owner AS name, expires_at AS seen_at, expires_at > UTC_TIMESTAMP(6) AS at_work FROM relay_lease "
@@ -26,13 +27,15 @@ _RELAY = text(
 @dataclass(frozen=True, slots=True)
 class Process:
     """`seen_at`: when it told of itself last; of a relay until when its lease holds. `has_left`: it said that it
-    leaves; else one that is not at work was killed, is frozen, or can't reach the database.
+    leaves; else one that is not at work was killed, is frozen, or can't reach the database. `knows_release`: the newest
+    release of the writer's decisions that a worker begins; None: it does not tell.
     """
 
     name: str
     seen_at: datetime
     at_work: bool
     has_left: bool = False
+    knows_release: int | None = None
 
 
 def read_workers(connection: Connection, host: str) -> list[Process]:
