@@ -84,7 +84,8 @@ def test_a_run_begins_with_the_smallest_release_known_and_never_with_one_that_th
 
 
 def test_what_was_read_long_ago_is_not_believed(watch: ReleaseWatch, clock: list[float]) -> None:
-    watch._known, watch._looked_at = {"oldhost": Known(RELEASE + 9, RELEASE + 9)}, clock[0]
-    watch._known = {"oldhost": Known(BESIDE_MIN + 9, BESIDE_MIN + 9)}
-    clock[0] += FRESH_SECONDS + 0.1
+    watch._known, watch._looked_at = {"oldhost": Known(BESIDE_MIN - 1, RELEASE)}, clock[0]
+    clock[0] += FRESH_SECONDS - 0.1
+    assert watch.begins_with("oldhost") == BESIDE_MIN - 1
+    clock[0] += 0.2
     assert watch.begins_with("oldhost") == BESIDE_MIN
