@@ -26,6 +26,7 @@ from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.worker_presence import Known, WorkerPresence
 from oldhost_sync.temporal import start_writer
+from oldhost_sync.writer_health import RPC_TIMEOUT
 from workflows.messages import WORKFLOW_ID_PREFIX, workflow_id
 
 logger = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class ReleaseWatch:
     monotonic: Callable[[], float] = time.monotonic
     _known: dict[str, Known] = field(default_factory=dict)
     _looked_at: float = float("-inf")
-    _runs_looked_at: float = float("-inf")
+    _runs_due_at: float = float("-inf")
     _seen_since: float = float("inf")
     _waits_for: dict[str, int] = field(default_factory=dict)
     _may_take: asyncio.Event = field(default_factory=asyncio.Event)
@@ -126,28 +127,32 @@ class ReleaseWatch:
             await asyncio.to_thread(self.presence.say)
         elif lapsed or self._seen_since == float("inf"):
             self._seen_since = began
-        due = began >= self._runs_looked_at + RUNS_LOOK_SECONDS
-        if due or lapsed or found != before or not self._may_take.is_set():
-            self._runs_looked_at = began
-            await self._look_at_runs()
+        if began >= self._runs_due_at or lapsed or found != before or not self._may_take.is_set():
+            self._runs_due_at = began  # unless this look ends well
+            is_settled = await self._look_at_runs()
+            self._runs_due_at = began + (RUNS_LOOK_SECONDS if is_settled else FRESH_SECONDS)
 
-    async def _look_at_runs(self) -> None:
+    async def _look_at_runs(self) -> bool:
+        """Whether each run keeps what all know. One that was asked to end may be followed by one that is no better: a
+        worker that has not seen the change yet may begin it.
+        """
         asking = asyncio.Semaphore(RUNS_ASKED_AT_A_TIME)
 
-        async def look(host: str) -> None:
+        async def look(host: str) -> Step:
             async with asking:
-                await self._look_at_run(host, self._known[host])
+                return await self._look_at_run(host, self._known[host])
 
-        results = await asyncio.gather(*(look(host) for host in self._known), return_exceptions=True)
-        for error in results:
-            if error is not None:
-                raise error
+        steps = await asyncio.gather(*(look(host) for host in self._known), return_exceptions=True)
+        for each in steps:
+            if isinstance(each, BaseException):
+                raise each
         newer_at_work = any(known.newest > RELEASE for known in self._known.values())
         unseen = self.monotonic() < self._seen_since + (SEEN_SECONDS if newer_at_work else 0)
         if not self._waits_for and not unseen and not self._may_take.is_set():
             self._may_take.set()
+        return all(each is Step.NOTHING for each in steps)
 
-    async def _look_at_run(self, host: str, known: Known) -> None:
+    async def _look_at_run(self, host: str, known: Known) -> Step:
         described = await self._describe(host)
         run = None if described is None else run_release(described)
         todo = step(run, known)
@@ -158,18 +163,21 @@ class ReleaseWatch:
                     host, run, RELEASE,
                 )  # fmt: skip
             self._waits_for[host] = run
-            return
+            return todo
         if todo is Step.RENEW:
             logger.info("the writer of %s keeps release %s; a new run begins with %d", host, run, known.smallest)
-            await self.client.get_workflow_handle(workflow_id(host)).signal("renew", known.smallest)
+            await self.client.get_workflow_handle(workflow_id(host)).signal(
+                "renew", known.smallest, rpc_timeout=RPC_TIMEOUT
+            )
         elif todo is Step.END and described is not None:
             await self._end(host, described.run_id, run)
         self._waits_for.pop(host, None)
+        return todo
 
     async def _describe(self, host: str) -> WorkflowExecutionDescription | None:
         """The host's run; None where none is under way."""
         try:
-            described = await self.client.get_workflow_handle(workflow_id(host)).describe()
+            described = await self.client.get_workflow_handle(workflow_id(host)).describe(rpc_timeout=RPC_TIMEOUT)
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return None
@@ -180,7 +188,9 @@ class ReleaseWatch:
         why = f"no worker at work knows release {run}, which this run keeps; the next one begins with {RELEASE}"
         logger.warning("the run of %s is ended: %s", host, why)
         try:
-            await self.client.get_workflow_handle(workflow_id(host), run_id=run_id).terminate(reason=why)
+            await self.client.get_workflow_handle(workflow_id(host), run_id=run_id).terminate(
+                reason=why, rpc_timeout=RPC_TIMEOUT
+            )
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:  # else another worker was quicker
                 raise

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 import pytest
+from temporalio.client import WorkflowExecutionStatus
+from temporalio.common import SearchAttributePair, TypedSearchAttributes
 from temporalio.worker import PatchActivationInput
 
 from oldhost_sync.policy.release import BESIDE_MIN, RELEASE
 from oldhost_sync.policy.writer_policy import WriterPolicy
-from oldhost_sync.release_watch import FRESH_SECONDS, ReleaseWatch, Step, step
+from oldhost_sync.release_watch import FRESH_SECONDS, MARKS, SEEN_SECONDS, ReleaseWatch, Step, step
 from oldhost_sync.store.worker_presence import Known
 from workflows.messages import workflow_id
 
@@ -47,6 +50,47 @@ def test_the_step_follows_from_the_run_and_what_is_known(
     assert step(run, known, own=own) is expected
 
 
+class Presence:
+    hosts = ("oldhost",)
+
+    def __init__(self, known: Known) -> None:
+        self.now = known
+
+    def known(self) -> dict[str, Known]:
+        return {"oldhost": self.now}
+
+
+class Temporal:
+    """A client and its one run, which keeps `release`; what is done to it is kept."""
+
+    def __init__(self, release: int | None) -> None:
+        self.release = release
+        self.done: list[Any] = []
+        self.status, self.run_id = WorkflowExecutionStatus.RUNNING, "the run"
+
+    @property
+    def typed_search_attributes(self) -> TypedSearchAttributes:
+        marks = [] if self.release is None else [SearchAttributePair(MARKS, [f"release-{self.release}"])]
+        return TypedSearchAttributes(marks)
+
+    def get_workflow_handle(self, _: str, *, run_id: str | None = None) -> Temporal:
+        assert run_id in {None, self.run_id}
+        return self
+
+    async def describe(self, **_: Any) -> Temporal:
+        return self
+
+    async def signal(self, name: str, release: int, **_: Any) -> None:
+        self.done.append((name, release))
+
+    async def terminate(self, **_: Any) -> None:
+        self.done.append("terminated")
+
+    async def start_workflow(self, *_: Any, **__: Any) -> None:
+        self.done.append("begun")
+        self.release = RELEASE
+
+
 class Patch:
     def __init__(self, patch_id: str) -> None:
         self.patch_id = patch_id
@@ -60,6 +104,10 @@ def patch(patch_id: str) -> PatchActivationInput:
 @pytest.fixture
 def clock() -> list[float]:
     return [100.0]
+
+
+def watching(temporal: Temporal, presence: Presence, clock: list[float]) -> ReleaseWatch:
+    return ReleaseWatch(cast("Any", temporal), cast("Any", presence), WriterPolicy(), monotonic=lambda: clock[0])
 
 
 @pytest.fixture
@@ -89,3 +137,54 @@ def test_what_was_read_long_ago_is_not_believed(watch: ReleaseWatch, clock: list
     assert watch.begins_with("oldhost") == BESIDE_MIN - 1
     clock[0] += 0.2
     assert watch.begins_with("oldhost") == BESIDE_MIN
+
+
+def may_take(watch: ReleaseWatch) -> bool:
+    asyncio.run(watch.look())
+    return not watch.troubles()
+
+
+def test_beside_its_like_a_worker_takes_tasks_at_once(clock: list[float]) -> None:
+    assert may_take(watching(Temporal(RELEASE), Presence(Known(RELEASE, RELEASE)), clock))
+
+
+def test_an_older_worker_waits_for_a_run_that_it_knows_and_until_the_newer_ones_have_seen_it(
+    clock: list[float],
+) -> None:
+    temporal = Temporal(RELEASE + 1)
+    watch = watching(temporal, Presence(Known(RELEASE, RELEASE + 1)), clock)
+    assert not may_take(watch)
+    assert f"release {RELEASE + 1}" in watch.troubles()["release"]
+    temporal.release = RELEASE
+    clock[0] += SEEN_SECONDS - 3
+    assert not may_take(watch)
+    clock[0] += 3
+    asyncio.run(watch.look())
+    assert may_take(watch)
+    assert temporal.done == []
+
+
+def test_a_run_that_nobody_left_knows_is_ended_and_a_new_one_begun(clock: list[float]) -> None:
+    temporal, presence = Temporal(RELEASE + 1), Presence(Known(RELEASE, RELEASE + 1))
+    watch = watching(temporal, presence, clock)
+    assert not may_take(watch)
+    presence.now = Known(RELEASE, RELEASE)
+    assert may_take(watch)
+    assert temporal.done == ["terminated", "begun"]
+
+
+def test_a_run_is_asked_again_until_it_keeps_what_all_know(clock: list[float]) -> None:
+    temporal = Temporal(RELEASE)
+    watch = watching(temporal, Presence(Known(RELEASE - 1, RELEASE)), clock)
+    asyncio.run(watch.look())
+    asyncio.run(watch.look())
+    assert temporal.done == [("renew", RELEASE - 1)]
+    clock[0] += FRESH_SECONDS
+    asyncio.run(watch.look())
+    assert temporal.done == 2 * [("renew", RELEASE - 1)]
+    temporal.release = RELEASE - 1
+    clock[0] += FRESH_SECONDS
+    asyncio.run(watch.look())
+    clock[0] += FRESH_SECONDS
+    asyncio.run(watch.look())
+    assert len(temporal.done) == 2
