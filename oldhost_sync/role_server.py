@@ -1,16 +1,17 @@
 """What a role serves over HTTP: metrics, liveness, readiness. No token is needed, so it shows no secrets.
 
-`/metrics` is for Prometheus, `/healthz` answers while the process serves at all, `/readyz` tells the role's last check
-of itself, so probes cost nothing. A check that is too old counts as unready: the role is stuck.
+`/metrics` is for Prometheus, `/healthz` and `/readyz` tell what the role last found out about itself (`role_health`),
+so probes cost nothing. Connections are few and short: whoever opens more, or is slow, keeps nobody else from it.
 """
 
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from socketserver import ThreadingMixIn
 from typing import Any
@@ -18,42 +19,47 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
+from oldhost_sync.role_health import Liveness, Readiness
 from oldhost_sync.settings import bind_address
 
-STALE_SECONDS = 40.0
+# Each is a thread. Some probes and two Prometheus servers need a handful; more are closed unanswered.
+CONNECTIONS_MAX = 32
+# A connection is for one request, from its first byte to the end of the answer.
+REQUEST_SECONDS_MAX = 10.0
 
 StartResponse = Callable[..., Any]
 
 
-class Readiness:
-    """The last check of each thing that a role needs: an empty text is well, any other says what is wrong."""
-
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
-        self._found: tuple[float, Mapping[str, str]] | None = None
-        self._found_at = 0.0
-
-    def found(self, troubles: Mapping[str, str]) -> None:
-        self._found = self._monotonic(), dict(troubles)
-        self._found_at = time.time()
-
-    def looked_at(self) -> float:
-        """When the role last looked at itself, in seconds since 1970; 0: not yet."""
-        return self._found_at
-
-    def look(self) -> tuple[bool, dict[str, str]]:
-        """Whether it is ready, and the text for each need."""
-        if self._found is None:
-            return False, {"role": "it has just started"}
-        at, troubles = self._found
-        shown = {need: trouble or "ok" for need, trouble in sorted(troubles.items())}
-        if self._monotonic() - at > STALE_SECONDS:
-            return False, {**shown, "role": "it has not looked for a while: it is stuck or very busy"}
-        return not any(troubles.values()), shown
-
-
 class _Server(ThreadingMixIn, WSGIServer):
+    """`handle_error` says nothing: that a client left is no news."""
+
     daemon_threads = True
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self._open: dict[socket.socket, float] = {}
+        super().__init__(*given, **named)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        del client_address
+        if len(self._open) >= CONNECTIONS_MAX:
+            return False
+        self._open[request] = time.monotonic()
+        return True
+
+    def service_actions(self) -> None:
+        """Called every half second."""
+        late = time.monotonic() - REQUEST_SECONDS_MAX
+        for connection, began in list(self._open.items()):
+            if began < late:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)  # whoever reads from it, or writes, is told
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        del request, client_address
 
 
 class _SilentHandler(WSGIRequestHandler):
@@ -62,7 +68,9 @@ class _SilentHandler(WSGIRequestHandler):
 
 
 @contextmanager
-def served(bind: str | None, registry: CollectorRegistry, readiness: Readiness) -> Iterator[None]:
+def served(
+    bind: str | None, registry: CollectorRegistry, readiness: Readiness, liveness: Liveness | None = None
+) -> Iterator[None]:
     """Serve at "address:port" on a thread of its own; nothing is served without an address."""
     if not bind:
         yield
@@ -75,7 +83,9 @@ def served(bind: str | None, registry: CollectorRegistry, readiness: Readiness) 
         if path in {"/", "/metrics"}:
             return figures(environ, start_response)  # type: ignore[no-any-return]
         if path == "/healthz":
-            return _answer(start_response, HTTPStatus.OK, {"status": "ok"})
+            if liveness is None or liveness.is_alive:
+                return _answer(start_response, HTTPStatus.OK, {"status": "ok"})
+            return _answer(start_response, HTTPStatus.SERVICE_UNAVAILABLE, {"status": "stuck"})
         if path == "/readyz":
             ready, shown = readiness.look()
             status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE

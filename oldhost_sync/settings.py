@@ -134,6 +134,21 @@ class Settings(BaseSettings):
         default=(), repr=False, description="name:role:sha256hex, comma-separated; roles app, viewer, ops"
     )
     api_bind: str = Field(default="127.0.0.1:8000", description="Where the API listens, address:port")
+    api_connections: int = Field(
+        default=800, ge=1, le=100_000, description="How many connections an API process has open at most"
+    )
+    api_connections_per_address: int = Field(
+        default=200,
+        ge=1,
+        le=100_000,
+        description="How many of them from one address; behind a proxy all come from the proxy's",
+    )
+    api_idle_seconds: int = Field(
+        default=75,
+        ge=1,
+        le=3_600,
+        description="How long a connection may wait for its next request; longer than a proxy keeps its own",
+    )
     console_origin: str | None = Field(
         default=None,
         description="The console's address as browsers see it, https://name, where a proxy serves it by TLS",

@@ -3,61 +3,58 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import DBAPIError
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from oldhost_sync.role_server import Readiness
-from oldhost_sync.store.errors import StoreError
-from oldhost_sync.store.transactions import run_in_transaction
-from oldhost_sync.store.views.readiness import check_reads
+from oldhost_sync.role_health import NEEDS_LOOK_SECONDS, Readiness, troubles
+from oldhost_sync.role_needs import database_need, temporal_need
 from oldhost_sync.writer_health import is_task_queue_polled, trouble, writer_health
 
-LOOK_SECONDS = 5.0
 # A description takes some milliseconds of Temporal's time; a hundred hosts are checked in turn.
 HOSTS_AT_A_TIME = 20
+WRITERS_LOOK_SECONDS = 5.0
 
 
 async def watch_readiness(
-    engine: Engine,
+    looks: Engine,
     client: Client,
     hosts: Sequence[str],
     readiness: Readiness,
     more: Callable[[], dict[str, str]] = dict,
 ) -> None:
-    """Until cancelled. `more`: other troubles of this worker."""
+    """Until cancelled. `looks`: an engine that commits by itself; `more`: other troubles of this worker."""
+
+    async def connected() -> Client:
+        return client
+
     writers: dict[str, str] = {}
+    needs = database_need(looks), temporal_need(connected)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_watch_writers(client, hosts, writers))
+        while True:
+            readiness.found(await troubles(needs) | writers | more())
+            await asyncio.sleep(NEEDS_LOOK_SECONDS)
+
+
+async def _watch_writers(client: Client, hosts: Sequence[str], found: dict[str, str]) -> None:
+    """Keep what is wrong with each host's writer in `found`, as last seen while Temporal answered."""
     first = 0
     while True:
         page = [hosts[(first + number) % len(hosts)] for number in range(min(HOSTS_AT_A_TIME, len(hosts)))]
         first += len(page)
-        database = await asyncio.to_thread(_database_trouble, engine)
-        temporal = await _ask_temporal(client, page, writers)
-        readiness.found({"database": database, "temporal": temporal} | writers | more())
-        await asyncio.sleep(LOOK_SECONDS)
+        with contextlib.suppress(RPCError, RuntimeError):  # that Temporal is away is told as such
+            found |= await _troubles_of_writers(client, page)
+        await asyncio.sleep(WRITERS_LOOK_SECONDS)
 
 
-async def _ask_temporal(client: Client, hosts: Sequence[str], writers: dict[str, str]) -> str:
-    try:
-        polled = await is_task_queue_polled(client)
+async def _troubles_of_writers(client: Client, hosts: Sequence[str]) -> dict[str, str]:
+    polled = await is_task_queue_polled(client)
 
-        async def known() -> bool:
-            return polled
+    async def known() -> bool:
+        return polled
 
-        for host in hosts:
-            writers[f"writer {host}"] = trouble(await writer_health(client, host, is_polled=known))
-    except (RPCError, RuntimeError) as error:
-        status = error.status.name.lower().replace("_", " ") if isinstance(error, RPCError) else "no answer"
-        return f"Temporal does not answer ({status})"
-    return ""
-
-
-def _database_trouble(engine: Engine) -> str:
-    try:
-        run_in_transaction(engine, check_reads, attempts=1)
-    except (StoreError, DBAPIError) as error:
-        return f"the database does not answer ({type(error).__name__})"
-    return ""
+    return {f"writer {host}": trouble(await writer_health(client, host, is_polled=known)) for host in hosts}

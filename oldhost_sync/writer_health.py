@@ -103,15 +103,18 @@ async def writer_health(
     return judge(described, events, polled=polled, now=datetime.now(UTC))
 
 
-async def is_task_queue_polled(client: Client) -> bool:
-    """Whether a worker has asked for workflow tasks in the last five minutes (Temporal remembers no longer)."""
+async def is_task_queue_polled(client: Client, within: timedelta = RPC_TIMEOUT) -> bool:
+    """Whether a worker has asked for workflow tasks in the last five minutes (Temporal remembers no longer).
+
+    Raises RPCError when Temporal does not answer.
+    """
     answer = await client.workflow_service.describe_task_queue(
         DescribeTaskQueueRequest(
             namespace=client.namespace,
             task_queue=TaskQueue(name=TASK_QUEUE),
             task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
         ),
-        timeout=RPC_TIMEOUT,
+        timeout=within,
     )
     return bool(answer.pollers)
 

@@ -105,6 +105,7 @@ def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], Door | None]) -> 
         yield
         await _close(doors)
         parts.database.close()
+        parts.beside.close()
         if parts.tracer:
             await asyncio.to_thread(parts.tracer.close)
 
@@ -133,6 +134,7 @@ def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], Door | None]) -> 
         Edge, tokens=parts.tokens, public_paths=known, metrics=parts.metrics, doors=doors, requests=requests
     )
     app.state.end_streams = partial(_close, doors)
+    app.state.metrics = parts.metrics
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 

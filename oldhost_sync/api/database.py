@@ -33,11 +33,9 @@ _NOT_SET_UP = NO_ACCESS_ERRORS | NOT_MIGRATED_ERRORS
 _ONE_STATEMENT = {1317, 1969}
 
 
-def connect_for_api(database_url: str) -> Engine:
+def connect_for_api(database_url: str, connections: int = limits.DATABASE_THREADS) -> Engine:
     """An engine with a connection for each thread and shorter timeouts than elsewhere: people wait for it."""
-    engine = create_engine(
-        database_url, pool_size=limits.DATABASE_THREADS, statement_seconds=limits.DATABASE_STATEMENT_SECONDS
-    )
+    engine = create_engine(database_url, pool_size=connections, statement_seconds=limits.DATABASE_STATEMENT_SECONDS)
 
     @event.listens_for(engine, "connect")
     def wait_less(connection: Any, _record: object) -> None:
@@ -149,6 +147,12 @@ class Database:
             if code in _NOT_SET_UP:
                 raise database_away(f"it is not set up ({_NOT_SET_UP[code]}); run `oldhost-sync migrate`") from None
             raise
+
+    def beside(self) -> Database:
+        """For what must not wait for requests, nor they for it: the same database, on connections of its own."""
+        url = self._engine.url.render_as_string(hide_password=False)
+        threads = limits.DATABASE_THREADS_BESIDE
+        return Database(connect_for_api(url, threads), threads=threads, clock=self._clock)
 
     @property
     def waiting(self) -> int:

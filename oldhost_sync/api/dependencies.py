@@ -18,7 +18,10 @@ from oldhost_sync.traces.tracer import Tracer
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """`clock`: seconds of a monotonic clock, for short-lived caches. `policy`: the writer's, by the settings."""
+    """`clock`: seconds of a monotonic clock, for short-lived caches. `policy`: the writer's, by the settings.
+
+    `beside`: the database on connections of its own, for what must not wait for requests.
+    """
 
     host: str
     tokens: Tokens
@@ -30,7 +33,9 @@ class Parts:
     tracer: Tracer | None = None
     books: BookCount = field(init=False)
     planner: PlannerProcess = field(init=False)
+    beside: Database = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "beside", self.database.beside())
         object.__setattr__(self, "books", BookCount(self.host, self.database, self.clock))
         object.__setattr__(self, "planner", PlannerProcess(self.host, self.database, self.policy))

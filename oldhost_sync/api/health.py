@@ -6,7 +6,6 @@ database takes writes: without Temporal changes are still accepted.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from fastapi import FastAPI, Response
@@ -15,18 +14,15 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.api.auth import READERS, WATCHERS, access, adder
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.examples import METRICS
+from oldhost_sync.api.readiness_look import ReadinessLook
 from oldhost_sync.api.schemas import Health
 from oldhost_sync.store.views import readiness
-
-# Probes share a good result for so many seconds; a bad one is shared only by those that wait for it.
-READY_SECONDS = 2.0
 
 
 class HealthRoutes:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._fresh_until = float("-inf")
-        self._look: asyncio.Task[None] | None = None
+        self._readiness = ReadinessLook(lambda: parts.beside.run(_look), parts.clock)
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "health")
@@ -52,14 +48,11 @@ class HealthRoutes:
     async def alive(self) -> Health:
         return Health(status="ok")
 
-    async def ready(self) -> Health:
-        """A Problem when no change can be recorded now."""
-        now = self._parts.clock()
-        if self._look is None or (self._look.done() and (self._look.exception() or now >= self._fresh_until)):
-            self._fresh_until = now + READY_SECONDS
-            self._look = asyncio.create_task(self._parts.database.run(_look))
-        await asyncio.shield(self._look)
-        return Health(status="ok")
+    async def ready(self) -> Any:
+        """503 when no change can be recorded now; found out once a second, whoever asks."""
+        problem = await self._readiness.see()
+        # Not raised: it is shared, and would gather the traces of all who raise it.
+        return Health(status="ok") if problem is None else problem.response()
 
     async def metrics(self) -> Response:
         return Response(self._parts.metrics.text(), media_type=self._parts.metrics.content_type)

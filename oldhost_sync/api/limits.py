@@ -26,6 +26,8 @@ REQUEST_KEY_LENGTH_MAX = IDEMPOTENCY_KEY_LENGTH_MAX - len(STATUS_KEY_SUFFIX)
 # Threads that talk to MariaDB, each with its own connection. Four fill two cores; more make the slowest requests slower
 # (measured: 640 writes/s with 4 threads, 430 with the default of 40).
 DATABASE_THREADS = 4
+# Beside them, for the process itself: whether the database takes writes, and what tokens used.
+DATABASE_THREADS_BESIDE = 2
 # The waiting room before those threads: at 600 a second it empties in under a second; beyond it, refuse at once.
 DATABASE_QUEUE_MAX = 400
 # How long a request waits there before it is refused.
@@ -60,6 +62,10 @@ PLANS_WAITING_MAX = 4
 # Pages of lists.
 PAGE_DEFAULT, PAGE_MAX = 50, 500
 
+# Probes share what was found of the database for so long, good or bad; a look that lasts longer is an answer, too.
+READY_SECONDS = 1.0
+READY_LOOK_SECONDS_MAX = 2.0
+
 # What clients are told to wait before they ask again.
 FEED_POLL_SECONDS_BUSY, FEED_POLL_SECONDS, FEED_POLL_SECONDS_IDLE = 1, 5, 15
 
@@ -81,7 +87,28 @@ WRITER_PROBE_SECONDS = 2.0
 
 # Requests on their way end within so long after SIGTERM: one statement's bound and a little.
 SHUTDOWN_SECONDS = CONNECTION_READ_SECONDS_MAX + 2
-KEEP_ALIVE_SECONDS = 75
+
+# A connection. Request line and headers: the longest path of ours is 1 KiB, a browser sends 2 KiB; as Node.js.
+HEADER_BYTES_MAX = 16 * 1024
+HEADERS_MAX = 100
+# From the first byte (of a new connection: from its beginning) to the end of the headers, and from there to the end of
+# the body. A batch of 2 MiB needs 70 KiB a second.
+HEADER_SECONDS_MAX = 10.0
+BODY_SECONDS_MAX = 30.0
+# All bytes of one request, also those that no route reads (trailers, chunks of one byte).
+REQUEST_BYTES_MAX = 2 * BATCH_BODY_BYTES_MAX
+# Requests that wait for the answers before theirs, in one connection. Who sends one after the other has none.
+PIPELINED_MAX = 16
+# A client that takes nothing of its answer for so long is cut off.
+UNREAD_SECONDS_MAX = 30.0
+# Requests without a known token, from one address: so many at once, then at this pace, the others wait. Probes and the
+# sign-in page need a few; each costs half a millisecond of the loop that all writes go through.
+STRANGERS_AT_ONCE, STRANGERS_PER_SECOND = 100, 50
+# Addresses that are remembered before those whose turn has passed are forgotten.
+STRANGERS_KEPT = 4_096
+# After a refusal so much is read and thrown away before the connection is closed: else the client's system may throw
+# the refusal away unread. Only for so many at a time.
+LINGER_SECONDS, LINGER_BYTES_MAX, LINGERING_MAX = 1.0, 1024 * 1024, 64
 
 assert PAYLOAD_DEPTH_MAX < REQUEST_JSON_DEPTH_MAX
 assert DATABASE_STATEMENT_SECONDS < STATEMENT_SECONDS_MAX

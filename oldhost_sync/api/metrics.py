@@ -11,6 +11,7 @@ from collections.abc import Callable
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import Scope
 
+from oldhost_sync.api.connection_count import ConnectionCount
 from oldhost_sync.telemetry import show_role
 
 # Around the target (50 ms) and the promise (200 ms).
@@ -33,10 +34,19 @@ class RequestMetrics:
         away = "1 while the database is known to be away."
         self._away = Gauge(name("database_away"), away, registry=registry)
         self._waiting = Gauge(name("database_waiting"), "Requests waiting for a thread.", registry=registry)
+        self._open = Gauge(name("connections"), "Open connections.", registry=registry)
+        told = "Connections refused, by what was full: address or server."
+        self._refused = Counter(name("refused_connections"), told, ["reason"], registry=registry)
 
     def watch_database(self, away: Callable[[], float], waiting: Callable[[], float]) -> None:
         self._away.set_function(away)
         self._waiting.set_function(waiting)
+
+    def count_connections(self, at_most: int, of_one: int) -> ConnectionCount:
+        """What counts the server's connections, and is shown."""
+        count = ConnectionCount(at_most, of_one, lambda full: self._refused.labels(full).inc())
+        self._open.set_function(lambda: float(count.open))
+        return count
 
     def observe(self, scope: Scope, status: int, seconds: float) -> None:
         method, route = named(scope)

@@ -20,10 +20,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oldhost_sync.api.auth import CALLER_KEY, Caller, Tokens
+from oldhost_sync.api.connection_count import address_of
 from oldhost_sync.api.doors import Door, door_to, told
 from oldhost_sync.api.metrics import RequestMetrics
 from oldhost_sync.api.problems import Problem, internal, of_store_error, unauthenticated
 from oldhost_sync.api.request_spans import RequestTracer
+from oldhost_sync.api.strangers import StrangerPace
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.transactions import error_code
 
@@ -54,6 +56,7 @@ class Edge:
         self._tokens = tokens
         self._public_paths = public_paths
         self._metrics = metrics
+        self._strangers = StrangerPace()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -88,13 +91,18 @@ class Edge:
         door = door_to(self._doors, scope["path"])
         if door is not None:
             admitted = await _admitted(door, Request(scope))
+            if not isinstance(admitted, Caller):
+                await self._strangers.turn(address_of(scope["client"]))
             if isinstance(admitted, Response):
                 await admitted(scope, receive, send)
                 return
             scope[CALLER_KEY] = admitted
-        elif scope["path"] not in self._public_paths:
+        elif scope["path"] in self._public_paths:
+            await self._strangers.turn(address_of(scope["client"]))
+        else:
             caller = self._tokens.identify(_authorization(scope))
             if caller is None:
+                await self._strangers.turn(address_of(scope["client"]))
                 await unauthenticated().response()(scope, receive, send)
                 return
             scope[CALLER_KEY] = caller

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from oldhost_sync.relay.host_relay import HostRelay
 from oldhost_sync.relay.relay import Condition
 from oldhost_sync.relay.watchdog import Watchdog
-from oldhost_sync.role_server import Readiness
+from oldhost_sync.role_health import NEEDS_LOOK_SECONDS, Need, Readiness, troubles
 
 _TROUBLES = {
     Condition.STARTING: "it has just started",
@@ -23,13 +23,14 @@ class ReadinessCheck:
 
     name = "telling of itself"
     host = "all hosts"
-    pause_s = 2.0
+    pause_s = NEEDS_LOOK_SECONDS
 
     relays: Mapping[str, HostRelay]
     watchdog: Watchdog
     readiness: Readiness
+    needs: Sequence[Need] = ()
 
     async def run_once(self, _now: float) -> float:
         relays = {f"relay {host}": _TROUBLES.get(relay.condition, "") for host, relay in sorted(self.relays.items())}
-        self.readiness.found(relays | self.watchdog.troubles())
+        self.readiness.found(relays | self.watchdog.troubles() | await troubles(self.needs))
         return self.pause_s

@@ -44,6 +44,10 @@ class TemporalWriters:
         self._client = temporal.SharedClient(connect, CALL_SECONDS_MAX)
         self._polled: tuple[float, asyncio.Task[bool]] | None = None
 
+    async def connected(self) -> Client:
+        """The client of all hosts. Raises what connecting does."""
+        return await self._client.get()
+
     async def signal(self, host: str, refs: list[ChangeRef]) -> None:
         """Hand refs to the writer. Raises the SDK's errors; when it returns they are durable there."""
         await temporal.signal_enqueue(await self._client.get(), host, self._policy, refs)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import resource
 import signal
 import socket
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
+from typing import cast
 
 import uvicorn
 from fastapi import FastAPI
@@ -16,15 +18,20 @@ from oldhost_sync import temporal
 from oldhost_sync.api import limits
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.auth import Tokens
+from oldhost_sync.api.connection import BoundedConnection
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.doors import Door
+from oldhost_sync.api.metrics import RequestMetrics
 from oldhost_sync.api.writer_link import TemporalWriterLink
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.settings import Settings, bind_address
 from oldhost_sync.traces.role_tracer import role_tracer
 
 logger = logging.getLogger(__name__)
+
+# Connections to MariaDB and Temporal, those that are refused but not closed yet, libraries.
+FILES_BESIDE_CONNECTIONS = 200
 
 
 def build(settings: Settings) -> Parts:
@@ -42,18 +49,20 @@ def build(settings: Settings) -> Parts:
 def configure(app: FastAPI, settings: Settings) -> uvicorn.Config:
     """No access log: it costs a tenth of a write's time, its paths hold ids, and metrics say the same."""
     address, port = bind_address(settings.api_bind)
+    metrics: RequestMetrics = app.state.metrics
+    count = metrics.count_connections(settings.api_connections, settings.api_connections_per_address)
     return uvicorn.Config(
         app,
         host=address,
         port=port,
         loop="uvloop",
-        http="httptools",
+        http=cast(type[BoundedConnection], partial(BoundedConnection, count=count)),
         ws="none",
         lifespan="on",
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=limits.KEEP_ALIVE_SECONDS,
+        timeout_keep_alive=settings.api_idle_seconds,
         timeout_graceful_shutdown=limits.SHUTDOWN_SECONDS,
         log_config=None,
     )
@@ -82,12 +91,23 @@ class ServerOfStreams(uvicorn.Server):
 
 def run(settings: Settings, *more: Callable[[FastAPI, Parts], Door | None]) -> None:
     """Serve until SIGTERM or SIGINT, then end by SystemExit(0). `more` as in :func:`create_app`."""
+    _allow_files(settings.api_connections + FILES_BESIDE_CONNECTIONS)
     if not settings.api_tokens:
         logger.warning("SYNC_API_TOKENS is not set: every request but /healthz and /readyz will be refused")
     # The server raises the signal again once all is answered; by default that would be a death by signal.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     ServerOfStreams(configure(create_app(build(settings), console_of(settings), *more), settings)).run()
+
+
+def _allow_files(count: int) -> None:
+    """Each connection is an open file; without one left no connection can be accepted, nor the database asked."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        soft = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if soft < count:
+            logger.warning("SYNC_API_CONNECTIONS needs %d open files, and this process may have %d", count, soft)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 import uuid
+from collections.abc import Sequence
 from functools import partial
 
 from prometheus_client import CollectorRegistry
@@ -25,7 +26,9 @@ from oldhost_sync.relay.readiness import ReadinessCheck
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.relay.watchdog import Watchdog
 from oldhost_sync.relay.writers import TemporalWriters
-from oldhost_sync.role_server import Readiness, served
+from oldhost_sync.role_health import Liveness, Need, Readiness, beside
+from oldhost_sync.role_needs import database_need, temporal_need
+from oldhost_sync.role_server import served
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.telemetry import AppliedWaits, FateMetrics, HostMetrics, RelayMetrics, show_role
@@ -39,20 +42,24 @@ async def run(settings: Settings) -> None:
     for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, stop.set)
     registry = CollectorRegistry()
-    readiness = Readiness()
+    readiness, liveness = Readiness(), Liveness()
     engine = create_engine(settings.need_database_url(), pool_size=CONNECTIONS)
     looks = create_engine(settings.need_database_url(), pool_size=LOOKS, autocommit=True)
+    of_probes = create_engine(settings.need_database_url(), pool_size=1, autocommit=True)
     tracer = role_tracer(settings, "relay")
     owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
         transactions, metrics = relay_transactions(engine, looks), RelayMetrics(registry)
         writers = TemporalWriters(temporal.writer_policy(settings))
-        with served(settings.metrics_bind, registry, readiness):
+        needs = database_need(of_probes), temporal_need(writers.connected)
+        with served(settings.metrics_bind, registry, readiness, liveness):
             show_role(registry, "relay", readiness.looked_at)
-            await _relay(settings, transactions, writers, metrics, registry, owner, readiness, stop, tracer)
+            async with beside(liveness.keep()):
+                await _relay(settings, transactions, writers, metrics, registry, owner, readiness, needs, stop, tracer)
     finally:
         engine.dispose()
         looks.dispose()
+        of_probes.dispose()
         if tracer:
             tracer.close()
 
@@ -65,6 +72,7 @@ async def _relay(
     registry: CollectorRegistry,
     owner: str,
     readiness: Readiness,
+    needs: Sequence[Need],
     stop: asyncio.Event,
     tracer: Tracer | None,
 ) -> None:
@@ -81,7 +89,7 @@ async def _relay(
         HostWatch(transactions["figures"], leaderships, owner, shown, watchdog.troubles, promises.flows),
         FateWriter(transactions["fates"], settings.hosts()),
         LoadRecorder(transactions["load"], leaderships),
-        ReadinessCheck(relays, watchdog, readiness),
+        ReadinessCheck(relays, watchdog, readiness, needs),
         *([FateTracer(transactions["figures"], leaderships, owner, tracer)] if tracer else []),
     )
     async with asyncio.TaskGroup() as tasks:

@@ -40,7 +40,8 @@ from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.release_watch import ReleaseWatch
-from oldhost_sync.role_server import Readiness, served
+from oldhost_sync.role_health import Liveness, Readiness, beside
+from oldhost_sync.role_server import served
 from oldhost_sync.roles.leaving_worker import LeavingWorker
 from oldhost_sync.search_attributes import Registration
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
@@ -90,18 +91,19 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
         metrics.begin(settings.urls_by_host())
         sessions = session_activities(settings, engine, metrics, tracer)
         connected = client if client is not None else await connect(sdk_runtime(settings))
-        readiness = Readiness()
+        readiness, liveness = Readiness(), Liveness()
         show_role(registry, "worker", readiness.looked_at)
-        with served(settings.metrics_bind, registry, readiness):
+        with served(settings.metrics_bind, registry, readiness, liveness):
             release = settings.release_max or RELEASE
             presence = WorkerPresence(engine, tuple(settings.urls_by_host()), sessions.owner, release)
             releases = ReleaseWatch(connected, presence, writer_policy(settings))
             async with (
+                beside(liveness.keep()),
                 _stopped_by_signals(stop or asyncio.Event()) as stopping,
                 _alerts_delivered(settings, engine, metrics),
-                _looked_at(settings, engine, connected, readiness, releases),
+                _looked_at(settings, connected, readiness, releases),
                 _present(presence),
-                _beside(releases.watch()),
+                beside(releases.watch()),
             ):
                 if await _is_so_before(releases.may_take_tasks(), stopping):
                     await _work(settings, connected, engine, sessions, releases, stopping)
@@ -125,7 +127,7 @@ async def _work(
     with ThreadPoolExecutor(SHARED_THREADS + session_threads(settings), thread_name_prefix="activity") as threads:
         registration = Registration()
         shared, own = workers(settings, client, engine, sessions, threads, grace, registration, releases)
-        async with _beside(registration.watch(client)), own, shared:
+        async with beside(registration.watch(client)), own, shared:
             logger.info("worker %s is at work", sessions.owner)
             await stopping.wait()
             logger.info("worker %s is leaving", sessions.owner)
@@ -273,15 +275,19 @@ async def _alerts_delivered(
 
 @asynccontextmanager
 async def _looked_at(
-    settings: Settings, engine: Engine, client: Client, readiness: Readiness, releases: ReleaseWatch
+    settings: Settings, client: Client, readiness: Readiness, releases: ReleaseWatch
 ) -> AsyncIterator[None]:
     """While metrics are served, the worker checks every few seconds whether it can do its work."""
     if not settings.metrics_bind:
         yield
         return
+    looks = create_engine(settings.need_database_url(), pool_size=1, autocommit=True)
     hosts = list(settings.urls_by_host())
-    async with _beside(watch_readiness(engine, client, hosts, readiness, releases.troubles)):
-        yield
+    try:
+        async with beside(watch_readiness(looks, client, hosts, readiness, releases.troubles)):
+            yield
+    finally:
+        looks.dispose()
 
 
 @asynccontextmanager
@@ -295,7 +301,7 @@ async def _present(presence: WorkerPresence) -> AsyncIterator[None]:
             await asyncio.to_thread(presence.say)
 
     try:
-        async with _beside(say()):
+        async with beside(say()):
             yield
     finally:
         await asyncio.to_thread(presence.leave)
@@ -308,18 +314,6 @@ async def _is_so_before(waited_for: Coroutine[Any, Any, None], stopping: asyncio
     for task in (first, leaving):
         task.cancel()
     return not stopping.is_set()
-
-
-@asynccontextmanager
-async def _beside(watching: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """`watching` runs until the body ends."""
-    task = asyncio.create_task(watching)
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 @asynccontextmanager

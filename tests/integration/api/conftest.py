@@ -69,9 +69,9 @@ def app(database_url: str, writer: ScriptedWriter) -> FastAPI:
 
 
 @contextlib.contextmanager
-def served(app: FastAPI) -> Iterator[str]:
-    """The application behind a real socket, as `serve.run` sets it up; gives its address."""
-    settings = Settings(api_bind="127.0.0.1:0")
+def served(app: FastAPI, **given: Any) -> Iterator[str]:
+    """The application behind a real socket, as `serve.run` sets it up; gives its address. `given`: settings."""
+    settings = Settings(api_bind="127.0.0.1:0", **given)
     server = uvicorn.Server(configure(app, settings))
     thread = threading.Thread(target=server.run)
     thread.start()

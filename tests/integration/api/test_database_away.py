@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,6 @@ from oldhost_sync.api import limits
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Parts
-from oldhost_sync.api.health import READY_SECONDS
 from oldhost_sync.store import transactions
 from oldhost_sync.store.errors import CommitUncertain
 from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_client, served
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 STATUS = "/api/units/12B/status"
 CLEAN = {"status": "Clean"}
+VIEWER = {"Authorization": "Bearer vera"}
 
 
 @pytest.fixture
@@ -77,7 +78,8 @@ def test_a_write_is_refused_at_once_and_works_again_afterwards(
     deadline = time.monotonic() + 30
     while shop.post(STATUS, json=CLEAN).status_code != 202:
         assert time.monotonic() < deadline
-    assert shop.get("/readyz").status_code == 200
+    while shop.get("/readyz").status_code != 200:
+        assert time.monotonic() < deadline
 
 
 def test_a_database_that_is_frozen_keeps_nobody_waiting(
@@ -207,12 +209,53 @@ def test_readiness_knows_that_no_write_can_succeed_while_somebody_holds_the_glob
 
 
 def test_probes_share_a_look(shop: httpx.Client, engine: Engine) -> None:
-    """However many ask, it is one write that writes nothing in two seconds."""
+    """However many ask, it is one write that writes nothing in a second."""
     count = text("SHOW GLOBAL STATUS LIKE 'Com_delete'")
     with engine.connect() as connection:
         before = int(connection.execute(count).one()[1])
         began = time.monotonic()
         for _ in range(50):
             assert shop.get("/readyz").status_code == 200
-        looks = 1 + (time.monotonic() - began) / READY_SECONDS
+        looks = 1 + (time.monotonic() - began) / limits.READY_SECONDS
         assert int(connection.execute(count).one()[1]) - before <= looks + 1
+
+
+def test_a_database_that_is_frozen_is_told_to_probes_in_time(
+    shop: httpx.Client, stopped: EmbeddedMariaDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while the look at it hangs; and that it answers again."""
+    monkeypatch.setattr(limits, "READY_SECONDS", 0.0)
+    monkeypatch.setattr(limits, "READY_LOOK_SECONDS_MAX", 0.5)
+    assert shop.get("/readyz").status_code == 200
+    os.kill(stopped.child.pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        answers = [shop.get("/readyz") for _ in range(3)]
+        assert time.monotonic() - began < 3
+    finally:
+        os.kill(stopped.child.pid, signal.SIGCONT)
+    assert [answer.status_code for answer in answers] == [503] * 3
+    assert answers[0].json()["type"].endswith("database-away")
+    deadline = time.monotonic() + 20
+    while shop.get("/readyz").status_code != 200:
+        assert time.monotonic() < deadline
+
+
+def test_probes_take_no_thread_from_requests(address: str, shop: httpx.Client, engine: Engine) -> None:
+    """All of them stand behind a lock; the probe does not."""
+    assert shop.post(STATUS, json=CLEAN).status_code == 202
+    with engine.connect() as connection, ThreadPoolExecutor(limits.DATABASE_THREADS + 1) as threads:
+        connection.execute(text("SELECT * FROM units FOR UPDATE"))
+
+        def write(number: int) -> int:
+            with a_client(address, "shop") as client:
+                return client.post(STATUS, json={"status": str(number)}).status_code
+
+        writes = [threads.submit(write, number) for number in range(limits.DATABASE_THREADS + 1)]
+        deadline = time.monotonic() + 10
+        with a_client(address) as client:
+            while "oldhost_sync_api_database_waiting 1.0" not in shop.get("/metrics", headers=VIEWER).text:
+                assert time.monotonic() < deadline
+            assert client.get("/readyz").status_code == 200
+        connection.rollback()
+        assert {write.result() for write in writes} <= {202, 503}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
 import urllib.request
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from oldhost_sync.role_server import STALE_SECONDS, Readiness, served
+from oldhost_sync import role_server
+from oldhost_sync.role_health import STALE_SECONDS, STUCK_SECONDS, Liveness, Readiness
+from oldhost_sync.role_server import CONNECTIONS_MAX, served
 from oldhost_sync.stack.ports import free_port
 from oldhost_sync.telemetry import RelayMetrics, WorkerMetrics, show_role
 
@@ -58,6 +62,33 @@ def test_a_role_answers_probes_without_a_token() -> None:
         readiness.found({"writer oldhost": ""})
         assert probed(port, "/readyz") == (200, {"status": "ok", "checks": {"writer oldhost": "ok"}})
         assert probed(port, "/other")[0] == 404
+
+
+def test_a_role_whose_loop_stands_still_is_not_alive() -> None:
+    clock = [0.0]
+    liveness = Liveness(monotonic=lambda: clock[0])
+    port = free_port()
+    with served(f"127.0.0.1:{port}", CollectorRegistry(), Readiness(), liveness):
+        assert probed(port, "/healthz")[0] == 200
+        clock[0] = STUCK_SECONDS + 1
+        assert probed(port, "/healthz") == (503, {"status": "stuck"})
+        liveness.beat()
+        assert probed(port, "/healthz")[0] == 200
+
+
+def test_silent_connections_keep_nobody_from_probing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are closed after a time, and so many do not fit in beside them."""
+    monkeypatch.setattr(role_server, "REQUEST_SECONDS_MAX", 0.2)
+    port = free_port()
+    with served(f"127.0.0.1:{port}", CollectorRegistry(), Readiness()), contextlib.ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            for _ in range(CONNECTIONS_MAX + 5)
+        ]
+        for connection in silent:
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(1_000) == b""
+        assert probed(port, "/healthz")[0] == 200
 
 
 def probed(port: int, path: str) -> tuple[int, object]:

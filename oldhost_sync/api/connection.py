@@ -1,0 +1,251 @@
+"""One connection of a client: uvicorn's protocol with a bound on everything that a stranger could make large or long.
+
+uvicorn bounds neither the size nor the time of a header, reads a body as long as it comes, and lets a silent connection
+stay. Here every state of a connection ends: waiting for a header, for a body, for the client to take its answer, for
+the next request. While an answer is possible the client is told why, else the connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.connection_count import ConnectionCount, address_of
+from oldhost_sync.api.connection_problems import (
+    answer_bytes,
+    bad_host,
+    header_too_large,
+    request_too_large,
+    too_many_connections,
+    too_many_waiting,
+    too_slow,
+    unreadable,
+)
+from oldhost_sync.api.problems import Problem
+
+# RFC 3986: a name, an IPv4 address or an IPv6 one in brackets; then a port.
+_HOST = re.compile(rb"(?:[A-Za-z0-9._~-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
+
+
+class _RefusedError(Exception):
+    """Raised in a parser's callback, so that nothing more of this request is parsed."""
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """`count`: all connections of this process.
+
+    A message is a request as the parser sees it: its header, its body, then nothing until the next one begins.
+    """
+
+    def __init__(self, *given: Any, count: ConnectionCount, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._count = count
+        self._address = ""
+        self._counted = False
+        self._refused: Problem | None = None
+        self._lingers = False
+        self._thrown_away = 0
+        # Of the message: which one, whether its header or body is still to come, its bytes so far.
+        self._message = 0
+        self._has_asked = False
+        self._in_header = self._in_body = False
+        self._bytes = self._header_bytes = 0
+        # What is waited for, and until when.
+        self._awaited: tuple[int, str] | None = None
+        self._awaited_timer: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
+
+    # ------------------------------------------------------------------------------------------------ the connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        # So that `pause_writing` is called as soon as the client does not take what is sent.
+        transport.set_write_buffer_limits(high=0)
+        self._address = address_of(self.client)
+        full = self._count.enter(self._address)
+        if full:
+            self._refuse(too_many_connections(full))
+            return
+        self._counted = True
+        self._await("header", limits.HEADER_SECONDS_MAX)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        self._await_nothing()
+        self._stop_unread_timer()
+        if self._counted:
+            self._count.leave(self._address)
+        if self._lingers:
+            self._count.lingering -= 1
+
+    def data_received(self, data: bytes) -> None:
+        # In pieces, so that a header is noticed to be too long before more than twice as much of it is kept.
+        for start in range(0, len(data), limits.HEADER_BYTES_MAX):
+            if self._refused:
+                self._throw_away(len(data) - start)
+                return
+            if self.transport.is_closing():
+                return
+            piece = data if len(data) <= limits.HEADER_BYTES_MAX else data[start : start + limits.HEADER_BYTES_MAX]
+            self._feed(piece)
+        self._mind_the_time()
+
+    def _feed(self, piece: bytes) -> None:
+        before = self._message
+        super().data_received(piece)
+        if self._refused or self._message != before:
+            return
+        self._bytes += len(piece)
+        if not self._in_body and self._bytes > limits.HEADER_BYTES_MAX:
+            self._refuse(header_too_large())
+        elif self._bytes > limits.REQUEST_BYTES_MAX:
+            self._refuse(request_too_large())
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._unread_timer is None:
+            self._unread_timer = self.loop.call_later(limits.UNREAD_SECONDS_MAX, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_unread_timer()
+
+    def _stop_unread_timer(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
+    # ---------------------------------------------------------------------------------------------------- the parser
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._message += 1
+        self._in_header, self._in_body = True, False
+        self._bytes = self._header_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._grow_header(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Also of trailers, behind a body in chunks.
+        super().on_header(name, value)
+        self._grow_header(len(name) + len(value) + len(b": \r\n"))
+        if len(self.headers) > limits.HEADERS_MAX:
+            self._stop_parsing(header_too_large())
+
+    def on_headers_complete(self) -> None:
+        self._check_host()
+        if len(self.pipeline) >= limits.PIPELINED_MAX:
+            self._stop_parsing(too_many_waiting())
+        super().on_headers_complete()
+        self._in_header, self._in_body, self._has_asked = False, True, True
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_header = self._in_body = False
+        self._bytes = 0
+
+    def send_400_response(self, msg: str) -> None:
+        """The parser stopped."""
+        del msg
+        self._refuse(self._refused or unreadable())
+
+    def _grow_header(self, size: int) -> None:
+        self._header_bytes += size
+        if self._header_bytes > limits.HEADER_BYTES_MAX:
+            self._stop_parsing(header_too_large())
+
+    def _check_host(self) -> None:
+        """RFC 9112, 3.2: exactly one, and of its form; only HTTP/1.0 may have none."""
+        given = [value for name, value in self.headers if name == b"host"]
+        if len(given) > 1:
+            self._stop_parsing(bad_host("There is more than one."))
+        if given and not _HOST.fullmatch(given[0]):
+            self._stop_parsing(bad_host("It names no host."))
+        if not given and self.parser.get_http_version() != "1.0":
+            self._stop_parsing(bad_host("There is none."))
+
+    def _stop_parsing(self, problem: Problem) -> None:
+        self._refused = problem
+        raise _RefusedError
+
+    # ------------------------------------------------------------------------------------------------------ the time
+
+    def _mind_the_time(self) -> None:
+        if self._refused or self.transport.is_closing():
+            return
+        if self._in_body:
+            self._await("body", limits.BODY_SECONDS_MAX)
+        elif self._in_header or self._is_idle:
+            # Idle, though something came: line breaks, of which a request may or may not follow.
+            self._await("header", limits.HEADER_SECONDS_MAX)
+        else:
+            self._await_nothing()
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._has_asked or (self.cycle.response_complete and not self.pipeline)
+
+    def _await(self, what: str, seconds: float) -> None:
+        if self._awaited == (self._message, what):
+            return
+        self._await_nothing()
+        self._awaited = self._message, what
+        self._awaited_timer = self.loop.call_later(seconds, self._waited_in_vain, what, seconds)
+
+    def _await_nothing(self) -> None:
+        self._awaited = None
+        if self._awaited_timer is not None:
+            self._awaited_timer.cancel()
+            self._awaited_timer = None
+
+    def _waited_in_vain(self, what: str, seconds: float) -> None:
+        if self._in_header or self._in_body:
+            self._refuse(too_slow(what, seconds))
+        else:
+            self.transport.close()  # nobody has asked for anything
+
+    # --------------------------------------------------------------------------------------------------- the refusal
+
+    def _refuse(self, problem: Problem) -> None:
+        """Answer, if this connection is not in the midst of another answer; then end it."""
+        self._refused = problem
+        self._await_nothing()
+        self._unset_keepalive_if_required()
+        if self.transport.is_closing():
+            return
+        if not self._may_answer():
+            self.transport.abort()
+            return
+        if self._in_body:
+            # Its route learns that the client is gone.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.write(answer_bytes(problem))
+        self._begin_to_linger()
+
+    def _may_answer(self) -> bool:
+        if self._in_body:
+            return not (self.cycle.response_started or self.pipeline)
+        return self._is_idle
+
+    def _begin_to_linger(self) -> None:
+        if self._count.lingering >= limits.LINGERING_MAX:
+            self.transport.close()
+            return
+        self._count.lingering += 1
+        self._lingers = True
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self.loop.call_later(limits.LINGER_SECONDS, self.transport.abort)
+
+    def _throw_away(self, size: int) -> None:
+        self._thrown_away += size
+        if self._thrown_away > limits.LINGER_BYTES_MAX:
+            self.transport.abort()

@@ -1,0 +1,66 @@
+"""What a connection is told that is refused before any route sees it: problem+json, and the end of the connection."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.problems import MEDIA_TYPE, Problem, unavailable
+
+_TOLD_WHAT_IS_FULL = {
+    "server": "As many connections are open as this server takes.",
+    "address": "As many connections are open from this address as one address may have.",
+}
+
+
+def too_many_connections(full: str) -> Problem:
+    """`full`: as :meth:`ConnectionCount.enter` says."""
+    action = "Use fewer connections, each for many requests, and try again later."
+    return unavailable("too-many-connections", "Too many connections", _TOLD_WHAT_IS_FULL[full], action)
+
+
+def unreadable() -> Problem:
+    detail = "What was sent is no HTTP request."
+    return Problem(400, "not-http", "The request can't be read", detail, "Send HTTP/1.1.")
+
+
+def bad_host(detail: str) -> Problem:
+    return Problem(400, "bad-host", "The Host header is wrong", detail, "Send one header: Host: name, or name:port.")
+
+
+def too_many_waiting() -> Problem:
+    detail = f"More than {limits.PIPELINED_MAX} requests wait in this connection."
+    return Problem(400, "too-many-pipelined", "Too many requests at once", detail, "Wait for answers before you go on.")
+
+
+def header_too_large() -> Problem:
+    detail = f"At most {limits.HEADER_BYTES_MAX} bytes and {limits.HEADERS_MAX} headers are accepted."
+    return Problem(431, "header-too-large", "The request's header is too large", detail, "Send fewer, shorter headers.")
+
+
+def request_too_large() -> Problem:
+    detail = f"At most {limits.REQUEST_BYTES_MAX} bytes are read of one request."
+    return Problem(413, "too-large", "The request is too large", detail, "Send less in one request.")
+
+
+def too_slow(what: str, seconds: float) -> Problem:
+    """`what`: header or body."""
+    detail = f"The {what} did not come within {seconds:g} s."
+    return Problem(408, "too-slow", "The request did not come in time", detail, "Send it again, without a pause.")
+
+
+def answer_bytes(problem: Problem) -> bytes:
+    """The whole answer, as it goes on the wire; the connection ends with it."""
+    body = json.dumps(problem.content, separators=(",", ":")).encode()
+    headers = {
+        **problem.headers,
+        "Content-Type": MEDIA_TYPE,
+        "Content-Length": str(len(body)),
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "Connection": "close",
+    }
+    lines = [f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode() + body

@@ -1,0 +1,55 @@
+"""What relay and worker can't do without: MariaDB, which takes writes, and Temporal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from oldhost_sync.role_health import ANSWER_SECONDS_MAX, Need
+from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.transactions import look
+from oldhost_sync.store.views import readiness
+from oldhost_sync.writer_health import is_task_queue_polled
+
+
+def database_need(looks: Engine) -> Need:
+    """`looks`: an engine that commits by itself, with a connection for this alone."""
+
+    async def ask() -> str:
+        return await asyncio.to_thread(_database_trouble, looks)
+
+    return Need("database", ask, "the database does not answer")
+
+
+def temporal_need(connected: Callable[[], Awaitable[Client]]) -> Need:
+    """`connected` gives the client; it may raise what connecting does."""
+
+    async def ask() -> str:
+        try:
+            await is_task_queue_polled(await connected(), timedelta(seconds=ANSWER_SECONDS_MAX))
+        except RPCError as error:
+            return f"Temporal does not answer ({error.status.name.lower().replace('_', ' ')})"
+        except (RuntimeError, TimeoutError) as error:
+            return f"Temporal can't be reached ({type(error).__name__})"
+        return ""
+
+    return Need("temporal", ask, "Temporal does not answer")
+
+
+def _database_trouble(looks: Engine) -> str:
+    try:
+        look(looks, _check)
+    except (StoreError, DBAPIError) as error:
+        return f"the database does not take writes ({type(error).__name__})"
+    return ""
+
+
+def _check(connection: Connection) -> None:
+    readiness.check_reads(connection)
+    readiness.check_writes(connection)
