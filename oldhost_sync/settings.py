@@ -16,6 +16,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from oldhost_sync.policy.quota import CHANGES_PER_MINUTE, EMERGENCIES_PER_MINUTE, REQUESTS_PER_MINUTE
 from oldhost_sync.policy.release import BESIDE_MIN, RELEASE
 
 
@@ -148,6 +149,15 @@ class Settings(BaseSettings):
         ge=1,
         le=3_600,
         description="How long a connection may wait for its next request; longer than a proxy keeps its own",
+    )
+    quota_requests: int = Field(
+        default=REQUESTS_PER_MINUTE, ge=0, description="Requests that each token may make in a minute; 0: no limit"
+    )
+    quota_changes: int = Field(
+        default=CHANGES_PER_MINUTE, ge=0, description="Changes that each token may make in a minute; 0: no limit"
+    )
+    quota_emergencies: int = Field(
+        default=EMERGENCIES_PER_MINUTE, ge=0, description="Emergencies among them; 0: no limit"
     )
     console_origin: str | None = Field(
         default=None,

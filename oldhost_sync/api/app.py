@@ -34,6 +34,7 @@ from oldhost_sync.api.search import SearchRoutes
 from oldhost_sync.api.series import SeriesRoutes
 from oldhost_sync.api.sessions import SessionRoutes
 from oldhost_sync.api.units import UnitRoutes
+from oldhost_sync.api.usage import UsageRoutes
 from oldhost_sync.api.writer import WriterRoutes
 
 DESCRIPTION = """Takes changes at once and brings them to OldHost in order, each exactly once.
@@ -69,6 +70,7 @@ TAGS = {
     "dead letters": "Changes that OldHost rejected, and the decisions on them",
     "alerts": "What people must know of, one for each cause: see, acknowledge and close them",
     "rules": "Which class the changes of an event type have",
+    "usage": "What each token used, and its quotas",
     "audit": "Who did what, and why",
     "health": "Liveness, readiness and figures of this process",
 }
@@ -89,6 +91,7 @@ _ROUTES = (
     DeadLetterRoutes,
     AlertRoutes,
     RuleRoutes,
+    UsageRoutes,
     AuditRoutes,
     HealthRoutes,
 )
@@ -102,7 +105,9 @@ def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], Door | None]) -> 
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        quotas = asyncio.create_task(parts.quotas.keep())
         yield
+        quotas.cancel()
         await _close(doors)
         parts.database.close()
         parts.beside.close()
@@ -131,7 +136,13 @@ def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], Door | None]) -> 
     known = public_paths(app)
     requests = RequestTracer(parts.tracer, parts.host) if parts.tracer else None
     app.add_middleware(
-        Edge, tokens=parts.tokens, public_paths=known, metrics=parts.metrics, doors=doors, requests=requests
+        Edge,
+        tokens=parts.tokens,
+        public_paths=known,
+        metrics=parts.metrics,
+        doors=doors,
+        requests=requests,
+        quotas=parts.quotas,
     )
     app.state.end_streams = partial(_close, doors)
     app.state.metrics = parts.metrics

@@ -89,7 +89,7 @@ def access(roles: Sequence[Role], *, errors: Sequence[int] = (), **openapi_extra
         if caller.role not in roles:
             raise forbidden(caller.role, roles)
 
-    always = (400, 401, 403, 422, 500, 503)
+    always = (400, 401, 403, 422, 429, 500, 503)
     extra: dict[str, Any] = {ROLES_KEY: [role.value for role in roles], "security": [{"bearer": []}], **openapi_extra}
     return {"dependencies": [Depends(guard)], "responses": documented(*always, *errors), "openapi_extra": extra}
 
@@ -139,6 +139,7 @@ _MEANINGS = {
     413: "The body is larger than 64 KiB (a batch: 2 MiB).",
     415: "The body is not JSON.",
     422: "A field or a query parameter is wrong, or the Idempotency-Key belongs to another body.",
+    429: "The token's quota of requests, changes or emergencies is used up; Retry-After says when there is more.",
     500: "Our fault.",
     503: "The database (or Temporal) is away, or too many requests wait; nothing was done unless it says otherwise.",
 }

@@ -18,7 +18,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
 from oldhost_sync.api import limits, schemas
-from oldhost_sync.api.auth import WRITERS, adder
+from oldhost_sync.api.auth import WRITERS, adder, caller_of
 from oldhost_sync.api.bodies import checked, parse_json, read_bytes, shaped, write_body
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import RequestKey, request_key
@@ -86,6 +86,8 @@ class BatchRoutes:
         host, database = self._parts.host, self._parts.database
         async with database.turn_of_a_batch():
             batch = await asyncio.to_thread(read_batch, body, host, request)
+            made = [item.event_type for item in batch.items if isinstance(item, Acceptable)]
+            self._parts.quotas.changes(caller_of(request), made)
             submit = partial(submit_changes, host=host, items=batch.items)
             try:
                 results = await database.work(submit)

@@ -13,7 +13,7 @@ from fastapi import FastAPI, Path, Query, Request, Response
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.auth import READERS, WRITERS, adder
+from oldhost_sync.api.auth import READERS, WRITERS, adder, caller_of
 from oldhost_sync.api.bodies import read_body, write_body
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import Limit, feed_cursor, read_feed_cursor, request_key
@@ -70,6 +70,7 @@ class ChangeRoutes:
         body = await read_body(request, NewChange)
         key = request_key(request, body.idempotency_key)
         host, source = self._parts.host, source_of(request)
+        self._parts.quotas.changes(caller_of(request), [body.event_type])
         if body.not_before is not None:
             fn = partial(_schedule, host=host, body=body, key=key.text, source=source)
             return accepted_answer(await record(self._parts.database, fn, key))

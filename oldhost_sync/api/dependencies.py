@@ -11,7 +11,9 @@ from oldhost_sync.api.books import BookCount
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.metrics import RequestMetrics
 from oldhost_sync.api.planner_process import PlannerProcess
+from oldhost_sync.api.quota_keeper import QuotaKeeper
 from oldhost_sync.api.writer_link import WriterLink
+from oldhost_sync.policy.quota import Quotas
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.traces.tracer import Tracer
 
@@ -20,7 +22,8 @@ from oldhost_sync.traces.tracer import Tracer
 class Parts:
     """`clock`: seconds of a monotonic clock, for short-lived caches. `policy`: the writer's, by the settings.
 
-    `beside`: the database on connections of its own, for what must not wait for requests.
+    `beside`: the database on connections of its own, for what must not wait for requests. `quotas` keeps each token to
+    `of_each_token`.
     """
 
     host: str
@@ -31,11 +34,15 @@ class Parts:
     clock: Callable[[], float] = time.monotonic
     policy: WriterPolicy = field(default_factory=WriterPolicy)
     tracer: Tracer | None = None
+    of_each_token: Quotas = field(default_factory=Quotas)
     books: BookCount = field(init=False)
     planner: PlannerProcess = field(init=False)
     beside: Database = field(init=False)
+    quotas: QuotaKeeper = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "beside", self.database.beside())
+        beside = self.database.beside()
+        object.__setattr__(self, "beside", beside)
+        object.__setattr__(self, "quotas", QuotaKeeper(self.host, self.of_each_token, beside, self.clock))
         object.__setattr__(self, "books", BookCount(self.host, self.database, self.clock))
         object.__setattr__(self, "planner", PlannerProcess(self.host, self.database, self.policy))

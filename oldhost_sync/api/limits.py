@@ -54,6 +54,11 @@ assert DATABASE_STATEMENT_SECONDS < DATABASE_ANSWER_SECONDS_MAX
 assert BATCH_SECONDS_MAX + DATABASE_STATEMENT_SECONDS < DATABASE_ANSWER_SECONDS_MAX
 assert BATCHES_AT_ONCE < DATABASE_THREADS
 
+# What tokens used goes to the database, and what other processes let through comes back, this often; an alert of what
+# was refused, and a look at the rules that say what an emergency is.
+QUOTA_EXCHANGE_SECONDS = 1.0
+QUOTA_ALERT_SECONDS, QUOTA_RULES_SECONDS = 10.0, 10.0
+
 # Plans: some 0.1 ms of a core for each change, in a process of its own; others wait for it.
 PLANNED_CHANGES_MAX = 50_000
 PLAN_SECONDS_MAX = 30.0

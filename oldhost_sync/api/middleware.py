@@ -24,6 +24,7 @@ from oldhost_sync.api.connection_count import address_of
 from oldhost_sync.api.doors import Door, door_to, told
 from oldhost_sync.api.metrics import RequestMetrics
 from oldhost_sync.api.problems import Problem, internal, of_store_error, unauthenticated
+from oldhost_sync.api.quota_keeper import QuotaKeeper
 from oldhost_sync.api.request_spans import RequestTracer
 from oldhost_sync.api.strangers import StrangerPace
 from oldhost_sync.store.errors import StoreError
@@ -47,6 +48,7 @@ class Edge:
         tokens: Tokens,
         public_paths: Collection[str],
         metrics: RequestMetrics,
+        quotas: QuotaKeeper,
         doors: Sequence[Door] = (),
         requests: RequestTracer | None = None,
     ) -> None:
@@ -56,6 +58,7 @@ class Edge:
         self._tokens = tokens
         self._public_paths = public_paths
         self._metrics = metrics
+        self._quotas = quotas
         self._strangers = StrangerPace()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,6 +107,10 @@ class Edge:
             if caller is None:
                 await self._strangers.turn(address_of(scope["client"]))
                 await unauthenticated().response()(scope, receive, send)
+                return
+            problem = self._quotas.request(caller)
+            if problem is not None:
+                await problem.response()(scope, receive, send)
                 return
             scope[CALLER_KEY] = caller
         await self._app(scope, receive, send)

@@ -2,7 +2,7 @@
 
 The caller's, not again as it is:  400 can't be read · 401 no known token · 403 another role · 404 unknown · 405 method
                                    409 conflict · 410 gone · 413 too large · 415 media type · 422 a wrong field
-                                   424 (in a batch) another change of the entity was refused
+                                   424 (in a batch) another change of the entity was refused · 429 the token's quota
 Ours, again later:                 503 unavailable (database, Temporal, too busy) · 500 a mistake of ours
 
 A problem never repeats the payload that it is about: it names the field.

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from fastapi import FastAPI, Path, Query, Request, Response
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.auth import READERS, WRITERS, adder
+from oldhost_sync.api.auth import READERS, WRITERS, adder, caller_of
 from oldhost_sync.api.bodies import read_body, write_body
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import Cursor, Limit, read_text_cursor, request_key, text_cursor
@@ -49,6 +49,7 @@ class UnitRoutes:
         change = store.status_change(
             host=self._parts.host, unit_id=unit_id, status=body.status, key=key.text, source=source_of(request)
         )
+        self._parts.quotas.changes(caller_of(request), [change.event_type])
         return await recorded_answer(self._parts.database, change, key)
 
     async def put(self, request: Request, unit_id: UnitId) -> Response:
@@ -66,6 +67,8 @@ class UnitRoutes:
         if body.status is not None:
             status_key = key.text + store.STATUS_KEY_SUFFIX
             status = store.status_change(host=host, unit_id=unit_id, status=body.status, key=status_key, source=source)
+        made = [change.event_type for change in (details, status) if change is not None]
+        self._parts.quotas.changes(caller_of(request), made)
         recorded = await record(
             self._parts.database,
             lambda connection: store.record_details(connection, details, status, key_is_new=key.is_new),

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from oldhost_sync.api import view_schemas
+from oldhost_sync.api import usage_schemas, view_schemas
 from oldhost_sync.api.schemas import KEY
 
 _REJECTED = {
@@ -255,5 +255,10 @@ ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
         "samples": [{"at_ms": 0, "ready": 0, "debounced": 3, "sent": 0, "banned": False}],
     },
     view_schemas.Rule: _RULE,
+    usage_schemas.UsageOfTokens: {
+        "minutes": 10,
+        "quotas": {"requests": 60_000, "changes": 200_000, "emergencies": 75},
+        "tokens": [{"token": "shop", "requests": 640, "changes": 612, "emergencies": 75, "refused": 525}],
+    },
     view_schemas.Rules: {"rules": [_RULE]},
 }

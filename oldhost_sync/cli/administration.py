@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from dataclasses import asdict
 from functools import partial
 from typing import Annotated
 
@@ -17,8 +18,10 @@ from oldhost_sync.cli.writer import operator_name
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import NAME_PATTERN
+from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.settings import Role, parse_api_tokens
 from oldhost_sync.store.intake.rules import decide_rule, default_class, rules_of
+from oldhost_sync.store.token_usage import MINUTES_KEPT, usage_of_tokens
 from oldhost_sync.user_errors import WRONG, CliError
 
 # 256 bits can't be guessed, so a plain SHA-256 may be kept in a setting.
@@ -30,6 +33,7 @@ rules = typer.Typer(no_args_is_help=True, help="Which class the changes of an ev
 
 def add_to(app: typer.Typer) -> None:
     tokens.command("new")(new_token)
+    tokens.command("usage")(show_usage)
     app.add_typer(tokens, name="tokens")
     rules.command("list")(list_rules)
     rules.command("set")(set_one_rule)
@@ -57,6 +61,22 @@ def new_token(
     out.print(f"Token of {name} ({role.value}), shown this once:\n\n  {token}\n", markup=False, soft_wrap=True)
     out.print("Add this to SYNC_API_TOKENS (comma-separated), and start the API again:\n", markup=False)
     out.print(f"  {entry}", markup=False, soft_wrap=True)
+
+
+def show_usage(
+    minutes: Annotated[int, typer.Option(min=1, max=MINUTES_KEPT, help="Of how many minutes.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """What each token used through the API, the noisiest first."""
+    config = settings()
+    found = in_database(config, lambda connection: usage_of_tokens(connection, config.host, minutes))
+    if as_json:
+        print_json([{"token": each.token, **asdict(each.usage)} for each in found])
+    elif found:
+        heads = ("token", "requests", "changes", "emergencies", "refused")
+        console().print(rows("", heads, ((each.token, *asdict(each.usage).values()) for each in found)))
+    else:
+        console().print(f"No token was used in the last {quantity(minutes, 'minute')}.", markup=False)
 
 
 def list_rules(as_json: AsJson = False) -> None:

@@ -81,6 +81,7 @@ def settings_for(compressed: Compressed) -> Settings:
         probe_seconds=60,
         api_tokens=(),
         api_bind="127.0.0.1:0",
+        quota_emergencies=0,  # half an hour's come within a minute or two
         metrics_bind=None,
         temporal_metrics_bind=None,
         alert_webhook_url=None,

@@ -34,6 +34,7 @@ Kind = Literal[
     "unreadable-signal",
     "strays",
     "retention-behind",
+    "over-quota",
 ]
 
 # What the writer tells of: also each dead letter, which people see grouped by OldHost's reason.
@@ -190,6 +191,14 @@ KINDS: dict[str, AlertKind] = {
         "What is old is not forgotten as quickly as it ends, or clocks are a day apart.",
         "Read the message: MariaDB's error, its buffer pool, or a clock to set.",
         "a pass of retention ended",
+    ),
+    "over-quota": AlertKind(
+        "critical",
+        "A token sends more than its quota, and is refused (critical: emergencies are).",
+        "Ask the application's people what it does, and call about refused emergencies. Raise the quota if it may.",
+        _LOOKED_AT,
+        informational=True,
+        command="oldhost-sync tokens usage",
     ),
 }
 

@@ -25,6 +25,7 @@ from oldhost_sync.api.doors import Door
 from oldhost_sync.api.metrics import RequestMetrics
 from oldhost_sync.api.writer_link import TemporalWriterLink
 from oldhost_sync.console.app import ConsoleOptions, mount_console
+from oldhost_sync.policy.quota import Quotas
 from oldhost_sync.settings import Settings, bind_address
 from oldhost_sync.traces.role_tracer import role_tracer
 
@@ -43,6 +44,7 @@ def build(settings: Settings) -> Parts:
         writer=TemporalWriterLink(settings.host, temporal.connect),
         policy=temporal.writer_policy(settings),
         tracer=role_tracer(settings, "api"),
+        of_each_token=Quotas(settings.quota_requests, settings.quota_changes, settings.quota_emergencies),
     )
 
 

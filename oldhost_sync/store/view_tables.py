@@ -81,6 +81,15 @@ workers = table(
     Column("knows_release", SmallInteger),
 )
 
+# What each token used in each of the last 60 minutes (store/token_usage.py): a ring, `minute` since 1970.
+token_usage = table(
+    "token_usage",
+    by_host(),
+    Column("token_name", text_id(64), primary_key=True),
+    Column("slot", Integer, primary_key=True, autoincrement=False),
+    *(Column(name, BigInteger, nullable=False) for name in ("minute", "requests", "changes", "emergencies", "refused")),
+)
+
 # From accepted to applied: how many changes of each class took up to `upto_ms` (and more than the bound before).
 applied_waits = table(
     "applied_waits",

@@ -60,6 +60,7 @@ MATRIX = {
     ("GET", "/api/writer/halt"): "viewer ops",
     ("POST", "/api/dead-letters/{change_id}/retry"): "ops",
     ("POST", "/api/dead-letters/{change_id}/discard"): "ops",
+    ("GET", "/api/usage"): "viewer ops",
     ("GET", "/healthz"): "",
     ("GET", "/readyz"): "",
     ("GET", "/metrics"): "viewer ops",

@@ -1,0 +1,184 @@
+"""Keeps each token to its quotas: what was used goes to MariaDB once a second, what others used comes back.
+
+So a request costs no statement, and quotas hold for all API processes together, but for what each takes within that
+second; while the database is away each process keeps them for itself. Emergencies are known by the rules as they were
+at the last look, some seconds ago.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.auth import Caller
+from oldhost_sync.api.database import Database
+from oldhost_sync.api.problems import Problem
+from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.quota import Bucket, Quotas, What
+from oldhost_sync.store.alerts import raise_alert
+from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.intake.rules import DEFAULT_RULES, rules_of
+from oldhost_sync.store.token_usage import Usage, add_usage, forget_old_usage
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Token:
+    """`used`: since the last exchange. `minute`, `own`, `others`: of the present minute, as last exchanged.
+
+    `told`: what was refused and is not in an alert yet, with the quota that was used up last.
+    """
+
+    buckets: dict[What, Bucket]
+    used: Usage = field(default_factory=Usage)
+    minute: int = 0
+    own: Usage = field(default_factory=Usage)
+    others: Usage = field(default_factory=Usage)
+    untold: int = 0
+    short_of: What = "requests"
+
+
+class QuotaKeeper:
+    """Of one API process, for the tokens of `host`."""
+
+    def __init__(
+        self, host: str, quotas: Quotas, database: Database, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._host = host
+        self._database = database
+        self._clock = clock
+        self.quotas = quotas
+        self._tokens: dict[str, _Token] = {}
+        self._emergencies = _emergencies(DEFAULT_RULES)
+        self._rules_at = self._alerts_at = float("-inf")
+        self._has_forgotten = False
+
+    # ---------------------------------------------------------------------------------------------------- in requests
+
+    def request(self, caller: Caller) -> Problem | None:
+        """Count one request; the refusal, if the token's quota is used up."""
+        return self._spend(caller, {"requests": 1})
+
+    def changes(self, caller: Caller, event_types: Sequence[str]) -> None:
+        """Count changes of these types. Raises a Problem, 429, and counts none, when they are too many."""
+        urgent = sum(event_type in self._emergencies for event_type in event_types)
+        problem = self._spend(caller, {"changes": len(event_types), "emergencies": urgent})
+        if problem is not None:
+            raise problem
+
+    def _spend(self, caller: Caller, counts: dict[What, int]) -> Problem | None:
+        token, now = self._token(caller.name), self._clock()
+        for what, count in counts.items():
+            wait = token.buckets[what].wait_for(count, now)
+            if wait > 0:
+                token.used = _sum(token.used, Usage(refused=1))
+                token.untold += 1
+                token.short_of = what
+                return over_quota(what, self.quotas.of(what), wait)
+        for what, count in counts.items():
+            token.buckets[what].take(count, now)
+        token.used = _sum(token.used, Usage(**counts))
+        return None
+
+    def _token(self, name: str) -> _Token:
+        if name not in self._tokens:
+            now = self._clock()
+            whats: tuple[What, ...] = ("requests", "changes", "emergencies")
+            self._tokens[name] = _Token({what: Bucket(self.quotas.of(what), now) for what in whats})
+        return self._tokens[name]
+
+    # ------------------------------------------------------------------------------------------------- beside requests
+
+    async def keep(self) -> None:
+        """Exchange once a second, until cancelled; a database that is away is told by others."""
+        while True:
+            await asyncio.sleep(limits.QUOTA_EXCHANGE_SECONDS)
+            try:
+                await self.exchange()
+            except (Problem, StoreError):
+                logger.debug("what tokens used can't be told: the database is away")
+            except DBAPIError:
+                logger.exception("what tokens used can't be told")
+
+    async def exchange(self) -> None:
+        """Tell what was used, learn what others used, raise alerts. Costs nothing where nothing was used."""
+        used = {name: token.used for name, token in self._tokens.items() if token.used != Usage()}
+        untold = self._due_alerts()
+        if not used and not untold:
+            return
+        told = await self._database.run(lambda connection: self._write(connection, used, untold))
+        for name, usage in used.items():
+            self._learn(self._tokens[name], usage, *told[name])
+        for name, (count, _) in untold.items():
+            self._tokens[name].untold -= count
+
+    def _due_alerts(self) -> dict[str, tuple[int, What]]:
+        if self._clock() < self._alerts_at + limits.QUOTA_ALERT_SECONDS:
+            return {}
+        due = {name: (token.untold, token.short_of) for name, token in self._tokens.items() if token.untold}
+        if due:
+            self._alerts_at = self._clock()
+        return due
+
+    def _write(
+        self, connection: Connection, used: dict[str, Usage], untold: dict[str, tuple[int, What]]
+    ) -> dict[str, tuple[int, Usage]]:
+        if not self._has_forgotten:
+            forget_old_usage(connection, self._host)
+            self._has_forgotten = True
+        if self._clock() >= self._rules_at + limits.QUOTA_RULES_SECONDS:
+            self._emergencies = _emergencies(rules_of(connection, self._host))
+            self._rules_at = self._clock()
+        for name, (count, short_of) in untold.items():
+            severity = "critical" if short_of == "emergencies" else "warning"
+            message = f"{name} uses more than its {self.quotas.of(short_of)} {short_of} a minute; the rest is refused"
+            cause = f"over-quota:{name}"
+            raise_alert(
+                connection, self._host, "over-quota", severity, message, dedupe_key=cause, count=count, adds=True
+            )
+        return add_usage(connection, self._host, used)
+
+    def _learn(self, token: _Token, used: Usage, minute: int, all_of_it: Usage) -> None:
+        """Take from the buckets what other processes let through since the last exchange in this minute."""
+        if minute != token.minute:
+            token.minute, token.own, token.others = minute, Usage(), Usage()
+        token.own = _sum(token.own, used)
+        others = _sum(all_of_it, token.own, sign=-1)
+        now = self._clock()
+        for what, bucket in token.buckets.items():
+            bucket.take(max(0, getattr(others, what) - getattr(token.others, what)), now)
+        token.others = others
+        token.used = _sum(token.used, used, sign=-1)
+
+
+def over_quota(what: What, per_minute: int, wait: float) -> Problem:
+    """429: `wait` seconds until it may be sent again; infinite: never in one request."""
+    title = "The token's quota is used up"
+    detail = f"This token may make {per_minute} {what} a minute. Nothing was recorded."
+    action = "Repeat the request after Retry-After, with the same Idempotency-Key, and slow down."
+    if math.isinf(wait):
+        action = f"Send at most {per_minute} {what} in one request."
+    seconds = 60 if math.isinf(wait) else math.ceil(wait)
+    return Problem(429, "over-quota", title, detail, action, {"Retry-After": str(seconds)}, quota=what)
+
+
+def _emergencies(rules: Mapping[str, PriorityClass]) -> frozenset[str]:
+    return frozenset(event_type for event_type, cls in rules.items() if cls is PriorityClass.EMERGENCY)
+
+
+def _sum(one: Usage, other: Usage, sign: int = 1) -> Usage:
+    return Usage(
+        one.requests + sign * other.requests,
+        one.changes + sign * other.changes,
+        one.emergencies + sign * other.emergencies,
+        one.refused + sign * other.refused,
+    )

@@ -1,0 +1,49 @@
+"""A token's quota is there at once, comes again evenly, and is never more than a minute's."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oldhost_sync.policy.quota import Bucket
+
+
+def test_a_minutes_worth_goes_at_once_and_no_more() -> None:
+    bucket = Bucket(60, now=0)
+    assert bucket.wait_for(60, 0) == 0
+    bucket.take(60, 0)
+    assert bucket.wait_for(1, 0) == 1
+
+
+def test_it_comes_again_evenly_and_never_to_more_than_a_minutes_worth() -> None:
+    bucket = Bucket(60, now=0)
+    bucket.take(60, 0)
+    assert bucket.wait_for(10, 10) == 0
+    assert bucket.wait_for(11, 10) == 1
+    assert bucket.wait_for(60, 3_600) == 0
+    assert math.isinf(bucket.wait_for(61, 3_600))
+
+
+def test_what_others_took_is_gone_and_is_no_debt() -> None:
+    bucket = Bucket(60, now=0)
+    bucket.take(1_000, 0)
+    assert bucket.wait_for(1, 0) == 1
+
+
+def test_none_is_no_limit() -> None:
+    bucket = Bucket(0, now=0)
+    bucket.take(10**9, 0)
+    assert bucket.wait_for(10**9, 0) == 0
+
+
+@given(st.lists(st.tuples(st.floats(0, 5), st.integers(1, 40)), max_size=60))
+def test_in_any_time_it_gives_a_minutes_worth_and_what_came_again(asked: list[tuple[float, int]]) -> None:
+    bucket, now, given_out = Bucket(60, now=0), 0.0, 0
+    for pause, count in asked:
+        now += pause
+        if bucket.wait_for(count, now) == 0:
+            bucket.take(count, now)
+            given_out += count
+    assert given_out <= 60 + now + 1e-6
