@@ -1,11 +1,13 @@
 """Reading a request's body: bounded, JSON in the strict sense, and of the shape that the route asks for.
 
-Strict: UTF-8, no NaN or Infinity, no lone surrogates, no number beyond 64 bit, no nesting deeper than any payload may
-be. What is refused here would be read differently by the database, by OldHost or by a browser.
+Strict: UTF-8, no NaN or Infinity, no lone surrogates, no name twice in an object, no number beyond 64 bit, no nesting
+deeper than any payload may be. What is refused here would be read differently by the database, by OldHost or by a
+browser.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -48,7 +50,13 @@ def parse_body(body: bytes, model: type[M]) -> M:
 def parse_json(body: bytes) -> Any:
     """Raises a Problem, 400. Depth and numbers are not checked yet."""
     try:
-        return from_json(body, allow_inf_nan=False)
+        value = from_json(body, allow_inf_nan=False)
+        json.loads(body, object_pairs_hook=_without_twins)
+    except _TwinNamesError:
+        detail = "A name occurs twice in one object: readers would not agree on which value holds."
+        raise Problem(
+            400, "duplicate-name", "A name occurs twice", detail, "Send each name once in an object."
+        ) from None
     except ValueError as error:
         # The parser's text names the place and the kind of mistake, not the content.
         raise Problem(
@@ -58,6 +66,16 @@ def parse_json(body: bytes) -> Any:
             f"{error}.",
             "Send one JSON object in UTF-8, without NaN or Infinity.",
         ) from None
+    return value
+
+
+class _TwinNamesError(Exception):
+    """Not a ValueError, which the parser raises."""
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> None:
+    if len(pairs) > 1 and len({name for name, _ in pairs}) < len(pairs):
+        raise _TwinNamesError
 
 
 def checked(value: Any, model: type[M], place: str) -> M:

@@ -43,6 +43,28 @@ def test_what_is_not_json_is_a_400(shop: httpx.Client, body: bytes) -> None:
     assert answer.json()["type"].endswith("not-json")
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"status": "Clean", "status": "Dirty"}',
+        b'{"status": "Clean", "st\\u0061tus": "Dirty"}',
+        b'{"status": "Clean", "idempotency_key": "a", "idempotency_key": "a"}',
+    ],
+    ids=["two values", "escaped", "equal"],
+)
+def test_a_name_that_occurs_twice_in_an_object_is_a_400(shop: httpx.Client, engine: Engine, body: bytes) -> None:
+    answer = shop.post("/api/units/12B/status", content=body, headers=JSON)
+    assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (400, "duplicate-name")
+    assert count_changes(engine) == 0
+
+
+def test_a_name_that_occurs_twice_within_a_payload_is_a_400_also_in_a_batch(shop: httpx.Client) -> None:
+    change = change_with({}).replace(b'"payload": {}', b'"payload": {"a": {"x": 1, "x": 2}}')
+    assert shop.post("/api/changes", content=change, headers=JSON).status_code == 400
+    batch = b'{"changes": [' + change + b"]}"
+    assert shop.post("/api/changes/batch", content=batch, headers=JSON).status_code == 400
+
+
 WRONG = [
     ("null", b"null"),
     ("a list", b"[]"),
