@@ -135,15 +135,7 @@ def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], Door | None]) -> 
     parts.metrics.watch_database(lambda: float(parts.database.circuit.is_open), lambda: float(parts.database.waiting))
     known = public_paths(app)
     requests = RequestTracer(parts.tracer, parts.host) if parts.tracer else None
-    app.add_middleware(
-        Edge,
-        tokens=parts.tokens,
-        public_paths=known,
-        metrics=parts.metrics,
-        doors=doors,
-        requests=requests,
-        quotas=parts.quotas,
-    )
+    app.add_middleware(Edge, parts=parts, public_paths=known, doors=doors, requests=requests)
     app.state.end_streams = partial(_close, doors)
     app.state.metrics = parts.metrics
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]

@@ -19,12 +19,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from oldhost_sync.api.auth import CALLER_KEY, Caller, Tokens
+from oldhost_sync.api.auth import CALLER_KEY, Caller
 from oldhost_sync.api.connection_count import address_of
+from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.doors import Door, door_to, told
-from oldhost_sync.api.metrics import RequestMetrics
 from oldhost_sync.api.problems import Problem, internal, of_store_error, unauthenticated
-from oldhost_sync.api.quota_keeper import QuotaKeeper
 from oldhost_sync.api.request_spans import RequestTracer
 from oldhost_sync.api.strangers import StrangerPace
 from oldhost_sync.store.errors import StoreError
@@ -45,20 +44,18 @@ class Edge:
         self,
         app: ASGIApp,
         *,
-        tokens: Tokens,
+        parts: Parts,
         public_paths: Collection[str],
-        metrics: RequestMetrics,
-        quotas: QuotaKeeper,
         doors: Sequence[Door] = (),
         requests: RequestTracer | None = None,
     ) -> None:
         self._app = app
         self._requests = requests
         self._doors = doors
-        self._tokens = tokens
+        self._tokens = parts.tokens
         self._public_paths = public_paths
-        self._metrics = metrics
-        self._quotas = quotas
+        self._metrics = parts.metrics
+        self._quotas = parts.quotas
         self._strangers = StrangerPace()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 # Connections to MariaDB and Temporal, those that are refused but not closed yet, libraries.
 FILES_BESIDE_CONNECTIONS = 200
+SAID_OF_STRANGERS = ("Invalid HTTP request", "Unsupported upgrade request", "No supported WebSocket library")
 
 
 def build(settings: Settings) -> Parts:
@@ -96,6 +97,7 @@ def run(settings: Settings, *more: Callable[[FastAPI, Parts], Door | None]) -> N
     _allow_files(settings.api_connections + FILES_BESIDE_CONNECTIONS)
     if not settings.api_tokens:
         logger.warning("SYNC_API_TOKENS is not set: every request but /healthz and /readyz will be refused")
+    logging.getLogger("uvicorn.error").addFilter(_is_ours)
     # The server raises the signal again once all is answered; by default that would be a death by signal.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
@@ -110,6 +112,11 @@ def _allow_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         if soft < count:
             logger.warning("SYNC_API_CONNECTIONS needs %d open files, and this process may have %d", count, soft)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Not what any stranger can make the server say, as often as he likes: it would fill the disk."""
+    return not record.getMessage().startswith(SAID_OF_STRANGERS)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

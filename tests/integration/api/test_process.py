@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -49,6 +50,13 @@ def test_sigterm_answers_what_is_under_way_and_ends_in_order(database_url: str, 
     try:
         address = f"http://127.0.0.1:{port}"
         wait_until_ready(address)
+        for odd in (
+            b"\x16\x03\x01",
+            b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+        ):
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as stranger:
+                stranger.sendall(odd)
+                assert stranger.recv(1_000).startswith(b"HTTP/1.1")
         answers: list[Any] = []
         with a_client(address, "shop") as client, engine.connect() as connection:
             client.post("/api/units/12B/status", json={"status": "a secret"})
@@ -69,6 +77,7 @@ def test_sigterm_answers_what_is_under_way_and_ends_in_order(database_url: str, 
     said = log.read_text()
     assert "secret" not in said
     assert "12B" not in said
+    assert "WARNING" not in said  # what strangers can make it say as often as they like
 
 
 def wait_until_ready(address: str) -> None:
