@@ -94,10 +94,13 @@ class Histories(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecoveryActivities:
-    """Reads histories, writes the database; holds nothing."""
+    """Reads histories, writes the database; holds nothing. `changes_kept_days`: as retention keeps them, and with them
+    the keys by which a signal is found to be recorded.
+    """
 
     engine: Engine
     histories: Histories
+    changes_kept_days: int = RETENTION_DAYS
 
     @activity.defn(no_thread_cancel_exception=True)
     def recover_submissions(self, request: messages.Recovery) -> messages.Recovered:
@@ -161,7 +164,7 @@ class RecoveryActivities:
         except HistoryGone:
             recovered.gone.append(run.run_id)
             return [], 0
-        oldest = began_at - timedelta(days=RETENTION_DAYS)
+        oldest = began_at - timedelta(days=self.changes_kept_days)
         submissions, too_old = list(run.given.submissions), 0
         for place, signal in enumerate(events.signals, 1):
             if signal.request_id in seen:
@@ -194,7 +197,7 @@ class RecoveryActivities:
     def _tell(self, host: str, gone: Sequence[str], too_old: int) -> None:
         parts = [f"the histories of these runs are gone: {', '.join(gone[:5])}"] if gone else []
         if too_old:
-            parts.append(f"{too_old} signals are older than {RETENTION_DAYS} days")
+            parts.append(f"{too_old} signals are older than {self.changes_kept_days} days")
         message = (
             f"Changes that were signalled to the writer may be lost: {' and '.join(parts)}. What was sent by signal "
             "and "

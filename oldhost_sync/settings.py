@@ -16,6 +16,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from oldhost_sync.policy import limits
 from oldhost_sync.policy.quota import CHANGES_PER_MINUTE, EMERGENCIES_PER_MINUTE, REQUESTS_PER_MINUTE
 from oldhost_sync.policy.release import BESIDE_MIN, RELEASE
 
@@ -51,6 +52,8 @@ _SHA256_HEX = re.compile(r"[0-9a-f]{64}")
 # At most a day.
 Wait = Annotated[float, Field(ge=0, le=86_400)]
 Span = Annotated[float, Field(gt=0, le=86_400)]
+# What is younger than a week is what people look at; a century is for ever.
+Days = Annotated[int, Field(ge=7, le=36_500)]
 
 _HTTP_URL = r"^https?://[^/\s]+", "http://address:port"
 _DATABASE_URL = r"^(mysql|mariadb)(\+pymysql)?://", "mysql+pymysql://user:password@address:port/database"
@@ -124,6 +127,21 @@ class Settings(BaseSettings):
         ge=BESIDE_MIN,
         le=RELEASE,
         description="The newest release of the writer's decisions that runs are begun with; empty: all that is known",
+    )
+    settlement_dir: str | None = Field(
+        default=None, description="The folder of settlement files, one for all relays; empty: the ledger is not pruned"
+    )
+    retention_changes_days: Days = Field(
+        default=limits.RETENTION_DAYS, description="How long changes with a fate are kept, scheduled ones too"
+    )
+    retention_ledger_days: Days = Field(
+        default=limits.RETENTION_LEDGER_DAYS, description="How long the ledger is kept, if settlement files are written"
+    )
+    retention_audit_days: Days = Field(
+        default=limits.RETENTION_AUDIT_DAYS, description="How long operators' acts are kept"
+    )
+    retention_alerts_days: Days = Field(
+        default=limits.RETENTION_DAYS, description="How long closed alerts and late emergencies are kept"
     )
 
     oldhost_urls: Annotated[dict[str, str], NoDecode] = Field(
@@ -236,6 +254,16 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"SYNC_MAX_WAIT_SECONDS is {self.max_wait_seconds:g}, "
                 f"less than SYNC_DEBOUNCE_SECONDS {self.debounce_seconds:g}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def ledger_outlives_changes(self) -> Self:
+        """A change's ledger row is where it was sent; it is never forgotten before the change."""
+        if self.retention_ledger_days < self.retention_changes_days:
+            raise ValueError(
+                f"SYNC_RETENTION_LEDGER_DAYS is {self.retention_ledger_days}, "
+                f"less than SYNC_RETENTION_CHANGES_DAYS {self.retention_changes_days}"
             )
         return self
 

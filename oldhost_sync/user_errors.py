@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.planner import ScenarioError
 from oldhost_sync.settings import SettingsError
+from oldhost_sync.settlement.errors import SettlementError
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, InvalidChange, StoreError
 from oldhost_sync.store.transactions import NO_ACCESS_ERRORS, NOT_MIGRATED_ERRORS, error_code
 
@@ -55,6 +56,8 @@ def explain(error: BaseException) -> CliError | None:
         return error
     if isinstance(error, SettingsError):
         return CliError(f"{error}. Set it in the environment or in .env.", WRONG)
+    if isinstance(error, SettlementError):
+        return CliError(f"{error}.")
     if isinstance(error, ScenarioError | InvalidChange):
         return CliError(str(error), WRONG)
     if isinstance(error, StoreError | DBAPIError):

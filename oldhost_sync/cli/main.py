@@ -20,6 +20,7 @@ from oldhost_sync.cli import (
     roles,
     schedule,
     search,
+    settlement,
     status,
     submission,
 )
@@ -52,7 +53,19 @@ def root(
     _wants_traceback = show_traceback
 
 
-for part in (roles, status, submission, changes, search, schedule, operator_commands, alerts, plan, administration):
+for part in (
+    roles,
+    status,
+    submission,
+    changes,
+    search,
+    schedule,
+    operator_commands,
+    alerts,
+    plan,
+    settlement,
+    administration,
+):
     part.add_to(app)
 
 

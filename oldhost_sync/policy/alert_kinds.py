@@ -35,6 +35,7 @@ Kind = Literal[
     "strays",
     "retention-behind",
     "over-quota",
+    "settlement-stopped",
 ]
 
 # What the writer tells of: also each dead letter, which people see grouped by OldHost's reason.
@@ -199,6 +200,13 @@ KINDS: dict[str, AlertKind] = {
         _LOOKED_AT,
         informational=True,
         command="oldhost-sync tokens usage",
+    ),
+    "settlement-stopped": AlertKind(
+        "warning",
+        "The settlement file of a day can't be written, or does not fit the ledger; what has none is not pruned.",
+        "Read the message: the folder, its disk, a file to put back from a copy; or operations without an end.",
+        "settlement goes on",
+        command="oldhost-sync settlement verify",
     ),
 }
 

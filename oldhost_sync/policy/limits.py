@@ -105,13 +105,20 @@ RELAY_PAUSE_SECONDS_MAX = 5.0
 
 # Fates are kept so long, then pruned in batches small enough to hold no lock for long.
 RETENTION_DAYS = 90
+# What was sent, and what came of it, is asked for within the year: a whole one, leap day included.
+RETENTION_LEDGER_DAYS = 366
+# Operators' acts are few, and the longest that books are commonly kept.
+RETENTION_AUDIT_DAYS = 3_650
 # 100 take some 10 ms. With 500, a write beside it waited up to 0.35 s; smaller batches cost more for each row.
 RETENTION_BATCH_ROWS = 100
 RETENTION_INTERVAL_SECONDS = 3600.0
+# How often it is looked whether a day can be settled.
+SETTLEMENT_INTERVAL_SECONDS = 600.0
 
 assert 2 * PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX <= HOST_BODY_BYTES_MAX
 assert PAYLOAD_BYTES_MAX < BATCH_STATEMENT_BYTES_MAX
 assert PAYLOAD_DEPTH_MAX + 2 <= DATABASE_JSON_DEPTH_MAX
 assert IDLE_TRANSACTION_SECONDS_MAX < LOCK_WAIT_SECONDS_MAX < STATEMENT_SECONDS_MAX < CONNECTION_READ_SECONDS_MAX
 assert RELAY_SCHEDULE_INTERVAL_SECONDS < 1
+assert RETENTION_DAYS <= RETENTION_LEDGER_DAYS
 assert RELAY_PAUSE_SECONDS < RELAY_PAUSE_SECONDS_MAX

@@ -6,17 +6,20 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.relay.duty import DutyLoop
+from oldhost_sync.relay.duty import Duty, DutyLoop
 from oldhost_sync.relay.leadership import Renewals, renewals
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.pruner import Pruner
 from oldhost_sync.relay.relay import Condition, Relay, Signal
 from oldhost_sync.relay.scheduler import Scheduler
+from oldhost_sync.relay.settler import Settler
 from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.settlement.folder import SettlementFolder
 from oldhost_sync.store.outbox.relay_queue import Unrelayed
 from oldhost_sync.telemetry import RelayMetrics
 from oldhost_sync.traces.tracer import Tracer
@@ -51,7 +54,9 @@ class SharedPolls:
 
 @dataclass(eq=False)
 class HostRelay:
-    """Relays, schedules and prunes for one host. `owner` names this process in the lease."""
+    """Relays, schedules, prunes and settles for one host. `owner` names this process in the lease; `settlement_dir`:
+    None writes no settlement files.
+    """
 
     transactions: Mapping[str, Transactions]
     signal: Signal
@@ -61,6 +66,7 @@ class HostRelay:
     pace: RelayPace = field(default_factory=RelayPace)
     metrics: RelayMetrics | None = None
     tracer: Tracer | None = None
+    settlement_dir: Path | None = None
 
     def __post_init__(self) -> None:
         own, pace, metrics, polls = self.transactions, self.pace, self.metrics, self.polls
@@ -71,9 +77,11 @@ class HostRelay:
             tracer=self.tracer,
         )
         self.leadership = self.relay.leadership
-        duties = (
+        folder = None if self.settlement_dir is None else SettlementFolder(self.settlement_dir, self.host)
+        duties: tuple[Duty, ...] = (
             Scheduler(own["schedule"], self.leadership, pace, metrics, schedule),
-            Pruner(own["prune"], self.leadership, pace, metrics),
+            Pruner(own["prune"], self.leadership, pace, metrics, folder=folder),
+            *([Settler(own["prune"], self.leadership, pace, folder)] if folder else []),
         )
         self.loops = [DutyLoop(duty, time.monotonic, metrics, self.knows_of_outage) for duty in duties]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from oldhost_sync.policy import limits
+from oldhost_sync.store.outbox.retention import Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class RelayPace:
     lease_s: float = limits.RELAY_LEASE_SECONDS
     pause_s: float = limits.RELAY_PAUSE_SECONDS
     pause_max_s: float = limits.RELAY_PAUSE_SECONDS_MAX
-    retention_days: int = limits.RETENTION_DAYS
+    retention: Kept = field(default_factory=Kept)
     retention_rows: int = limits.RETENTION_BATCH_ROWS
     retention_interval_s: float = limits.RETENTION_INTERVAL_SECONDS
+    settlement_interval_s: float = limits.SETTLEMENT_INTERVAL_SECONDS

@@ -3,13 +3,15 @@
 A pass that falls behind is told of (`retention-behind`): one that takes hours, one that fails again and again, and one
 that is not begun because the database's clock says something else than ours (a clock that is far ahead would forget
 everything).
+
+Where settlement files are written, nothing is forgotten while their folder is not there.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy.engine import Connection
@@ -18,8 +20,11 @@ from sqlalchemy.exc import DBAPIError
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.settlement.errors import FolderUnusable
+from oldhost_sync.settlement.folder import SettlementFolder
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.ledger.settled_days import last_settled
 from oldhost_sync.store.outbox import retention
 from oldhost_sync.telemetry import RelayMetrics
 
@@ -42,6 +47,7 @@ class Pruner:
     metrics: RelayMetrics | None = None
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
+    folder: SettlementFolder | None = None
     _place: retention.Place = retention.BEGINNING
     _began: float | None = None
     _told: bool = True  # perhaps by the relay before us
@@ -79,10 +85,14 @@ class Pruner:
         return max(self.pace.poll_s, self.monotonic() - began)
 
     def _batch(self, connection: Connection) -> retention.Pruned:
-        pace = self.pace
-        return retention.prune(
-            connection, self.host, days=pace.retention_days, rows=pace.retention_rows, place=self._place
-        )
+        kept = replace(self.pace.retention, settles=self.folder is not None)
+        if self.folder is not None:
+            try:
+                self.folder.require(last_settled(connection, self.host))
+            except FolderUnusable:  # which the settler's alert tells
+                return retention.Pruned(0, more=False, place=self._place)
+        before = retention.horizon_of(connection, self.host, kept)
+        return retention.prune(connection, self.host, before, rows=self.pace.retention_rows, place=self._place)
 
     async def _clocks_apart(self) -> timedelta:
         shown = await self.transactions.run(retention.database_clock)

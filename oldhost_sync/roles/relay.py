@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -10,6 +11,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
@@ -31,9 +33,12 @@ from oldhost_sync.role_needs import database_need, temporal_need
 from oldhost_sync.role_server import served
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.outbox.retention import Kept
 from oldhost_sync.telemetry import AppliedWaits, FateMetrics, HostMetrics, RelayMetrics, show_role
 from oldhost_sync.traces.role_tracer import role_tracer
 from oldhost_sync.traces.tracer import Tracer
+
+logger = logging.getLogger(__name__)
 
 
 async def run(settings: Settings) -> None:
@@ -76,8 +81,18 @@ async def _relay(
     stop: asyncio.Event,
     tracer: Tracer | None,
 ) -> None:
-    of_all = partial(HostRelay, owner=owner, polls=SharedPolls.at(RelayPace()), metrics=metrics, tracer=tracer)
-    relays = {host: of_all(transactions, partial(writers.signal, host), host) for host in settings.hosts()}
+    pace = RelayPace(retention=_kept(settings))
+    folder = None if settings.settlement_dir is None else Path(settings.settlement_dir)
+    if folder is None:
+        logger.info("the ledger is not pruned, and no settlement files are written: SYNC_SETTLEMENT_DIR is not set")
+    polls = SharedPolls.at(pace)
+    relays = {
+        host: HostRelay(
+            *(transactions, partial(writers.signal, host), host, owner, polls, pace, metrics, tracer),
+            settlement_dir=folder,
+        )
+        for host in settings.hosts()
+    }
     leaderships = {host: relay.leadership for host, relay in relays.items()}
     watchdog = Watchdog(transactions["watch"], leaderships, writers, owner=owner)
     waits, fates = AppliedWaits(registry), FateMetrics(registry)
@@ -103,3 +118,12 @@ async def _relay(
                 outage_known=lambda: any(relay.knows_of_outage() for relay in relays.values()),
             )
             tasks.create_task(loop.run(stop))
+
+
+def _kept(settings: Settings) -> Kept:
+    return Kept(
+        changes=settings.retention_changes_days,
+        alerts=settings.retention_alerts_days,
+        audit=settings.retention_audit_days,
+        ledger=settings.retention_ledger_days,
+    )

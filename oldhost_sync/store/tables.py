@@ -26,6 +26,13 @@ from sqlalchemy.dialects import mysql
 
 from oldhost_sync.policy import limits
 from oldhost_sync.store.columns import UtcDateTime, by_host, metadata, of_host, one_of, stamp, table, text_id
+from oldhost_sync.store.ledger_tables import (
+    machine_clocks,
+    nonce_ledger,
+    nonce_requests,
+    nonce_requests_archive,
+    settled_days,
+)
 from oldhost_sync.store.view_tables import (
     applied_waits,
     console_sessions,
@@ -42,7 +49,12 @@ __all__ = [
     "counted_fates",
     "host_sessions",
     "load_samples",
+    "machine_clocks",
     "metadata",
+    "nonce_ledger",
+    "nonce_requests",
+    "nonce_requests_archive",
+    "settled_days",
     "sign_in_links",
     "workers",
 ]
@@ -174,80 +186,6 @@ feed_horizon = table(
     "feed_horizon",
     by_host(),
     Column("pruned_sequence", BigInteger, nullable=False),
-)
-
-nonce_ledger = table(
-    "nonce_ledger",
-    by_host(),
-    # next_nonce: the next to be bound; NULL: OldHost was never asked. last_applied_nonce: all up to it are settled.
-    Column("next_nonce", BigInteger),
-    Column("last_applied_nonce", BigInteger),
-    Column("epoch", BigInteger, nullable=False, server_default=text("0")),
-    Column("owner", String(255)),
-    # When OldHost's last ban was first seen, and until when it holds.
-    Column("banned_at", UtcDateTime),
-    Column("banned_until", UtcDateTime),
-    Column("halted", String(limits.TEXT_LENGTH_MAX)),
-    # What OldHost expected at the halt, as operators are shown it: a `resolve` is valid for this count only.
-    Column("halted_expected_nonce", BigInteger),
-    # An operator's `resolve` that waits until OldHost can be probed; and the epoch that the last one began.
-    Column("resolve_mode", String(8)),
-    Column("resolved_epoch", BigInteger),
-    # When an operator last ended a halt: changes accepted before it that are missing in the database are given up.
-    Column("losses_accepted_at", UtcDateTime),
-    # The number of the last transaction that decided fates; raised under this row's lock, so in commit order.
-    Column("fate_sequence", BigInteger, nullable=False, server_default=text("0")),
-    stamp("updated_at"),
-    CheckConstraint("next_nonce > last_applied_nonce", name="ck_nonce_ledger_order"),
-)
-
-
-# When each machine's monotonic clock began, by this database's clock (store/ledger/machine_clock.py).
-machine_clocks = table(
-    "machine_clocks",
-    by_host(),
-    Column("machine", text_id(64), primary_key=True),
-    Column("began_at", UtcDateTime, nullable=False),
-    stamp("seen_at"),
-)
-
-
-def _request_columns() -> list[Any]:
-    return [
-        Column("idempotency_key", text_id(limits.IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
-        Column("change_id", BigInteger, nullable=False),
-        Column("epoch", BigInteger, nullable=False),
-        Column("body", mysql.MEDIUMBLOB, nullable=False),
-        Column("status", String(16), nullable=False),
-        Column("sends", Integer, nullable=False, server_default=text("0")),
-        stamp("created_at"),
-        Column("sent_at", UtcDateTime),
-        Column("completed_at", UtcDateTime),
-        Column("answer", String(limits.TEXT_LENGTH_MAX)),
-    ]
-
-
-nonce_requests = table(
-    "nonce_requests",
-    by_host(),
-    Column("nonce", BigInteger, primary_key=True, autoincrement=False),
-    *_request_columns(),
-    UniqueConstraint("host", "idempotency_key", name="uq_nonce_requests_idempotency_key"),
-    one_of("ck_nonce_requests_status", "status", "RESERVED", "SENT", "APPLIED", "FAILED"),
-    Index("ix_nonce_requests_status", "host", "status", "nonce"),
-    Index("ix_nonce_requests_change", "host", "change_id"),
-)
-
-# Evidence: rows that no longer bind their nonce (rejected without consuming it, or undone by an operator).
-nonce_requests_archive = table(
-    "nonce_requests_archive",
-    Column("id", BigInteger, primary_key=True, autoincrement=True),
-    of_host(),
-    Column("nonce", BigInteger, nullable=False),
-    *_request_columns(),
-    stamp("archived_at"),
-    Column("reason", String(limits.TEXT_LENGTH_MAX), nullable=False),
-    Index("ix_nonce_requests_archive_change", "host", "change_id"),
 )
 
 # What OldHost last applied for each coalescing key: decides no-op and stale (trap 8).

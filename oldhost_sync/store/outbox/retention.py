@@ -1,8 +1,9 @@
 """Forget what ended long ago, a bounded batch at a time, so that no lock is held for long and tables stay small.
 
 Never forgotten: changes without a fate, dead letters that nobody decided on, changes that were given up and whose state
-is still shown, the rows of nonces that may still be compared with OldHost, open alerts, operators' acts. With a change
-its idempotency key is forgotten, too.
+is still shown, the rows of nonces that may still be compared with OldHost, open alerts. With a change its idempotency
+key is forgotten, too; so before that its ledger row, where that key is unique, moves to the ledger's archive. That is
+kept longer, and only what a settlement file has may be deleted from it.
 
 What goes is read first, by an index and without a lock, then deleted by its primary key: nothing is sorted, nothing
 else is locked, and it does not matter how stale the server's statistics are. A pass goes on behind what it left
@@ -12,19 +13,22 @@ standing; a change whose row somebody holds goes with the next one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.engine import Connection, Row
 
+from oldhost_sync.policy.limits import RETENTION_AUDIT_DAYS, RETENTION_DAYS, RETENTION_LEDGER_DAYS
+from oldhost_sync.store.ledger import statements
+from oldhost_sync.store.ledger.settled_days import released_until, settled_until
 from oldhost_sync.store.outbox.books import forget_fates
 
 # The last rows of the ledger stay, however old: a host that went back is sent them again.
 NONCES_KEPT = 10_000
+EARLIEST = datetime(1970, 1, 1)  # noqa: DTZ001 - as the columns hold it
 
-_BEFORE = "UTC_TIMESTAMP(6) - INTERVAL :days DAY"
 _ENDED = text(
     "SELECT o.id, o.processed_at, o.fate_sequence, o.outcome <> 'DEAD' AND (o.outcome <> 'DISCARDED' OR EXISTS ("
     "SELECT 1 FROM applied_states a WHERE a.host = o.host AND a.entity_type = o.entity_type "
@@ -32,12 +36,12 @@ _ENDED = text(
     "SELECT 1 FROM nonce_requests r FORCE INDEX (ix_nonce_requests_change) "
     "WHERE r.host = o.host AND r.change_id = o.id) AS may_go "
     "FROM outbox_events o FORCE INDEX (ix_outbox_events_outstanding) "
-    f"WHERE o.host = :host AND o.processed_at < {_BEFORE} AND o.processed_at >= :after "
+    "WHERE o.host = :host AND o.processed_at < :changes AND o.processed_at >= :after "
     "AND (o.processed_at > :after OR o.id > :after_id) ORDER BY o.processed_at, o.id LIMIT :rows"
 )
 # Nonces end in their order, so only the lowest can be old: a look at them alone, not at all there are.
 _NONCES = text(
-    f"SELECT r.nonce, r.completed_at < {_BEFORE} AS may_go FROM nonce_requests r FORCE INDEX (PRIMARY) "
+    "SELECT r.nonce, r.completed_at < :changes AS may_go FROM nonce_requests r FORCE INDEX (PRIMARY) "
     "WHERE r.host = :host AND r.nonce < :below ORDER BY r.nonce LIMIT :rows"
 )
 _FREE = (
@@ -45,13 +49,18 @@ _FREE = (
     "FOR UPDATE SKIP LOCKED"
 )
 _SETTLED = text("SELECT last_applied_nonce FROM nonce_ledger WHERE host = :host")
-# The rest is little beside these. Each: the table, the index that finds what may go, and the condition for it.
+# Each: the table, the index that finds what may go, and the condition for it (none fits a limit that is NULL).
+_ARCHIVE = "nonce_requests_archive"
 _OTHERS = (
-    ("scheduled_changes", "ix_scheduled_changes_due", f"recorded_at < {_BEFORE}"),
-    ("scheduled_changes", "ix_scheduled_changes_due", f"recorded_at IS NULL AND cancelled_at < {_BEFORE}"),
-    ("alerts", "ix_alerts_closed", f"closed_at < {_BEFORE}"),
-    ("alert_events", "ix_alert_events_created", f"created_at < {_BEFORE}"),
-    ("late_emergencies", "ix_late_emergencies_started", f"started_at < {_BEFORE} AND ended_at < {_BEFORE}"),
+    ("scheduled_changes", "ix_scheduled_changes_due", "recorded_at < :changes"),
+    ("scheduled_changes", "ix_scheduled_changes_due", "recorded_at IS NULL AND cancelled_at < :changes"),
+    ("alerts", "ix_alerts_closed", "closed_at < :alerts"),
+    ("alert_events", "ix_alert_events_created", "created_at < :alerts"),
+    ("late_emergencies", "ix_late_emergencies_started", "started_at < :alerts AND ended_at < :alerts"),
+    # The last pause or resume says whether a pause holds.
+    ("operator_audit", "ix_operator_audit_created", "created_at < :audit AND action NOT IN ('pause', 'resume')"),
+    (_ARCHIVE, "ix_nonce_requests_archive_completed", "completed_at < :ledger"),
+    (_ARCHIVE, "ix_nonce_requests_archive_archived", "archived_at < :ledger AND completed_at IS NULL"),
 )
 # Who reads the feed from before this has missed something.
 _HORIZON = text(
@@ -62,10 +71,31 @@ _CLOCK = text("SELECT UTC_TIMESTAMP(6)")
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """For how many days each kind is kept. `settles`: whether settlement files are written."""
+
+    changes: int = RETENTION_DAYS
+    alerts: int = RETENTION_DAYS
+    audit: int = RETENTION_AUDIT_DAYS
+    ledger: int = RETENTION_LEDGER_DAYS
+    settles: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """What ended before these moments may go, UTC, without a zone. `ledger` None: nothing of it."""
+
+    changes: datetime
+    alerts: datetime
+    audit: datetime
+    ledger: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Up to which change a pass has come."""
 
-    processed_at: datetime = datetime(1970, 1, 1)  # noqa: DTZ001 - as the column holds it
+    processed_at: datetime = EARLIEST
     change_id: int = 0
 
 
@@ -81,12 +111,26 @@ class Pruned:
     place: Place
 
 
-def prune(connection: Connection, host: str, *, days: int, rows: int, place: Place = BEGINNING) -> Pruned:
-    """Delete at most `rows` rows of each kind that ended more than `days` days ago: changes from `place` on with the
-    nonces before them, and when these are through, what else is old.
+def horizon_of(connection: Connection, host: str, kept: Kept) -> Horizon:
+    """Up to when things may go now. The ledger only as far as days were released; where settlement files are written,
+    nothing at all that ended on a day which has none.
     """
-    values = {"host": host, "days": days, "rows": rows}
-    gone, more = _prune_nonces(connection, values)
+    now = database_clock(connection)
+    limits = {name: now - timedelta(days=getattr(kept, name)) for name in ("changes", "alerts", "audit")}
+    if not kept.settles:
+        return Horizon(**limits)
+    settled = settled_until(connection, host) or EARLIEST
+    return Horizon(
+        **{name: min(limit, settled) for name, limit in limits.items()}, ledger=released_until(connection, host)
+    )
+
+
+def prune(connection: Connection, host: str, before: Horizon, *, rows: int, place: Place = BEGINNING) -> Pruned:
+    """Delete at most `rows` rows of each kind that ended before its limit: changes from `place` on, with the nonces
+    before them moved to the archive, and when these are through, what else is old.
+    """
+    values: dict[str, object] = {"host": host, "rows": rows, **asdict(before)}
+    gone, more = _archive_nonces(connection, values)
     ended = connection.execute(_ENDED, values | {"after": place.processed_at, "after_id": place.change_id}).all()
     going = _lock(connection, [row.id for row in ended if row.may_go])
     gone += _delete(connection, "outbox_events", [row.id for row in going])
@@ -108,7 +152,7 @@ def database_clock(connection: Connection) -> datetime:
     return moment
 
 
-def _prune_nonces(connection: Connection, values: dict[str, object]) -> tuple[int, bool]:
+def _archive_nonces(connection: Connection, values: dict[str, object]) -> tuple[int, bool]:
     settled = connection.execute(_SETTLED, values).scalar()
     if settled is None:
         return 0, False
@@ -117,6 +161,9 @@ def _prune_nonces(connection: Connection, values: dict[str, object]) -> tuple[in
     if not going:
         return 0, False
     listed = ", ".join(str(int(nonce)) for nonce in going)
+    connection.exec_driver_sql(
+        f"{statements.ARCHIVE} nonce IN ({listed})", ("its change is old enough to be forgotten", values["host"])
+    )
     statement = text(
         f"DELETE r FROM nonce_requests r FORCE INDEX (PRIMARY) WHERE r.host = :host AND r.nonce IN ({listed})"
     )

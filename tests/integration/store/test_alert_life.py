@@ -11,7 +11,7 @@ from oldhost_sync.policy.alert_kinds import KINDS
 from oldhost_sync.store import alert_events, alerts, audit
 from oldhost_sync.store.alert_decisions import acknowledge_alert, close_alert_by_hand
 from oldhost_sync.store.intake.invalid_submissions import record_refused
-from tests.integration.store.writing import HOST, change_sql, rows
+from tests.integration.store.writing import HOST, before, change_sql, rows
 
 pytestmark = pytest.mark.mariadb
 
@@ -194,6 +194,6 @@ def test_an_alert_and_its_events_are_forgotten_together_and_open_ones_never(engi
     change_sql(engine, "UPDATE alerts SET closed_at = closed_at - INTERVAL 91 DAY")
     change_sql(engine, "UPDATE alert_events SET created_at = created_at - INTERVAL 91 DAY WHERE alert_id = 2")
     with engine.begin() as connection:
-        prune(connection, HOST, days=90, rows=100)
+        prune(connection, HOST, before(connection), rows=100)
         assert [alert.kind for alert in alerts.list_alerts(connection, HOST, state="all")] == ["strays"]
     assert [event for event, _, _ in events(engine)] == ["opened"]

@@ -13,7 +13,7 @@ from oldhost_sync.store.intake.invalid_submissions import record_refused
 from oldhost_sync.store.outbox import relay_queue
 from oldhost_sync.store.outbox.books import count_books
 from oldhost_sync.store.outbox.retention import BEGINNING, Pruned, prune
-from tests.integration.store.writing import HOST, change_sql, recorded, rows
+from tests.integration.store.writing import HOST, before, change_sql, recorded, rows
 
 pytestmark = pytest.mark.mariadb
 
@@ -132,7 +132,7 @@ def test_what_ended_long_ago_is_forgotten_in_bounded_batches(engine: Engine) -> 
     pruned = [Pruned(0, more=True, place=BEGINNING)]
     while pruned[-1].more:
         with engine.begin() as connection:
-            pruned.append(prune(connection, HOST, days=90, rows=2, place=pruned[-1].place))
+            pruned.append(prune(connection, HOST, before(connection), rows=2, place=pruned[-1].place))
     assert max(each.gone for each in pruned) <= 2
     assert sum(each.gone for each in pruned) == 3
     left = [row["entity_id"] for row in rows(engine, "SELECT entity_id FROM outbox_events ORDER BY entity_id")]

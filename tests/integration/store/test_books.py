@@ -24,7 +24,7 @@ from oldhost_sync.store.views.change_feed import number_fates
 from tests.conformance.ledger_world import applied
 from tests.conformance.maria_world import HOST, MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
-from tests.integration.store.writing import change_sql, rows
+from tests.integration.store.writing import before, change_sql, rows
 
 pytestmark = pytest.mark.mariadb
 
@@ -101,7 +101,7 @@ class Host:
         ago = "- INTERVAL 100 DAY WHERE"
         change_sql(self.engine, f"UPDATE outbox_events SET processed_at = processed_at {ago} id IN ({listed})")
         change_sql(self.engine, f"UPDATE nonce_requests SET completed_at = completed_at {ago} change_id IN ({listed})")
-        self.run(lambda connection: retention.prune(connection, HOST, days=90, rows=rows_max))
+        self.run(lambda connection: retention.prune(connection, HOST, before(connection), rows=rows_max))
 
     # ---------------------------------------------------------------------------------------------------------- books
 
@@ -229,7 +229,7 @@ def test_two_that_forget_at_once_forget_each_change_once_and_do_not_wait(
     change_sql(host.engine, "DELETE FROM nonce_requests")
     change_sql(host.engine, f"UPDATE outbox_events SET processed_at = '2020-01-01' WHERE id = {change_id}")
     with host.engine.connect() as one, host.engine.connect() as other, mariadb_server.nobody_waits():
-        gone = [retention.prune(each, HOST, days=90, rows=10).gone for each in (one, other)]
+        gone = [retention.prune(each, HOST, before(each), rows=10).gone for each in (one, other)]
         one.commit()
         other.commit()
     assert gone == [1, 0]

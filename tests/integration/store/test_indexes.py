@@ -25,7 +25,7 @@ from oldhost_sync.store.views import (
     units,
 )
 from tests.conformance.private_mariadb import PrivateMariaDB
-from tests.integration.store.writing import HOST, change_sql, rows
+from tests.integration.store.writing import HOST, before, change_sql, rows
 
 pytestmark = pytest.mark.mariadb
 
@@ -127,7 +127,7 @@ QUESTIONS: dict[str, Callable[[Connection], Any]] = {
     "why emergencies are late": lambda connection: late_cause.late_cause(
         connection, HOST, waited_ms=30_000, unrelayed=0, waiting=1
     ),
-    "forgetting": lambda connection: retention.prune(connection, HOST, days=90, rows=100),
+    "forgetting": lambda connection: retention.prune(connection, HOST, before(connection), rows=100),
 }
 
 
@@ -256,12 +256,12 @@ def test_old_nonces_are_forgotten_from_the_lowest_on_and_the_last_ones_stay(engi
     gone = []
     for _ in range(4):
         with engine.begin() as connection:
-            gone.append(retention.prune(connection, HOST, days=90, rows=2).gone)
+            gone.append(retention.prune(connection, HOST, before(connection), rows=2).gone)
     assert gone == [2, 2, 1, 0]
     assert rows(engine, "SELECT MIN(nonce) AS lowest FROM nonce_requests") == [{"lowest": 6}]
     change_sql(engine, "UPDATE nonce_requests SET completed_at = UTC_TIMESTAMP(6) - INTERVAL 100 DAY")
     with engine.begin() as connection:
-        assert retention.prune(connection, HOST, days=90, rows=1000).gone == 4
+        assert retention.prune(connection, HOST, before(connection), rows=1000).gone == 4
     assert rows(engine, "SELECT MIN(nonce) AS lowest FROM nonce_requests") == [{"lowest": 10}]
 
 
@@ -326,7 +326,7 @@ def test_forgetting_among_many_old_rows_reads_and_locks_little_more_than_what_go
     for _ in range(3):
         with past_retention.connect() as connection:
             connection.exec_driver_sql("FLUSH STATUS")
-            done = retention.prune(connection, HOST, days=90, rows=500, place=place)
+            done = retention.prune(connection, HOST, before(connection), rows=500, place=place)
             read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
             assert done.gone == 500 + 495
             assert done.more
@@ -342,7 +342,7 @@ def test_a_pass_comes_to_its_end_though_it_leaves_rows_standing(past_retention: 
     place, batches = retention.BEGINNING, 0
     while True:
         with past_retention.begin() as connection:
-            done = retention.prune(connection, HOST, days=90, rows=2_000, place=place)
+            done = retention.prune(connection, HOST, before(connection), rows=2_000, place=place)
         place, batches = done.place, batches + 1
         if not done.more:
             break

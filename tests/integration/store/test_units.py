@@ -11,7 +11,7 @@ from oldhost_sync.store.outbox import retention
 from oldhost_sync.store.views import change_status, overview
 from oldhost_sync.store.views.units import LOOKED_AT_MAX, UnitFilter, find_unit, list_units
 from tests.conformance.private_mariadb import PrivateMariaDB
-from tests.integration.store.writing import HOST, change_sql, recorded, rows
+from tests.integration.store.writing import HOST, before, change_sql, recorded, rows
 
 pytestmark = pytest.mark.mariadb
 
@@ -106,7 +106,7 @@ def test_a_change_that_was_given_up_is_kept_until_oldhost_has_a_newer_state(engi
     change_id = recorded(engine).change_id
     change_sql(engine, "UPDATE outbox_events SET outcome = 'DISCARDED', processed_at = '2020-01-01'")
     with engine.begin() as connection:
-        assert retention.prune(connection, HOST, days=90, rows=10).gone == 0
+        assert retention.prune(connection, HOST, before(connection), rows=10).gone == 0
         unit = find_unit(connection, HOST, "101")
     assert unit is not None
     assert unit.sync_status == "SYNC_FAILED"
@@ -116,7 +116,7 @@ def test_a_change_that_was_given_up_is_kept_until_oldhost_has_a_newer_state(engi
         f"VALUES ('oldhost', 'unit', '101', 'unit_status_changed', {change_id} + 1, '', 1)",
     )
     with engine.begin() as connection:
-        assert retention.prune(connection, HOST, days=90, rows=10).gone == 1
+        assert retention.prune(connection, HOST, before(connection), rows=10).gone == 1
 
 
 def test_what_somebody_asks_of_a_change_knows_a_fate_that_waits_for_its_row(engine: Engine) -> None:

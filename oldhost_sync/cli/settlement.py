@@ -1,0 +1,165 @@
+"""Settlement files at the terminal: write what is due, list them, verify them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from sqlalchemy.engine import Engine
+
+from oldhost_sync.cli.changes import AsJson
+from oldhost_sync.cli.output import console, print_json, rows
+from oldhost_sync.environment import settings
+from oldhost_sync.settings import Settings
+from oldhost_sync.settlement.day_settlement import settle_next
+from oldhost_sync.settlement.folder import SettlementFolder
+from oldhost_sync.settlement.verification import Verification, verify
+from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.ledger.settled_days import SettledDay, settled_days
+from oldhost_sync.store.transactions import run_in_transaction
+from oldhost_sync.user_errors import FAILED, WRONG, CliError
+
+PROBLEMS_SHOWN_MAX = 50
+
+settlement = typer.Typer(no_args_is_help=True, help="What became of each nonce, a file per day: write, list, verify.")
+
+Folder = Annotated[
+    Path | None, typer.Option("--dir", help="The folder of the files; SYNC_SETTLEMENT_DIR by default.", file_okay=False)
+]
+Since = Annotated[str | None, typer.Option("--since", help="The first day to look at, for example 2026-11-01.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    settlement.command("write")(write)
+    settlement.command("list")(list_days)
+    settlement.command("verify")(verify_files)
+    app.add_typer(settlement, name="settlement")
+
+
+def write(folder: Folder = None) -> None:
+    """Write the file of each day that is over and has none, as the relay does."""
+    config = settings()
+    files = _folder(config, folder)
+    count = 0
+    with _engine(config) as engine:
+        while True:
+            step = run_in_transaction(engine, partial(settle_next, folder=files))
+            if step.settled is None:
+                break
+            count += 1
+            console().print(f"{step.settled.day}: {step.settled.records} records", markup=False)
+    if step.waits:
+        raise CliError(f"{step.waits}.")
+    if not count:
+        console().print("Nothing to settle: no day that is over is without its file.")
+
+
+def list_days(folder: Folder = None, as_json: AsJson = False) -> None:
+    """The settled days, newest first, and whether their records may be pruned."""
+    config = settings()
+    files = _folder(config, folder)
+    there = set(files.days())
+    with _engine(config) as engine:
+        noted = run_in_transaction(engine, lambda connection: settled_days(connection, files.host))
+    unknown = sorted(there - {each.day for each in noted}, reverse=True)
+    found = [(each, each.day in there) for each in reversed(noted)]
+    if as_json:
+        print_json([_as_json(each, is_there=is_there) for each, is_there in found])
+        return
+    if not found and not unknown:
+        console().print("No day is settled yet.")
+        return
+    lines: list[tuple[object, ...]] = [(day, "", "", "the database does not know of it") for day in unknown]
+    lines += [(each.day, each.records, each.sha256_hex[:16], _state(each, is_there)) for each, is_there in found]
+    console().print(rows("", ("day", "records", "SHA-256", "state"), lines))
+
+
+def verify_files(
+    folder: Folder = None,
+    since: Since = None,
+    files_only: Annotated[bool, typer.Option("--files-only", help="Without the database.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check each file, the chain of them, and what the ledger still has of it. Exit code 1: something is wrong."""
+    config = settings()
+    files = _folder(config, folder)
+    first = _day(since)
+    if files_only:
+        found = verify(files, None, first)
+    else:
+        with _engine(config) as engine:
+            found = verify(files, engine, first)
+    if as_json:
+        _print_report(files.host, found)
+    else:
+        _print_found(found, files_only=files_only)
+    if found.problems:
+        raise typer.Exit(FAILED)
+
+
+def _print_report(host: str, found: Verification) -> None:
+    days = [_as_json(each, is_there=True) for each in found.days]
+    print_json(
+        {"host": host, "ok": not found.problems, "problems": found.problems, "notes": found.notes, "days": days}
+        | {"records": found.records, "compared": found.compared}
+    )
+
+
+def _print_found(found: Verification, *, files_only: bool) -> None:
+    out = console()
+    for note in found.notes:
+        out.print(note, style="dim", markup=False, soft_wrap=True)
+    for problem in found.problems[:PROBLEMS_SHOWN_MAX]:
+        out.print(f"WRONG: {problem}", markup=False, soft_wrap=True)
+    if len(found.problems) > PROBLEMS_SHOWN_MAX:
+        out.print(f"… and {len(found.problems) - PROBLEMS_SHOWN_MAX} more (--json has all)", markup=False)
+    span = f"{found.days[0].day} to {found.days[-1].day}, " if found.days else ""
+    compared = "the ledger was not looked at" if files_only else f"{found.compared} of them compared with the ledger"
+    verdict = f"{len(found.problems)} problems" if found.problems else "all is as it was written"
+    out.print(
+        f"{len(found.days)} files, {span}{found.records} records, {compared}: {verdict}.", markup=False, soft_wrap=True
+    )
+
+
+def _folder(config: Settings, given: Path | None) -> SettlementFolder:
+    path = given or (Path(config.settlement_dir) if config.settlement_dir else None)
+    if path is None:
+        raise CliError("which folder? Give --dir, or set SYNC_SETTLEMENT_DIR.", WRONG)
+    return SettlementFolder(path, config.host)
+
+
+def _day(value: str | None) -> date | None:
+    try:
+        return None if value is None else date.fromisoformat(value)
+    except ValueError:
+        raise CliError(f"{value!r} is no day; give it as 2026-11-01.", WRONG) from None
+
+
+@contextmanager
+def _engine(config: Settings) -> Iterator[Engine]:
+    engine = create_engine(config.need_database_url(), pool_size=1)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def _state(day: SettledDay, is_there: bool) -> str:
+    if not is_there:
+        return "its file is missing"
+    return "may be pruned" if day.released_at else ""
+
+
+def _as_json(day: SettledDay, *, is_there: bool) -> dict[str, object]:
+    return {
+        "day": day.day.isoformat(),
+        "records": day.records,
+        "sha256": day.sha256_hex,
+        "released_at": None if day.released_at is None else day.released_at.replace(tzinfo=UTC),
+        "file": is_there,
+    }

@@ -1,0 +1,147 @@
+"""Settle the next day that is over, and release old days to retention. Each step is one transaction that reads the
+ledger in one snapshot, without a lock, and notes the day at its end.
+
+A file that is there already is taken as it is, if it goes on from the last one and lacks nothing that the ledger has:
+a relay that was killed between its rename and its commit wrote it, or another relay did, or the database was restored
+from a backup and knows less than the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.settlement.errors import FileDamaged, LedgerDiffers
+from oldhost_sync.settlement.folder import SettlementFolder
+from oldhost_sync.settlement.settlement_file import Link, SettlementReader
+from oldhost_sync.store.ledger.ended_operations import (
+    EndedOperation,
+    end_of,
+    ended_on,
+    first_ended_on,
+    keep_one_snapshot,
+    open_before,
+)
+from oldhost_sync.store.ledger.settled_days import (
+    SettledDay,
+    add_settled,
+    last_settled,
+    next_to_release,
+    release,
+)
+from oldhost_sync.store.outbox.retention import database_clock
+
+# A transaction that took its moment before midnight has long been committed, or cut off.
+SETTLED_AFTER = timedelta(minutes=10)
+# Longer than a ban or a night's outage; a halt has its own alert, but nobody may forget that days wait behind it.
+LATE_AFTER = timedelta(days=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`settled`: the day that was settled; None: none is due, or it `waits` for something. `late`: for too long."""
+
+    settled: SettledDay | None = None
+    waits: str = ""
+    late: bool = False
+
+
+def settle_next(connection: Connection, folder: SettlementFolder) -> Step:
+    """Settle the oldest day that is over and not settled. Raises SettlementError, OSError; then nothing is changed."""
+    keep_one_snapshot(connection)
+    host = folder.host
+    last = last_settled(connection, host)
+    folder.require(last)
+    day = _next_day(connection, folder, last)
+    now = database_clock(connection)
+    if day is None or now < end_of(day) + SETTLED_AFTER:
+        return Step()
+    unfinished = open_before(connection, host, day)
+    if unfinished:
+        waits = f"{day} is not settled: {unfinished} operations bound until then have no end yet"
+        return Step(waits=waits, late=now > end_of(day) + LATE_AFTER)
+    previous = None if last is None else folder.require_unchanged(last)
+    if folder.file_of(day).is_file():
+        settled = _take_over(connection, folder, day, previous)
+    else:
+        settled = folder.write(day, previous, ended_on(connection, host, day))
+    if not add_settled(connection, host, settled):
+        raise FileDamaged(f"{folder.file_of(day).name} is not the one that another relay wrote to its own folder")
+    return Step(settled)
+
+
+def release_next(connection: Connection, folder: SettlementFolder, ledger_days: int) -> date | None:
+    """Release the oldest day that ended more than `ledger_days` days ago: its file is whole, is the one that was
+    written, and has all that the ledger has of that day. None: there is none. Raises SettlementError, OSError.
+    """
+    keep_one_snapshot(connection)
+    before = (database_clock(connection) - timedelta(days=ledger_days)).date()
+    due = next_to_release(connection, folder.host, before)
+    if due is None:
+        return None
+    reader = folder.reader(due.day)
+    _require_all(connection, reader)
+    if reader.settled is None or reader.settled.sha256_hex != due.sha256_hex:
+        raise FileDamaged(f"{reader.path.name} is not the file that was written. Put it back from a copy")
+    release(connection, folder.host, due.day)
+    return due.day
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A record that only one side has."""
+
+    record: EndedOperation
+    in_ledger: bool
+
+
+def differences(file: Iterator[EndedOperation], ledger: Iterator[EndedOperation]) -> Iterator[Difference]:
+    """Both in the order of moment and nonce; both are read to their ends."""
+    ours, theirs = next(file, None), next(ledger, None)
+    while ours is not None or theirs is not None:
+        if ours == theirs:
+            ours, theirs = next(file, None), next(ledger, None)
+        elif theirs is None or (ours is not None and ours < theirs):
+            assert ours is not None
+            yield Difference(ours, in_ledger=False)
+            ours = next(file, None)
+        else:
+            yield Difference(theirs, in_ledger=True)
+            theirs = next(ledger, None)
+
+
+def _next_day(connection: Connection, folder: SettlementFolder, last: SettledDay | None) -> date | None:
+    if last is not None:
+        return last.day + timedelta(days=1)
+    return next(iter(folder.days()), None) or first_ended_on(connection, folder.host)
+
+
+def _take_over(connection: Connection, folder: SettlementFolder, day: date, previous: Link | None) -> SettledDay:
+    reader = folder.reader(day)
+    _require_all(connection, reader)
+    if previous is not None and reader.previous != previous:
+        raise FileDamaged(
+            f"{reader.path.name} does not go on from the file of {previous.day}. Put both back from a copy"
+        )
+    assert reader.settled is not None
+    return reader.settled
+
+
+def _require_all(connection: Connection, reader: SettlementReader) -> None:
+    """Read the file to its end; LedgerDiffers when the ledger has something of its day that it has not."""
+    found = differences(reader.records(), ended_on(connection, reader.host, reader.day))
+    missing: EndedOperation | None = None
+    for each in found:
+        missing = missing or (each.record if each.in_ledger else None)
+    if missing:
+        raise LedgerDiffers(
+            f"{reader.path.name} lacks nonce {missing.nonce} (change {missing.change_id}), which by the ledger "
+            f'ended at {_moment(missing.at)}. See docs/data.md, "A record that no file has"'
+        )
+
+
+def _moment(at: datetime) -> str:
+    return f"{at.isoformat(timespec='seconds')}Z"

@@ -1,0 +1,151 @@
+"""One settlement file: JSON Lines, a header, a record for each operation that ended on the day, and a footer.
+
+The header names the file before it by its SHA-256, so that the files are a chain; the footer has the count and the
+SHA-256 of all lines before it. There is nothing in it of when or by whom it was written: two relays that write the same
+day write the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from oldhost_sync.settlement.errors import FileDamaged
+from oldhost_sync.store.ledger.ended_operations import EndedOperation
+from oldhost_sync.store.ledger.settled_days import SettledDay
+
+FORMAT = "oldhost-sync settlement 1"
+# A record has some 180 bytes; a longer line is none of ours.
+LINE_BYTES_MAX = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The file before: its day, and the SHA-256 of its bytes."""
+
+    day: date
+    sha256_hex: str
+
+
+def write_lines(
+    file: BinaryIO, host: str, day: date, previous: Link | None, records: Iterable[EndedOperation]
+) -> SettledDay:
+    """Write the whole file; returns what it is known by."""
+    digest, count, outcomes = hashlib.sha256(), 0, Counter[str]()
+
+    def put(value: dict[str, Any]) -> None:
+        line = json.dumps(value, separators=(",", ":"), ensure_ascii=True).encode("ascii") + b"\n"
+        digest.update(line)
+        file.write(line)
+
+    before = None if previous is None else {"day": previous.day.isoformat(), "sha256": previous.sha256_hex}
+    put({"format": FORMAT, "host": host, "day": day.isoformat(), "previous": before})
+    for count, record in enumerate(records, start=1):  # noqa: B007 - it is the count
+        outcomes[record.outcome] += 1
+        put(_as_json(record))
+    put({"records": count, "outcomes": dict(sorted(outcomes.items())), "sha256": digest.hexdigest()})
+    return SettledDay(day, digest.hexdigest(), count)
+
+
+@dataclass(eq=False)
+class SettlementReader:
+    """Reads a file from its beginning, a line at a time, and checks it meanwhile.
+
+    What it holds is known after :meth:`records` was read to its end. FileDamaged says what is wrong with which line.
+    """
+
+    path: Path
+    host: str
+    day: date
+    previous: Link | None = None
+    settled: SettledDay | None = None
+    _digest: Any = field(default_factory=hashlib.sha256)
+    _line: int = 0
+
+    def records(self) -> Iterator[EndedOperation]:
+        """In the order of moment and nonce. Raises FileDamaged, OSError."""
+        self._digest, self._line, self.previous, self.settled = hashlib.sha256(), 0, None, None
+        with self.path.open("rb") as file:
+            self._read_header(self._next(file))
+            last: EndedOperation | None = None
+            count, outcomes = 0, Counter[str]()
+            while True:
+                covered = self._digest.hexdigest()
+                value = self._next(file)
+                if "records" in value:
+                    break
+                record = self._record(value)
+                if last is not None and (record.at, record.nonce) <= (last.at, last.nonce):
+                    raise self._damaged("is not in the order of moment and nonce")
+                last, count = record, count + 1
+                outcomes[record.outcome] += 1
+                yield record
+            if value != {"records": count, "outcomes": dict(sorted(outcomes.items())), "sha256": covered}:
+                raise self._damaged("does not fit the lines before it")
+            if file.read(1):
+                raise self._damaged("is not the last one")
+        self.settled = SettledDay(self.day, self._digest.hexdigest(), count)
+
+    def read(self) -> SettledDay:
+        """All of it; what it is known by."""
+        for _ in self.records():
+            pass
+        assert self.settled is not None
+        return self.settled
+
+    def _next(self, file: BinaryIO) -> dict[str, Any]:
+        self._line += 1
+        line = file.readline(LINE_BYTES_MAX)
+        if not line.endswith(b"\n"):
+            raise self._damaged("is cut off or too long")
+        self._digest.update(line)
+        try:
+            value = json.loads(line)
+        except ValueError:
+            raise self._damaged("is no JSON") from None
+        if not isinstance(value, dict):
+            raise self._damaged("is no JSON object")
+        return value
+
+    def _read_header(self, value: dict[str, Any]) -> None:
+        named = {"format": FORMAT, "host": self.host, "day": self.day.isoformat()}
+        if {name: value.get(name) for name in named} != named:
+            raise self._damaged(f"is not the header of {self.host} and {self.day}")
+        before = value.get("previous")
+        if before is None:
+            return
+        try:
+            self.previous = Link(date.fromisoformat(before["day"]), str(before["sha256"]))
+        except (KeyError, TypeError, ValueError):
+            raise self._damaged("does not say which file goes before") from None
+
+    def _record(self, value: dict[str, Any]) -> EndedOperation:
+        try:
+            at = datetime.fromisoformat(value["at"].removesuffix("Z"))
+            record = EndedOperation(at, value["nonce"], value["change"], value["outcome"], value["body_sha256"])
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise self._damaged("is no record") from None
+        if at.date() != self.day or _as_json(record) != value:
+            raise self._damaged("is no record of this day")
+        return record
+
+    def _damaged(self, what: str) -> FileDamaged:
+        return FileDamaged(
+            f"{self.path.name}: line {self._line} {what}. The file was damaged or changed; put it back from a copy"
+        )
+
+
+def _as_json(record: EndedOperation) -> dict[str, Any]:
+    return {
+        "at": f"{record.at.isoformat(timespec='microseconds')}Z",
+        "nonce": record.nonce,
+        "change": record.change_id,
+        "outcome": record.outcome,
+        "body_sha256": record.body_sha256,
+    }

@@ -1,0 +1,107 @@
+"""What became of operations on a day, as the ledger has it: what a settlement file is made of and compared with.
+
+Every row of the ledger that came to its end counts once, wherever it is kept: what OldHost answered by `completed_at`,
+what was given back or undone without an answer by `archived_at`. A row keeps its moment when it moves to the archive,
+so a day that is over has the same records for ever. MariaDB hashes the bodies: they don't leave it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from operator import attrgetter
+from typing import Any
+
+from sqlalchemy import TextClause, text
+from sqlalchemy.engine import Connection, Row
+
+# Some 0.3 MB in memory and 10 ms of the database's time.
+ROWS_AT_ONCE = 1_000
+
+
+class _Source:
+    """One index of a table, read in its order: the moments of rows that came to an end."""
+
+    def __init__(self, table: str, moment: str, only: str = "") -> None:
+        rows = f"FROM {table} FORCE INDEX (ix_{table}_{moment.removesuffix('_at')}) WHERE host = :host{only}"
+        self.page: TextClause = text(
+            f"SELECT nonce, change_id, status, answer, {moment} AS at, SHA2(body, 256) AS body_sha256 {rows} "
+            f"AND {moment} < :until AND {moment} >= :after AND ({moment} > :after OR nonce > :after_nonce) "
+            f"ORDER BY {moment}, nonce LIMIT :rows"
+        )
+        self.first: TextClause = text(f"SELECT MIN({moment}) {rows} AND {moment} >= '1970-01-01'")
+
+
+_SOURCES = (
+    _Source("nonce_requests", "completed_at"),
+    _Source("nonce_requests_archive", "completed_at"),
+    _Source("nonce_requests_archive", "archived_at", " AND completed_at IS NULL"),
+)
+_OPEN = text(
+    "SELECT COUNT(*) FROM nonce_requests FORCE INDEX (ix_nonce_requests_status) "
+    "WHERE host = :host AND status IN ('RESERVED', 'SENT') AND created_at < :until"
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EndedOperation:
+    """`at`: UTC, without a zone. `outcome`: applied (OldHost answered so), found-applied (its count proved it, or an
+    operator counted it as applied), rejected, or unanswered (given back, or undone before an answer was known).
+    """
+
+    at: datetime
+    nonce: int
+    change_id: int
+    outcome: str
+    body_sha256: str
+
+
+def ended_on(connection: Connection, host: str, day: date) -> Iterator[EndedOperation]:
+    """Of that day (UTC), by moment and nonce; read page by page, so that memory is bounded. The caller's transaction
+    must keep to one snapshot (:func:`keep_one_snapshot`).
+    """
+    pages = [_read(connection, source, host, day) for source in _SOURCES]
+    return heapq.merge(*pages, key=attrgetter("at", "nonce"))
+
+
+def keep_one_snapshot(connection: Connection) -> None:
+    """All reads of the transaction that begins with this see the same moment; it takes no locks."""
+    connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+
+
+def first_ended_on(connection: Connection, host: str) -> date | None:
+    """The day of the oldest end that is kept."""
+    found = [connection.execute(source.first, {"host": host}).scalar() for source in _SOURCES]
+    oldest: datetime | None = min((each for each in found if each is not None), default=None)
+    return None if oldest is None else oldest.date()
+
+
+def open_before(connection: Connection, host: str, day: date) -> int:
+    """How many operations that were bound before the end of `day` have no end yet."""
+    return int(connection.execute(_OPEN, {"host": host, "until": end_of(day)}).scalar_one())
+
+
+def end_of(day: date) -> datetime:
+    """The first moment after it, UTC, without a zone."""
+    return datetime.combine(day + timedelta(days=1), time())
+
+
+def _read(connection: Connection, source: _Source, host: str, day: date) -> Iterator[EndedOperation]:
+    values: dict[str, Any] = {"host": host, "until": end_of(day), "rows": ROWS_AT_ONCE}
+    after, nonce = datetime.combine(day, time()), -1
+    while True:
+        page = connection.execute(source.page, values | {"after": after, "after_nonce": nonce}).all()
+        yield from map(_ended, page)
+        if len(page) < ROWS_AT_ONCE:
+            return
+        after, nonce = page[-1].at, page[-1].nonce
+
+
+def _ended(row: Row[Any]) -> EndedOperation:
+    if row.status == "APPLIED":
+        outcome = "applied" if row.answer == "applied" else "found-applied"
+    else:
+        outcome = "rejected" if row.status == "FAILED" else "unanswered"
+    return EndedOperation(row.at, row.nonce, row.change_id, outcome, row.body_sha256)

@@ -1,0 +1,103 @@
+"""The ledger's tables (see `tables`): the count, nonces with their bytes and ends, and the days that are settled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, CheckConstraint, Column, Date, Index, Integer, String, UniqueConstraint, text
+from sqlalchemy.dialects import mysql
+
+from oldhost_sync.policy import limits
+from oldhost_sync.store.columns import UtcDateTime, by_host, of_host, one_of, stamp, table, text_id
+
+nonce_ledger = table(
+    "nonce_ledger",
+    by_host(),
+    # next_nonce: the next to be bound; NULL: OldHost was never asked. last_applied_nonce: all up to it are settled.
+    Column("next_nonce", BigInteger),
+    Column("last_applied_nonce", BigInteger),
+    Column("epoch", BigInteger, nullable=False, server_default=text("0")),
+    Column("owner", String(255)),
+    # When OldHost's last ban was first seen, and until when it holds.
+    Column("banned_at", UtcDateTime),
+    Column("banned_until", UtcDateTime),
+    Column("halted", String(limits.TEXT_LENGTH_MAX)),
+    # What OldHost expected at the halt, as operators are shown it: a `resolve` is valid for this count only.
+    Column("halted_expected_nonce", BigInteger),
+    # An operator's `resolve` that waits until OldHost can be probed; and the epoch that the last one began.
+    Column("resolve_mode", String(8)),
+    Column("resolved_epoch", BigInteger),
+    # When an operator last ended a halt: changes accepted before it that are missing in the database are given up.
+    Column("losses_accepted_at", UtcDateTime),
+    # The number of the last transaction that decided fates; raised under this row's lock, so in commit order.
+    Column("fate_sequence", BigInteger, nullable=False, server_default=text("0")),
+    stamp("updated_at"),
+    CheckConstraint("next_nonce > last_applied_nonce", name="ck_nonce_ledger_order"),
+)
+
+
+# When each machine's monotonic clock began, by this database's clock (store/ledger/machine_clock.py).
+machine_clocks = table(
+    "machine_clocks",
+    by_host(),
+    Column("machine", text_id(64), primary_key=True),
+    Column("began_at", UtcDateTime, nullable=False),
+    stamp("seen_at"),
+)
+
+
+def _request_columns() -> list[Any]:
+    return [
+        Column("idempotency_key", text_id(limits.IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
+        Column("change_id", BigInteger, nullable=False),
+        Column("epoch", BigInteger, nullable=False),
+        Column("body", mysql.MEDIUMBLOB, nullable=False),
+        Column("status", String(16), nullable=False),
+        Column("sends", Integer, nullable=False, server_default=text("0")),
+        stamp("created_at"),
+        Column("sent_at", UtcDateTime),
+        Column("completed_at", UtcDateTime),
+        Column("answer", String(limits.TEXT_LENGTH_MAX)),
+    ]
+
+
+nonce_requests = table(
+    "nonce_requests",
+    by_host(),
+    Column("nonce", BigInteger, primary_key=True, autoincrement=False),
+    *_request_columns(),
+    UniqueConstraint("host", "idempotency_key", name="uq_nonce_requests_idempotency_key"),
+    one_of("ck_nonce_requests_status", "status", "RESERVED", "SENT", "APPLIED", "FAILED"),
+    Index("ix_nonce_requests_status", "host", "status", "nonce"),
+    Index("ix_nonce_requests_change", "host", "change_id"),
+    # What ended on a day (settlement).
+    Index("ix_nonce_requests_completed", "host", "completed_at", "nonce"),
+)
+
+# Evidence: rows that no longer bind their nonce (rejected without consuming it, or undone by an operator), and rows
+# whose change is old enough to be forgotten (retention).
+nonce_requests_archive = table(
+    "nonce_requests_archive",
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    of_host(),
+    Column("nonce", BigInteger, nullable=False),
+    *_request_columns(),
+    stamp("archived_at"),
+    Column("reason", String(limits.TEXT_LENGTH_MAX), nullable=False),
+    Index("ix_nonce_requests_archive_change", "host", "change_id"),
+    # What ended on a day, or was given up on it without an end (settlement, retention).
+    Index("ix_nonce_requests_archive_completed", "host", "completed_at", "nonce"),
+    Index("ix_nonce_requests_archive_archived", "host", "archived_at", "nonce"),
+)
+
+# The days whose settlement file is written, without a gap. `sha256`: of the whole file, which the next one names, too.
+# `released_at`: when its records were found to be what the ledger has, so that retention may delete these.
+settled_days = table(
+    "settled_days",
+    by_host(),
+    Column("day", Date, primary_key=True),
+    Column("sha256", mysql.BINARY(32), nullable=False),
+    Column("records", BigInteger, nullable=False),
+    stamp("settled_at"),
+    Column("released_at", UtcDateTime),
+)

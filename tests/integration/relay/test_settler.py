@@ -1,0 +1,161 @@
+"""The relay's settlement files: written by the active one, told of when they can't be, and retention waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import Engine
+
+from oldhost_sync.policy import limits
+from oldhost_sync.relay.leadership import Leadership
+from oldhost_sync.relay.pace import RelayPace
+from oldhost_sync.relay.pruner import Pruner
+from oldhost_sync.relay.settler import ALERT_KIND, Settler
+from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.settlement.folder import SettlementFolder
+from oldhost_sync.store.outbox.retention import NONCES_KEPT, Kept
+from tests.integration.settlement.ledger_rows import days_ago, ended
+from tests.integration.store.writing import HOST, change_sql, recorded, rows
+
+pytestmark = pytest.mark.mariadb
+
+PACE = RelayPace(retention=Kept(changes=7, ledger=7, alerts=7))
+
+
+def settler_of(engine: Engine, folder: Path, owner: str = "one") -> Settler:
+    transactions = Transactions(engine)
+    leadership = Leadership(transactions, HOST, owner, 5.0)
+    return Settler(transactions, leadership, PACE, SettlementFolder(folder, HOST))
+
+
+def pruner_of(engine: Engine, folder: Path | None) -> Pruner:
+    transactions = Transactions(engine)
+    files = None if folder is None else SettlementFolder(folder, HOST)
+    return Pruner(transactions, Leadership(transactions, HOST, "one", 5.0), PACE, folder=files)
+
+
+def settled(settler: Settler) -> float:
+    """Rounds until there is nothing more to do; returns the pause after the last."""
+
+    async def rounds() -> float:
+        for _ in range(100):
+            pause = await settler.run_once(0.0)
+            if pause >= limits.RELAY_LEASE_SECONDS:
+                return pause
+        raise AssertionError("it does not come to its end")
+
+    return asyncio.run(rounds())
+
+
+def pruned(engine: Engine, folder: Path | None) -> None:
+    asyncio.run(pruner_of(engine, folder).run_once(0.0))
+
+
+def old_operation(engine: Engine, ago: int = 20) -> None:
+    """A change of some days ago with its ledger row, too old to be compared with OldHost, and an old alert."""
+    recorded(engine)
+    change_sql(
+        engine,
+        f"UPDATE outbox_events SET processed_at = UTC_TIMESTAMP(6) - INTERVAL {ago} DAY, outcome = 'APPLIED', "
+        "nonce = 1, fate_sequence = 1",
+    )
+    ended(engine, 1, ago=ago)
+    change_sql(engine, "UPDATE nonce_requests SET change_id = (SELECT MIN(id) FROM outbox_events)")
+    change_sql(engine, f"UPDATE nonce_ledger SET next_nonce = NULL, last_applied_nonce = {NONCES_KEPT + 2}")
+
+
+def left(engine: Engine) -> dict[str, int]:
+    tables = ("outbox_events", "nonce_requests", "nonce_requests_archive")
+    return {name: len(rows(engine, f"SELECT 1 FROM {name}")) for name in tables}
+
+
+def alert(engine: Engine) -> list[str]:
+    return [
+        row["message"] for row in rows(engine, f"SELECT message FROM alerts WHERE is_open AND kind = '{ALERT_KIND}'")
+    ]
+
+
+def test_the_relay_settles_all_days_that_are_over_and_releases_the_old_ones(engine: Engine, tmp_path: Path) -> None:
+    ended(engine, 1, ago=10)
+    assert settled(settler_of(engine, tmp_path)) == limits.SETTLEMENT_INTERVAL_SECONDS
+    days = rows(engine, "SELECT day, released_at IS NOT NULL AS released FROM settled_days ORDER BY day")
+    assert [each["day"] for each in days] == [days_ago(n) for n in range(10, 0, -1)]
+    assert [each["day"] for each in days if each["released"]] == [days_ago(10), days_ago(9), days_ago(8)]
+
+
+def test_a_relay_that_is_not_active_settles_nothing(engine: Engine, tmp_path: Path) -> None:
+    ended(engine, 1, ago=2)
+    asyncio.run(settler_of(engine, tmp_path, "other").leadership.hold(0.0))
+    assert settled(settler_of(engine, tmp_path)) == limits.RELAY_LEASE_SECONDS
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_old_change_goes_with_its_ledger_row_once_its_day_is_settled_and_not_before(
+    engine: Engine, tmp_path: Path
+) -> None:
+    old_operation(engine)
+    pruned(engine, tmp_path)
+    assert left(engine) == {"outbox_events": 1, "nonce_requests": 1, "nonce_requests_archive": 0}
+    settled(settler_of(engine, tmp_path))
+    pruned(engine, tmp_path)
+    assert left(engine) == {"outbox_events": 0, "nonce_requests": 0, "nonce_requests_archive": 0}
+
+
+def test_without_settlement_files_changes_go_and_the_ledger_stays(engine: Engine) -> None:
+    old_operation(engine, ago=4000)
+    pruned(engine, None)
+    assert left(engine) == {"outbox_events": 0, "nonce_requests": 0, "nonce_requests_archive": 1}
+
+
+def test_a_key_of_a_forgotten_change_may_be_used_again(engine: Engine) -> None:
+    old_operation(engine)
+    pruned(engine, None)
+    ended(engine, 1, ago=1)  # the same key as the one in the archive
+    assert left(engine)["nonce_requests"] == 1
+
+
+def test_nothing_is_pruned_and_people_are_told_while_the_folder_is_away(engine: Engine, tmp_path: Path) -> None:
+    old_operation(engine)
+    folder, away = tmp_path / "mounted", tmp_path / "away"
+    folder.mkdir()
+    settled(settler_of(engine, folder))
+    folder.rename(away)
+    settler = settler_of(engine, folder)
+    assert settled(settler) == limits.SETTLEMENT_INTERVAL_SECONDS
+    assert ["is not there; mount it" in each for each in alert(engine)] == [True]
+    pruned(engine, folder)
+    assert left(engine)["outbox_events"] == 1
+    away.rename(folder)
+    settled(settler)
+    assert alert(engine) == []
+    pruned(engine, folder)
+    assert left(engine)["outbox_events"] == 0
+
+
+def test_people_are_told_when_a_day_waits_for_long(engine: Engine, tmp_path: Path) -> None:
+    ended(engine, 1, ago=5)
+    change_sql(engine, "UPDATE nonce_requests SET status = 'SENT', completed_at = NULL")
+    ended(engine, 2, ago=5, counts=False)
+    settled(settler_of(engine, tmp_path))
+    assert ["have no end yet" in each for each in alert(engine)] == [True]
+
+
+def test_operators_acts_go_after_years_but_for_pauses(engine: Engine) -> None:
+    for action in ("pause", "resolve"):
+        change_sql(
+            engine,
+            "INSERT INTO operator_audit (host, action, operator, reason, created_at) VALUES "
+            f"('{HOST}', '{action}', 'anna', 'why', UTC_TIMESTAMP(6) - INTERVAL 3700 DAY)",
+        )
+    change_sql(
+        engine,
+        "INSERT INTO operator_audit (host, action, operator, reason, created_at) VALUES "
+        f"('{HOST}', 'retry', 'anna', 'why', UTC_TIMESTAMP(6) - INTERVAL 3600 DAY)",
+    )
+    pruned(engine, None)
+    assert [each["action"] for each in rows(engine, "SELECT action FROM operator_audit ORDER BY id")] == [
+        "pause",
+        "retry",
+    ]
