@@ -84,6 +84,7 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml
 
 mariadb:
 	$(call need,mariadbd,mariadb-server-core,MariaDB's server,MariaDB 10.6 or newer)
+	$(call need,mariadb-dump,mariadb-client,MariaDB's client (for the drill of backup and restore),MariaDB's client)
 
 chromium:
 	$(call need,chromium,chromium,Chromium (for the tests of the console),Chromium)

@@ -15,6 +15,7 @@ from oldhost_sync.cli import (
     administration,
     alerts,
     changes,
+    lost_changes,
     operator_commands,
     plan,
     roles,
@@ -64,6 +65,7 @@ for part in (
     alerts,
     plan,
     settlement,
+    lost_changes,
     administration,
 ):
     part.add_to(app)

@@ -49,6 +49,10 @@ class PrivateMariaDB(EmbeddedMariaDB):
     def root_url(self, database: str) -> str:
         return f"mysql+pymysql://{getpass.getuser()}@localhost/{database}?unix_socket={self._socket}"
 
+    def as_root(self) -> list[str]:
+        """The arguments by which MariaDB's own programs reach it."""
+        return ["--no-defaults", f"--socket={self._socket}", f"--user={getpass.getuser()}"]
+
     def connect(self) -> pymysql.Connection:
         return pymysql.connect(unix_socket=self._socket, user=getpass.getuser(), autocommit=True, ssl_disabled=True)
 

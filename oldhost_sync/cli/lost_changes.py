@@ -1,0 +1,108 @@
+"""Which changes a restored database has lost, as far as Temporal knows: what the relay handed to the writer stands in
+the histories of its runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from oldhost_sync.cli.changes import AsJson
+from oldhost_sync.cli.output import console, print_json, rows
+from oldhost_sync.environment import in_database, settings
+from oldhost_sync.policy.changes import ChangeRef
+from oldhost_sync.policy.wire_ref import from_wire
+from oldhost_sync.store.views.lost_changes import lost_changes
+from oldhost_sync.temporal import connect
+from workflows.messages import EnqueueBatch, workflow_id
+
+# A run lives for hours or days; more than these are months.
+RUNS_MAX = 200
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("lost-changes")(show_lost)
+
+
+def show_lost(
+    hours: Annotated[int, typer.Option(min=1, max=24 * 90, help="Only what was accepted within so many hours.")] = 72,
+    as_json: AsJson = False,
+) -> None:
+    """After a restore: the changes that the writer was told of and the database has lost."""
+    config = settings()
+    since = time.time() - timedelta(hours=hours).total_seconds()
+    known = asyncio.run(_handed_over(config.host, round(since * 1000)))
+    lost = in_database(config, lambda connection: lost_changes(connection, config.host, known))
+    if as_json:
+        print_json([_as_json(ref) for ref in lost])
+        return
+    span = f"{len(known)} changes that the writer was told of in {hours} h"
+    if not lost:
+        console().print(f"Of {span}, none is lost.", markup=False)
+        return
+    lines = [(ref.change_id, ref.priority_class.value, _entity(ref), ref.event_type, _accepted(ref)) for ref in lost]
+    console().print(rows("", ("id", "class", "entity", "event", "accepted"), lines))
+    console().print(f"{len(lost)} of {span} are lost. See docs/backup.md for what to do.", markup=False)
+
+
+async def _handed_over(host: str, since_ms: int) -> list[ChangeRef]:
+    """In the order of their ids, each once."""
+    client = await connect()
+    found: dict[tuple[int, int], ChangeRef] = {}
+    run_id = None
+    for _ in range(RUNS_MAX):
+        before, refs = await _read_run(client, host, run_id)
+        found |= {(ref.change_id, ref.accepted_at_ms): ref for ref in refs if ref.accepted_at_ms >= since_ms}
+        newest = max((ref.accepted_at_ms for ref in refs), default=since_ms)
+        if not before or newest < since_ms:
+            break
+        run_id = before
+    return [found[key] for key in sorted(found)]
+
+
+async def _read_run(client: Client, host: str, run_id: str | None) -> tuple[str, list[ChangeRef]]:
+    """The run before, if any, and what this one was signalled; nothing where its history is gone."""
+    before, refs = "", []
+    try:
+        async for event in client.get_workflow_handle(workflow_id(host), run_id=run_id).fetch_history_events():
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+                before = event.workflow_execution_started_event_attributes.continued_execution_run_id
+            elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
+                refs += await _read_signal(client, event.workflow_execution_signaled_event_attributes)
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+    return before, refs
+
+
+async def _read_signal(client: Client, signal: Any) -> list[ChangeRef]:
+    if signal.signal_name != "enqueue":
+        return []
+    (batch,) = await client.data_converter.decode(list(signal.input.payloads), [EnqueueBatch])
+    return [from_wire(item) for item in batch.refs]
+
+
+def _entity(ref: ChangeRef) -> str:
+    return f"{ref.entity_type}/{ref.entity_id}"
+
+
+def _accepted(ref: ChangeRef) -> datetime:
+    return datetime.fromtimestamp(ref.accepted_at_ms / 1000, UTC)
+
+
+def _as_json(ref: ChangeRef) -> dict[str, object]:
+    return {
+        "change_id": ref.change_id,
+        "priority_class": ref.priority_class.value,
+        "entity_type": ref.entity_type,
+        "entity_id": ref.entity_id,
+        "event_type": ref.event_type,
+        "accepted_at": _accepted(ref),
+    }

@@ -1,0 +1,32 @@
+"""Which of the changes that somebody knows are not in the database: after a restore, or a fail-over to a replica that
+lacked the last commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.policy.changes import ChangeRef
+from oldhost_sync.store.ledger.reservation import was_lost
+from oldhost_sync.store.outbox.relay_queue import epoch_ms
+from oldhost_sync.store.tables import outbox_events
+
+# As many as one signal brings.
+IDS_AT_ONCE = 500
+
+
+def lost_changes(connection: Connection, host: str, refs: Sequence[ChangeRef]) -> list[ChangeRef]:
+    """Those of `refs` that are gone, or whose id another change has now, in the same order."""
+    lost = []
+    for start in range(0, len(refs), IDS_AT_ONCE):
+        asked = refs[start : start + IDS_AT_ONCE]
+        events = outbox_events.c
+        statement = select(events.id, events.created_at).where(
+            events.host == host, events.id.in_([ref.change_id for ref in asked])
+        )
+        created = {change_id: epoch_ms(at) for change_id, at in connection.execute(statement)}
+        lost += [ref for ref in asked if was_lost(created.get(ref.change_id), ref.accepted_at_ms)]
+    return lost
