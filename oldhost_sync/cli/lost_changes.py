@@ -24,7 +24,7 @@ from oldhost_sync.temporal import connect
 from workflows.messages import EnqueueBatch, workflow_id
 
 # A run lives for hours or days; more than these are months.
-RUNS_MAX = 200
+RUNS_READ_MAX = 200
 
 
 def add_to(app: typer.Typer) -> None:
@@ -57,7 +57,7 @@ async def _handed_over(host: str, since_ms: int) -> list[ChangeRef]:
     client = await connect()
     found: dict[tuple[int, int], ChangeRef] = {}
     run_id = None
-    for _ in range(RUNS_MAX):
+    for _ in range(RUNS_READ_MAX):
         before, refs = await _read_run(client, host, run_id)
         found |= {(ref.change_id, ref.accepted_at_ms): ref for ref in refs if ref.accepted_at_ms >= since_ms}
         newest = max((ref.accepted_at_ms for ref in refs), default=since_ms)
