@@ -148,9 +148,8 @@ def workers(
 ) -> tuple[LeavingWorker, LeavingWorker]:
     """The Worker of the shared queue and the one of this process's own."""
     recording = RecordingActivities(engine, writer_policy(settings), sessions.count, lambda: registration.is_known)
-    histories = TemporalHistories(client, asyncio.get_running_loop())
+    alerts, histories = AlertActivities(engine), TemporalHistories(client, asyncio.get_running_loop())
     recovery = RecoveryActivities(engine, histories, settings.retention_changes_days)
-    alerts = AlertActivities(engine)
     of_both: dict[str, Any] = {
         "leaves_within_seconds": grace.total_seconds() + 5,
         "activity_executor": threads,
