@@ -18,6 +18,7 @@ from oldhost_sync.cli import (
     lost_changes,
     operator_commands,
     plan,
+    resync,
     roles,
     schedule,
     search,
@@ -66,6 +67,7 @@ for part in (
     plan,
     settlement,
     lost_changes,
+    resync,
     administration,
 ):
     part.add_to(app)

@@ -15,6 +15,7 @@ from oldhost_sync.relay.leadership import Renewals, renewals
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.pruner import Pruner
 from oldhost_sync.relay.relay import Condition, Relay, Signal
+from oldhost_sync.relay.resyncer import Resyncer
 from oldhost_sync.relay.scheduler import Scheduler
 from oldhost_sync.relay.settler import Settler
 from oldhost_sync.relay.shared_poll import SharedPoll
@@ -81,6 +82,7 @@ class HostRelay:
         duties: tuple[Duty, ...] = (
             Scheduler(own["schedule"], self.leadership, pace, metrics, schedule),
             Pruner(own["prune"], self.leadership, pace, metrics, folder=folder),
+            Resyncer(own["prune"], self.leadership),
             *([Settler(own["prune"], self.leadership, pace, folder)] if folder else []),
         )
         self.loops = [DutyLoop(duty, time.monotonic, metrics, self.knows_of_outage) for duty in duties]

@@ -223,6 +223,27 @@ scheduled_changes = table(
     ),
 )
 
+# States that are sent to OldHost again (store/intake/resync.py): of a property, of a unit, or all; the cursor stands
+# behind the last entity that was looked at. `first_change_id`, `last_change_id`: of the changes recorded for it.
+resyncs = table(
+    "resyncs",
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    of_host(),
+    Column("property_id", text_id(limits.ID_LENGTH_MAX)),
+    Column("unit_id", text_id(limits.ID_LENGTH_MAX)),
+    Column("operator", String(limits.OPERATOR_LENGTH_MAX), nullable=False),
+    Column("reason", String(limits.TEXT_LENGTH_MAX), nullable=False),
+    stamp("created_at"),
+    Column("finished_at", UtcDateTime),
+    Column("after_type", text_id(limits.EVENT_TYPE_LENGTH_MAX), nullable=False),
+    Column("after_id", text_id(limits.ID_LENGTH_MAX), nullable=False),
+    Column("recorded", BigInteger, nullable=False, server_default=text("0")),
+    Column("skipped", BigInteger, nullable=False, server_default=text("0")),
+    Column("first_change_id", BigInteger),
+    Column("last_change_id", BigInteger),
+    Index("ix_resyncs_finished", "host", "finished_at", "id"),
+)
+
 event_rules = table(
     "event_rules",
     by_host(),

@@ -1,0 +1,81 @@
+"""Heal drift: send OldHost the states again that the shadow shows, and see how far that has come."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+from sqlalchemy.engine import Connection
+
+from oldhost_sync.cli.changes import AsJson
+from oldhost_sync.cli.output import console, print_json, rows
+from oldhost_sync.cli.writer import operator_name
+from oldhost_sync.environment import in_database, settings
+from oldhost_sync.store.intake.resync import Resync, latest_resyncs, request_resync, results_of
+from oldhost_sync.user_errors import WRONG, CliError
+
+SHOWN = 20
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("resync")(resync)
+    app.command("resyncs")(show_resyncs)
+
+
+def resync(
+    reason: Annotated[str, typer.Option("--reason", "-r", help="Why; it is recorded.")],
+    property_id: Annotated[str | None, typer.Option("--property", help="Of the units of this property.")] = None,
+    unit_id: Annotated[str | None, typer.Option("--unit", help="Of this unit.")] = None,
+    all_of_them: Annotated[bool, typer.Option("--all", help="Of all units and entities.")] = False,
+    operator: Annotated[
+        str | None, typer.Option("--operator", help="Who you are; the user of this machine by default.")
+    ] = None,
+) -> None:
+    """Have OldHost sent again what the shadow shows; the relay does it while nothing else waits."""
+    if (property_id is not None) + (unit_id is not None) + all_of_them != 1:
+        raise CliError("say what to send again: --property X, --unit Y or --all.", WRONG)
+    if not reason.strip():
+        raise CliError("say why: --reason '…'. It is recorded.", WRONG)
+    config = settings()
+    act = partial(request_resync, host=config.host, property_id=property_id, unit_id=unit_id)
+    number = in_database(config, partial(act, operator=operator_name(operator), reason=reason.strip()))
+    console().print(f"Resync {number} begins; `oldhost-sync resyncs` shows how far it is.", markup=False)
+
+
+def show_resyncs(as_json: AsJson = False) -> None:
+    """The latest resyncs: how many states were sent again, and what OldHost said to them."""
+    config = settings()
+
+    def look(connection: Connection) -> list[tuple[Resync, dict[str, int]]]:
+        return [(each, results_of(connection, each)) for each in latest_resyncs(connection, config.host, SHOWN)]
+
+    found = in_database(config, look)
+    if as_json:
+        print_json([_as_json(each, results) for each, results in found])
+    elif not found:
+        console().print("No resync was asked for yet.")
+    else:
+        names = ("id", "of", "by", "asked", "state", "sent again", "what became of them", "skipped")
+        console().print(rows("", names, [_line(each, results) for each, results in found]))
+        console().print(
+            "OldHost does not say whether it had something else before: APPLIED is all it tells.", style="dim"
+        )
+
+
+def _of(resync: Resync) -> str:
+    if resync.unit_id is not None:
+        return f"unit {resync.unit_id}"
+    return "all" if resync.property_id is None else f"property {resync.property_id}"
+
+
+def _line(resync: Resync, results: dict[str, int]) -> tuple[object, ...]:
+    state = "under way" if resync.finished_at is None else "all recorded"
+    told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(results.items()))
+    asked = (resync.resync_id, _of(resync), resync.operator, resync.created_at)
+    return (*asked, state, resync.recorded, told, resync.skipped)
+
+
+def _as_json(resync: Resync, results: dict[str, int]) -> dict[str, object]:
+    named = ("property_id", "unit_id", "operator", "reason", "created_at", "finished_at", "recorded", "skipped")
+    return {"id": resync.resync_id} | {name: getattr(resync, name) for name in named} | {"results": results}
