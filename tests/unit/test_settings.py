@@ -35,6 +35,12 @@ def test_a_cap_below_the_debounce_is_refused() -> None:
         load_settings(max_wait_seconds=60)
 
 
+def test_the_ledger_is_kept_for_a_year_by_default_and_never_for_less_than_the_changes() -> None:
+    assert load_settings().retention_ledger_days >= 365
+    with pytest.raises(SettingsError, match="SYNC_RETENTION_LEDGER_DAYS is 30, less than SYNC_RETENTION_CHANGES_DAYS"):
+        load_settings(retention_ledger_days=30)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

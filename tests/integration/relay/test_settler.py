@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy import limits
+from oldhost_sync.relay.host_relay import THREADS, HostRelay
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.pruner import Pruner
@@ -103,6 +104,15 @@ def test_an_old_change_goes_with_its_ledger_row_once_its_day_is_settled_and_not_
     assert left(engine) == {"outbox_events": 0, "nonce_requests": 0, "nonce_requests_archive": 0}
 
 
+def test_the_ledger_outlives_the_changes_by_its_own_setting(engine: Engine, tmp_path: Path) -> None:
+    old_operation(engine)
+    settler, pruner = settler_of(engine, tmp_path), pruner_of(engine, tmp_path)
+    settler.pace = pruner.pace = RelayPace(retention=Kept(changes=7, ledger=100))
+    settled(settler)
+    asyncio.run(pruner.run_once(0.0))
+    assert left(engine) == {"outbox_events": 0, "nonce_requests": 0, "nonce_requests_archive": 1}
+
+
 def test_without_settlement_files_changes_go_and_the_ledger_stays(engine: Engine) -> None:
     old_operation(engine, ago=4000)
     pruned(engine, None)
@@ -159,3 +169,15 @@ def test_operators_acts_go_after_years_but_for_pauses(engine: Engine) -> None:
         "pause",
         "retry",
     ]
+
+
+def test_a_hosts_relay_settles_where_a_folder_is_set_and_sends_states_again_everywhere(
+    engine: Engine, tmp_path: Path
+) -> None:
+    async def signal(_: object) -> None:
+        raise AssertionError("nothing is to be signalled")
+
+    own = {kind: Transactions(engine) for kind in THREADS}
+    with_folder = HostRelay(own, signal, HOST, "one", settlement_dir=tmp_path)
+    assert {"settling days", "sending states again"} <= {loop.duty.name for loop in with_folder.loops}
+    assert "settling days" not in {loop.duty.name for loop in HostRelay(own, signal, HOST, "one").loops}
