@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -11,7 +10,6 @@ import time
 import uuid
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
@@ -19,10 +17,9 @@ from oldhost_sync import temporal
 from oldhost_sync.relay.duty import Duty, DutyLoop
 from oldhost_sync.relay.fate_tracer import FateTracer
 from oldhost_sync.relay.fate_writer import FateWriter
-from oldhost_sync.relay.host_relay import CONNECTIONS, LOOKS, HostRelay, SharedPolls, relay_transactions
+from oldhost_sync.relay.host_relay import CONNECTIONS, LOOKS, relay_transactions
 from oldhost_sync.relay.host_watch import HostWatch
 from oldhost_sync.relay.load_recorder import LoadRecorder
-from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.promise_watch import PromiseWatch
 from oldhost_sync.relay.readiness import ReadinessCheck
 from oldhost_sync.relay.transactions import Transactions
@@ -31,14 +28,12 @@ from oldhost_sync.relay.writers import TemporalWriters
 from oldhost_sync.role_health import Liveness, Need, Readiness, beside
 from oldhost_sync.role_needs import database_need, temporal_need
 from oldhost_sync.role_server import served
+from oldhost_sync.roles.host_relays import host_relays
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.outbox.retention import Kept
 from oldhost_sync.telemetry import AppliedWaits, FateMetrics, HostMetrics, RelayMetrics, show_role
 from oldhost_sync.traces.role_tracer import role_tracer
 from oldhost_sync.traces.tracer import Tracer
-
-logger = logging.getLogger(__name__)
 
 
 async def run(settings: Settings) -> None:
@@ -81,18 +76,7 @@ async def _relay(
     stop: asyncio.Event,
     tracer: Tracer | None,
 ) -> None:
-    pace = RelayPace(retention=_kept(settings))
-    folder = None if settings.settlement_dir is None else Path(settings.settlement_dir)
-    if folder is None:
-        logger.info("the ledger is not pruned, and no settlement files are written: SYNC_SETTLEMENT_DIR is not set")
-    polls = SharedPolls.at(pace)
-    relays = {
-        host: HostRelay(
-            *(transactions, partial(writers.signal, host), host, owner, polls, pace, metrics, tracer),
-            settlement_dir=folder,
-        )
-        for host in settings.hosts()
-    }
+    relays = host_relays(settings, transactions, writers, metrics, owner, tracer)
     leaderships = {host: relay.leadership for host, relay in relays.items()}
     watchdog = Watchdog(transactions["watch"], leaderships, writers, owner=owner)
     waits, fates = AppliedWaits(registry), FateMetrics(registry)
@@ -107,23 +91,14 @@ async def _relay(
         ReadinessCheck(relays, watchdog, readiness, needs),
         *([FateTracer(transactions["figures"], leaderships, owner, tracer)] if tracer else []),
     )
+    loop_of = partial(
+        DutyLoop,
+        monotonic=time.monotonic,
+        metrics=metrics,
+        outage_known=lambda: any(relay.knows_of_outage() for relay in relays.values()),
+    )
     async with asyncio.TaskGroup() as tasks:
         for relay in relays.values():
             tasks.create_task(relay.run(stop))
         for watch in watches:
-            loop = DutyLoop(
-                watch,
-                monotonic=time.monotonic,
-                metrics=metrics,
-                outage_known=lambda: any(relay.knows_of_outage() for relay in relays.values()),
-            )
-            tasks.create_task(loop.run(stop))
-
-
-def _kept(settings: Settings) -> Kept:
-    return Kept(
-        changes=settings.retention_changes_days,
-        alerts=settings.retention_alerts_days,
-        audit=settings.retention_audit_days,
-        ledger=settings.retention_ledger_days,
-    )
+            tasks.create_task(loop_of(watch).run(stop))
