@@ -214,9 +214,11 @@ class NoncePipeline:
         ):
             return False
         if place.urgent:
-            return not self._in_the_way
-        before = any(other.sequence < place.sequence and not other.reserved for other in self._places)
-        return not self._urgent_waits and not before and place.sequence <= self._came
+            return not self._in_the_way and self._bound_are_claimed
+        ordinary = [other for other in self._places if not other.urgent]
+        before = any(other.sequence < place.sequence and not other.reserved for other in ordinary)
+        gives_way = self._urgent_waits and self._bound_are_claimed
+        return not gives_way and not before and place.sequence <= self._came
 
     # ------------------------------------------------------------------------------------------------- giving way
 
@@ -228,6 +230,11 @@ class NoncePipeline:
     def _fixed(self) -> int:
         """The last nonce that nobody gives back."""
         return max(self._on_wire, self._next - 1, self._bound_until)
+
+    @property
+    def _bound_are_claimed(self) -> bool:
+        """What was bound before has its nonces next; an urgent send that takes one of them along leaves no hole."""
+        return self._bound_until <= max([self._recorded, *self._claimed])
 
     @property
     def _in_the_way(self) -> list[int]:

@@ -174,6 +174,7 @@ class Soak:
 
     def _roll(self) -> None:
         """The workers are replaced, one after the other, by those of the other release."""
+        self._decide_letters()  # else after half an hour nearly every entity would wait behind one
         began = time.time()
         folder = self.folder / "next"
         to_come = len(self.rolls) % 2 == 0
@@ -244,9 +245,16 @@ class Soak:
 
     def _settled(self) -> bool:
         """Whether every change has its fate; meanwhile an operator decides the dead letters."""
-        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
-            if "operators" in self.nemeses:
+        if "operators" in self.nemeses:
+            with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
                 self._further.resume()
+        self._decide_letters()
+        waiting = self._product.sql("SELECT COUNT(*) AS n FROM outbox_events WHERE outcome IS NULL OR outcome = 'DEAD'")
+        return bool(waiting[0]["n"] == 0)
+
+    def _decide_letters(self) -> None:
+        """An operator decides the dead letters."""
+        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
             status, page = self._product.api.call("GET", "/api/dead-letters?limit=100")
             letters = page.get("dead_letters", []) if status == 200 else []
             for letter in letters:
@@ -255,8 +263,6 @@ class Soak:
                 self._product.api.call(
                     "POST", f"/api/dead-letters/{letter['change_id']}/{action}", {"reason": "the soak is healing"}
                 )
-        waiting = self._product.sql("SELECT COUNT(*) AS n FROM outbox_events WHERE outcome IS NULL OR outcome = 'DEAD'")
-        return bool(waiting[0]["n"] == 0)
 
     def _until(self, what: str, holds: Any, began: float) -> None:
         while not holds():

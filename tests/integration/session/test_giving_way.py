@@ -139,6 +139,19 @@ def test_what_was_bound_before_keeps_its_nonce_whoever_is_urgent(stage: Stage) -
     stage.check_clean()
 
 
+def test_an_urgent_send_that_takes_a_bound_change_along_waits_for_all_that_is_bound(stage: Stage) -> None:
+    """It came before the send of what is bound: it had the first bound nonce and a new one, but not the one between."""
+    bound, marked, urgent = (stage.world.record(unit) for unit in ("u1", "u2", "u1"))
+    stage.fault("drop_before", next=1)
+    send(stage.session(), [bound, marked])
+    sending = Sending(stage)
+    sending.begin("urgent", [bound, urgent], urgent=True)
+    sending.begin("bound", [bound, marked], 1)
+    sending.end()
+    assert stage.applied_ids() == [bound, marked, urgent]
+    stage.check_clean()
+
+
 def test_stopped_sends_end_with_the_operation_on_the_wire_and_the_session_goes_on(
     stage: Stage, sending: Sending
 ) -> None:
