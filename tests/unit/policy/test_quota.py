@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oldhost_sync.policy.quota import Bucket
+from oldhost_sync.planner.scenario import Scenario, arrivals
+from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.policy.quota import EMERGENCIES_PER_MINUTE, Bucket
 
 
 def test_a_minutes_worth_goes_at_once_and_no_more() -> None:
@@ -30,6 +33,15 @@ def test_what_others_took_is_gone_and_is_no_debt() -> None:
     bucket = Bucket(60, now=0)
     bucket.take(1_000, 0)
     assert bucket.wait_for(1, 0) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_token_may_send_all_emergencies_of_the_peak(seed: int) -> None:
+    bucket = Bucket(EMERGENCIES_PER_MINUTE, now=0)
+    for arrival in arrivals(Scenario(seed=seed)):
+        if arrival.priority_class is PriorityClass.EMERGENCY:
+            assert bucket.wait_for(1, arrival.at_ms / 1000) == 0
+            bucket.take(1, arrival.at_ms / 1000)
 
 
 def test_none_is_no_limit() -> None:
