@@ -22,8 +22,9 @@ from oldhost_sync.api.auth import WRITERS, adder, caller_of
 from oldhost_sync.api.bodies import checked, parse_json, read_bytes, shaped, write_body
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import RequestKey, request_key
+from oldhost_sync.api.ownership import source_of
 from oldhost_sync.api.problems import Problem, commit_uncertain, of_store_error
-from oldhost_sync.api.responses import accepted_fields, source_of
+from oldhost_sync.api.responses import accepted_fields
 from oldhost_sync.api.schemas import BatchAccepted, BatchChange, NewChanges
 from oldhost_sync.policy.limits import BATCH_CHANGES_MAX
 from oldhost_sync.store.errors import CommitUncertain, InvalidChange, TransactionContended

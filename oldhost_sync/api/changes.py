@@ -13,14 +13,16 @@ from fastapi import FastAPI, Path, Query, Request, Response
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.auth import READERS, WRITERS, adder, caller_of
+from oldhost_sync.api.auth import READERS, WRITERS, Caller, adder, caller_of
 from oldhost_sync.api.bodies import read_body, write_body
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import Limit, feed_cursor, read_feed_cursor, request_key
+from oldhost_sync.api.ownership import may_see, owns, source_of
 from oldhost_sync.api.problems import Problem, cursor_gone, unknown_change
-from oldhost_sync.api.responses import accepted_answer, record, recorded_answer, source_of
+from oldhost_sync.api.responses import accepted_answer, record, recorded_answer
 from oldhost_sync.api.schemas import Accepted, Cancelled, Fate, Feed, FeedItem, NewChange
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX
+from oldhost_sync.settings import Role
 from oldhost_sync.store.intake import schedule
 from oldhost_sync.store.intake.change_recorder import SCHEDULED, RecordedChange, record_change
 from oldhost_sync.store.intake.validation import accept
@@ -77,27 +79,32 @@ class ChangeRoutes:
         change = accept(host=host, source=source, **body.model_dump() | {"idempotency_key": key.text})
         return await recorded_answer(self._parts.database, change, key)
 
-    async def fate(self, idempotency_key: Key) -> Fate:
-        """Step by step with times: accepted, relayed, reserved, sent, answered; and what it waits for."""
+    async def fate(self, request: Request, idempotency_key: Key) -> Fate:
+        """Step by step with times: accepted, relayed, reserved, sent, answered; and what it waits for. An application
+        asks for its own changes: one that another token made is not found.
+        """
         host = self._parts.host
         found = await self._parts.database.run(
             lambda connection: change_status.find_fate(connection, host, idempotency_key)
         )
-        if found is None:
-            raise unknown_change("No change has that key; it may also be older than what is kept.")
+        if found is None or not may_see(caller_of(request), found.source):
+            raise _unknown()
         return Fate.model_validate(asdict(found))
 
-    async def cancel(self, idempotency_key: Key) -> Cancelled:
-        """Possible until it is due. Cancelling twice is no error."""
-        host = self._parts.host
-        cancelled_at = await self._parts.database.run(lambda connection: _cancel(connection, host, idempotency_key))
+    async def cancel(self, request: Request, idempotency_key: Key) -> Cancelled:
+        """Possible until it is due. An application cancels its own, an operator any. It stands in the audit. Cancelling
+        twice is no error.
+        """
+        fn = partial(_cancel, host=self._parts.host, idempotency_key=idempotency_key, caller=caller_of(request))
+        cancelled_at = await self._parts.database.run(fn)
         return Cancelled(idempotency_key=idempotency_key, cancelled_at=cancelled_at)
 
     async def feed(self, request: Request, since: Since = None, limit: Limit = limits.PAGE_DEFAULT) -> Response:
         """Every fate once, in the order in which they were decided; no fate is skipped, however transactions overlap.
 
         410: fates after this cursor were forgotten (they are kept for 90 days), or it is from an older release. Read
-        the present state of what you follow (`GET /api/units`), and go on from `oldest_cursor`.
+        the present state of what you follow (`GET /api/units`), and go on from `oldest_cursor`. An application gets no
+        fate of another token's changes, so its pages may be short, or empty, while there is `more`.
         """
         host = self._parts.host
         if since == LATEST:
@@ -112,7 +119,9 @@ class ChangeRoutes:
             raise cursor_gone(
                 "Fates that came after this cursor are no longer kept.", oldest=feed_cursor(forgotten.oldest)
             ) from None
-        return _feed_answer(page, request.headers.get("if-none-match"))
+        caller = caller_of(request)
+        seen = [row for row in page.rows if may_see(caller, row.pop("source"))]
+        return _feed_answer(replace(page, rows=seen), request.headers.get("if-none-match"))
 
 
 def _schedule(connection: Connection, *, host: str, body: NewChange, key: str, source: str) -> RecordedChange:
@@ -125,14 +134,23 @@ def _schedule(connection: Connection, *, host: str, body: NewChange, key: str, s
     return change
 
 
-def _cancel(connection: Connection, host: str, idempotency_key: str) -> datetime:
-    """When it was cancelled, now or before; raises a Problem, 404 or 409."""
-    schedule.cancel(connection, host, idempotency_key)
+def _cancel(connection: Connection, *, host: str, idempotency_key: str, caller: Caller) -> datetime:
+    """When it was cancelled, now or before; raises a Problem: 403, 404 or 409."""
+    found = change_status.find_fate(connection, host, idempotency_key)
+    if found is None or not may_see(caller, found.source):
+        raise _unknown()
+    if caller.role is not Role.OPS and not owns(caller, found.source):
+        raise Problem(
+            403,
+            "not-yours",
+            "Your token did not make this change",
+            "An application cancels the changes that its own token made.",
+            "Ask an operator to cancel it.",
+        )
+    schedule.cancel_by_operator(connection, host, idempotency_key, operator=caller.name, reason="")
     scheduled = schedule.scheduled_of_key(connection, host, idempotency_key)
     if scheduled is not None and scheduled.cancelled_at is not None:
         return scheduled.cancelled_at
-    if scheduled is None and change_status.find_fate(connection, host, idempotency_key) is None:
-        raise unknown_change("No change has that key; it may also be older than what is kept.")
     raise Problem(
         409,
         "already-recorded",
@@ -140,6 +158,10 @@ def _cancel(connection: Connection, host: str, idempotency_key: str) -> datetime
         "It is recorded, and on its way to OldHost.",
         "Make another change that undoes it; GET /api/changes/{idempotency_key} says where it is.",
     )
+
+
+def _unknown() -> Problem:
+    return unknown_change("No change has that key; it may also be older than what is kept.")
 
 
 def _feed_answer(page: change_feed.FeedPage, if_none_match: str | None) -> Response:

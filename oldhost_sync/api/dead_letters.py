@@ -15,8 +15,8 @@ from oldhost_sync.api.bodies import json_body, read_body, write_body
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor, request_key
 from oldhost_sync.api.letter_decisions import decide_group, decide_letters, decide_one, replace_letter
+from oldhost_sync.api.ownership import source_of
 from oldhost_sync.api.problems import field_invalid
-from oldhost_sync.api.responses import source_of
 from oldhost_sync.api.schemas import Because, DeadLetter, DeadLetterPage, Done
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 from oldhost_sync.store.intake.replacement import Correction

@@ -12,6 +12,7 @@ from oldhost_sync.api.auth import OPERATORS, READERS, WATCHERS, adder, caller_of
 from oldhost_sync.api.change_query import ChangeQuery
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor, read_scheduled_cursor, scheduled_cursor
+from oldhost_sync.api.ownership import may_see
 from oldhost_sync.api.problems import unknown_change
 from oldhost_sync.api.schemas import Fate
 from oldhost_sync.store.views import change_status
@@ -63,13 +64,13 @@ class OutboxRoutes:
             next_cursor=None if end is None else scheduled_cursor(end),
         )
 
-    async def change(self, change_id: ChangeId) -> Fate:
+    async def change(self, request: Request, change_id: ChangeId) -> Fate:
         """As `GET /api/changes/{idempotency_key}`."""
         host = self._parts.host
         found = await self._parts.database.run(
             lambda connection: change_status.find_fate_of_id(connection, host, change_id)
         )
-        if found is None:
+        if found is None or not may_see(caller_of(request), found.source):
             raise _unknown(change_id)
         return Fate.model_validate(asdict(found))
 

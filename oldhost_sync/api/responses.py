@@ -11,15 +11,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection
-from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.auth import caller_of
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.keys import RequestKey
 from oldhost_sync.api.problems import commit_uncertain
 from oldhost_sync.api.request_spans import note
-from oldhost_sync.policy.limits import SOURCE_LENGTH_MAX
 from oldhost_sync.store.errors import CommitUncertain
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_accepted
 from oldhost_sync.store.intake.validation import Acceptable
@@ -39,11 +36,6 @@ async def recorded_answer(database: Database, change: Acceptable, key: RequestKe
     """Record `change` and answer."""
     fn = partial(record_accepted, change=change, look_for_schedule=not key.is_new)
     return accepted_answer(await record(database, fn, key))
-
-
-def source_of(request: Request) -> str:
-    """The source of a change, for the outbox."""
-    return f"api:{caller_of(request).name}"[:SOURCE_LENGTH_MAX]
 
 
 def accepted_answer(change: RecordedChange, changes: Sequence[RecordedChange] = ()) -> Response:

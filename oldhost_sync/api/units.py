@@ -12,8 +12,9 @@ from oldhost_sync.api.auth import READERS, WRITERS, adder, caller_of
 from oldhost_sync.api.bodies import read_body, write_body
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.keys import Cursor, Limit, read_text_cursor, request_key, text_cursor
+from oldhost_sync.api.ownership import source_of
 from oldhost_sync.api.problems import Problem, method_not_allowed
-from oldhost_sync.api.responses import accepted_answer, record, recorded_answer, source_of
+from oldhost_sync.api.responses import accepted_answer, record, recorded_answer
 from oldhost_sync.api.schemas import Accepted, Unit, UnitAccepted, UnitDetails, UnitPage, UnitStatus
 from oldhost_sync.policy.limits import ID_LENGTH_MAX, UNIT_NAME_LENGTH_MAX
 from oldhost_sync.store.views import units as store

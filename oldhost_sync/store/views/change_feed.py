@@ -72,7 +72,9 @@ _SHOWN = {
     "change_id": "id",
     **{name: name for name in ("idempotency_key", "entity_type", "entity_id", "event_type", "priority_class")},
     "accepted_at": "created_at",
-    **{name: name for name in ("processed_at", "outcome", "nonce", "superseded_by", "error", "fate_sequence")},
+    **{
+        name: name for name in ("processed_at", "outcome", "nonce", "superseded_by", "error", "fate_sequence", "source")
+    },
 }
 _LISTED = ", ".join(f"{column} AS {shown}" for shown, column in _SHOWN.items())
 _PART = (

@@ -47,6 +47,7 @@ class FateView:
     entity_type: str
     entity_id: str
     event_type: str
+    source: str
     priority_class: str | None
     state: str
     outcome: str | None = None

@@ -55,7 +55,7 @@ def a_token(name: str, role: str) -> ApiToken:
     return ApiToken(name, Role(role), hashlib.sha256(name.encode()).hexdigest())
 
 
-TOKENS = Tokens([a_token("shop", "app"), a_token("vera", "viewer"), a_token("anna", "ops")])
+TOKENS = Tokens([a_token("shop", "app"), a_token("kiosk", "app"), a_token("vera", "viewer"), a_token("anna", "ops")])
 
 
 @pytest.fixture
@@ -134,6 +134,13 @@ def anyone(address: str) -> Iterator[httpx.Client]:
 def shop(address: str) -> Iterator[httpx.Client]:
     """An application's client."""
     with a_client(address, "shop") as client:
+        yield client
+
+
+@pytest.fixture
+def kiosk(address: str) -> Iterator[httpx.Client]:
+    """Another application's client."""
+    with a_client(address, "kiosk") as client:
         yield client
 
 
