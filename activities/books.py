@@ -6,6 +6,7 @@ own id.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from temporalio import activity
 
 from oldhost_sync.oldhost.count import NOT_ASKED, Count
+from oldhost_sync.policy.act_signature import actor_of
 from oldhost_sync.policy.changes import EntityKey
 from oldhost_sync.policy.limits import ID_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.store.errors import InvalidChange, TransactionContended
@@ -59,7 +61,8 @@ def _not_asked(_: str) -> Count:
 class RecordingActivities:
     """Works on the database. `policy`: the settings of a writer that was started without any.
 
-    `count`: what a host expects now, asked before a halt of it is resolved. `lists_states`: whether the writer's search
+    `count`: what a host expects now, asked before a halt of it is resolved. `act_keys`: check the API's signatures of
+    operators' acts. `lists_states`: whether the writer's search
     attributes are registered.
     """
 
@@ -67,6 +70,7 @@ class RecordingActivities:
     policy: messages.WriterPolicy | None = None
     count: Callable[[str], Count] = _not_asked
     lists_states: Callable[[], bool | None] = _not_told
+    act_keys: Sequence[str] = ()
 
     @activity.defn(no_thread_cancel_exception=True)
     def record_submissions(self, request: messages.Submissions) -> list[messages.Recorded]:
@@ -107,7 +111,8 @@ class RecordingActivities:
         count = NOT_ASKED
         if act.action == "resolve" and run_in_transaction(self.engine, partial(awaits_count, host=act.host)):
             count = self.count(act.host)
-        recorded = run_in_transaction(self.engine, lambda connection: decide(connection, act, count))
+        operator = actor_of(act, self.act_keys, now_ms=time.time_ns() // 1_000_000)
+        recorded = run_in_transaction(self.engine, lambda connection: decide(connection, act, count, operator))
         return replace(recorded, fates=read_fates(self.engine, act.host, act.unsettled))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Self
@@ -48,6 +49,8 @@ SEND_WITHIN_SECONDS = 1.0
 # What OldHost may still do with a request that it has read when we have given up: process it, apply it late.
 SETTLE_MARGIN_SECONDS = 2.0
 
+# 128 bits as hexadecimal digits.
+ACT_KEY_LENGTH_MIN = 32
 _SHA256_HEX = re.compile(r"[0-9a-f]{64}")
 # At most a day.
 Wait = Annotated[float, Field(ge=0, le=86_400)]
@@ -152,6 +155,12 @@ class Settings(BaseSettings):
     api_tokens: Annotated[tuple[ApiToken, ...], NoDecode] = Field(
         default=(), repr=False, description="name:role:sha256hex, comma-separated; roles app, viewer, ops"
     )
+    act_keys: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        repr=False,
+        description="Signs operators' acts on their way through Temporal, 32 characters or more; the same for API and "
+        "worker. Several, comma-separated: the first signs, all are checked",
+    )
     api_bind: str = Field(default="127.0.0.1:8000", description="Where the API listens, address:port")
     api_connections: int = Field(
         default=800, ge=1, le=100_000, description="How many connections an API process has open at most"
@@ -202,11 +211,10 @@ class Settings(BaseSettings):
         default=None, repr=False, min_length=16, description="Signs what is posted there (HMAC-SHA256); empty: unsigned"
     )
 
-    @field_validator("oldhost_urls", "api_tokens", mode="before")
+    @field_validator("oldhost_urls", "api_tokens", "act_keys", mode="before")
     @classmethod
     def parse_list(cls, value: Any, info: ValidationInfo) -> Any:
-        parse = parse_api_tokens if info.field_name == "api_tokens" else parse_oldhost_urls
-        return parse(value) if isinstance(value, str) else value
+        return _LISTS[info.field_name or ""](value) if isinstance(value, str) else value
 
     @field_validator("api_bind", "metrics_bind", "temporal_metrics_bind")
     @classmethod
@@ -292,6 +300,7 @@ class Settings(BaseSettings):
         """The same settings as environment variables, for the roles that `up` starts; holds secrets."""
         values = {name: getattr(self, name) for name in type(self).model_fields}
         values["api_tokens"] = ",".join(f"{each.name}:{each.role}:{each.sha256_hex}" for each in self.api_tokens)
+        values["act_keys"] = ",".join(self.act_keys)
         values["oldhost_urls"] = ",".join(f"{host}={url}" for host, url in self.oldhost_urls.items())
         return {f"SYNC_{name.upper()}": str(value) for name, value in values.items() if value not in (None, "")}
 
@@ -323,6 +332,15 @@ def parse_oldhost_urls(text: str) -> dict[str, str]:
     return urls
 
 
+def parse_act_keys(text: str) -> tuple[str, ...]:
+    """The keys, newest first; ValueError says which one is too short, never the key itself."""
+    keys = tuple(each.strip() for each in text.split(",") if each.strip())
+    for number, key in enumerate(keys, start=1):
+        if len(key) < ACT_KEY_LENGTH_MIN:
+            raise ValueError(f"key {number} must have {ACT_KEY_LENGTH_MIN} characters or more: `openssl rand -hex 32`")
+    return keys
+
+
 def parse_api_tokens(text: str) -> tuple[ApiToken, ...]:
     """`name:role:sha256hex, …` as tokens; ValueError says which one is wrong and how, never the hash itself."""
     tokens = tuple(
@@ -334,6 +352,13 @@ def parse_api_tokens(text: str) -> tuple[ApiToken, ...]:
             raise ValueError(f"tokens {seen[token.name]} and {number} have the same name {token.name!r}")
         seen[token.name] = number
     return tokens
+
+
+_LISTS: dict[str, Callable[[str], Any]] = {
+    "oldhost_urls": parse_oldhost_urls,
+    "api_tokens": parse_api_tokens,
+    "act_keys": parse_act_keys,
+}
 
 
 def _parse_token(entry: str, number: int) -> ApiToken:

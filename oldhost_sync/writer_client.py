@@ -7,8 +7,10 @@ the caller puts it into words.
 from __future__ import annotations
 
 import asyncio
+import secrets
+import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum, auto
 from typing import Any
@@ -24,9 +26,13 @@ from temporalio.common import QueryRejectCondition
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from oldhost_sync.policy.act_signature import sign
 from oldhost_sync.temporal import SharedClient, connect, writer_handle
 from oldhost_sync.writer_health import WriterState, writer_health
 from workflows.messages import OperatorRequest
+
+# A number used once: two are never the same.
+NONCE_BYTES = 16
 
 
 class Cause(Enum):
@@ -70,12 +76,16 @@ class QueryRefused(WriterError):  # noqa: N818 - says what happened
 
 @dataclass(eq=False)
 class WriterClient:
-    """The writer of `host`. `connect` is called when first needed; a query may take `query_seconds`, and so may it."""
+    """The writer of `host`. `connect` is called when first needed; a query may take `query_seconds`, and so may it.
+
+    `act_key` signs what operators do; empty: acts go unsigned.
+    """
 
     host: str
     query_seconds: float
     update_seconds: float
     connect: Callable[[], Awaitable[Client]] = connect
+    act_key: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         self._client = SharedClient(self.connect, self.query_seconds)
@@ -101,6 +111,7 @@ class WriterClient:
         """The answer of the update `name`: it was carried out."""
         client = await self._connected()
         limit = timedelta(seconds=self.update_seconds)
+        request = self._signed(name, request)
         question = writer_handle(client, self.host).execute_update(name, request, rpc_timeout=limit)
         try:
             return await self._answer(client, question, self.update_seconds)
@@ -108,6 +119,13 @@ class WriterClient:
             cause = error.cause
             reason = cause.message if isinstance(cause, ApplicationError) else str(cause)
             raise UpdateRefused(self.host, name, reason) from None
+
+    def _signed(self, action: str, request: OperatorRequest) -> OperatorRequest:
+        if not self.act_key:
+            return request
+        now_ms, nonce = time.time_ns() // 1_000_000, secrets.token_hex(NONCE_BYTES)
+        signature = sign(request.act(self.host, action), self.act_key, now_ms=now_ms, nonce=nonce)
+        return replace(request, signature=signature)
 
     async def _connected(self) -> Client:
         try:

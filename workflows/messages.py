@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from oldhost_sync.policy.actions import RaiseAlert
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, Fate
-from oldhost_sync.policy.operator_act import ActRecorded, OperatorAct
+from oldhost_sync.policy.operator_act import ActRecorded, ActSignature, OperatorAct
 from oldhost_sync.policy.wire_ref import (
     AT_MS_MAX,
     CHANGE_ID_MAX,
@@ -36,6 +36,7 @@ __all__ = [  # of the policy, and part of what crosses the boundary
     "HELD",
     "WAITING",
     "ActRecorded",
+    "ActSignature",
     "Fate",
     "OperatorAct",
     "WireRef",
@@ -117,7 +118,10 @@ class EnqueueBatch:
 
 @dataclass
 class OperatorRequest:
-    """Argument of operators' updates. `change_id` for retry and discard, the entity for flush, `mode` for resolve."""
+    """Argument of operators' updates. `change_id` for retry and discard, the entity for flush, `mode` for resolve.
+
+    `channel`, `signature`: how the API says that it has checked the operator's token; others leave them out.
+    """
 
     operator: str = ""
     reason: str = ""
@@ -125,6 +129,24 @@ class OperatorRequest:
     entity_type: str | None = None
     entity_id: str | None = None
     mode: str | None = None
+    channel: str = ""
+    signature: ActSignature | None = None
+
+    def act(self, host: str, action: str, decision_id: str = "") -> OperatorAct:
+        """The same as what is made durable."""
+        entity = [self.entity_type, self.entity_id] if self.entity_type and self.entity_id else None
+        return OperatorAct(
+            host,
+            action,
+            self.operator,
+            self.reason,
+            self.change_id,
+            self.mode,
+            entity,
+            decision_id=decision_id,
+            channel=self.channel,
+            signature=self.signature,
+        )
 
 
 class ResolveMode(StrEnum):

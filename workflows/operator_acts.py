@@ -78,8 +78,8 @@ class OperatorActs:
     async def carry_out(self, host: str, action: str, request: OperatorRequest) -> str | int:
         """Add an act and wait for its end; ApplicationError says why nothing was done, or that the next run does it."""
         if self._machine.release == RELEASE_MIN:
-            return await self._carry_out_as_before(_decision(host, action, request))
-        act = self.add(_decision(host, action, request))
+            return await self._carry_out_as_before(request.act(host, action, str(workflow.uuid4())))
+        act = self.add(request.act(host, action, str(workflow.uuid4())))
         await workflow.wait_condition(lambda: act.answer is not None or bool(act.refused) or self._leaving())
         self._wake()
         if act.refused:
@@ -132,17 +132,3 @@ class OperatorActs:
             answer = self._machine.operators.follow(decision, decided, now_ms())
         self._wake()
         return answer
-
-
-def _decision(host: str, action: str, request: OperatorRequest) -> messages.OperatorAct:
-    entity = [request.entity_type, request.entity_id] if request.entity_type and request.entity_id else None
-    return messages.OperatorAct(
-        host,
-        action,
-        request.operator,
-        request.reason,
-        request.change_id,
-        request.mode,
-        entity,
-        decision_id=str(workflow.uuid4()),
-    )

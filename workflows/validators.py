@@ -8,6 +8,8 @@ from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 from workflows import intake, messages
 from workflows.messages import OperatorRequest
 
+# Longer than a SHA-256 in hexadecimal digits.
+SIGNATURE_TEXT_MAX = 128
 CHANGE_FIELDS = ("entity_type", "entity_id", "event_type", "payload")
 
 
@@ -42,6 +44,15 @@ def check_named(request: OperatorRequest) -> None:
             raise ValueError(f"{name} is longer than {TEXT_LENGTH_MAX} characters")
         if why := messages.why_unprintable(text, lines=name == "reason"):
             raise ValueError(f"{name} can't be recorded: {why}")
+    _check_signature(request)
+
+
+def _check_signature(request: OperatorRequest) -> None:
+    """Of a size that history can hold; whether it fits is found where the act is recorded."""
+    signature = request.signature or messages.ActSignature()
+    for name, text in (("channel", request.channel), ("nonce", signature.nonce), ("digest", signature.digest)):
+        if len(text) > SIGNATURE_TEXT_MAX or not text.isascii():
+            raise ValueError(f"{name} is not what the API sends: leave channel and signature out")
 
 
 def check_flush(request: OperatorRequest) -> None:

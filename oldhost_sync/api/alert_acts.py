@@ -8,17 +8,18 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.problems import Problem
+from oldhost_sync.policy.actor import Actor
 from oldhost_sync.policy.alert_kinds import runbook
 from oldhost_sync.store.alert_decisions import AlertDecided, acknowledge_alert, close_alert_by_hand
 from oldhost_sync.store.alerts import RaisedAlert
 
-ALERT_ACTS: dict[str, Callable[[Connection, str, int, str, str], AlertDecided]] = {
+ALERT_ACTS: dict[str, Callable[[Connection, str, int, Actor, str], AlertDecided]] = {
     "acknowledge": acknowledge_alert,
     "close": close_alert_by_hand,
 }
 
 
-async def act_on_alert(parts: Parts, action: str, alert_id: int, operator: str, reason: str) -> RaisedAlert:
+async def act_on_alert(parts: Parts, action: str, alert_id: int, operator: Actor, reason: str) -> RaisedAlert:
     """`action`: of ALERT_ACTS. The alert as it is then. Raises a Problem: 404 unknown, 409 refused."""
     act, host = ALERT_ACTS[action], parts.host
     done = await parts.database.run(lambda connection: act(connection, host, alert_id, operator, reason))

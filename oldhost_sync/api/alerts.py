@@ -66,7 +66,7 @@ class AlertRoutes:
 
     async def _act(self, request: Request, action: str, alert_id: int) -> schemas.Alert:
         body = await read_body(request, Because)
-        return _shown(await act_on_alert(self._parts, action, alert_id, caller_of(request).name, body.reason))
+        return _shown(await act_on_alert(self._parts, action, alert_id, caller_of(request).operator, body.reason))
 
 
 def _shown(alert: RaisedAlert) -> schemas.Alert:

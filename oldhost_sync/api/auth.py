@@ -19,7 +19,9 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from oldhost_sync.api.problems import forbidden, unauthenticated
+from oldhost_sync.policy.actor import Actor, Channel
 from oldhost_sync.settings import ApiToken, Role
+from workflows.messages import OperatorRequest
 
 ROLES_KEY = "x-roles"
 CALLER_KEY = "oldhost_sync.caller"
@@ -27,10 +29,16 @@ CALLER_KEY = "oldhost_sync.caller"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The token's name (an operator's, in the audit) and role."""
+    """The token's name (an operator's, in the audit) and role, and how it was shown."""
 
     name: str
     role: Role
+    channel: Channel = Channel.API
+
+    @property
+    def operator(self) -> Actor:
+        """As the audit names the caller."""
+        return Actor(self.name, self.channel, verified=True)
 
 
 class Tokens:
@@ -76,6 +84,12 @@ def caller_of(request: Request) -> Caller:
     if not isinstance(caller, Caller):
         raise unauthenticated()
     return caller
+
+
+def operator_request(request: Request, **fields: Any) -> OperatorRequest:
+    """What the writer is asked for in the caller's name."""
+    caller = caller_of(request)
+    return OperatorRequest(operator=caller.name, channel=caller.channel, **fields)
 
 
 def access(roles: Sequence[Role], *, errors: Sequence[int] = (), **openapi_extra: Any) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def _cancel(connection: Connection, *, host: str, idempotency_key: str, caller: 
             "An application cancels the changes that its own token made.",
             "Ask an operator to cancel it.",
         )
-    schedule.cancel_by_operator(connection, host, idempotency_key, operator=caller.name, reason="")
+    schedule.cancel_by_operator(connection, host, idempotency_key, operator=caller.operator, reason="")
     scheduled = schedule.scheduled_of_key(connection, host, idempotency_key)
     if scheduled is not None and scheduled.cancelled_at is not None:
         return scheduled.cancelled_at

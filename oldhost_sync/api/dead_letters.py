@@ -115,7 +115,7 @@ class DeadLetterRoutes:
         correction = Correction(
             change_id=change_id,
             payload=body.payload,
-            operator=caller_of(request).name,
+            operator=caller_of(request).operator,
             source=source_of(request),
             reason=body.reason,
             key=None if key.is_new else key.text,
@@ -132,13 +132,13 @@ class DeadLetterRoutes:
 
     async def _act(self, action: str, request: Request, change_id: int) -> Done:
         body = await read_body(request, Because)
-        operator = caller_of(request).name
+        operator = caller_of(request).operator
         message = await decide_one(self._parts, operator, action, change_id=change_id, reason=body.reason)
-        return Done(action=action, operator=operator, message=message)
+        return Done(action=action, operator=operator.name, message=message)
 
     async def _act_on_several(self, action: str, request: Request) -> view_schemas.LettersDecided:
         body = await read_body(request, view_schemas.Letters)
-        operator = caller_of(request).name
+        operator = caller_of(request).operator
         if (body.change_ids is None) == (body.group is None):
             raise field_invalid("body.change_ids", "give either change_ids or a group")
         if body.group is not None:
@@ -150,4 +150,4 @@ class DeadLetterRoutes:
                 self._parts, operator, action, change_ids=body.change_ids or [], reason=body.reason
             )
         decided = sum(each.done for each in done.decisions)
-        return view_schemas.LettersDecided(action=action, operator=operator, decided=decided, **asdict(done))
+        return view_schemas.LettersDecided(action=action, operator=operator.name, decided=decided, **asdict(done))

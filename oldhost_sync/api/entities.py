@@ -42,7 +42,7 @@ class EntityRoutes:
         def look(connection: Connection) -> EntityView | None:
             found = compare_entity(connection, host, entity_type, entity_id, payloads=payloads)
             if payloads and found is not None:
-                note_entity_read(connection, host, entity_type, entity_id, operator=caller.name)
+                note_entity_read(connection, host, entity_type, entity_id, operator=caller.operator)
             return found
 
         found = await self._parts.database.run(look)

@@ -256,6 +256,8 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
                 "change_id": None,
                 "detail": {"message": "noted", "mode": None, "decision": "0f8b7c52"},
                 "created_at": "2026-05-01T12:05:00Z",
+                "channel": "api",
+                "verified": True,
             }
         ],
         "next_cursor": None,

@@ -17,6 +17,7 @@ from oldhost_sync.api import limits
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.problems import Problem, unknown_change
 from oldhost_sync.api.request_spans import note
+from oldhost_sync.policy.actor import Actor
 from oldhost_sync.store.intake.change_recorder import RecordedChange
 from oldhost_sync.store.intake.replacement import Correction, NoDeadLetter, record_correction
 from oldhost_sync.store.views import overview
@@ -52,7 +53,7 @@ def choose(connection: Connection, host: str, change_ids: Sequence[int]) -> list
 
 
 async def decide_group(
-    parts: Parts, operator: str, action: str, *, group: str, up_to: int | None, reason: str
+    parts: Parts, operator: Actor, action: str, *, group: str, up_to: int | None, reason: str
 ) -> Decisions:
     """Decide the oldest letters of a group, up to the letter that was the newest when it was shown."""
     some = limits.LETTERS_AT_ONCE_MAX
@@ -65,7 +66,7 @@ async def decide_group(
 
 
 async def decide_letters(
-    parts: Parts, operator: str, action: str, *, change_ids: Sequence[int], reason: str
+    parts: Parts, operator: Actor, action: str, *, change_ids: Sequence[int], reason: str
 ) -> Decisions:
     """Retry or discard (`action`) each of `change_ids`. Raises a Problem only where nothing was decided at all."""
     chosen = await parts.database.run(partial(choose, host=parts.host, change_ids=change_ids))
@@ -79,7 +80,7 @@ async def decide_letters(
         if parts.clock() >= until:
             decided.left, decided.stopped = len(chosen) - place, "the time of one request is over; ask again"
             break
-        request = OperatorRequest(operator=operator, reason=reason, change_id=change_id)
+        request = OperatorRequest(operator.name, reason, change_id, channel=operator.channel)
         try:
             message, done = await parts.writer.update(action, request), True
         except Problem as problem:
@@ -93,12 +94,14 @@ async def decide_letters(
     return decided
 
 
-async def decide_one(parts: Parts, operator: str, action: str, *, change_id: int, reason: str) -> str:
+async def decide_one(parts: Parts, operator: Actor, action: str, *, change_id: int, reason: str) -> str:
     """What the writer says. Raises a Problem: 404, 409, or what keeps the writer from it."""
     ((_, outcome, exists),) = await parts.database.run(partial(choose, host=parts.host, change_ids=[change_id]))
     if outcome != "DEAD":
         raise not_dead(change_id, exists=exists, outcome=outcome)
-    return await parts.writer.update(action, OperatorRequest(operator=operator, reason=reason, change_id=change_id))
+    return await parts.writer.update(
+        action, OperatorRequest(operator.name, reason, change_id, channel=operator.channel)
+    )
 
 
 async def replace_letter(parts: Parts, correction: Correction) -> tuple[RecordedChange, str | None, str]:

@@ -76,7 +76,7 @@ class OutboxRoutes:
 
     async def payload(self, request: Request, change_id: ChangeId) -> view_schemas.Payload:
         """Who read it and when is recorded in the same transaction."""
-        host, operator = self._parts.host, caller_of(request).name
+        host, operator = self._parts.host, caller_of(request).operator
         found = await self._parts.database.run(
             lambda connection: payload_of(connection, host, change_id, operator=operator)
         )

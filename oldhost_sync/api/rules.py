@@ -43,7 +43,7 @@ class RuleRoutes:
         ones are replaced.
         """
         body = await read_body(request, NewRule)
-        host, operator = self._parts.host, caller_of(request).name
+        host, operator = self._parts.host, caller_of(request).operator
         await self._parts.database.run(
             lambda connection: decide_rule(
                 connection, host, event_type, body.priority_class, operator=operator, reason=body.reason

@@ -360,6 +360,12 @@ class AuditEntry(BaseModel):
     change_id: int | None
     detail: dict[str, Any] | None
     created_at: datetime
+    channel: str | None = Field(
+        default=None, examples=["api"], description="api, console, command-line, temporal or writer; none before 0.2"
+    )
+    verified: bool | None = Field(
+        default=None, description="The name is that of a token; false: it is only what the sender says"
+    )
 
 
 class AuditPage(BaseModel):

@@ -9,14 +9,13 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Query, Request
 
 from oldhost_sync.api import limits, schemas, view_schemas
-from oldhost_sync.api.auth import OPERATORS, WATCHERS, adder, caller_of
+from oldhost_sync.api.auth import OPERATORS, WATCHERS, adder, operator_request
 from oldhost_sync.api.bodies import json_body, read_body
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.schemas import Because, Flush, Resolve
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX, ID_LENGTH_MAX
 from oldhost_sync.store.ledger.halt_consequences import read_halt
-from workflows.messages import OperatorRequest
 
 _ACT_ERRORS = (405, 409, 413, 415, 422)
 
@@ -90,9 +89,9 @@ class WriterRoutes:
         return await self._act("resolve", request, await read_body(request, Resolve))
 
     async def _act(self, action: str, request: Request, body: Because) -> schemas.Done:
-        operator = caller_of(request).name
-        message = await self._parts.writer.update(action, OperatorRequest(operator=operator, **body.model_dump()))
-        return schemas.Done(action=action, operator=operator, message=message)
+        asked = operator_request(request, **body.model_dump())
+        message = await self._parts.writer.update(action, asked)
+        return schemas.Done(action=action, operator=asked.operator, message=message)
 
     async def _ask_writer(self) -> tuple[dict[str, Any] | None, str | None]:
         try:

@@ -30,13 +30,19 @@ class TemporalWriterLink:
     """A :class:`WriterLink` over Temporal. Raises a Problem when there is no answer in time."""
 
     def __init__(
-        self, host: str, connect: Callable[[], Awaitable[Client]], *, clock: Callable[[], float] = time.monotonic
+        self,
+        host: str,
+        connect: Callable[[], Awaitable[Client]],
+        *,
+        act_key: str = "",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._writer = WriterClient(
             host,
             connect=connect,
             query_seconds=limits.WRITER_QUERY_SECONDS_MAX,
             update_seconds=limits.WRITER_UPDATE_SECONDS_MAX,
+            act_key=act_key,
         )
         self._clock = clock
         self._circuit = Circuit(limits.WRITER_PROBE_SECONDS)

@@ -14,7 +14,7 @@ import typer
 from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.completion import event_types
 from oldhost_sync.cli.output import console, print_json, rows
-from oldhost_sync.cli.writer import operator_name
+from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import NAME_PATTERN
@@ -108,5 +108,5 @@ def set_one_rule(
         raise CliError("an event type is 1 to 64 of the characters A-Z a-z 0-9 _ . -", WRONG)
     config = settings()
     act = partial(decide_rule, host=config.host, event_type=event_type, priority_class=priority_class)
-    in_database(config, partial(act, operator=operator_name(operator), reason=reason))
+    in_database(config, partial(act, operator=operator_of(operator), reason=reason))
     console().print(f"{event_type} is {priority_class.value} from the next change on.", markup=False)

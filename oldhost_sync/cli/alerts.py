@@ -11,7 +11,7 @@ import typer
 
 from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.output import console, print_json, rows
-from oldhost_sync.cli.writer import operator_name
+from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.alert_kinds import KINDS, runbook
 from oldhost_sync.store.alert_decisions import AlertDecided, acknowledge_alert, close_alert_by_hand
@@ -79,7 +79,7 @@ def close(alert_id: AlertId, reason: Reason, operator: Operator = None, as_json:
 
 
 def _decide(alert_id: int, operator: str | None, reason: str, as_json: bool, *, close: bool) -> None:
-    who, why = operator_name(operator), reason.strip()
+    who, why = operator_of(operator), reason.strip()
     if not why:
         raise CliError("say why: --reason '…'. It is recorded.", WRONG)
     config = settings()
@@ -91,7 +91,7 @@ def _decide(alert_id: int, operator: str | None, reason: str, as_json: bool, *, 
     if as_json and done.alert is not None:
         print_json(asdict(done.alert))
         return
-    console().print(f"alert {alert_id} is {'closed' if close else 'acknowledged'} by {who}", markup=False)
+    console().print(f"alert {alert_id} is {'closed' if close else 'acknowledged'} by {who.name}", markup=False)
 
 
 def _line(alert: RaisedAlert) -> tuple[object, ...]:

@@ -10,6 +10,7 @@ from oldhost_sync.cli.changes import AsJson, entity_of
 from oldhost_sync.cli.output import console, print_json, rows
 from oldhost_sync.cli.writer import operator_name, update
 from oldhost_sync.environment import in_database, settings
+from oldhost_sync.policy.actor import Channel
 from oldhost_sync.store.views import overview
 from oldhost_sync.user_errors import WRONG, CliError
 from workflows.messages import OperatorRequest, ResolveMode
@@ -96,7 +97,7 @@ def discard(change_id: ChangeId, reason: Reason, operator: Operator = None, as_j
 
 
 def _act(action: str, reason: str, operator: str | None, as_json: bool, **more: Any) -> None:
-    request = OperatorRequest(operator_name(operator), reason.strip(), **more)
+    request = OperatorRequest(operator_name(operator), reason.strip(), channel=Channel.COMMAND_LINE, **more)
     if not request.reason:
         raise CliError("say why: --reason '…'. It is recorded.", WRONG)
     config = settings()

@@ -8,7 +8,7 @@ import typer
 
 from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.output import console, print_json, rows
-from oldhost_sync.cli.writer import operator_name
+from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.store.intake.schedule import cancel_by_operator
 from oldhost_sync.store.views.scheduled_list import list_scheduled
@@ -52,7 +52,7 @@ def cancel(
     ] = None,
 ) -> None:
     """Cancel one that is not due yet."""
-    who, why = operator_name(operator), reason.strip()
+    who, why = operator_of(operator), reason.strip()
     if not why:
         raise CliError("say why: --reason '…'. It is recorded.", WRONG)
     config = settings()

@@ -6,6 +6,7 @@ import asyncio
 import getpass
 from typing import Any
 
+from oldhost_sync.policy.actor import Actor, at_the_terminal
 from oldhost_sync.settings import Settings
 from oldhost_sync.user_errors import WRONG, CliError
 from oldhost_sync.writer_client import WriterClient
@@ -29,6 +30,11 @@ def query(settings: Settings, name: str, *arguments: object) -> Any:
 def update(settings: Settings, name: str, request: OperatorRequest) -> Any:
     """Carry out an operator's command; WriterError says why it was not."""
     return asyncio.run(client(settings).update(name, request))
+
+
+def operator_of(given: str | None) -> Actor:
+    """Who acts, for the audit."""
+    return at_the_terminal(operator_name(given))
 
 
 def operator_name(given: str | None) -> str:

@@ -82,9 +82,9 @@ class AlertsPage(Page):
 
     async def _act(self, request: Request, action: str, alert_id: int) -> Response:
         act = checked(await read_fields(request, *Because.model_fields), Because, "form")
-        operator = caller_of(request).name
+        operator = caller_of(request).operator
         alert = await act_on_alert(self.console.parts, action, alert_id, operator, act.reason)
-        done = f"{operator} looks after it" if action == "acknowledge" else "it is closed"
+        done = f"{operator.name} looks after it" if action == "acknowledge" else "it is closed"
         return self.console.layout.redirect(ALERTS, f"Alert {alert_id} ({alert.kind}): {done}.")
 
 

@@ -40,7 +40,7 @@ class ChangePage(Page):
 
     async def show_payload(self, request: Request, change_id: ChangeId) -> Response:
         """With the payload; that it was read stands in the audit."""
-        host, operator = self.console.parts.host, caller_of(request).name
+        host, operator = self.console.parts.host, caller_of(request).operator
         payload = await self.console.parts.database.run(
             lambda connection: payload_of(connection, host, change_id, operator=operator)
         )
@@ -60,7 +60,7 @@ class ChangePage(Page):
         payload: Any = parse_json(act.payload.encode())
         if not isinstance(payload, dict):
             raise field_invalid("form.payload", "must be a JSON object")
-        correction = Correction(change_id, payload, caller_of(request).name, source_of(request), act.reason)
+        correction = Correction(change_id, payload, caller_of(request).operator, source_of(request), act.reason)
         copy, _, message = await replace_letter(self.console.parts, correction)
         return self.console.layout.redirect(f"{CHANGES}/{copy.change_id}", message)
 
@@ -73,6 +73,6 @@ class ChangePage(Page):
 
     async def _decide(self, request: Request, change_id: int, action: str) -> Response:
         because = checked(await read_fields(request, *Because.model_fields), Because, "form")
-        operator = caller_of(request).name
+        operator = caller_of(request).operator
         message = await decide_one(self.console.parts, operator, action, change_id=change_id, reason=because.reason)
         return self.console.layout.redirect(f"{CHANGES}/{change_id}", message)

@@ -79,7 +79,7 @@ class ChangesPage(Page):
     async def cancel(self, request: Request) -> Response:
         """Possible until it is due."""
         act = checked(await read_fields(request, *KeyedAct.model_fields), KeyedAct, "form")
-        operator, host = caller_of(request).name, self.console.parts.host
+        operator, host = caller_of(request).operator, self.console.parts.host
         done = await self.console.parts.database.run(
             lambda connection: cancel_by_operator(connection, host, act.key, operator=operator, reason=act.reason)
         )

@@ -91,7 +91,7 @@ class DeadLettersPage(Page):
         letters = checked({"change_ids": marked, **others}, Letters, "form")
         done = await decide_letters(
             self.console.parts,
-            caller_of(request).name,
+            caller_of(request).operator,
             action,
             change_ids=letters.change_ids or [],
             reason=letters.reason,
@@ -102,7 +102,7 @@ class DeadLettersPage(Page):
         act = checked(await read_fields(request, *GroupAct.model_fields), GroupAct, "form")
         done = await decide_group(
             self.console.parts,
-            caller_of(request).name,
+            caller_of(request).operator,
             action,
             group=act.group,
             up_to=act.up_to,

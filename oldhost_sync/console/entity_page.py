@@ -8,7 +8,7 @@ from fastapi import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.auth import OPERATORS, WATCHERS, caller_of
+from oldhost_sync.api.auth import OPERATORS, WATCHERS, operator_request
 from oldhost_sync.api.bodies import checked
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.act_form import EntityAct
@@ -18,7 +18,6 @@ from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.policy.limits import ID_LENGTH_MAX, NAME_PATTERN
 from oldhost_sync.store.views.entity_comparison import compare_entity
-from workflows.messages import OperatorRequest
 
 EntityType = Annotated[str, Path(pattern=f"^{NAME_PATTERN}$")]
 EntityId = Annotated[str, Path(min_length=1, max_length=ID_LENGTH_MAX)]
@@ -45,9 +44,7 @@ class EntityPage(Page):
     async def flush(self, request: Request) -> Response:
         """What the debounce holds back of this entity goes to its lane now."""
         act = checked(await read_fields(request, *EntityAct.model_fields), EntityAct, "form")
-        message = await self.console.parts.writer.update(
-            "flush", OperatorRequest(operator=caller_of(request).name, **act.model_dump())
-        )
+        message = await self.console.parts.writer.update("flush", operator_request(request, **act.model_dump()))
         return self.console.layout.redirect(entity_address(act.entity_type, act.entity_id), message)
 
     async def _ask_writer(self, entity_type: str, entity_id: str) -> tuple[dict[str, Any] | None, str]:

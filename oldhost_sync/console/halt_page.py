@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.auth import OPERATORS, WATCHERS, caller_of
+from oldhost_sync.api.auth import OPERATORS, WATCHERS, operator_request
 from oldhost_sync.api.bodies import checked
 from oldhost_sync.api.problems import field_invalid
 from oldhost_sync.console.act_form import HaltAct
@@ -14,7 +14,6 @@ from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.store.ledger.halt_consequences import read_halt
 from oldhost_sync.store.views.ban import read_ban
-from workflows.messages import OperatorRequest
 
 HALT = f"{PREFIX}/halt"
 
@@ -41,6 +40,6 @@ class HaltPage(Page):
         if act.host != host:
             raise field_invalid("form.host", f"must be this host's name, {host}; nothing was decided")
         message = await self.console.parts.writer.update(
-            "resolve", OperatorRequest(operator=caller_of(request).name, reason=act.reason, mode=act.mode)
+            "resolve", operator_request(request, reason=act.reason, mode=act.mode)
         )
         return self.console.layout.redirect(HALT, message)

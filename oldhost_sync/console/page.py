@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oldhost_sync.api.auth import access, caller_of, public
+from oldhost_sync.api.auth import access, operator_request, public
 from oldhost_sync.api.bodies import checked
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.schemas import Because
@@ -24,7 +24,6 @@ from oldhost_sync.console.live_stream import LiveStream
 from oldhost_sync.console.overview_parts import OverviewParts
 from oldhost_sync.console.sessions import Sessions
 from oldhost_sync.settings import Role
-from workflows.messages import OperatorRequest
 
 Handler = Callable[..., Any]
 
@@ -46,7 +45,7 @@ class Console:
         The form has the fields of `model`; `more` are further ones of the message. Raises a Problem.
         """
         fields = checked(await read_fields(request, *model.model_fields), model, "form")
-        message = OperatorRequest(operator=caller_of(request).name, **fields.model_dump(), **more)
+        message = operator_request(request, **fields.model_dump(), **more)
         return await self.parts.writer.update(action, message)
 
 

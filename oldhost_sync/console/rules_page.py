@@ -34,7 +34,7 @@ class RulesPage(Page):
     async def set(self, request: Request) -> Response:
         """It holds for the changes recorded from now on."""
         act = checked(await read_fields(request, *RuleAct.model_fields), RuleAct, "form")
-        operator, host = caller_of(request).name, self.console.parts.host
+        operator, host = caller_of(request).operator, self.console.parts.host
         await self.console.parts.database.run(
             lambda connection: decide_rule(
                 connection, host, act.event_type, act.priority_class, operator=operator, reason=act.reason

@@ -13,13 +13,14 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.api.auth import WATCHERS, Caller, Tokens
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem
+from oldhost_sync.policy.actor import Channel
 from oldhost_sync.settings import ApiToken
 from oldhost_sync.store import console_sessions
 from oldhost_sync.store.console_sessions import TokenHolder
@@ -122,7 +123,7 @@ class Sessions:
     def _caller(self, holder: TokenHolder) -> Caller | None:
         """The token's owner with today's role; None when the token is gone or replaced, or an application's now."""
         caller = self._tokens.owner(holder.name, holder.fingerprint)
-        return caller if caller is not None and caller.role in WATCHERS else None
+        return replace(caller, channel=Channel.CONSOLE) if caller is not None and caller.role in WATCHERS else None
 
     def _remember(self, digest: bytes, remembered: _Remembered) -> None:
         self._remembered[digest] = remembered

@@ -8,6 +8,15 @@ from oldhost_sync.policy.wire_ref import WireRef, from_wire
 
 
 @dataclass
+class ActSignature:
+    """The API's signature of an act (`act_signature.py`): `nonce` was never used before, `digest` is in hexadecimal."""
+
+    nonce: str = ""
+    signed_at_ms: int = 0
+    digest: str = ""
+
+
+@dataclass
 class OperatorAct:
     """Input of `record_decision`: made durable before the machine follows it. `action`: pause, resume, flush, retry,
     discard, resolve, or the writer's own halt.
@@ -15,7 +24,8 @@ class OperatorAct:
     `entity`: [entity_type, entity_id] of a flush; None: all. `unsettled`: what is in doubt at the writer when it is
     resolved.
     `decision_id` names the act, so that a repetition by a later run finds it done; empty: the activity's own id (runs
-    begun before 0.2). `epoch`: of the session whose send halts; 0: of none.
+    begun before 0.2). `epoch`: of the session whose send halts; 0: of none. `channel`: by which the act came, as its
+    sender says; `signature` proves it, and the name.
     """
 
     host: str
@@ -28,6 +38,8 @@ class OperatorAct:
     decision_id: str = ""
     unsettled: list[int] = field(default_factory=list)
     epoch: int = 0
+    channel: str = ""
+    signature: ActSignature | None = None
 
     @property
     def entity_key(self) -> EntityKey | None:

@@ -42,7 +42,7 @@ def build(settings: Settings) -> Parts:
         host=settings.host,
         tokens=Tokens(settings.api_tokens),
         database=Database(connect_for_api(settings.need_database_url())),
-        writer=TemporalWriterLink(settings.host, temporal.connect),
+        writer=TemporalWriterLink(settings.host, temporal.connect, act_key=next(iter(settings.act_keys), "")),
         policy=temporal.writer_policy(settings),
         tracer=role_tracer(settings, "api"),
         of_each_token=Quotas(settings.quota_requests, settings.quota_changes, settings.quota_emergencies),
@@ -98,6 +98,10 @@ def run(settings: Settings, *more: Callable[[FastAPI, Parts], Door | None]) -> N
     if not settings.api_tokens:
         logger.warning("SYNC_API_TOKENS is not set: every request but /healthz and /readyz will be refused")
     logging.getLogger("uvicorn.error").addFilter(_is_ours)
+    if not settings.act_keys:
+        logger.warning(
+            "SYNC_ACT_KEYS is not set: the audit will say of the writer's operators that they are not verified"
+        )
     # The server raises the signal again once all is answered; by default that would be a death by signal.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)

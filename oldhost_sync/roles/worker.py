@@ -147,7 +147,7 @@ def workers(
     releases: ReleaseWatch,
 ) -> tuple[LeavingWorker, LeavingWorker]:
     """The Worker of the shared queue and the one of this process's own."""
-    recording = RecordingActivities(engine, writer_policy(settings), sessions.count, lambda: registration.is_known)
+    recording = _recording(settings, engine, sessions, registration)
     alerts, histories = AlertActivities(engine), TemporalHistories(client, asyncio.get_running_loop())
     recovery = RecoveryActivities(engine, histories, settings.retention_changes_days)
     of_both: dict[str, Any] = {
@@ -187,6 +187,14 @@ def workers(
         **of_both,
     )
     return shared, own
+
+
+def _recording(
+    settings: Settings, engine: Engine, sessions: SessionActivities, registration: Registration
+) -> RecordingActivities:
+    return RecordingActivities(
+        engine, writer_policy(settings), sessions.count, lambda: registration.is_known, settings.act_keys
+    )
 
 
 def session_threads(settings: Settings) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import threading
 import urllib.error
 import urllib.request
@@ -134,6 +135,8 @@ class Stack:
         if not self.settings.api_tokens:
             self.tokens = self.folder.development_tokens()
             self.settings = self.settings.model_copy(update={"api_tokens": as_api_tokens(self.tokens)})
+        if not self.settings.act_keys:
+            self.settings = self.settings.model_copy(update={"act_keys": (secrets.token_hex(),)})
 
     def _start_mariadb(self) -> None:
         if self.settings.database_url is None:

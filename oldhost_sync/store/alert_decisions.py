@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import func, select, text, update
 from sqlalchemy.engine import Connection, Row
 
+from oldhost_sync.policy.actor import Actor
 from oldhost_sync.policy.alert_kinds import KINDS, QUIET_DAYS, may_close
 from oldhost_sync.policy.limits import OPERATOR_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.store.alert_events import NOW
@@ -25,13 +26,13 @@ class AlertDecided:
     refused: str = ""
 
 
-def acknowledge_alert(connection: Connection, host: str, alert_id: int, operator: str, reason: str) -> AlertDecided:
+def acknowledge_alert(connection: Connection, host: str, alert_id: int, operator: Actor, reason: str) -> AlertDecided:
     """`operator` looks after it; the last who says so does. It stays open, and people hear when it gets worse."""
     found, refused = _open_of(connection, host, alert_id)
     if found is not None:
         acknowledged = {
             "acknowledged_at": NOW,
-            "acknowledged_by": storable(operator, OPERATOR_LENGTH_MAX),
+            "acknowledged_by": storable(operator.name, OPERATOR_LENGTH_MAX),
             "acknowledge_reason": storable(reason, TEXT_LENGTH_MAX),
         }
         connection.execute(update(alerts).where(alerts.c.id == alert_id).values(**acknowledged))
@@ -39,13 +40,13 @@ def acknowledge_alert(connection: Connection, host: str, alert_id: int, operator
     return AlertDecided(find_alert(connection, host, alert_id), refused)
 
 
-def close_alert_by_hand(connection: Connection, host: str, alert_id: int, operator: str, reason: str) -> AlertDecided:
+def close_alert_by_hand(connection: Connection, host: str, alert_id: int, operator: Actor, reason: str) -> AlertDecided:
     """Refused where the product itself sees that the cause is not gone."""
     found, refused = _open_of(connection, host, alert_id)
     if found is not None and not may_close(found.kind):
         refused = f"the product closes alerts of this kind itself, when {KINDS[found.kind].ends}; that is not so yet"
     elif found is not None:
-        close_found(connection, host, found, reason, operator)
+        close_found(connection, host, found, reason, operator.name)
         _audit(connection, found, "close-alert", operator, reason)
     return AlertDecided(find_alert(connection, host, alert_id), refused)
 
@@ -80,7 +81,14 @@ def _open_of(connection: Connection, host: str, alert_id: int) -> tuple[Row[Any]
     return found, ""
 
 
-def _audit(connection: Connection, alert: Row[Any], action: str, operator: str, reason: str) -> None:
+def _audit(connection: Connection, alert: Row[Any], action: str, operator: Actor, reason: str) -> None:
     detail = {"alert": alert.id, "kind": alert.kind, "cause": alert.dedupe_key}
-    named = {"host": alert.host, "action": action, "operator": operator, "reason": reason}
-    record_act(connection, **named, change_id=alert.change_id, detail=detail)
+    record_act(
+        connection,
+        host=alert.host,
+        action=action,
+        operator=operator,
+        reason=reason,
+        change_id=alert.change_id,
+        detail=detail,
+    )

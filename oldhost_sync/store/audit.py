@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import func, insert, select, text
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.policy.actor import Actor
 from oldhost_sync.policy.limits import OPERATOR_LENGTH_MAX, TEXT_LENGTH_MAX
 from oldhost_sync.store.tables import operator_audit
 from oldhost_sync.store.text import storable
@@ -23,7 +24,9 @@ CHANGE_ID_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class AuditedAct:
-    """One act: `action` (pause, resolve, discard …), who, why, and on which change."""
+    """One act: `action` (pause, resolve, discard …), who, why, and on which change. `channel`, `verified`: see
+    :class:`oldhost_sync.policy.actor.Actor`; both None for acts of releases before 0.2.
+    """
 
     act_id: int
     host: str
@@ -33,6 +36,8 @@ class AuditedAct:
     change_id: int | None
     detail: Any
     created_at: datetime
+    channel: str | None = None
+    verified: bool | None = None
 
 
 def record_act(
@@ -40,7 +45,7 @@ def record_act(
     *,
     host: str,
     action: str,
-    operator: str,
+    operator: Actor,
     reason: str,
     change_id: int | None = None,
     detail: Mapping[str, Any] | None = None,
@@ -49,11 +54,15 @@ def record_act(
     values: dict[str, Any] = {
         "host": host,
         "action": action,
-        "operator": storable(operator, OPERATOR_LENGTH_MAX),
+        "operator": storable(operator.name, OPERATOR_LENGTH_MAX),
         "reason": storable(reason, TEXT_LENGTH_MAX),
         "change_id": change_id if change_id is not None and 0 < change_id <= CHANGE_ID_MAX else None,
         "created_at": text("UTC_TIMESTAMP(6)"),
+        "channel": operator.channel.value,
+        "verified": operator.verified,
     }
+    if operator.doubt:
+        detail = {**(detail or {}), "not_verified": operator.doubt}
     if detail is not None:
         values["detail"] = {name: _kept(value) for name, value in detail.items()}
     connection.execute(insert(operator_audit).values(**values))

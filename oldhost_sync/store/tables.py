@@ -25,6 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql
 
 from oldhost_sync.policy import limits
+from oldhost_sync.store.access_tables import operator_audit
 from oldhost_sync.store.columns import UtcDateTime, by_host, metadata, of_host, one_of, stamp, table, text_id
 from oldhost_sync.store.ledger_tables import (
     machine_clocks,
@@ -54,6 +55,7 @@ __all__ = [
     "nonce_ledger",
     "nonce_requests",
     "nonce_requests_archive",
+    "operator_audit",
     "settled_days",
     "sign_in_links",
     "workers",
@@ -314,21 +316,6 @@ alert_closings = table(
     Column("sequence", BigInteger, nullable=False),
     Column("closed_at", UtcDateTime, nullable=False),
     Index("ix_alert_closings_closed", "host", "closed_at"),
-)
-
-operator_audit = table(
-    "operator_audit",
-    Column("id", BigInteger, primary_key=True, autoincrement=True),
-    of_host(),
-    Column("action", String(32), nullable=False),
-    Column("operator", String(limits.OPERATOR_LENGTH_MAX), nullable=False),
-    Column("reason", String(limits.TEXT_LENGTH_MAX), nullable=False),
-    Column("change_id", BigInteger),
-    Column("detail", JSON),
-    stamp("created_at"),
-    Index("ix_operator_audit_created", "host", "created_at"),
-    Index("ix_operator_audit_change", "host", "change_id"),
-    Index("ix_operator_audit_action", "host", "action", "id"),
 )
 
 # The active relay of each host. The lease is for efficiency only; two relays are safe (signals are idempotent).

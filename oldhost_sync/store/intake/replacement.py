@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.policy.actor import Actor
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_accepted
 from oldhost_sync.store.intake.validation import accept, canonical_json
@@ -32,7 +33,7 @@ class Correction:
 
     change_id: int
     payload: Mapping[str, Any]
-    operator: str
+    operator: Actor
     source: str
     reason: str
     key: str | None = None
@@ -72,14 +73,14 @@ def record_correction(connection: Connection, host: str, correction: Correction)
         return recorded
     if letter.outcome != "DEAD":
         raise NoDeadLetter(exists=True, outcome=letter.outcome)
-    named = {"host": host, "operator": correction.operator, "reason": correction.reason}
+    by, why = correction.operator, correction.reason
     old, new = correction.change_id, recorded.change_id
     record_act(
-        connection, **named, action=REPLACE, change_id=old,
+        connection, host=host, action=REPLACE, operator=by, reason=why, change_id=old,
         detail={"message": f"its corrected copy is change {new}", "replaced_by": new},
     )  # fmt: skip
     record_act(
-        connection, **named, action=CORRECT, change_id=new,
+        connection, host=host, action=CORRECT, operator=by, reason=why, change_id=new,
         detail={"message": f"a corrected copy of change {old}", "corrects": old},
     )  # fmt: skip
     return recorded

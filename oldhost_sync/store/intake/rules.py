@@ -14,6 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.dialects.mysql import insert
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.policy.actor import Actor
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.tables import event_rules
@@ -72,7 +73,7 @@ def set_rule(connection: Connection, host: str, event_type: str, priority_class:
 
 
 def decide_rule(
-    connection: Connection, host: str, event_type: str, priority_class: PriorityClass, *, operator: str, reason: str
+    connection: Connection, host: str, event_type: str, priority_class: PriorityClass, *, operator: Actor, reason: str
 ) -> PriorityClass:
     """As :func:`set_rule`, as an operator's act that stands in the audit; returns the class it had before."""
     before = class_of(connection, host, event_type)

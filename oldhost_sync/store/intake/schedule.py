@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import select, text
 from sqlalchemy.engine import Connection, Row
 
+from oldhost_sync.policy.actor import Actor
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.intake.change_recorder import RecordedChange, lock_free_entity, record_accepted
 from oldhost_sync.store.intake.validation import Acceptable, unit_columns
@@ -110,7 +111,9 @@ def cancel(connection: Connection, host: str, idempotency_key: str) -> bool:
     return connection.execute(_CANCEL, {"host": host, "key": idempotency_key}).rowcount == 1
 
 
-def cancel_by_operator(connection: Connection, host: str, idempotency_key: str, *, operator: str, reason: str) -> bool:
+def cancel_by_operator(
+    connection: Connection, host: str, idempotency_key: str, *, operator: Actor, reason: str
+) -> bool:
     """As :func:`cancel`, as an operator's act that stands in the audit."""
     if not cancel(connection, host, idempotency_key):
         return False

@@ -10,6 +10,8 @@ from __future__ import annotations
 from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.oldhost.count import NOT_ASKED, Count
+from oldhost_sync.policy.act_signature import actor_of
+from oldhost_sync.policy.actor import Actor, Channel
 from oldhost_sync.policy.operator_act import ActRecorded, OperatorAct
 from oldhost_sync.policy.wire_ref import WireRef, to_wire
 from oldhost_sync.store.audit import current_pause, record_act
@@ -29,8 +31,12 @@ def awaits_count(connection: Connection, host: str) -> bool:
     return connection.exec_driver_sql(sql.AWAITS_COUNT, (host,)).one_or_none() is not None
 
 
-def decide(connection: Connection, act: OperatorAct, count: Count = NOT_ASKED) -> ActRecorded:
-    """Carry `act` out in the caller's transaction. `count`: what OldHost expects now, for a resolve."""
+def decide(
+    connection: Connection, act: OperatorAct, count: Count = NOT_ASKED, operator: Actor | None = None
+) -> ActRecorded:
+    """Carry `act` out in the caller's transaction. `count`: what OldHost expects now, for a resolve. `operator`: who
+    acts, as far as the act's signature tells; None: nobody has looked at it.
+    """
     connection.exec_driver_sql(statements.CREATE_LEDGER, (act.host,))
     ledger = connection.exec_driver_sql(statements.LOCK_LEDGER, (act.host,)).one()
     done = _done_before(connection, act)
@@ -38,12 +44,29 @@ def decide(connection: Connection, act: OperatorAct, count: Count = NOT_ASKED) -
         return done
     recorded = _carry_out(connection, act, ledger, count)
     if not recorded.refused:
-        entity = act.entity_key
-        about = {"entity_type": entity.entity_type, "entity_id": entity.entity_id} if entity else {}
-        detail = {"message": recorded.message, "mode": act.mode, "decision": act.decision_id} | about
-        named = {name: getattr(act, name) for name in ("host", "action", "operator", "reason", "change_id")}
-        record_act(connection, **named, detail=detail)
+        _audit(connection, act, recorded.message, operator or actor_of(act, (), now_ms=0))
     return recorded
+
+
+def _audit(connection: Connection, act: OperatorAct, message: str, operator: Actor) -> None:
+    entity = act.entity_key
+    about = {"entity_type": entity.entity_type, "entity_id": entity.entity_id} if entity else {}
+    detail = {"message": message, "mode": act.mode, "decision": act.decision_id} | about
+    if operator.verified and act.signature is not None:
+        if connection.exec_driver_sql(sql.USED_NONCE, (act.host, act.action, act.signature.nonce)).first():
+            doubt = "its signature was used before"
+            operator = Actor(operator.name, Channel.TEMPORAL, verified=False, doubt=doubt)
+        else:
+            detail["nonce"] = act.signature.nonce
+    record_act(
+        connection,
+        host=act.host,
+        action=act.action,
+        operator=operator,
+        reason=act.reason,
+        change_id=act.change_id,
+        detail=detail,
+    )
 
 
 def _carry_out(connection: Connection, act: OperatorAct, ledger: statements.LedgerRow, count: Count) -> ActRecorded:

@@ -31,6 +31,12 @@ DECISION = (
     "AND JSON_VALUE(detail, '$.decision') = %s LIMIT 1"
 )
 
+# Longer than a signature is valid.
+USED_NONCE = (
+    "SELECT 1 FROM operator_audit WHERE host = %s AND created_at > UTC_TIMESTAMP(6) - INTERVAL 1 DAY AND action = %s "
+    "AND JSON_VALUE(detail, '$.nonce') = %s LIMIT 1"
+)
+
 # OldHost called it a replay, so another writer has used the nonce, and a later count must not prove it applied (I2).
 UNCOUNT_FIRST_SEND = (
     f"UPDATE nonce_requests SET sends = 0, answer = '{CALLED_A_REPLAY}' "

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
+from oldhost_sync.policy.actor import Actor
 from oldhost_sync.store.audit import record_act
 
 READ_PAYLOAD = "read-payload"
@@ -15,7 +16,7 @@ READ_PAYLOAD = "read-payload"
 _PAYLOAD = text("SELECT payload FROM outbox_events WHERE host = :host AND id = :id")
 
 
-def payload_of(connection: Connection, host: str, change_id: int, *, operator: str) -> dict[str, Any] | None:
+def payload_of(connection: Connection, host: str, change_id: int, *, operator: Actor) -> dict[str, Any] | None:
     """The payload of a change, recorded as read by `operator` in the same transaction; None when there is no such
     change.
     """
@@ -27,7 +28,7 @@ def payload_of(connection: Connection, host: str, change_id: int, *, operator: s
     return payload
 
 
-def note_entity_read(connection: Connection, host: str, entity_type: str, entity_id: str, *, operator: str) -> None:
+def note_entity_read(connection: Connection, host: str, entity_type: str, entity_id: str, *, operator: Actor) -> None:
     """Keep that `operator` read the payloads of an entity."""
     detail = {"entity_type": entity_type, "entity_id": entity_id}
     record_act(connection, host=host, action=READ_PAYLOAD, operator=operator, reason="", detail=detail)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities import books
 from activities.books import RecordingActivities, record_or_leave
+from oldhost_sync.policy.act_signature import sign
 from oldhost_sync.store.intake.change_recorder import record_change
 from tests.conformance.maria_world import HOST, MariaWorld
 from workflows import messages
@@ -220,6 +223,26 @@ def test_a_decision_of_the_writer_is_kept_and_refused_ones_say_why(world: MariaW
     )
     assert "'dance'" in refused.refused
     assert world.read("SELECT action, operator FROM operator_audit") == [("halt", "writer")]
+
+
+def test_a_signed_act_is_verified_once_and_its_repetition_is_not(world: MariaWorld) -> None:
+    key = "k" * 32
+    activities = RecordingActivities(world.engine, act_keys=(key,))
+    act = messages.OperatorAct(HOST, "pause", "ana", "lunch", channel="api")
+    signature = sign(act, key, now_ms=time.time_ns() // 1_000_000, nonce="n1")
+    for decision_id in ("1", "1", "2"):
+        again = replace(act, signature=signature, decision_id=decision_id)
+        assert ActivityEnvironment().run(activities.record_decision, again).refused == ""
+    found = "SELECT channel, verified, JSON_VALUE(detail, '$.not_verified') FROM operator_audit ORDER BY id"
+    assert world.read(found) == [("api", 1, None), ("temporal", 0, "its signature was used before")]
+
+
+def test_an_unsigned_act_is_carried_out_and_its_name_is_not_believed(world: MariaWorld) -> None:
+    activities = RecordingActivities(world.engine, act_keys=("k" * 32,))
+    forged = messages.OperatorAct(HOST, "pause", "ana", "lunch", channel="api")
+    assert ActivityEnvironment().run(activities.record_decision, forged).refused == ""
+    found = "SELECT operator, channel, verified, JSON_VALUE(detail, '$.not_verified') FROM operator_audit"
+    assert world.read(found) == [("ana", "temporal", 0, "not signed")]
 
 
 ODD = ["\ud800", "ana\udfff", "\x00", "\x1b[2J", "🏠", "x" * 5000]

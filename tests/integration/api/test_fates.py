@@ -8,6 +8,7 @@ import httpx
 from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.policy.actor import at_the_terminal
 from oldhost_sync.store.audit import record_act
 
 
@@ -142,13 +143,15 @@ def test_a_halt_that_is_decided_waits_for_no_operator(shop: httpx.Client, engine
 def test_a_pause_is_named_with_who_and_why_until_it_ends(shop: httpx.Client, engine: Engine) -> None:
     relay(engine, make(shop, "k", "guest_locked_out"))
     with engine.begin() as connection:
-        record_act(connection, host="oldhost", action="pause", operator="anna", reason="an hour of quiet")
+        record_act(
+            connection, host="oldhost", action="pause", operator=at_the_terminal("anna"), reason="an hour of quiet"
+        )
     assert fate(shop, "k")["waiting_for"] == [
         "an operator to resume sending, which anna paused: an hour of quiet",
         "its turn",
     ]
     with engine.begin() as connection:
-        record_act(connection, host="oldhost", action="resume", operator="ben", reason="over")
+        record_act(connection, host="oldhost", action="resume", operator=at_the_terminal("ben"), reason="over")
     assert fate(shop, "k")["waiting_for"] == ["its turn"]
 
 

@@ -14,6 +14,7 @@ from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import writer_away
+from oldhost_sync.policy.actor import at_the_terminal
 from oldhost_sync.store.alerts import close_alert, list_alerts, raise_alert
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.views import overview
@@ -201,7 +202,12 @@ def test_the_audit_says_who_and_why(anna: httpx.Client, engine: Engine) -> None:
     with engine.begin() as connection:
         for number in range(3):
             record_act(
-                connection, host="oldhost", action="pause", operator="anna", reason=f"r{number}", detail={"n": 1}
+                connection,
+                host="oldhost",
+                action="pause",
+                operator=at_the_terminal("anna"),
+                reason=f"r{number}",
+                detail={"n": 1},
             )
     first = anna.get("/api/audit", params={"limit": 2}).json()
     second = anna.get("/api/audit", params={"limit": 2, "cursor": first["next_cursor"]}).json()

@@ -17,6 +17,7 @@ from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.console.app import ConsoleOptions
 from oldhost_sync.console.layout import PREFIX, SIGN_IN
+from oldhost_sync.policy.actor import at_the_terminal
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.audit import record_act
 from tests.integration.api.conftest import HOST, ScriptedWriter, served
@@ -106,7 +107,7 @@ def test_every_page_has_landmarks_and_a_way_past_the_navigation(app: FastAPI, an
 def test_the_overview_says_first_what_is_wrong(anna: httpx.Client, writer: ScriptedWriter, engine: Engine) -> None:
     writer.status |= {"state": "PAUSED", "paused": {"operator": "bob", "reason": "an hour of <b>quiet</b>"}}
     with engine.begin() as connection:
-        record_act(connection, host=HOST, action="pause", operator="bob", reason="quiet")
+        record_act(connection, host=HOST, action="pause", operator=at_the_terminal("bob"), reason="quiet")
         raise_alert(connection, HOST, "forecast", "warning", "it will be late")
     page = anna.get(PREFIX).text
     assert page.index("PAUSED") < page.index("bob paused it") < page.index("it will be late") < page.index("Lanes")

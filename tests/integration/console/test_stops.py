@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.oldhost.count import NOT_ASKED
+from oldhost_sync.policy.actor import at_the_terminal
 from oldhost_sync.policy.operator_act import OperatorAct
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.audit import record_act
@@ -91,7 +92,7 @@ def test_resume_is_offered_while_a_pause_holds_and_pause_while_none_does(
     stopped(writer, "PAUSED" if paused else "BANNED", paused={"operator": "bob", "reason": "quiet"} if paused else None)
     if paused:
         with engine.begin() as connection:
-            record_act(connection, host=HOST, action="pause", operator="bob", reason="quiet")
+            record_act(connection, host=HOST, action="pause", operator=at_the_terminal("bob"), reason="quiet")
     assert ("data-paused" in banner(anna)) is (offered == "Resume")
 
 

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.policy.actor import at_the_terminal
 from oldhost_sync.policy.flow import Flow
 from oldhost_sync.policy.host_state import HOST_STATES
 from oldhost_sync.relay.host_watch import BOOKS_SECONDS, LOOK_SECONDS, PAUSE_FOR_EACH_SECOND, HostWatch
@@ -63,7 +64,7 @@ def ledger(engine: Engine, **values: str) -> None:
 
 def act(engine: Engine, action: str) -> None:
     with engine.begin() as connection:
-        record_act(connection, host=HOST, action=action, operator="anna", reason="because")
+        record_act(connection, host=HOST, action=action, operator=at_the_terminal("anna"), reason="because")
 
 
 def ended(engine: Engine, change_id: int | None, outcome: str, error: str = "") -> None:

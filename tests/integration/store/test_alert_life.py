@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Connection, Engine
 
+from oldhost_sync.policy.actor import at_the_terminal
 from oldhost_sync.policy.alert_kinds import KINDS
 from oldhost_sync.store import alert_events, alerts, audit
 from oldhost_sync.store.alert_decisions import acknowledge_alert, close_alert_by_hand
@@ -117,7 +118,7 @@ def test_an_alert_that_gets_worse_after_it_was_delivered_waits_again(engine: Eng
 def test_a_person_acknowledges_an_open_alert_and_the_audit_knows(engine: Engine) -> None:
     with engine.begin() as connection:
         raised(connection, change_id=7)
-        done = acknowledge_alert(connection, HOST, 1, "anna", "on it")
+        done = acknowledge_alert(connection, HOST, 1, at_the_terminal("anna"), "on it")
         (act,) = audit.list_acts(connection, HOST)
     assert done.refused == ""
     assert done.alert is not None
@@ -130,7 +131,7 @@ def test_a_person_acknowledges_an_open_alert_and_the_audit_knows(engine: Engine)
 def test_a_person_closes_what_informs_and_nothing_that_the_product_sees_to_be_true(engine: Engine, kind: str) -> None:
     with engine.begin() as connection:
         raised(connection, kind)
-        done = close_alert_by_hand(connection, HOST, 1, "bob", "the sender knows")
+        done = close_alert_by_hand(connection, HOST, 1, at_the_terminal("bob"), "the sender knows")
         acts = len(audit.list_acts(connection, HOST))
     assert done.alert is not None
     if KINDS[kind].informational:
@@ -145,11 +146,14 @@ def test_a_person_closes_what_informs_and_nothing_that_the_product_sees_to_be_tr
 def test_nobody_acts_on_what_is_closed_or_another_hosts(engine: Engine) -> None:
     with engine.begin() as connection:
         raised(connection, "strays", "info")
-        close_alert_by_hand(connection, HOST, 1, "bob", "seen")
+        close_alert_by_hand(connection, HOST, 1, at_the_terminal("bob"), "seen")
         for act in (acknowledge_alert, close_alert_by_hand):
-            assert "closed already" in act(connection, HOST, 1, "anna", "late").refused
-            assert act(connection, "other", 1, "anna", "wrong host").alert is None
-            assert act(connection, HOST, 99, "anna", "no such").refused == f"there is no alert 99 of {HOST}"
+            assert "closed already" in act(connection, HOST, 1, at_the_terminal("anna"), "late").refused
+            assert act(connection, "other", 1, at_the_terminal("anna"), "wrong host").alert is None
+            assert (
+                act(connection, HOST, 99, at_the_terminal("anna"), "no such").refused
+                == f"there is no alert 99 of {HOST}"
+            )
         assert len(audit.list_acts(connection, HOST)) == 1
 
 

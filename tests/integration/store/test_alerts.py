@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.policy.actor import at_the_terminal
 from oldhost_sync.store import alerts, audit
 from oldhost_sync.store.intake.invalid_submissions import record_refused
 from oldhost_sync.store.outbox import relay_queue
@@ -77,9 +78,15 @@ def test_alerts_are_listed_newest_first_in_pages(engine: Engine) -> None:
 
 def test_operators_acts_are_kept_with_who_and_why(engine: Engine) -> None:
     with engine.begin() as connection:
-        audit.record_act(connection, host=HOST, action="pause", operator="ada", reason="maintenance")
+        audit.record_act(connection, host=HOST, action="pause", operator=at_the_terminal("ada"), reason="maintenance")
         audit.record_act(
-            connection, host=HOST, action="discard", operator="bob", reason="wrong", change_id=7, detail={"mode": "x"}
+            connection,
+            host=HOST,
+            action="discard",
+            operator=at_the_terminal("bob"),
+            reason="wrong",
+            change_id=7,
+            detail={"mode": "x"},
         )
         newest, oldest = audit.list_acts(connection, HOST)
         assert [act.operator for act in audit.list_acts(connection, HOST, before_id=newest.act_id)] == ["ada"]

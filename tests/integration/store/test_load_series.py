@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.policy.actor import at_the_terminal
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.views.load_series import RINGS, Sample, read_series, record_sample
@@ -143,7 +144,7 @@ def test_what_stopped_sending_is_kept(load: Load, statement: str, word: str | No
 def test_a_pause_is_kept_until_it_is_resumed(load: Load) -> None:
     for action, expected in (("pause", "PAUSED"), ("resume", None)):
         with load.engine.begin() as connection:
-            record_act(connection, host=HOST, action=action, operator="anna", reason="why")
+            record_act(connection, host=HOST, action=action, operator=at_the_terminal("anna"), reason="why")
             connection.execute(text("DELETE FROM load_samples"))
         load.sample()
         assert load.series()[-1].stopped == expected

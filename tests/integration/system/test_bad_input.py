@@ -12,6 +12,7 @@ import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
 
 from oldhost_sync.temporal import start_writer, writer_handle, writer_policy
+from oldhost_sync.writer_client import WriterClient
 from tests.faults.product import Product
 from tests.integration.activities.webhook import Webhook, serving
 from tests.integration.system.changes import record
@@ -82,3 +83,30 @@ def test_webhook_that_never_answers_holds_up_neither_sending_nor_a_new_run(produ
         assert product.sql("SELECT id FROM alerts WHERE delivered_at IS NOT NULL") == []
     finally:
         hanging.set()
+
+
+def test_the_audit_tells_the_api_s_acts_from_those_that_anybody_sends_to_temporal(product: Product) -> None:
+    """Also that the writer of today's release carries a signature from the update to the books."""
+    key = "k" * 32
+    product.start_worker(act_keys=(key,))
+    product.start_writer()
+    product.wait_for("the writer to know what waits", lambda: product.status()["state"] != "REBUILDING")
+
+    async def act(client: Client) -> None:
+        async def connected() -> Client:
+            return client
+
+        api = WriterClient(product.host, query_seconds=5, update_seconds=15, connect=connected, act_key=key)
+        await api.update("pause", OperatorRequest("ana", "lunch", channel="api"))
+        resume = OperatorRequest("ana", "lunch is over", channel="api")
+        await writer_handle(client, product.host).execute_update("resume", resume)
+        older = {"operator": "bob", "reason": "as a sender of 0.1"}
+        await writer_handle(client, product.host).execute_update("pause", older)
+
+    product.ask(lambda client: asyncio.wait_for(act(client), 60))
+    found = product.sql("SELECT operator, channel, verified FROM operator_audit ORDER BY id")
+    assert [(row["operator"], row["channel"], row["verified"]) for row in found] == [
+        ("ana", "api", 1),
+        ("ana", "temporal", 0),
+        ("bob", "temporal", 0),
+    ]

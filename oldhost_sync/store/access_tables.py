@@ -1,0 +1,26 @@
+"""The tables that tell who acted. See `tables.py` for the rules."""
+
+from __future__ import annotations
+
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Index, String
+
+from oldhost_sync.policy import limits
+from oldhost_sync.store.columns import of_host, stamp, table
+
+operator_audit = table(
+    "operator_audit",
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    of_host(),
+    Column("action", String(32), nullable=False),
+    Column("operator", String(limits.OPERATOR_LENGTH_MAX), nullable=False),
+    Column("reason", String(limits.TEXT_LENGTH_MAX), nullable=False),
+    Column("change_id", BigInteger),
+    Column("detail", JSON),
+    stamp("created_at"),
+    # By which way the act came, and whether the name is that of a token (NULL: nobody's name, or not known).
+    Column("channel", String(16)),
+    Column("verified", Boolean),
+    Index("ix_operator_audit_created", "host", "created_at"),
+    Index("ix_operator_audit_change", "host", "change_id"),
+    Index("ix_operator_audit_action", "host", "action", "id"),
+)
