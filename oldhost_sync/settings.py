@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -49,6 +51,8 @@ SEND_WITHIN_SECONDS = 1.0
 # What OldHost may still do with a request that it has read when we have given up: process it, apply it late.
 SETTLE_MARGIN_SECONDS = 2.0
 
+# Some 8,000 tokens.
+TOKEN_FILE_BYTES_MAX = 1024 * 1024
 # 128 bits as hexadecimal digits.
 ACT_KEY_LENGTH_MIN = 32
 _SHA256_HEX = re.compile(r"[0-9a-f]{64}")
@@ -75,11 +79,23 @@ class ApiToken:
     name: str
     role: Role
     sha256_hex: str
+    # The last day on which it is valid, in UTC; None: it does not expire.
+    last_day: date | None = None
 
     @property
     def fingerprint(self) -> bytes:
         """32 bytes that tell whether it is still the same token; the token's SHA-256 can't be had from them."""
         return hashlib.sha256(bytes.fromhex(self.sha256_hex)).digest()
+
+    @property
+    def entry(self) -> str:
+        """As the settings have it."""
+        last_day = [] if self.last_day is None else [self.last_day.isoformat()]
+        return ":".join([self.name, self.role.value, self.sha256_hex, *last_day])
+
+    def has_expired(self, now: datetime) -> bool:
+        """`now`: aware."""
+        return self.last_day is not None and now.astimezone(UTC).date() > self.last_day
 
 
 class Settings(BaseSettings):
@@ -153,7 +169,13 @@ class Settings(BaseSettings):
         description="More hosts that worker, relay and migrate serve: name=url, name=url",
     )
     api_tokens: Annotated[tuple[ApiToken, ...], NoDecode] = Field(
-        default=(), repr=False, description="name:role:sha256hex, comma-separated; roles app, viewer, ops"
+        default=(),
+        repr=False,
+        description="name:role:sha256hex, or with a last day name:role:sha256hex:2027-01-31; comma-separated; roles "
+        "app, viewer, ops",
+    )
+    api_tokens_file: Path | None = Field(
+        default=None, description="More tokens, one on each line; read again when it changes"
     )
     act_keys: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
@@ -299,7 +321,7 @@ class Settings(BaseSettings):
     def to_environment(self) -> dict[str, str]:
         """The same settings as environment variables, for the roles that `up` starts; holds secrets."""
         values = {name: getattr(self, name) for name in type(self).model_fields}
-        values["api_tokens"] = ",".join(f"{each.name}:{each.role}:{each.sha256_hex}" for each in self.api_tokens)
+        values["api_tokens"] = ",".join(each.entry for each in self.api_tokens)
         values["act_keys"] = ",".join(self.act_keys)
         values["oldhost_urls"] = ",".join(f"{host}={url}" for host, url in self.oldhost_urls.items())
         return {f"SYNC_{name.upper()}": str(value) for name, value in values.items() if value not in (None, "")}
@@ -346,12 +368,36 @@ def parse_api_tokens(text: str) -> tuple[ApiToken, ...]:
     tokens = tuple(
         _parse_token(entry.strip(), number) for number, entry in enumerate(text.split(","), start=1) if entry.strip()
     )
-    seen: dict[str, int] = {}
-    for number, token in enumerate(tokens, start=1):
-        if token.name in seen:
-            raise ValueError(f"tokens {seen[token.name]} and {number} have the same name {token.name!r}")
-        seen[token.name] = number
+    check_names(tokens)
     return tokens
+
+
+def check_names(tokens: Sequence[ApiToken]) -> None:
+    """ValueError when two have one name. A token and its successor may: of one role, and the older with a last day."""
+    seen: dict[str, tuple[int, ApiToken]] = {}
+    for number, token in enumerate(tokens, start=1):
+        first, other = seen.setdefault(token.name, (number, token))
+        same_role, lasting = other.role is token.role, other.last_day is None and token.last_day is None
+        if other is not token and (lasting or not same_role):
+            raise ValueError(
+                f"tokens {first} and {number} have the same name {token.name!r}; a token and its successor may have "
+                "one, where the role is the same and the older one has a last day"
+            )
+        if other.last_day is not None:
+            seen[token.name] = (number, token)
+
+
+def read_token_file(file: Path) -> tuple[ApiToken, ...]:
+    """One token on each line; `#` begins a comment. OSError, or ValueError that names the line."""
+    with file.open("rb") as opened:
+        text = opened.read(TOKEN_FILE_BYTES_MAX + 1)
+    if len(text) > TOKEN_FILE_BYTES_MAX:
+        raise ValueError(f"{file} is larger than {TOKEN_FILE_BYTES_MAX} bytes")
+    lines = [line.partition("#")[0].replace(",", " ") for line in text.decode(errors="replace").splitlines()]
+    try:
+        return parse_api_tokens(",".join(lines))
+    except ValueError as error:
+        raise ValueError(f"{file}, where token N is on line N: {error}") from None
 
 
 _LISTS: dict[str, Callable[[str], Any]] = {
@@ -363,16 +409,23 @@ _LISTS: dict[str, Callable[[str], Any]] = {
 
 def _parse_token(entry: str, number: int) -> ApiToken:
     parts = entry.split(":")
-    if len(parts) != 3:
+    if len(parts) not in {3, 4}:
         raise ValueError(f"token {number} must be name:role:sha256hex; it has {len(parts)} part(s)")
-    name, role, digest = parts
+    name, role, digest, *last_day = parts
     if not _TOKEN_NAME.fullmatch(name):
         raise ValueError(f"token {number} needs a name of letters, digits, '_', '.' or '-', at most 64")
     if role not in set(Role):
         raise ValueError(f"token {number} ({name}) has the role {role!r}; roles are {', '.join(Role)}")
     if not _SHA256_HEX.fullmatch(digest.lower()):
         raise ValueError(f"token {number} ({name}) needs the token's SHA-256 as 64 hexadecimal digits")
-    return ApiToken(name, Role(role), digest.lower())
+    return ApiToken(name, Role(role), digest.lower(), _parse_day(last_day[0], name, number) if last_day else None)
+
+
+def _parse_day(text: str, name: str, number: int) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"token {number} ({name}) needs its last day as 2027-01-31") from None
 
 
 def bind_address(value: str) -> tuple[str, int]:

@@ -33,6 +33,7 @@ from oldhost_sync.api.rules import RuleRoutes
 from oldhost_sync.api.search import SearchRoutes
 from oldhost_sync.api.series import SeriesRoutes
 from oldhost_sync.api.sessions import SessionRoutes
+from oldhost_sync.api.token_uses import TokenUses
 from oldhost_sync.api.units import UnitRoutes
 from oldhost_sync.api.usage import UsageRoutes
 from oldhost_sync.api.writer import WriterRoutes
@@ -106,9 +107,10 @@ def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], Door | None]) -> 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         quotas = asyncio.create_task(parts.quotas.keep())
-        yield
-        quotas.cancel()
-        await _close(doors)
+        async with TokenUses(parts.host, parts.tokens, parts.database, parts.refused).kept():
+            yield
+            quotas.cancel()
+            await _close(doors)
         parts.database.close()
         parts.beside.close()
         if parts.tracer:

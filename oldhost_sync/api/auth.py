@@ -1,16 +1,13 @@
-"""Authentication and authorization: bearer tokens with one of three roles; what is not allowed is refused.
+"""Authorization: a caller has one of three roles, and what is not allowed is refused.
 
-The server knows only SHA-256 digests. Every known digest is compared, in constant time, so that the time taken reveals
-nothing about them. Every route states its roles (:func:`access`); a route that states none stops the application from
-being built.
+Every route states its roles (:func:`access`); a route that states none stops the application from being built. Who
+calls is found out by `tokens.py`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -20,7 +17,7 @@ from pydantic import BaseModel
 
 from oldhost_sync.api.problems import forbidden, unauthenticated
 from oldhost_sync.policy.actor import Actor, Channel
-from oldhost_sync.settings import ApiToken, Role
+from oldhost_sync.settings import Role
 from workflows.messages import OperatorRequest
 
 ROLES_KEY = "x-roles"
@@ -34,42 +31,13 @@ class Caller:
     name: str
     role: Role
     channel: Channel = Channel.API
+    # Of the token.
+    fingerprint: bytes = field(default=b"", repr=False, compare=False)
 
     @property
     def operator(self) -> Actor:
         """As the audit names the caller."""
         return Actor(self.name, self.channel, verified=True)
-
-
-class Tokens:
-    """The known tokens."""
-
-    def __init__(self, tokens: Iterable[ApiToken]) -> None:
-        known = list(tokens)
-        self._known = [(bytes.fromhex(token.sha256_hex), Caller(token.name, token.role)) for token in known]
-        self._fingerprints = {token.name: token.fingerprint for token in known}
-
-    def identify(self, authorization: bytes | None) -> Caller | None:
-        """The caller of an `Authorization` header; None for none, another scheme, or an unknown token."""
-        scheme, _, token = (authorization or b"").partition(b" ")
-        if scheme.lower() != b"bearer":
-            return None
-        given = hashlib.sha256(token.strip()).digest()
-        found: Caller | None = None
-        for digest, caller in self._known:
-            if hmac.compare_digest(given, digest):
-                found = caller
-        return found
-
-    def fingerprint(self, name: str) -> bytes:
-        """32 bytes that change when the token of `name` does. Raises KeyError for no such token."""
-        return self._fingerprints[name]
-
-    def owner(self, name: str, fingerprint: bytes) -> Caller | None:
-        """The caller whose token has this name and fingerprint; None when it was taken away or replaced."""
-        if not hmac.compare_digest(self._fingerprints.get(name, b""), fingerprint):
-            return None
-        return next(caller for _, caller in self._known if caller.name == name)
 
 
 READERS = (Role.APP, Role.VIEWER, Role.OPS)

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from oldhost_sync.api.auth import Tokens
 from oldhost_sync.api.books import BookCount
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.metrics import RequestMetrics
 from oldhost_sync.api.planner_process import PlannerProcess
 from oldhost_sync.api.quota_keeper import QuotaKeeper
+from oldhost_sync.api.refused_sign_ins import RefusedSignIns
+from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.api.writer_link import WriterLink
 from oldhost_sync.policy.quota import Quotas
 from oldhost_sync.policy.writer_policy import WriterPolicy
@@ -31,6 +32,7 @@ class Parts:
     database: Database
     writer: WriterLink
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
+    refused: RefusedSignIns = field(default_factory=RefusedSignIns)
     clock: Callable[[], float] = time.monotonic
     policy: WriterPolicy = field(default_factory=WriterPolicy)
     tracer: Tracer | None = None

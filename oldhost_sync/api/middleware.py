@@ -55,6 +55,7 @@ class Edge:
         self._tokens = parts.tokens
         self._public_paths = public_paths
         self._metrics = parts.metrics
+        self._refused = parts.refused
         self._quotas = parts.quotas
         self._strangers = StrangerPace()
 
@@ -100,8 +101,10 @@ class Edge:
         elif scope["path"] in self._public_paths:
             await self._strangers.turn(address_of(scope["client"]))
         else:
-            caller = self._tokens.identify(_authorization(scope))
+            given = _authorization(scope)
+            caller = self._tokens.identify(given)
             if caller is None:
+                self._refused.note(address_of(scope["client"]), self._tokens.why_refused(given))
                 await self._strangers.turn(address_of(scope["client"]))
                 await unauthenticated().response()(scope, receive, send)
                 return

@@ -6,8 +6,9 @@ import hashlib
 import re
 import secrets
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,13 +20,16 @@ from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.policy.phrases import quantity
-from oldhost_sync.settings import Role, parse_api_tokens
+from oldhost_sync.settings import ApiToken, Role, parse_api_tokens, read_token_file
 from oldhost_sync.store.intake.rules import decide_rule, default_class, rules_of
 from oldhost_sync.store.token_usage import MINUTES_KEPT, usage_of_tokens
+from oldhost_sync.store.token_uses import last_uses
 from oldhost_sync.user_errors import WRONG, CliError
 
 # 256 bits can't be guessed, so a plain SHA-256 may be kept in a setting.
 TOKEN_BYTES = 32
+# Ten years: one that shall last for longer has no last day.
+TOKEN_DAYS_MAX = 3650
 
 tokens = typer.Typer(no_args_is_help=True, help="Tokens for the API.")
 rules = typer.Typer(no_args_is_help=True, help="Which class the changes of an event type have.")
@@ -33,6 +37,7 @@ rules = typer.Typer(no_args_is_help=True, help="Which class the changes of an ev
 
 def add_to(app: typer.Typer) -> None:
     tokens.command("new")(new_token)
+    tokens.command("list")(list_tokens)
     tokens.command("usage")(show_usage)
     app.add_typer(tokens, name="tokens")
     rules.command("list")(list_rules)
@@ -43,13 +48,17 @@ def add_to(app: typer.Typer) -> None:
 def new_token(
     name: Annotated[str, typer.Argument(help="Whose it is; it names the caller in the audit.")],
     role: Annotated[Role, typer.Option(help="app: writes changes · viewer: reads · ops: everything")] = Role.APP,
+    days: Annotated[
+        int | None, typer.Option(min=1, max=TOKEN_DAYS_MAX, help="It expires after so many days; never without it.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a token. It is shown once; the server is given only its SHA-256."""
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
         raise CliError("a token's name is 1 to 64 of the characters A-Z a-z 0-9 _ . -", WRONG)
     token = secrets.token_urlsafe(TOKEN_BYTES)
-    entry = f"{name}:{role.value}:{hashlib.sha256(token.encode()).hexdigest()}"
+    last_day = None if days is None else datetime.now(UTC).date() + timedelta(days=days)
+    entry = ApiToken(name, role, hashlib.sha256(token.encode()).hexdigest(), last_day).entry
     try:
         parse_api_tokens(entry)
     except ValueError as error:
@@ -59,8 +68,46 @@ def new_token(
         return
     out = console()
     out.print(f"Token of {name} ({role.value}), shown this once:\n\n  {token}\n", markup=False, soft_wrap=True)
-    out.print("Add this to SYNC_API_TOKENS (comma-separated), and start the API again:\n", markup=False)
+    out.print(
+        "Add this line to the file that SYNC_API_TOKENS_FILE names (it counts at once), or add it to\n"
+        "SYNC_API_TOKENS (comma-separated), and start the API again:\n",
+        markup=False,
+    )
     out.print(f"  {entry}", markup=False, soft_wrap=True)
+
+
+def list_tokens(as_json: AsJson = False) -> None:
+    """The tokens of the settings and of the file, and when each was last used, to the minute."""
+    config = settings()
+    try:
+        known = config.api_tokens + (read_token_file(config.api_tokens_file) if config.api_tokens_file else ())
+    except (OSError, ValueError) as error:
+        raise CliError(f"SYNC_API_TOKENS_FILE: {error}.", WRONG) from None
+    used = in_database(config, lambda connection: last_uses(connection, config.host))
+    now = datetime.now(UTC)
+    found = [
+        {
+            "name": each.name,
+            "role": each.role.value,
+            "last_day": each.last_day,
+            "expired": each.has_expired(now),
+            "last_used_at": used.get(each.fingerprint),
+        }
+        for each in known
+    ]
+    if as_json:
+        print_json(found)
+    elif found:
+        lines = ((each["name"], each["role"], _validity(each), each["last_used_at"] or "never") for each in found)
+        console().print(rows("", ("name", "role", "valid", "last used"), lines))
+    else:
+        console().print("No tokens: set SYNC_API_TOKENS or SYNC_API_TOKENS_FILE.")
+
+
+def _validity(token: dict[str, Any]) -> str:
+    if token["last_day"] is None:
+        return "until it is taken away"
+    return f"expired after {token['last_day']}" if token["expired"] else f"through {token['last_day']}"
 
 
 def show_usage(

@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.api.auth import WATCHERS, Caller, Tokens
+from oldhost_sync.api.auth import WATCHERS, Caller
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import Problem
+from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.policy.actor import Channel
 from oldhost_sync.settings import ApiToken
 from oldhost_sync.store import console_sessions
@@ -78,7 +79,7 @@ class Sessions:
     async def open(self, caller: Caller) -> str:
         """Sign `caller` in; gives the cookie's secret."""
         secret = secrets.token_urlsafe(SECRET_BYTES)
-        holder = TokenHolder(caller.name, self._tokens.fingerprint(caller.name), self.seconds)
+        holder = TokenHolder(caller.name, caller.fingerprint, self.seconds)
         digest = digest_of(secret)
         await self._database.run(lambda c: console_sessions.open_session(c, self._host, digest, holder))
         return secret

@@ -48,7 +48,7 @@ class SignInPage(Page):
         caller = self.console.sessions.owner_of(fields.get("token", ""))
         address = _own(fields.get("next", PREFIX))
         if caller is None:
-            self._failures.append(self.console.parts.clock())
+            self._note_failure(request, "no token for the console")
             refused = "This is no token of a viewer or an operator. Applications' tokens do not open the console."
             return self.page(request, "sign_in.html", title="Sign in", status=403, next=address, refused=refused)
         return await self._signed_in(caller, address)
@@ -58,7 +58,7 @@ class SignInPage(Page):
         self._check_pace()
         caller = await self.console.sessions.use_link(secret) if _is_local(request) else None
         if caller is None:
-            self._failures.append(self.console.parts.clock())
+            self._note_failure(request, "no valid link to the console")
             refused = "This link was used already, is too old, or was opened from another machine. Sign in by a token."
             return self.page(request, "sign_in.html", title="Sign in", status=403, next=PREFIX, refused=refused)
         return await self._signed_in(caller, PREFIX)
@@ -82,6 +82,10 @@ class SignInPage(Page):
         response = self.console.layout.redirect(address)
         self.console.layout.set_cookie(response, SESSION_COOKIE, secret, self.console.sessions.seconds)
         return response
+
+    def _note_failure(self, request: Request, why: str) -> None:
+        self._failures.append(self.console.parts.clock())
+        self.console.parts.refused.note(request.client.host if request.client else "nowhere", why)
 
     def _check_pace(self) -> None:
         now = self.console.parts.clock()

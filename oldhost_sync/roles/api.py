@@ -17,16 +17,16 @@ from fastapi import FastAPI
 from oldhost_sync import temporal
 from oldhost_sync.api import limits
 from oldhost_sync.api.app import create_app
-from oldhost_sync.api.auth import Tokens
 from oldhost_sync.api.connection import BoundedConnection
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.doors import Door
 from oldhost_sync.api.metrics import RequestMetrics
+from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.api.writer_link import TemporalWriterLink
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.policy.quota import Quotas
-from oldhost_sync.settings import Settings, bind_address
+from oldhost_sync.settings import Settings, SettingsError, bind_address
 from oldhost_sync.traces.role_tracer import role_tracer
 
 logger = logging.getLogger(__name__)
@@ -40,13 +40,20 @@ def build(settings: Settings) -> Parts:
     """What the routes work with. Opens no connection: the API starts also while database and Temporal are away."""
     return Parts(
         host=settings.host,
-        tokens=Tokens(settings.api_tokens),
+        tokens=_tokens(settings),
         database=Database(connect_for_api(settings.need_database_url())),
         writer=TemporalWriterLink(settings.host, temporal.connect, act_key=next(iter(settings.act_keys), "")),
         policy=temporal.writer_policy(settings),
         tracer=role_tracer(settings, "api"),
         of_each_token=Quotas(settings.quota_requests, settings.quota_changes, settings.quota_emergencies),
     )
+
+
+def _tokens(settings: Settings) -> Tokens:
+    try:
+        return Tokens(settings.api_tokens, file=settings.api_tokens_file)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"SYNC_API_TOKENS_FILE: {error}") from None
 
 
 def configure(app: FastAPI, settings: Settings) -> uvicorn.Config:
@@ -95,8 +102,8 @@ class ServerOfStreams(uvicorn.Server):
 def run(settings: Settings, *more: Callable[[FastAPI, Parts], Door | None]) -> None:
     """Serve until SIGTERM or SIGINT, then end by SystemExit(0). `more` as in :func:`create_app`."""
     _allow_files(settings.api_connections + FILES_BESIDE_CONNECTIONS)
-    if not settings.api_tokens:
-        logger.warning("SYNC_API_TOKENS is not set: every request but /healthz and /readyz will be refused")
+    if not settings.api_tokens and settings.api_tokens_file is None:
+        logger.warning("SYNC_API_TOKENS is not set, nor a file of them: requests that need a token will be refused")
     logging.getLogger("uvicorn.error").addFilter(_is_ours)
     if not settings.act_keys:
         logger.warning(

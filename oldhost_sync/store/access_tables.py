@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Index, String
+from sqlalchemy.dialects import mysql
 
 from oldhost_sync.policy import limits
-from oldhost_sync.store.columns import of_host, stamp, table
+from oldhost_sync.store.columns import UtcDateTime, by_host, of_host, stamp, table
 
 operator_audit = table(
     "operator_audit",
@@ -23,4 +24,13 @@ operator_audit = table(
     Index("ix_operator_audit_created", "host", "created_at"),
     Index("ix_operator_audit_change", "host", "change_id"),
     Index("ix_operator_audit_action", "host", "action", "id"),
+)
+
+# When each API token was last used; `fingerprint`: of the token (settings.ApiToken).
+token_uses = table(
+    "token_uses",
+    by_host(),
+    Column("fingerprint", mysql.BINARY(32), primary_key=True),
+    Column("name", String(64), nullable=False),
+    Column("last_used_at", UtcDateTime, nullable=False),
 )

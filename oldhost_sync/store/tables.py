@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql
 
 from oldhost_sync.policy import limits
-from oldhost_sync.store.access_tables import operator_audit
+from oldhost_sync.store.access_tables import operator_audit, token_uses
 from oldhost_sync.store.columns import UtcDateTime, by_host, metadata, of_host, one_of, stamp, table, text_id
 from oldhost_sync.store.ledger_tables import (
     machine_clocks,
@@ -58,6 +58,7 @@ __all__ = [
     "operator_audit",
     "settled_days",
     "sign_in_links",
+    "token_uses",
     "workers",
 ]
 

@@ -56,6 +56,40 @@ def test_a_wrong_token_is_told_by_its_place(text: str, told: str) -> None:
         parse_api_tokens(text)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "fits"),
+    [
+        ("shop:app:{}:2027-01-31", "shop:app:{}", True),
+        ("shop:app:{}", "shop:app:{}:2027-01-31", True),
+        ("shop:app:{}:2027-01-31", "shop:app:{}:2027-02-28", True),
+        ("shop:app:{}:2027-01-31", "shop:ops:{}", False),
+    ],
+)
+def test_a_token_and_its_successor_may_have_one_name(first: str, second: str, fits: bool) -> None:
+    text = f"{first.format(DIGEST)},{second.format(DIGEST[::-1])}"
+    if fits:
+        assert len(parse_api_tokens(text)) == 2
+    else:
+        with pytest.raises(ValueError, match="tokens 1 and 2 have the same name"):
+            parse_api_tokens(text)
+
+
+def test_a_token_s_last_day_survives_the_way_through_the_environment() -> None:
+    given = f"shop:app:{DIGEST}:2027-01-31"
+    (token,) = parse_api_tokens(given)
+    assert token.last_day is not None
+    assert token.entry == given
+    with pytest.raises(ValueError, match="needs its last day as 2027-01-31"):
+        parse_api_tokens(f"shop:app:{DIGEST}:tomorrow")
+
+
+def test_keys_that_sign_acts_are_long() -> None:
+    assert load_settings(act_keys=f"{'a' * 32}, {'b' * 32}").act_keys == ("a" * 32, "b" * 32)
+    with pytest.raises(SettingsError, match="key 2 must have 32 characters or more") as told:
+        load_settings(act_keys=f"{'a' * 32},hunter2")
+    assert "hunter2" not in str(told.value)
+
+
 def test_all_that_is_wrong_is_told_at_once_and_without_the_values() -> None:
     with pytest.raises(SettingsError) as told:
         load_settings(database_url="postgres://me:hunter2@db/x", txn_per_lww=0, api_tokens="shop:app:hunter2")

@@ -9,15 +9,16 @@ from fastapi.routing import APIRoute
 from sqlalchemy import Engine, text
 
 from oldhost_sync.api.app import create_app
-from oldhost_sync.api.auth import ROLES_KEY, Tokens
+from oldhost_sync.api.auth import ROLES_KEY
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.console.door import LINK, SESSION_COOKIE, THEME
 from oldhost_sync.console.layout import ASSETS, PREFIX, SIGN_IN
 from oldhost_sync.console.sessions import offer_link
 from oldhost_sync.console.sign_in_page import FAILURES_MAX
-from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_token, served
+from tests.integration.api.conftest import HOST, ScriptedWriter, a_token, served
 from tests.integration.console.conftest import an_app, browser
 
 SIGN_OUT = f"{PREFIX}/sign-out"
@@ -66,7 +67,7 @@ def test_the_database_knows_no_secret(anna: httpx.Client, engine: Engine) -> Non
         row = connection.execute(text("SELECT * FROM console_sessions")).one()
     secret = anna.cookies[SESSION_COOKIE].encode()
     assert all(secret not in bytes(str(value), "utf-8") for value in row)
-    assert TOKENS.fingerprint("anna") == row.token_fingerprint
+    assert a_token("anna", "ops").fingerprint == row.token_fingerprint
 
 
 def test_who_is_not_signed_in_is_sent_to_the_sign_in_and_back(anyone: httpx.Client) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.api.auth import Tokens
+from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.console import sessions
 from oldhost_sync.console.sessions import Sessions
 from oldhost_sync.settings import ApiToken, Role

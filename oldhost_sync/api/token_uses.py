@@ -1,0 +1,46 @@
+"""When each token was last used: kept once a minute, however often that was, so that a request costs no write."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from oldhost_sync.api.database import Database
+from oldhost_sync.api.problems import Problem
+from oldhost_sync.api.refused_sign_ins import RefusedSignIns
+from oldhost_sync.api.tokens import Tokens
+from oldhost_sync.store.errors import StoreError
+from oldhost_sync.store.token_uses import note_uses
+
+KEPT_EVERY_SECONDS = 60.0
+
+
+class TokenUses:
+    """What was used is kept by the database; while that is away, it waits here: one entry for each token."""
+
+    def __init__(self, host: str, tokens: Tokens, database: Database, refused: RefusedSignIns) -> None:
+        self._host = host
+        self._tokens = tokens
+        self._database = database
+        self._refused = refused
+        self._waiting: dict[bytes, str] = {}
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await asyncio.sleep(KEPT_EVERY_SECONDS)
+            self._refused.report_due()
+            await self.keep()
+
+    async def keep(self) -> None:
+        """Keep what was used since the last time."""
+        self._waiting |= self._tokens.take_used()
+        uses = dict(self._waiting)
+        if not uses:
+            return
+        try:
+            await self._database.run(lambda connection: note_uses(connection, self._host, uses))
+        except (Problem, StoreError, SQLAlchemyError):  # also tables of an older release
+            return
+        self._waiting.clear()
