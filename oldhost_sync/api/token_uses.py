@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -26,8 +28,17 @@ class TokenUses:
         self._refused = refused
         self._waiting: dict[bytes, str] = {}
 
-    async def run(self) -> None:
-        """Until it is cancelled."""
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Keep them until the body ends, and then once more."""
+        keeping = asyncio.create_task(self._run())
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await self.keep()
+
+    async def _run(self) -> None:
         while True:
             await asyncio.sleep(KEPT_EVERY_SECONDS)
             self._refused.report_due()

@@ -19,6 +19,7 @@ from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from oldhost_sync.policy import limits
+from oldhost_sync.store.database_tls import take_tls
 from oldhost_sync.store.errors import DatabaseUnavailable, UnsuitableServer
 from oldhost_sync.store.transactions import translate
 
@@ -58,7 +59,8 @@ def create_engine(
     """An engine whose sessions keep the store's rules. Opens no connection yet.
 
     It is for the product's own processes: an application calls `record_change` on its own engine, in a transaction that
-    may take as long as it likes. Each connection to an unsuitable server raises UnsuitableServer.
+    may take as long as it likes. Each connection to an unsuitable server raises UnsuitableServer, and so does this for
+    an address that asks for TLS with files that can't be used.
 
     `autocommit`: for single statements that only read (:func:`oldhost_sync.store.transactions.look`), each one round
     trip: no transaction around it, and no ping before it.
@@ -69,8 +71,9 @@ def create_engine(
         f"idle_transaction_timeout = {idle_transaction_seconds}"
     )
     slack = limits.CONNECTION_READ_SECONDS_MAX - limits.STATEMENT_SECONDS_MAX
+    address, tls = take_tls(database_address(database_url))
     engine = _create_engine(
-        database_address(database_url),
+        address,
         isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
         skip_autocommit_rollback=autocommit,
         # An error's text goes to logs and alerts; the values may be personal data.
@@ -87,6 +90,7 @@ def create_engine(
             "read_timeout": statement_seconds + slack,
             "write_timeout": statement_seconds + slack,
             "init_command": session,
+            **({} if tls is None else {"ssl": tls}),
         },
     )
     event.listen(engine, "do_connect", _connect)

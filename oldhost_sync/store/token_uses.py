@@ -12,14 +12,14 @@ from oldhost_sync.store.tables import token_uses
 
 # Tokens that were taken away long ago.
 KEPT_DAYS = 400
-FORGOTTEN_MAX = 100
+TOKENS_FORGOTTEN_MAX = 100
 _NOTE = text(
     "INSERT INTO token_uses (host, fingerprint, name, last_used_at) VALUES (:host, :fingerprint, :name, "
     "UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE last_used_at = UTC_TIMESTAMP(6)"
 )
 _FORGET = text(
     f"DELETE FROM token_uses WHERE host = :host AND last_used_at < UTC_TIMESTAMP(6) - INTERVAL {KEPT_DAYS} DAY "
-    f"LIMIT {FORGOTTEN_MAX}"
+    f"LIMIT {TOKENS_FORGOTTEN_MAX}"
 )
 
 

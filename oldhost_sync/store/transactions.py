@@ -8,6 +8,7 @@ COMMIT is ambiguous and is never repeated here: :class:`CommitUncertain` makes t
 from __future__ import annotations
 
 import random
+import ssl
 import time
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
@@ -95,6 +96,8 @@ def translate(error: Exception) -> StoreError | None:
         return DatabaseUnavailable("no database connection became free in time")
     if not isinstance(error, DBAPIError):
         return None
+    if refused := _refused_by_tls(error):
+        return DatabaseUnavailable(f"TLS to the database failed: {refused}")
     code = error_code(error)
     if code in RETRIABLE_ERRORS:
         return TransactionContended(f"{RETRIABLE_ERRORS[code]} (MariaDB {code})")
@@ -103,6 +106,14 @@ def translate(error: Exception) -> StoreError | None:
     if error.connection_invalidated:
         return DatabaseUnavailable("the database connection was lost")
     return None
+
+
+def _refused_by_tls(error: DBAPIError) -> str:
+    """What is wrong with the server's certificate or ours; empty where TLS is not the cause."""
+    cause = getattr(error.orig, "original_exception", None)
+    if not isinstance(cause, ssl.SSLError):
+        return ""
+    return str(getattr(cause, "verify_message", "") or cause.reason or "the connection was refused")
 
 
 def run_in_transaction(
