@@ -22,6 +22,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.recovery import Heartbeat, HistoryGone, RunEvents, RunStart, SignalEvent
+from oldhost_sync.payload_encryption import KeyMissing
 from workflows import messages
 from workflows.messages import workflow_id
 
@@ -105,6 +106,8 @@ class TemporalHistories:
         """The argument of a run; nothing carried where it can't be read (the run itself could not either)."""
         try:
             (given,) = await self.client.data_converter.decode(payloads, [messages.WriterInput])
+        except KeyMissing:
+            raise
         except Exception:  # noqa: BLE001 - whatever a converter makes of foreign bytes
             return messages.WriterInput()
         return given if isinstance(given, messages.WriterInput) else messages.WriterInput()

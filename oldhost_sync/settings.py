@@ -7,11 +7,8 @@ safety rests on (the settle time) is asserted in :meth:`Settings.settle_covers_e
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -19,17 +16,33 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from oldhost_sync.credentials import (
+    NAME,
+    ApiToken,
+    EncryptionKey,
+    Role,
+    parse_act_keys,
+    parse_api_tokens,
+    parse_encryption_keys,
+)
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.quota import CHANGES_PER_MINUTE, EMERGENCIES_PER_MINUTE, REQUESTS_PER_MINUTE
 from oldhost_sync.policy.release import BESIDE_MIN, RELEASE
 
-
-class Role(StrEnum):
-    """app: writes changes and reads their fate · viewer: reads · ops: everything."""
-
-    APP = "app"
-    VIEWER = "viewer"
-    OPS = "ops"
+__all__ = [
+    "SEND_WITHIN_SECONDS",
+    "SETTLE_MARGIN_SECONDS",
+    "ApiToken",
+    "LogFormat",
+    "Role",
+    "Settings",
+    "SettingsError",
+    "TraceExport",
+    "bind_address",
+    "load_settings",
+    "parse_api_tokens",
+    "parse_oldhost_urls",
+]
 
 
 class LogFormat(StrEnum):
@@ -51,11 +64,6 @@ SEND_WITHIN_SECONDS = 1.0
 # What OldHost may still do with a request that it has read when we have given up: process it, apply it late.
 SETTLE_MARGIN_SECONDS = 2.0
 
-# Some 8,000 tokens.
-TOKEN_FILE_BYTES_MAX = 1024 * 1024
-# 128 bits as hexadecimal digits.
-ACT_KEY_LENGTH_MIN = 32
-_SHA256_HEX = re.compile(r"[0-9a-f]{64}")
 # At most a day.
 Wait = Annotated[float, Field(ge=0, le=86_400)]
 Span = Annotated[float, Field(gt=0, le=86_400)]
@@ -65,37 +73,10 @@ Days = Annotated[int, Field(ge=7, le=36_500)]
 _HTTP_URL = r"^https?://[^/\s]+", "http://address:port"
 _DATABASE_URL = r"^(mysql|mariadb)(\+pymysql)?://", "mysql+pymysql://user:password@address:port/database"
 _ORIGIN = re.compile(r"https?://[^/\s@]+")
-_TOKEN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class SettingsError(Exception):
     """A setting is missing or makes no sense: the operator's fault; its message names each one. No use trying again."""
-
-
-@dataclass(frozen=True, slots=True)
-class ApiToken:
-    """A token's owner and role. Only the token's SHA-256 is known here."""
-
-    name: str
-    role: Role
-    sha256_hex: str
-    # The last day on which it is valid, in UTC; None: it does not expire.
-    last_day: date | None = None
-
-    @property
-    def fingerprint(self) -> bytes:
-        """32 bytes that tell whether it is still the same token; the token's SHA-256 can't be had from them."""
-        return hashlib.sha256(bytes.fromhex(self.sha256_hex)).digest()
-
-    @property
-    def entry(self) -> str:
-        """As the settings have it."""
-        last_day = [] if self.last_day is None else [self.last_day.isoformat()]
-        return ":".join([self.name, self.role.value, self.sha256_hex, *last_day])
-
-    def has_expired(self, now: datetime) -> bool:
-        """`now`: aware."""
-        return self.last_day is not None and now.astimezone(UTC).date() > self.last_day
 
 
 class Settings(BaseSettings):
@@ -183,6 +164,12 @@ class Settings(BaseSettings):
         description="Signs operators' acts on their way through Temporal, 32 characters or more; the same for API and "
         "worker. Several, comma-separated: the first signs, all are checked",
     )
+    temporal_keys: Annotated[tuple[EncryptionKey, ...], NoDecode] = Field(
+        default=(),
+        repr=False,
+        description="Encrypts what Temporal stores: id=key, the key 32 bytes in base64; the same for all roles. "
+        "Several, comma-separated: the first encrypts, all decrypt",
+    )
     api_bind: str = Field(default="127.0.0.1:8000", description="Where the API listens, address:port")
     api_connections: int = Field(
         default=800, ge=1, le=100_000, description="How many connections an API process has open at most"
@@ -233,7 +220,7 @@ class Settings(BaseSettings):
         default=None, repr=False, min_length=16, description="Signs what is posted there (HMAC-SHA256); empty: unsigned"
     )
 
-    @field_validator("oldhost_urls", "api_tokens", "act_keys", mode="before")
+    @field_validator("oldhost_urls", "api_tokens", "act_keys", "temporal_keys", mode="before")
     @classmethod
     def parse_list(cls, value: Any, info: ValidationInfo) -> Any:
         return _LISTS[info.field_name or ""](value) if isinstance(value, str) else value
@@ -322,6 +309,7 @@ class Settings(BaseSettings):
         """The same settings as environment variables, for the roles that `up` starts; holds secrets."""
         values = {name: getattr(self, name) for name in type(self).model_fields}
         values["api_tokens"] = ",".join(each.entry for each in self.api_tokens)
+        values["temporal_keys"] = ",".join(each.entry for each in self.temporal_keys)
         values["act_keys"] = ",".join(self.act_keys)
         values["oldhost_urls"] = ",".join(f"{host}={url}" for host, url in self.oldhost_urls.items())
         return {f"SYNC_{name.upper()}": str(value) for name, value in values.items() if value not in (None, "")}
@@ -346,7 +334,7 @@ def parse_oldhost_urls(text: str) -> dict[str, str]:
     urls: dict[str, str] = {}
     for number, entry in enumerate((each.strip() for each in text.split(",") if each.strip()), start=1):
         name, _, url = entry.partition("=")
-        if not _TOKEN_NAME.fullmatch(name) or not re.match(r"^http://[^/\s]+", url):
+        if not NAME.fullmatch(name) or not re.match(r"^http://[^/\s]+", url):
             raise ValueError(f"host {number} must be name=http://address:port")
         if name in urls:
             raise ValueError(f"host {name!r} is there twice")
@@ -354,78 +342,12 @@ def parse_oldhost_urls(text: str) -> dict[str, str]:
     return urls
 
 
-def parse_act_keys(text: str) -> tuple[str, ...]:
-    """The keys, newest first; ValueError says which one is too short, never the key itself."""
-    keys = tuple(each.strip() for each in text.split(",") if each.strip())
-    for number, key in enumerate(keys, start=1):
-        if len(key) < ACT_KEY_LENGTH_MIN:
-            raise ValueError(f"key {number} must have {ACT_KEY_LENGTH_MIN} characters or more: `openssl rand -hex 32`")
-    return keys
-
-
-def parse_api_tokens(text: str) -> tuple[ApiToken, ...]:
-    """`name:role:sha256hex, …` as tokens; ValueError says which one is wrong and how, never the hash itself."""
-    tokens = tuple(
-        _parse_token(entry.strip(), number) for number, entry in enumerate(text.split(","), start=1) if entry.strip()
-    )
-    check_names(tokens)
-    return tokens
-
-
-def check_names(tokens: Sequence[ApiToken]) -> None:
-    """ValueError when two have one name. A token and its successor may: of one role, and the older with a last day."""
-    seen: dict[str, tuple[int, ApiToken]] = {}
-    for number, token in enumerate(tokens, start=1):
-        first, other = seen.setdefault(token.name, (number, token))
-        same_role, lasting = other.role is token.role, other.last_day is None and token.last_day is None
-        if other is not token and (lasting or not same_role):
-            raise ValueError(
-                f"tokens {first} and {number} have the same name {token.name!r}; a token and its successor may have "
-                "one, where the role is the same and the older one has a last day"
-            )
-        if other.last_day is not None:
-            seen[token.name] = (number, token)
-
-
-def read_token_file(file: Path) -> tuple[ApiToken, ...]:
-    """One token on each line; `#` begins a comment. OSError, or ValueError that names the line."""
-    with file.open("rb") as opened:
-        text = opened.read(TOKEN_FILE_BYTES_MAX + 1)
-    if len(text) > TOKEN_FILE_BYTES_MAX:
-        raise ValueError(f"{file} is larger than {TOKEN_FILE_BYTES_MAX} bytes")
-    lines = [line.partition("#")[0].replace(",", " ") for line in text.decode(errors="replace").splitlines()]
-    try:
-        return parse_api_tokens(",".join(lines))
-    except ValueError as error:
-        raise ValueError(f"{file}, where token N is on line N: {error}") from None
-
-
 _LISTS: dict[str, Callable[[str], Any]] = {
     "oldhost_urls": parse_oldhost_urls,
     "api_tokens": parse_api_tokens,
     "act_keys": parse_act_keys,
+    "temporal_keys": parse_encryption_keys,
 }
-
-
-def _parse_token(entry: str, number: int) -> ApiToken:
-    parts = entry.split(":")
-    if len(parts) not in {3, 4}:
-        raise ValueError(f"token {number} must be name:role:sha256hex; it has {len(parts)} part(s)")
-    name, role, digest, *last_day = parts
-    if not _TOKEN_NAME.fullmatch(name):
-        raise ValueError(f"token {number} needs a name of letters, digits, '_', '.' or '-', at most 64")
-    if role not in set(Role):
-        raise ValueError(f"token {number} ({name}) has the role {role!r}; roles are {', '.join(Role)}")
-    if not _SHA256_HEX.fullmatch(digest.lower()):
-        raise ValueError(f"token {number} ({name}) needs the token's SHA-256 as 64 hexadecimal digits")
-    return ApiToken(name, Role(role), digest.lower(), _parse_day(last_day[0], name, number) if last_day else None)
-
-
-def _parse_day(text: str, name: str, number: int) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"token {number} ({name}) needs its last day as 2027-01-31") from None
 
 
 def bind_address(value: str) -> tuple[str, int]:

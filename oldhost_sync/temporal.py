@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
-from temporalio.converter import DataConverter, PayloadCodec
+from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes, PayloadCodec
 from temporalio.envconfig import ClientConfig
 from temporalio.runtime import (
     LogForwardingConfig,
@@ -32,6 +32,8 @@ from temporalio.runtime import (
     TelemetryFilter,
 )
 
+from oldhost_sync.credentials import EncryptionKey
+from oldhost_sync.payload_encryption import EncryptPayloads
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.snapshot import COMPRESSION_LEVEL
 from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, EnqueueBatch, WriterInput, WriterPolicy, workflow_id
@@ -83,11 +85,34 @@ def _unzip(data: bytes) -> bytes:
     return expanded
 
 
-DATA_CONVERTER = dataclasses.replace(DataConverter.default, payload_codec=CompressLarge())
-
-
 class TemporalUnavailable(RuntimeError):  # noqa: N818 - it says what happened
     """No connection to Temporal. The operator's: start it, or correct its address; it may be tried again."""
+
+
+class CompressThenEncrypt(PayloadCodec):
+    """In this order: what is encrypted can't be compressed."""
+
+    def __init__(self, keys: Sequence[EncryptionKey]) -> None:
+        self._compress = CompressLarge()
+        self._encrypt = EncryptPayloads(keys)
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return await self._encrypt.encode(await self._compress.encode(payloads))
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return await self._compress.decode(await self._encrypt.decode(payloads))
+
+
+def data_converter(keys: Sequence[EncryptionKey]) -> DataConverter:
+    """Ours. With keys, the texts of failures are encrypted, too."""
+    converter = dataclasses.replace(DataConverter.default, payload_codec=CompressThenEncrypt(keys))
+    if not keys:
+        return converter
+    return dataclasses.replace(converter, failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
+
+
+# Of a deployment that encrypts nothing.
+DATA_CONVERTER = data_converter(())
 
 
 def sdk_runtime(settings: Settings) -> Runtime:
@@ -115,15 +140,16 @@ def sdk_runtime(settings: Settings) -> Runtime:
         raise SettingsError(f"SYNC_TEMPORAL_METRICS_BIND: nothing can be served there ({error})") from error
 
 
-async def connect(runtime: Runtime | None = None) -> Client:
+async def connect(runtime: Runtime | None = None, *, keys: Sequence[EncryptionKey] = ()) -> Client:
     """A client for the server that the environment names (default 127.0.0.1:7233, namespace default).
 
-    `runtime`: see :func:`sdk_runtime`. TemporalUnavailable when it can't be reached.
+    `keys`: encrypt what Temporal stores. `runtime`: see :func:`sdk_runtime`. TemporalUnavailable when it can't be
+    reached.
     """
     config = ClientConfig.load_client_connect_config()
     config.setdefault("target_host", "127.0.0.1:7233")
     try:
-        return await Client.connect(**config, data_converter=DATA_CONVERTER, runtime=runtime)
+        return await Client.connect(**config, data_converter=data_converter(keys), runtime=runtime)
     except RuntimeError as error:  # all that the SDK says
         raise TemporalUnavailable(f"Temporal can't be reached at {config['target_host']}") from error
 

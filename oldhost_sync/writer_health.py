@@ -7,6 +7,8 @@ watchdog raises an alert only when the same trouble lasts.
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,6 +30,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from oldhost_sync.payload_encryption import KeyMissing
 from workflows.messages import TASK_QUEUE, workflow_id
 
 RPC_TIMEOUT = timedelta(seconds=5)
@@ -157,7 +160,20 @@ async def _last_events(client: Client, described: DescribeWorkflowExecutionRespo
         ),
         timeout=RPC_TIMEOUT,
     )
+    for event in answer.history.events:
+        await _decrypt(client, event.workflow_execution_failed_event_attributes.failure)
+        await _decrypt(client, event.workflow_task_failed_event_attributes.failure)
     return answer.history.events
+
+
+async def _decrypt(client: Client, failure: Failure) -> None:
+    """Its texts, where they are encrypted; without the key they stay as they are."""
+    codec = client.data_converter.payload_codec
+    while codec is not None and failure.HasField("encoded_attributes"):
+        with contextlib.suppress(KeyMissing, ValueError, KeyError):
+            (attributes,) = await codec.decode([failure.encoded_attributes])
+            failure.message = json.loads(attributes.data)["message"]
+        failure = failure.cause
 
 
 def _how_it_ended(status: WorkflowExecutionStatus.ValueType, last_events: Sequence[HistoryEvent]) -> str:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from oldhost_sync.api.auth import Caller
-from oldhost_sync.settings import ApiToken, check_names, read_token_file
+from oldhost_sync.credentials import ApiToken, check_names, read_token_file
 
 logger = logging.getLogger("oldhost_sync.api")
 

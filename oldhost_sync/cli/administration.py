@@ -16,11 +16,11 @@ from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.completion import event_types
 from oldhost_sync.cli.output import console, print_json, rows
 from oldhost_sync.cli.writer import operator_of
+from oldhost_sync.credentials import ApiToken, Role, parse_api_tokens, read_token_file
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.policy.phrases import quantity
-from oldhost_sync.settings import ApiToken, Role, parse_api_tokens, read_token_file
 from oldhost_sync.store.intake.rules import decide_rule, default_class, rules_of
 from oldhost_sync.store.token_usage import MINUTES_KEPT, usage_of_tokens
 from oldhost_sync.store.token_uses import last_uses

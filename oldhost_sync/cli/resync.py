@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.output import console, print_json, rows
-from oldhost_sync.cli.writer import operator_name
+from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.store.intake.resync import Resync, latest_resyncs, request_resync, results_of
 from oldhost_sync.user_errors import WRONG, CliError
@@ -39,7 +39,7 @@ def resync(
         raise CliError("say why: --reason '…'. It is recorded.", WRONG)
     config = settings()
     act = partial(request_resync, host=config.host, property_id=property_id, unit_id=unit_id)
-    number = in_database(config, partial(act, operator=operator_name(operator), reason=reason.strip()))
+    number = in_database(config, partial(act, operator=operator_of(operator), reason=reason.strip()))
     console().print(f"Resync {number} begins; `oldhost-sync resyncs` shows how far it is.", markup=False)
 
 

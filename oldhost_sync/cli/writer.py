@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+from functools import partial
 from typing import Any
 
 from oldhost_sync.policy.actor import Actor, at_the_terminal
 from oldhost_sync.settings import Settings
+from oldhost_sync.temporal import connect
 from oldhost_sync.user_errors import WRONG, CliError
 from oldhost_sync.writer_client import WriterClient
 from workflows.messages import OperatorRequest
@@ -19,7 +21,12 @@ UPDATE_SECONDS_MAX = 15.0
 
 
 def client(settings: Settings) -> WriterClient:
-    return WriterClient(settings.host, query_seconds=QUERY_SECONDS_MAX, update_seconds=UPDATE_SECONDS_MAX)
+    return WriterClient(
+        settings.host,
+        query_seconds=QUERY_SECONDS_MAX,
+        update_seconds=UPDATE_SECONDS_MAX,
+        connect=partial(connect, keys=settings.temporal_keys),
+    )
 
 
 def query(settings: Settings, name: str, *arguments: object) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 from starlette.responses import Response
@@ -16,6 +18,7 @@ from oldhost_sync.console.overview_parts import OverviewParts
 from oldhost_sync.console.page import Adder, Console
 from oldhost_sync.console.pages import PAGES
 from oldhost_sync.console.sessions import Sessions
+from oldhost_sync.credentials import EncryptionKey
 from workflows.messages import workflow_id
 
 # A year, which browsers take for ever: the address changes with the content.
@@ -26,12 +29,14 @@ _KEPT = "public, max-age=31536000, immutable"
 class ConsoleOptions:
     """`origin`: the address that browsers see, where a proxy is between. `session_seconds`: how long one stays in.
     `temporal_ui`: the namespace in Temporal's UI, if there is one to link to. `webhook`: whether one hears of alerts.
+    `temporal_keys`: decrypt what Temporal stores, for its UI.
     """
 
     origin: str | None = None
     session_seconds: float = 43_200.0
     temporal_ui: str | None = None
     webhook: bool = False
+    temporal_keys: Sequence[EncryptionKey] = ()
 
 
 def mount_console(app: FastAPI, parts: Parts, options: ConsoleOptions | None = None) -> Door:
@@ -46,14 +51,22 @@ def mount_console(app: FastAPI, parts: Parts, options: ConsoleOptions | None = N
     sessions = Sessions(parts.host, parts.tokens, parts.database, options.session_seconds, clock=parts.clock)
     overview = OverviewParts(parts, layout)
     stream = LiveStream(overview.live)
-    console = Console(parts, layout, sessions, overview, stream, webhook=options.webhook)
+    console = Console(
+        parts, layout, sessions, overview, stream, webhook=options.webhook, temporal_keys=options.temporal_keys
+    )
     pages = [page(console) for page in PAGES]
     layout.navigation = [Entry(page.path, page.title) for page in pages if page.title]
     add = Adder(app)
     for page in pages:
         page.mount(add)
     _mount_assets(add, layout)
-    return ConsoleDoor(layout, sessions, stream, options.origin)
+    return ConsoleDoor(layout, sessions, stream, options.origin, _origin(options.temporal_ui))
+
+
+def _origin(address: str | None) -> str | None:
+    """As a browser names it."""
+    parts = urlsplit(address or "")
+    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else None
 
 
 def _mount_assets(add: Adder, layout: Layout) -> None:

@@ -20,7 +20,7 @@ ACTS_SHOWN = 100
 # As the filter offers them; other kinds are listed, too.
 ACTIONS = (
     "pause", "resume", "flush", "resolve", "halt", "retry", "discard", "replace", "correct", "set-rule",
-    "cancel-scheduled", "read-payload", "acknowledge-alert", "close-alert",
+    "cancel-scheduled", "read-payload", "acknowledge-alert", "close-alert", "decode-payloads",
 )  # fmt: skip
 Action = Annotated[str, Query(max_length=ACTION_LENGTH_MAX)]
 Number = Annotated[str, Query(max_length=20)]

@@ -22,21 +22,31 @@ SESSION_KEY = "oldhost_sync.session"
 LINK = f"{PREFIX}/link"
 THEME = f"{PREFIX}/theme"
 _PUBLIC = {SIGN_IN, LINK, THEME}
+# For Temporal's UI, whose setting is the address without the last part.
+DECODE = f"{PREFIX}/codec/decode"
 _CHANGES_NOTHING = {"GET", "HEAD"}
 
 
 class ConsoleDoor:
-    """Admits who is signed in; sends everybody else to the sign-in. `origin`: ours, if a setting says it."""
+    """Admits who is signed in; sends everybody else to the sign-in. `origin`: ours, if a setting says it.
+
+    `temporal_ui`: the origin of Temporal's UI; pages from there may have payloads decoded, and nothing else.
+    """
 
     prefix = PREFIX
 
-    def __init__(self, layout: Layout, sessions: Sessions, stream: LiveStream, origin: str | None) -> None:
+    def __init__(
+        self, layout: Layout, sessions: Sessions, stream: LiveStream, origin: str | None, temporal_ui: str | None = None
+    ) -> None:
         self._layout = layout
         self._sessions = sessions
         self._stream = stream
         self._origin = origin
+        self._temporal_ui = temporal_ui
 
     async def admit(self, request: Request) -> Caller | Response | None:
+        if request.scope["path"] == DECODE and self._temporal_ui == request.headers.get("origin"):
+            return await self._admit_decoder(request)
         if request.method not in _CHANGES_NOTHING and not self._comes_from_here(request):
             raise foreign_origin()
         path = request.scope["path"]
@@ -47,6 +57,13 @@ class ConsoleDoor:
             return self._to_sign_in(request)
         request.scope[SESSION_KEY] = session
         return session.caller
+
+    async def _admit_decoder(self, request: Request) -> Caller | Response:
+        headers = decoder_headers(request)
+        if request.method == "OPTIONS":  # what a browser asks first, without a cookie
+            return Response(status_code=204, headers=headers)
+        session = await self.session_of(request)
+        return Response("Sign in to the console first.", 401, headers) if session is None else session.caller
 
     async def session_of(self, request: Request) -> Session | None:
         """The session of the request's cookie. Raises Problem or StoreError when the database can't tell."""
@@ -67,6 +84,17 @@ class ConsoleDoor:
         wanted = request.scope["path"]
         asks_page = request.method == "GET" and wanted != PREFIX
         return self._layout.redirect(f"{SIGN_IN}?next={quote(wanted)}" if asks_page else SIGN_IN)
+
+
+def decoder_headers(request: Request) -> dict[str, str]:
+    """What lets the asking origin read the answer, and send the cookie; the door has checked the origin."""
+    return {
+        "Access-Control-Allow-Origin": request.headers.get("origin", ""),
+        "Access-Control-Allow-Credentials": "true",
+        "Access-Control-Allow-Methods": "POST",
+        "Access-Control-Allow-Headers": "content-type, x-namespace, caller-type",
+        "Vary": "Origin",
+    }
 
 
 def foreign_origin() -> Problem:

@@ -23,6 +23,7 @@ from oldhost_sync.console.layout import Layout
 from oldhost_sync.console.live_stream import LiveStream
 from oldhost_sync.console.overview_parts import OverviewParts
 from oldhost_sync.console.sessions import Sessions
+from oldhost_sync.credentials import EncryptionKey
 from oldhost_sync.settings import Role
 
 Handler = Callable[..., Any]
@@ -38,6 +39,7 @@ class Console:
     overview: OverviewParts
     stream: LiveStream
     webhook: bool = False
+    temporal_keys: Sequence[EncryptionKey] = ()
 
     async def act(self, request: Request, action: str, model: type[Because] = Because, **more: Any) -> str:
         """Do what an operator's form asks, in the name of who is signed in; gives the writer's answer.

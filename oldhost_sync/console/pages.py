@@ -7,6 +7,7 @@ from oldhost_sync.console.api_page import ApiPage
 from oldhost_sync.console.audit_page import AuditPage
 from oldhost_sync.console.change_page import ChangePage
 from oldhost_sync.console.changes_page import ChangesPage
+from oldhost_sync.console.codec_page import CodecPage
 from oldhost_sync.console.dead_letters_page import DeadLettersPage
 from oldhost_sync.console.entity_page import EntityPage
 from oldhost_sync.console.halt_page import HaltPage
@@ -35,4 +36,5 @@ PAGES: tuple[type[Page], ...] = (
     AuditPage,
     ApiPage,
     SignInPage,
+    CodecPage,
 )

@@ -29,7 +29,7 @@ from oldhost_sync.stack.folder import StackFolder
 from oldhost_sync.stack.servers import Stack
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.outbox.books import Books
-from oldhost_sync.temporal import DATA_CONVERTER
+from oldhost_sync.temporal import data_converter
 
 # A query costs some milliseconds on the same cores.
 PROGRESS_SECONDS = 1.0
@@ -122,7 +122,8 @@ class _Demonstration:
 
     async def run(self) -> Run:
         predicted = await asyncio.to_thread(rehearse, self._compressed.played, None, self._changes)
-        client = await Client.connect(self._stack.addresses.temporal, data_converter=DATA_CONVERTER)
+        converter = data_converter(self._stack.settings.temporal_keys)
+        client = await Client.connect(self._stack.addresses.temporal, data_converter=converter)
         applications = Applications(self._stack.addresses.api, self._stack.tokens[Role.APP], client, self._host)
         started_at = time.time()
         watching = asyncio.create_task(self._watch(applications))

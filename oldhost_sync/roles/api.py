@@ -42,7 +42,11 @@ def build(settings: Settings) -> Parts:
         host=settings.host,
         tokens=_tokens(settings),
         database=Database(connect_for_api(settings.need_database_url())),
-        writer=TemporalWriterLink(settings.host, temporal.connect, act_key=next(iter(settings.act_keys), "")),
+        writer=TemporalWriterLink(
+            settings.host,
+            partial(temporal.connect, keys=settings.temporal_keys),
+            act_key=next(iter(settings.act_keys), ""),
+        ),
         policy=temporal.writer_policy(settings),
         tracer=role_tracer(settings, "api"),
         of_each_token=Quotas(settings.quota_requests, settings.quota_changes, settings.quota_emergencies),
@@ -85,6 +89,7 @@ def console_of(settings: Settings) -> Callable[[FastAPI, Parts], Door]:
         settings.console_session_seconds,
         settings.temporal_ui_url,
         webhook=settings.alert_webhook_url is not None,
+        temporal_keys=settings.temporal_keys,
     )
     return partial(mount_console, options=options)
 

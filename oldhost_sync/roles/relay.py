@@ -50,7 +50,8 @@ async def run(settings: Settings) -> None:
     owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
         transactions, metrics = relay_transactions(engine, looks), RelayMetrics(registry)
-        writers = TemporalWriters(temporal.writer_policy(settings))
+        connect = partial(temporal.connect, keys=settings.temporal_keys)
+        writers = TemporalWriters(temporal.writer_policy(settings), connect)
         needs = database_need(of_probes), temporal_need(writers.connected)
         with served(settings.metrics_bind, registry, readiness, liveness):
             show_role(registry, "relay", readiness.looked_at)

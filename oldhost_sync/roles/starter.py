@@ -13,7 +13,7 @@ from oldhost_sync.user_errors import report_error
 
 async def run(settings: Settings) -> str:
     """Start or attach; returns the workflow's id and run id as one line."""
-    client = await connect()
+    client = await connect(keys=settings.temporal_keys)
     await register(client)
     policy = writer_policy(settings)
     handle = await start_writer(client, settings.host, policy)

@@ -90,7 +90,7 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
         metrics = WorkerMetrics(registry)
         metrics.begin(settings.urls_by_host())
         sessions = session_activities(settings, engine, metrics, tracer)
-        connected = client if client is not None else await connect(sdk_runtime(settings))
+        connected = client if client is not None else await connect(sdk_runtime(settings), keys=settings.temporal_keys)
         readiness, liveness = Readiness(), Liveness()
         show_role(registry, "worker", readiness.looked_at)
         with served(settings.metrics_bind, registry, readiness, liveness):

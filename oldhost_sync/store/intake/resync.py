@@ -18,6 +18,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.engine import Connection, Row
 
+from oldhost_sync.policy.actor import Actor
 from oldhost_sync.policy.resync import ENTITIES_AT_ONCE, WAITING_MAX, states_to_send
 from oldhost_sync.store.audit import record_act
 from oldhost_sync.store.intake.change_recorder import UNIT, lock_free_entity, record_change
@@ -131,10 +132,10 @@ class Share:
 
 
 def request_resync(
-    connection: Connection, host: str, *, property_id: str | None, unit_id: str | None, operator: str, reason: str
+    connection: Connection, host: str, *, property_id: str | None, unit_id: str | None, operator: Actor, reason: str
 ) -> int:
     """Have the relay send states again; an operator's act. Returns its number."""
-    values = {"host": host, "property_id": property_id, "unit_id": unit_id, "operator": operator, "reason": reason}
+    values = {"host": host, "property_id": property_id, "unit_id": unit_id, "operator": operator.name, "reason": reason}
     number = int(connection.execute(_REQUEST, values).scalar_one())
     detail = {"resync": number, "property_id": property_id, "unit_id": unit_id}
     record_act(connection, host=host, action="resync", operator=operator, reason=reason, detail=detail)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.policy.actor import at_the_terminal
 from oldhost_sync.policy.changes import Outcome, PriorityClass
 from oldhost_sync.policy.limits import RESYNC_INTERVAL_SECONDS, RESYNC_LOOK_SECONDS
 from oldhost_sync.policy.resync import WAITING_MAX
@@ -47,7 +48,9 @@ def applied(engine: Engine, **change: Any) -> int:
 
 def ask(engine: Engine, *, property_id: str | None = None, unit_id: str | None = None) -> None:
     with engine.begin() as connection:
-        request_resync(connection, HOST, property_id=property_id, unit_id=unit_id, operator="anna", reason="drift")
+        request_resync(
+            connection, HOST, property_id=property_id, unit_id=unit_id, operator=at_the_terminal("anna"), reason="drift"
+        )
 
 
 def rounds(engine: Engine, count: int = 6) -> float:

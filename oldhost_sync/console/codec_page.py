@@ -1,0 +1,52 @@
+"""What Temporal stores, decrypted for Temporal's UI: its browser asks here, with the cookie of who is signed in.
+
+Only the UI's own origin is answered (:class:`ConsoleDoor`), and only operators, since a payload may hold what an
+application signalled. Each request is an act in the audit. It is the protocol of the UI's "codec endpoint".
+"""
+
+from __future__ import annotations
+
+from google.protobuf.json_format import MessageToJson, Parse, ParseError
+from starlette.requests import Request
+from starlette.responses import Response
+from temporalio.api.common.v1 import Payloads
+
+from oldhost_sync.api.auth import OPERATORS, caller_of
+from oldhost_sync.api.bodies import read_bytes
+from oldhost_sync.api.problems import Problem
+from oldhost_sync.console.door import DECODE, decoder_headers
+from oldhost_sync.console.page import Adder, Page
+from oldhost_sync.payload_encryption import KeyMissing
+from oldhost_sync.store.audit import record_act
+from oldhost_sync.temporal import CompressThenEncrypt
+
+# A page of history: Temporal takes payloads of 2 MiB at most, which grow by a third here.
+BODY_BYTES_MAX = 8 * 1024 * 1024
+DECODED = "decode-payloads"
+
+
+class CodecPage(Page):
+    def mount(self, add: Adder) -> None:
+        add("POST", DECODE, self.decode, OPERATORS)
+
+    async def decode(self, request: Request) -> Response:
+        try:
+            given = Parse((await read_bytes(request, BODY_BYTES_MAX)).decode(), Payloads())
+            codec = CompressThenEncrypt(self.console.temporal_keys)
+            found = Payloads(payloads=await codec.decode(list(given.payloads)))
+        except (ParseError, UnicodeDecodeError):
+            raise _refused("The body holds no payloads.", "This address is for Temporal's UI.") from None
+        except KeyMissing as missing:
+            raise _refused(f"{missing}.", "Give the API the key, too.") from None
+        operator, host = caller_of(request).operator, self.console.parts.host
+        detail = {"payloads": len(found.payloads)}
+        await self.console.parts.database.run(
+            lambda connection: record_act(
+                connection, host=host, action=DECODED, operator=operator, reason="", detail=detail
+            )
+        )
+        return Response(MessageToJson(found), media_type="application/json", headers=decoder_headers(request))
+
+
+def _refused(detail: str, action: str) -> Problem:
+    return Problem(422, "not-decoded", "The payloads can't be decoded", detail, action)

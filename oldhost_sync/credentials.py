@@ -1,0 +1,152 @@
+"""Tokens and keys, as settings and files have them: each is told by its place when it is wrong, never by its value."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from enum import StrEnum
+from pathlib import Path
+
+# Some 8,000 tokens.
+TOKEN_FILE_BYTES_MAX = 1024 * 1024
+# 128 bits as hexadecimal digits.
+ACT_KEY_LENGTH_MIN = 32
+_SHA256_HEX = re.compile(r"[0-9a-f]{64}")
+# Of a token, a host or a key.
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+AES_KEY_BYTES = 32
+
+
+class Role(StrEnum):
+    """app: writes changes and reads their fate · viewer: reads · ops: everything."""
+
+    APP = "app"
+    VIEWER = "viewer"
+    OPS = "ops"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiToken:
+    """A token's owner and role. Only the token's SHA-256 is known here."""
+
+    name: str
+    role: Role
+    sha256_hex: str
+    # The last day on which it is valid, in UTC; None: it does not expire.
+    last_day: date | None = None
+
+    @property
+    def fingerprint(self) -> bytes:
+        """32 bytes that tell whether it is still the same token; the token's SHA-256 can't be had from them."""
+        return hashlib.sha256(bytes.fromhex(self.sha256_hex)).digest()
+
+    @property
+    def entry(self) -> str:
+        """As the settings have it."""
+        last_day = [] if self.last_day is None else [self.last_day.isoformat()]
+        return ":".join([self.name, self.role.value, self.sha256_hex, *last_day])
+
+    def has_expired(self, now: datetime) -> bool:
+        """`now`: aware."""
+        return self.last_day is not None and now.astimezone(UTC).date() > self.last_day
+
+
+def parse_act_keys(text: str) -> tuple[str, ...]:
+    """The keys, newest first; ValueError says which one is too short, never the key itself."""
+    keys = tuple(each.strip() for each in text.split(",") if each.strip())
+    for number, key in enumerate(keys, start=1):
+        if len(key) < ACT_KEY_LENGTH_MIN:
+            raise ValueError(f"key {number} must have {ACT_KEY_LENGTH_MIN} characters or more: `openssl rand -hex 32`")
+    return keys
+
+
+def parse_api_tokens(text: str) -> tuple[ApiToken, ...]:
+    """`name:role:sha256hex, …` as tokens; ValueError says which one is wrong and how, never the hash itself."""
+    tokens = tuple(
+        _parse_token(entry.strip(), number) for number, entry in enumerate(text.split(","), start=1) if entry.strip()
+    )
+    check_names(tokens)
+    return tokens
+
+
+def check_names(tokens: Sequence[ApiToken]) -> None:
+    """ValueError when two have one name. A token and its successor may: of one role, and the older with a last day."""
+    seen: dict[str, tuple[int, ApiToken]] = {}
+    for number, token in enumerate(tokens, start=1):
+        first, other = seen.setdefault(token.name, (number, token))
+        same_role, lasting = other.role is token.role, other.last_day is None and token.last_day is None
+        if other is not token and (lasting or not same_role):
+            raise ValueError(
+                f"tokens {first} and {number} have the same name {token.name!r}; a token and its successor may have "
+                "one, where the role is the same and the older one has a last day"
+            )
+        if other.last_day is not None:
+            seen[token.name] = (number, token)
+
+
+def read_token_file(file: Path) -> tuple[ApiToken, ...]:
+    """One token on each line; `#` begins a comment. OSError, or ValueError that names the line."""
+    with file.open("rb") as opened:
+        text = opened.read(TOKEN_FILE_BYTES_MAX + 1)
+    if len(text) > TOKEN_FILE_BYTES_MAX:
+        raise ValueError(f"{file} is larger than {TOKEN_FILE_BYTES_MAX} bytes")
+    lines = [line.partition("#")[0].replace(",", " ") for line in text.decode(errors="replace").splitlines()]
+    try:
+        return parse_api_tokens(",".join(lines))
+    except ValueError as error:
+        raise ValueError(f"{file}, where token N is on line N: {error}") from None
+
+
+def _parse_token(entry: str, number: int) -> ApiToken:
+    parts = entry.split(":")
+    if len(parts) not in {3, 4}:
+        raise ValueError(f"token {number} must be name:role:sha256hex; it has {len(parts)} part(s)")
+    name, role, digest, *last_day = parts
+    if not NAME.fullmatch(name):
+        raise ValueError(f"token {number} needs a name of letters, digits, '_', '.' or '-', at most 64")
+    if role not in set(Role):
+        raise ValueError(f"token {number} ({name}) has the role {role!r}; roles are {', '.join(Role)}")
+    if not _SHA256_HEX.fullmatch(digest.lower()):
+        raise ValueError(f"token {number} ({name}) needs the token's SHA-256 as 64 hexadecimal digits")
+    return ApiToken(name, Role(role), digest.lower(), _parse_day(last_day[0], name, number) if last_day else None)
+
+
+def _parse_day(text: str, name: str, number: int) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"token {number} ({name}) needs its last day as 2027-01-31") from None
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptionKey:
+    """A key of AES-256, and the name that stands beside what it encrypted."""
+
+    key_id: str
+    secret: bytes = field(repr=False)
+
+    @property
+    def entry(self) -> str:
+        """As the settings have it."""
+        return f"{self.key_id}={base64.b64encode(self.secret).decode()}"
+
+
+def parse_encryption_keys(text: str) -> tuple[EncryptionKey, ...]:
+    """`id=base64, …`, the one that encrypts first; ValueError says which one is wrong, never the key itself."""
+    keys: dict[str, EncryptionKey] = {}
+    for number, entry in enumerate((each.strip() for each in text.split(",") if each.strip()), start=1):
+        key_id, _, encoded = entry.partition("=")
+        try:
+            secret = base64.b64decode(encoded, validate=True)
+        except ValueError:
+            secret = b""
+        if not NAME.fullmatch(key_id) or len(secret) != AES_KEY_BYTES:
+            raise ValueError(f"key {number} must be id=key, the key 32 bytes in base64: `openssl rand -base64 32`")
+        if key_id in keys:
+            raise ValueError(f"key {key_id!r} is there twice")
+        keys[key_id] = EncryptionKey(key_id, secret)
+    return tuple(keys.values())
