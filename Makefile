@@ -21,7 +21,7 @@ export PATH := $(abspath $(BIN)):$(PATH):/usr/sbin:/usr/local/sbin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup mariadb chromium demo up test check fast lint format bench simulate exhaustive soak incidents mutants lock clean
+.PHONY: help setup mariadb chromium demo up test check fast lint format bench simulate exhaustive soak incidents mutants licences sbom lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -69,6 +69,12 @@ incidents: setup  ## what once stopped the writer without a word, at full size: 
 
 mutants: setup  ## break the product in every listed way; each must be noticed
 	$(BIN)/python -m tests.mutants
+
+licences: $(VENV)/.installed  ## every locked package with its licence
+	$(BIN)/python -m tests.architecture.bill_of_materials
+
+sbom: $(VENV)/.installed  ## what the image holds, as a CycloneDX bill of materials
+	@$(BIN)/python -m tests.architecture.bill_of_materials --sbom
 
 # ------------------------------------------------------------------------------------------------------- what they need
 

@@ -1,0 +1,159 @@
+"""deploy/kubernetes: accepted by Kubernetes' own schemas, and as safe as was meant; no cluster is needed to see it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from functools import cache
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from oldhost_sync.settings import Settings, load_settings
+from tests.architecture.project_files import ROOT
+
+FOLDER = ROOT / "deploy" / "kubernetes"
+# The oldest release whose schema knows all that is used, and the newest that is known here.
+OLDEST, NEWEST = "1.30", "1.37"
+ROLES = ("api", "relay", "worker")
+WITH_PODS = (*ROLES, "migrate")
+FILES = sorted(path for path in FOLDER.rglob("*.yaml") if path.name != "kustomization.yaml")
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+@cache
+def written() -> list[dict[str, Any]]:
+    """Every object as it stands in the files."""
+    return [each for path in FILES for each in documents(path.read_text())]
+
+
+@cache
+def built() -> list[dict[str, Any]]:
+    """Every object of the example as kustomize builds it."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl builds the example, and is not here")
+    command = ["kubectl", "kustomize", str(FOLDER / "overlays" / "example")]
+    return documents(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
+
+
+def one(kind: str, name: str) -> dict[str, Any]:
+    (found,) = [each for each in written() if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def pod(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = one("Job" if name == "migrate" else "Deployment", name)["spec"]["template"]["spec"]
+    return found
+
+
+def container(name: str) -> dict[str, Any]:
+    (found,) = pod(name)["containers"]
+    return dict(found)
+
+
+def test_every_file_is_what_the_oldest_kubernetes_takes() -> None:
+    assert len(written()) > 15
+    for each in written():
+        kubernetes_validate.validate(each, OLDEST, strict=True)
+
+
+def test_what_kustomize_builds_is_what_the_newest_kubernetes_takes() -> None:
+    for each in built():
+        kubernetes_validate.validate(each, NEWEST, strict=True)
+
+
+def test_a_field_that_does_not_exist_is_noticed() -> None:
+    wrong = one("PodDisruptionBudget", "api") | {"spec": {"minAvailabel": 1}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, NEWEST, strict=True)
+
+
+def test_the_example_builds_every_object_with_its_image_and_settings() -> None:
+    assert {each["metadata"]["name"].split("-")[0] for each in built()} >= {
+        *WITH_PODS,
+        "settings",
+        "oldhost",
+        "mariadb",
+    }
+    pods = [each["spec"]["template"]["spec"] for each in built() if each["kind"] in {"Deployment", "Job"}]
+    assert {spec["containers"][0]["image"] for spec in pods} == {"registry.example.com/oldhost-sync:0.2.0"}
+    (settings,) = {spec["containers"][0]["envFrom"][0]["configMapRef"]["name"] for spec in pods}
+    assert settings.startswith("settings-")  # another content has another name, which starts the roles anew
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_role_runs_twice_and_one_is_always_left(role: str) -> None:
+    deployment = one("Deployment", role)["spec"]
+    assert (deployment["replicas"], deployment["strategy"]["rollingUpdate"]["maxUnavailable"]) == (2, 0)
+    budget = one("PodDisruptionBudget", role)["spec"]
+    assert budget["minAvailable"] == 1
+    assert budget["selector"] == deployment["selector"]
+    labels = deployment["template"]["metadata"]["labels"]
+    assert deployment["selector"]["matchLabels"].items() <= labels.items()
+
+
+@pytest.mark.parametrize("role", WITH_PODS)
+def test_a_pod_has_no_more_rights_than_it_needs(role: str) -> None:
+    assert pod(role)["automountServiceAccountToken"] is False
+    assert pod(role)["securityContext"]["runAsNonRoot"] is True
+    assert pod(role)["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container(role)["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+@pytest.mark.parametrize("role", WITH_PODS)
+def test_a_pod_asks_for_what_it_needs_and_has_a_limit_of_memory(role: str) -> None:
+    resources = container(role)["resources"]
+    assert {"cpu", "memory"} <= resources["requests"].keys()
+    assert "memory" in resources["limits"]
+    assert "cpu" not in resources["limits"]  # throttled, it loses its session or answers late
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_role_is_asked_whether_it_lives_and_whether_it_can_work(role: str) -> None:
+    paths = {name: container(role)[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert {name: get["path"] for name, get in paths.items()} == {
+        "startupProbe": "/healthz",
+        "livenessProbe": "/healthz",
+        "readinessProbe": "/readyz",
+    }
+    served = {port["name"] for port in container(role)["ports"]}
+    assert {get["port"] for get in paths.values()} <= served
+
+
+def test_a_worker_has_time_to_finish_what_is_on_the_wire() -> None:
+    settings = load_settings(_env_file=None)
+    assert pod("worker")["terminationGracePeriodSeconds"] >= 2 * settings.request_timeout_seconds + 11
+
+
+def test_only_the_migration_may_change_tables_and_only_the_api_knows_the_tokens() -> None:
+    def secrets(role: str) -> list[str]:
+        return [each["secretRef"]["name"] for each in container(role)["envFrom"] if "secretRef" in each]
+
+    assert secrets("migrate") == ["oldhost-sync-migration"]
+    assert secrets("api") == ["oldhost-sync", "oldhost-sync-api"]
+    assert secrets("relay") == secrets("worker") == ["oldhost-sync"]
+
+
+def test_nothing_is_reached_that_no_policy_allows() -> None:
+    policies = {each["metadata"]["name"]: each["spec"] for each in written() if each["kind"] == "NetworkPolicy"}
+    assert policies["deny-everything-else"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    speaks_to_oldhost = policies["oldhost"]["podSelector"]["matchLabels"]
+    assert speaks_to_oldhost == {"app.kubernetes.io/component": "worker"}
+
+
+def test_every_setting_that_is_given_exists() -> None:
+    known = {f"SYNC_{name.upper()}" for name in Settings.model_fields}
+    text = (FOLDER / "overlays" / "example" / "settings.env").read_text()
+    given = {line.split("=")[0] for line in text.splitlines() if line.startswith("SYNC_")}
+    given |= {each["name"] for role in ROLES for each in container(role).get("env", [])}
+    assert given
+    assert given <= known
