@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.settings import Settings, load_settings
 from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.prerequisites import check_database
 from oldhost_sync.store.transactions import run_in_transaction
 
 T = TypeVar("T")
@@ -53,9 +54,10 @@ def adopt(
 
 
 def in_database(settings: Settings, fn: Callable[[Connection], T]) -> T:
-    """Run `fn` in one transaction on a connection of its own."""
+    """Run `fn` in one transaction on a connection of its own. Raises SchemaTooOld or UnknownHost, too."""
     engine = create_engine(settings.need_database_url(), pool_size=1)
     try:
+        check_database(engine, (settings.host,))
         return run_in_transaction(engine, fn)
     finally:
         engine.dispose()

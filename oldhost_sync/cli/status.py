@@ -24,6 +24,7 @@ from oldhost_sync.settings import Settings
 from oldhost_sync.store.alerts import RaisedAlert, list_alerts
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.outbox.books import Books
+from oldhost_sync.store.prerequisites import check_database
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.store.views import overview
 from oldhost_sync.user_errors import FAILED, WRONG, CliError, explain, print_error
@@ -101,8 +102,11 @@ class StatusReader:
             self._engine.dispose()
 
     def _read(self) -> tuple[dict[str, Any], list[RaisedAlert]]:
-        self._engine = self._engine or create_engine(self._config.need_database_url(), pool_size=1)
         host = self._config.host
+        if self._engine is None:
+            engine = create_engine(self._config.need_database_url(), pool_size=1)
+            check_database(engine, (host,))
+            self._engine = engine
         found, alerts = run_in_transaction(
             self._engine,
             lambda connection: (

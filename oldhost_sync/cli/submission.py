@@ -29,6 +29,7 @@ from oldhost_sync.store.errors import EntityRefused, InvalidChange, StoreError
 from oldhost_sync.store.intake.batch_submission import submit_changes
 from oldhost_sync.store.intake.change_batch import Result
 from oldhost_sync.store.intake.change_recorder import RecordedChange
+from oldhost_sync.store.prerequisites import check_database
 from oldhost_sync.user_errors import FAILED, WRONG, CliError, print_error
 
 FILE_BYTES_MAX = 512 * 1024 * 1024  # it is held in memory while it is checked
@@ -65,6 +66,7 @@ def submit(
     config = settings()
     engine = create_engine(config.need_database_url(), pool_size=2)
     try:
+        check_database(engine, (config.host,))
         if file is not None:
             _submit_file(config, engine, _read(file), Wanted(valid_only, check_only, refused_to, as_json))
         elif entity is None or event is None or payload is None:

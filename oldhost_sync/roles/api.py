@@ -27,6 +27,9 @@ from oldhost_sync.api.writer_link import TemporalWriterLink
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.policy.quota import Quotas
 from oldhost_sync.settings import Settings, SettingsError, bind_address
+from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.errors import DatabaseUnavailable, TransactionContended
+from oldhost_sync.store.prerequisites import check_database
 from oldhost_sync.traces.role_tracer import role_tracer
 
 logger = logging.getLogger(__name__)
@@ -114,6 +117,7 @@ def run(settings: Settings, *more: Callable[[FastAPI, Parts], Door | None]) -> N
         logger.warning(
             "SYNC_ACT_KEYS is not set: the audit will say of the writer's operators that they are not verified"
         )
+    _check_database(settings)
     # The server raises the signal again once all is answered; by default that would be a death by signal.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
@@ -133,6 +137,17 @@ def _allow_files(count: int) -> None:
 def _is_ours(record: logging.LogRecord) -> bool:
     """Not what any stranger can make the server say, as often as he likes: it would fill the disk."""
     return not record.getMessage().startswith(SAID_OF_STRANGERS)
+
+
+def _check_database(settings: Settings) -> None:
+    """Raises SchemaTooOld or UnknownHost. The API starts also while the database is away: then nothing is checked."""
+    engine = create_engine(settings.need_database_url(), pool_size=1)
+    try:
+        check_database(engine, (settings.host,))
+    except (DatabaseUnavailable, TransactionContended) as error:
+        logger.warning("the database is away (%s): its schema and hosts were not checked", error)
+    finally:
+        engine.dispose()
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from prometheus_client import CollectorRegistry
+from sqlalchemy.engine import Engine
 
 from oldhost_sync import temporal
 from oldhost_sync.relay.duty import Duty, DutyLoop
@@ -31,9 +34,16 @@ from oldhost_sync.role_server import served
 from oldhost_sync.roles.host_relays import host_relays
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.errors import DatabaseUnavailable, TransactionContended
+from oldhost_sync.store.prerequisites import check_database
 from oldhost_sync.telemetry import AppliedWaits, FateMetrics, HostMetrics, RelayMetrics, show_role
 from oldhost_sync.traces.role_tracer import role_tracer
 from oldhost_sync.traces.tracer import Tracer
+
+logger = logging.getLogger(__name__)
+
+# A database that starts takes some seconds; so often nobody is bothered by it.
+DATABASE_RETRY_SECONDS = 2.0
 
 
 async def run(settings: Settings) -> None:
@@ -56,6 +66,7 @@ async def run(settings: Settings) -> None:
         with served(settings.metrics_bind, registry, readiness, liveness):
             show_role(registry, "relay", readiness.looked_at)
             async with beside(liveness.keep()):
+                await _wait_for_database(engine, settings.hosts(), stop)
                 await _relay(settings, transactions, writers, metrics, registry, owner, readiness, needs, stop, tracer)
     finally:
         engine.dispose()
@@ -63,6 +74,19 @@ async def run(settings: Settings) -> None:
         of_probes.dispose()
         if tracer:
             tracer.close()
+
+
+async def _wait_for_database(engine: Engine, hosts: Sequence[str], stop: asyncio.Event) -> None:
+    """Until it answers, or `stop` is set. Raises SchemaTooOld or UnknownHost."""
+    while not stop.is_set():
+        try:
+            await asyncio.to_thread(check_database, engine, hosts)
+        except (DatabaseUnavailable, TransactionContended) as error:
+            logger.warning("the database is away (%s); the relay begins when it answers", error)
+        else:
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), DATABASE_RETRY_SECONDS)
 
 
 async def _relay(

@@ -46,6 +46,7 @@ from oldhost_sync.roles.leaving_worker import LeavingWorker
 from oldhost_sync.search_attributes import Registration
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
 from oldhost_sync.store.engine import check_server, create_engine
+from oldhost_sync.store.prerequisites import check_database
 from oldhost_sync.store.worker_presence import SAID_EVERY_SECONDS, WorkerPresence
 from oldhost_sync.telemetry import WorkerMetrics, show_role
 from oldhost_sync.temporal import connect, leave, sdk_runtime, writer_policy
@@ -86,6 +87,7 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
     engine = create_engine(settings.need_database_url(), pool_size=database_connections(settings))
     try:
         await asyncio.to_thread(check_server, engine)
+        await asyncio.to_thread(check_database, engine, tuple(settings.urls_by_host()))
         registry = CollectorRegistry()
         metrics = WorkerMetrics(registry)
         metrics.begin(settings.urls_by_host())

@@ -187,7 +187,7 @@ class Stack:
 
     def _migrate(self) -> None:
         self.tell("Migrating the database")
-        migrate(self.addresses.migration_url, hosts=(self.settings.host,))
+        migrate(self.addresses.migration_url, hosts=self.settings.hosts())
 
     @staticmethod
     def _first_line(child: Child) -> str:

@@ -5,6 +5,8 @@ StoreError
 ├── TransactionContended  nobody's; yes, later (nothing was committed)
 ├── CommitUncertain       the network's; look by unique key first (it may have been committed)
 ├── UnsuitableServer      the platform's; no, not before the server is set up as asked
+├── SchemaTooOld          the platform's; no, not before `oldhost-sync migrate` ran
+├── UnknownHost           the operator's; no, not under this name
 └── InvalidChange         the caller's; no, not with this change
     ├── IdempotencyConflict   the caller's; no, not under this key
     ├── EntityRefused         the caller's; yes, when the other change of its entity is mended
@@ -40,6 +42,14 @@ class CommitUncertain(StoreError):
 
 class UnsuitableServer(StoreError):
     """The server can't keep the product's promises; its message says what to set."""
+
+
+class SchemaTooOld(StoreError):
+    """The database's schema is older than this release needs; its message says what to run."""
+
+
+class UnknownHost(StoreError):
+    """Nobody made this host known; its message says which are."""
 
 
 class InvalidChange(StoreError):

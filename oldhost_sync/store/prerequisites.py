@@ -1,0 +1,60 @@
+"""What every role and command needs of the database before it begins: a schema not older than its own, and known hosts.
+
+A release works with its own schema and with the next one, since migrations only add until the release after (the rule
+is in CONTRIBUTING.md). So an older schema is refused, a newer one is not. A host becomes known by `oldhost-sync
+migrate`, which writes its rules: a mistyped name would show empty books, and begin a ledger of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection, Engine
+
+from oldhost_sync.store.errors import SchemaTooOld, UnknownHost
+from oldhost_sync.store.transactions import run_in_transaction
+
+# More hosts than one deployment serves; the sentence that names them stays readable.
+HOSTS_NAMED_MAX = 20
+
+_REVISION = text("SELECT MAX(version_num) FROM alembic_version")
+_HOSTS = text("SELECT DISTINCT host FROM event_rules ORDER BY host")
+
+
+@cache
+def needed_revision() -> str:
+    """The schema's revision that this release was written for: the number of its newest migration."""
+    versions = resources.files("migrations").joinpath("versions")
+    return max(file.name[:4] for file in versions.iterdir() if file.name[:4].isdigit())
+
+
+def known_hosts(connection: Connection) -> list[str]:
+    """Every host that `migrate` was told of, by name."""
+    return list(connection.execute(_HOSTS).scalars())
+
+
+def require(connection: Connection, hosts: Sequence[str]) -> None:
+    """Raises SchemaTooOld or UnknownHost. A database without any table of ours is the database's own error."""
+    found = connection.execute(_REVISION).scalar() or "none"
+    if found < needed_revision() or found == "none":
+        raise SchemaTooOld(
+            f"the database's schema is at revision {found}, and this release needs {needed_revision()}: "
+            "run `oldhost-sync migrate` of this release first"
+        )
+    known = known_hosts(connection)
+    for host in hosts:
+        if host not in known:
+            named = ", ".join(known[:HOSTS_NAMED_MAX]) or "none"
+            more = " and others" if len(known) > HOSTS_NAMED_MAX else ""
+            raise UnknownHost(
+                f"SYNC_HOST: the database knows no host {host!r}, only {named}{more}. Correct the name; a new host "
+                "becomes known by `oldhost-sync migrate` with its name set"
+            )
+
+
+def check_database(engine: Engine, hosts: Sequence[str]) -> None:
+    """:func:`require` in a transaction of its own. Raises DatabaseUnavailable, too."""
+    run_in_transaction(engine, lambda connection: require(connection, hosts))
