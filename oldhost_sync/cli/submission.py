@@ -66,7 +66,6 @@ def submit(
     config = settings()
     engine = create_engine(config.need_database_url(), pool_size=2)
     try:
-        check_database(engine, (config.host,))
         if file is not None:
             _submit_file(config, engine, _read(file), Wanted(valid_only, check_only, refused_to, as_json))
         elif entity is None or event is None or payload is None:
@@ -102,6 +101,7 @@ def _submit_one(
         if check_only:
             console().print("It is valid; nothing was recorded.")
             return
+        check_database(engine, (config.host,))
         (recorded,) = submit_changes(engine, config.host, [line.change], seconds_max=HELD_SECONDS_MAX)
         if isinstance(recorded, StoreError):
             raise recorded
@@ -140,6 +140,7 @@ def _submit_file(config: Settings, engine: Engine, content: bytes, wanted: Wante
         _make_writable(wanted.refused_to)
     with _progress() as progress:
         checked = check(config.host, content, lambda lines: progress.track(lines, description="checking"))
+        check_database(engine, (config.host,))
         checked = check_known_keys(engine, config.host, checked)
         record = not wanted.check_only and (wanted.valid_only or not checked.refusals)
         done = _record_all(config, engine, checked, progress) if record else []
