@@ -22,7 +22,19 @@ IMAGE_LOCK, DEVELOPMENT_LOCK = "requirements.txt", "requirements-dev.txt"
 # Licences (SPDX) that ask for no more than a notice; and MPL-2.0, which asks that files of theirs be published when
 # they are changed: none is.
 ALLOWED = frozenset(
-    ("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MIT-CMU", "MPL-2.0", "PSF-2.0")
+    (
+        "0BSD",
+        "Apache-2.0",
+        "BSD-2-Clause",
+        "BSD-3-Clause",
+        "CC0-1.0",
+        "ISC",
+        "MIT",
+        "MIT-0",
+        "MIT-CMU",
+        "MPL-2.0",
+        "PSF-2.0",
+    )
 ) | {"Zlib"}
 # What packages say that do not give an SPDX expression: their field `License`, or a classifier.
 _SAID = {
