@@ -31,13 +31,17 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ApiToken:
-    """A token's owner and role. Only the token's SHA-256 is known here."""
+    """A token's owner, role, and the hosts that it is for; none named: all. Only the token's SHA-256 is known here."""
 
     name: str
     role: Role
     sha256_hex: str
     # The last day on which it is valid, in UTC; None: it does not expire.
     last_day: date | None = None
+    hosts: frozenset[str] = frozenset()
+
+    def is_for(self, host: str) -> bool:
+        return not self.hosts or host in self.hosts
 
     @property
     def fingerprint(self) -> bytes:
@@ -48,7 +52,8 @@ class ApiToken:
     def entry(self) -> str:
         """As the settings have it."""
         last_day = [] if self.last_day is None else [self.last_day.isoformat()]
-        return ":".join([self.name, self.role.value, self.sha256_hex, *last_day])
+        hosts = f"@{'+'.join(sorted(self.hosts))}" if self.hosts else ""
+        return ":".join([self.name, f"{self.role.value}{hosts}", self.sha256_hex, *last_day])
 
     def has_expired(self, now: datetime) -> bool:
         """`now`: aware."""
@@ -105,14 +110,19 @@ def _parse_token(entry: str, number: int) -> ApiToken:
     parts = entry.split(":")
     if len(parts) not in {3, 4}:
         raise ValueError(f"token {number} must be name:role:sha256hex; it has {len(parts)} part(s)")
-    name, role, digest, *last_day = parts
+    name, whose, digest, *last_day = parts
+    role, at, named = whose.partition("@")
+    hosts = frozenset(named.split("+")) if at else frozenset()
+    if not all(NAME.fullmatch(host) for host in hosts):
+        raise ValueError(f"token {number} ({name}) names a host that can't be: give hosts as {role}@host+host")
     if not NAME.fullmatch(name):
         raise ValueError(f"token {number} needs a name of letters, digits, '_', '.' or '-', at most 64")
     if role not in set(Role):
         raise ValueError(f"token {number} ({name}) has the role {role!r}; roles are {', '.join(Role)}")
     if not _SHA256_HEX.fullmatch(digest.lower()):
         raise ValueError(f"token {number} ({name}) needs the token's SHA-256 as 64 hexadecimal digits")
-    return ApiToken(name, Role(role), digest.lower(), _parse_day(last_day[0], name, number) if last_day else None)
+    day = _parse_day(last_day[0], name, number) if last_day else None
+    return ApiToken(name, Role(role), digest.lower(), day, hosts)
 
 
 def _parse_day(text: str, name: str, number: int) -> date:

@@ -147,7 +147,7 @@ class Settings(BaseSettings):
     oldhost_urls: Annotated[dict[str, str], NoDecode] = Field(
         default_factory=dict,
         repr=False,
-        description="More hosts that worker, relay and migrate serve: name=url, name=url",
+        description="More hosts that all roles serve: name=url, name=url",
     )
     api_tokens: Annotated[tuple[ApiToken, ...], NoDecode] = Field(
         default=(),

@@ -24,6 +24,7 @@ from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.doors import Door, told
 from oldhost_sync.api.entities import EntityRoutes
 from oldhost_sync.api.health import HealthRoutes
+from oldhost_sync.api.hosts import HostRoutes
 from oldhost_sync.api.middleware import Edge
 from oldhost_sync.api.outbox import OutboxRoutes
 from oldhost_sync.api.plan import PlanRoutes
@@ -73,6 +74,7 @@ TAGS = {
     "rules": "Which class the changes of an event type have",
     "usage": "What each token used, and its quotas",
     "audit": "Who did what, and why",
+    "hosts": "The hosts that are served; each path is there for each of them: /api/hosts/{host}/…",
     "health": "Liveness, readiness and figures of this process",
 }
 # FastAPI's own spans, metrics and logs, which it makes once the environment or a library sets OpenTelemetry up: they
@@ -94,6 +96,7 @@ _ROUTES = (
     RuleRoutes,
     UsageRoutes,
     AuditRoutes,
+    HostRoutes,
     HealthRoutes,
 )
 

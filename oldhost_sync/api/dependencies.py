@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from oldhost_sync.api.books import BookCount
@@ -37,6 +37,8 @@ class Parts:
     policy: WriterPolicy = field(default_factory=WriterPolicy)
     tracer: Tracer | None = None
     of_each_token: Quotas = field(default_factory=Quotas)
+    # Of each host that this process serves, SYNC_HOST's first; without more it is this one.
+    tokens_by_host: Mapping[str, Tokens] = field(default_factory=dict)
     books: BookCount = field(init=False)
     planner: PlannerProcess = field(init=False)
     beside: Database = field(init=False)
@@ -48,3 +50,7 @@ class Parts:
         object.__setattr__(self, "quotas", QuotaKeeper(self.host, self.of_each_token, beside, self.clock))
         object.__setattr__(self, "books", BookCount(self.host, self.database, self.clock))
         object.__setattr__(self, "planner", PlannerProcess(self.host, self.database, self.policy))
+
+    def hosts_for(self, token_name: str) -> Sequence[str]:
+        """The hosts that this process serves and that the token of this name is for."""
+        return [host for host, tokens in self.tokens_by_host.items() if tokens.knows(token_name)] or [self.host]

@@ -36,7 +36,8 @@ class _Known:
 
 
 class Tokens:
-    """`file`: more tokens. `now`: the time of day, for expiry; `clock`: seconds, monotonic.
+    """`file`: more tokens. `host`: those for other hosts are unknown here; None: all count. `now`: the time of day, for
+    expiry; `clock`: seconds, monotonic.
 
     Raises ValueError or OSError where the file can't be used at the start.
     """
@@ -46,16 +47,18 @@ class Tokens:
         tokens: Iterable[ApiToken],
         *,
         file: Path | None = None,
+        host: str | None = None,
         now: Callable[[], datetime] = _now,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._of_settings = tuple(tokens)
         self._file = file
+        self._host = host
         self._now = now
         self._clock = clock
         self._looked_at = clock()
         self._seen = _stamp(file) if file else None
-        self._known = _known(self._of_settings + (read_token_file(file) if file else ()))
+        self._known = _known(self._of_settings + (read_token_file(file) if file else ()), host)
         self._used: dict[bytes, str] = {}
 
     def identify(self, authorization: bytes | None) -> Caller | None:
@@ -81,6 +84,11 @@ class Tokens:
             if same and each.token.name == name and not each.token.has_expired(self._now()):
                 return each.caller
         return None
+
+    def knows(self, name: str) -> bool:
+        """Whether a token of this name is known, expired or not."""
+        self._look_at_file()
+        return any(each.token.name == name for each in self._known)
 
     def take_used(self) -> dict[bytes, str]:
         """The fingerprints and names of the tokens used since the last time."""
@@ -108,18 +116,19 @@ class Tokens:
             return
         self._seen = stamp
         try:
-            self._known = _known(self._of_settings + read_token_file(self._file))
+            self._known = _known(self._of_settings + read_token_file(self._file), self._host)
         except (OSError, ValueError) as error:
             logger.error("the file of tokens can't be used, those known before go on: %s", error)  # noqa: TRY400
             return
         logger.info("the file of tokens was read again: %d tokens are known", len(self._known))
 
 
-def _known(tokens: tuple[ApiToken, ...]) -> list[_Known]:
+def _known(tokens: tuple[ApiToken, ...], host: str | None) -> list[_Known]:
     check_names(tokens)
     return [
         _Known(bytes.fromhex(each.sha256_hex), each, Caller(each.name, each.role, fingerprint=each.fingerprint))
         for each in tokens
+        if host is None or each.is_for(host)
     ]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from oldhost_sync.api import usage_schemas, view_schemas
+from oldhost_sync.api.hosts import ServedHosts
 from oldhost_sync.api.schemas import KEY
 
 _REJECTED = {
@@ -253,6 +254,17 @@ ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
         "figures": {"operations": 4508, "superseded": 5492, "drained": True, "drained_s": 3243.5},
         "promises": {"drains": True, "consistency within 4 h": True},
         "samples": [{"at_ms": 0, "ready": 0, "debounced": 3, "sent": 0, "banned": False}],
+    },
+    ServedHosts: {
+        "hosts": [
+            {
+                "host": "oldhost",
+                "state": "SENDING",
+                "why": "",
+                "oldest_waiting_at": "2026-05-01T12:00:00Z",
+                "open_alerts": 0,
+            }
+        ]
     },
     view_schemas.Rule: _RULE,
     usage_schemas.UsageOfTokens: {

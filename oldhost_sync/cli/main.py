@@ -15,6 +15,7 @@ from oldhost_sync.cli import (
     administration,
     alerts,
     changes,
+    hosts,
     lost_changes,
     operator_commands,
     plan,
@@ -26,7 +27,7 @@ from oldhost_sync.cli import (
     status,
     submission,
 )
-from oldhost_sync.user_errors import FAILED, INTERRUPTED, WRONG, explain, print_error
+from oldhost_sync.user_errors import FAILED, INTERRUPTED, WRONG, CliError, explain, print_error
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, help="Keeps OldHost in step: nothing lost, nothing replayed."
@@ -44,8 +45,23 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _choose_host(context: typer.Context, host: str | None) -> None:
+    """One command about another host than SYNC_HOST. A role serves those of its settings."""
+    if host is None:
+        return
+    if context.invoked_subcommand in roles.NAMES:
+        raise CliError(
+            "a role serves the hosts of SYNC_HOST and SYNC_OLDHOST_URLS: set these instead of --host.", WRONG
+        )
+    os.environ["SYNC_HOST"] = host
+
+
 @app.callback()
 def root(
+    context: typer.Context,
+    host: Annotated[
+        str | None, typer.Option("--host", help="The host that the command is about; else SYNC_HOST.")
+    ] = None,
     show_traceback: Annotated[bool, typer.Option("--traceback", help="Show where an error came from.")] = False,
     version: Annotated[  # noqa: ARG001 - its callback answers and ends
         bool, typer.Option("--version", help="Show the version and end.", callback=_show_version, is_eager=True)
@@ -53,11 +69,13 @@ def root(
 ) -> None:
     global _wants_traceback  # noqa: PLW0603 - one flag of one process, set before its one command runs
     _wants_traceback = show_traceback
+    _choose_host(context, host)
 
 
 for part in (
     roles,
     status,
+    hosts,
     submission,
     changes,
     search,

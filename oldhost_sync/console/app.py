@@ -11,8 +11,9 @@ from starlette.responses import Response
 
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.doors import Door
+from oldhost_sync.api.host_apps import HOSTS
 from oldhost_sync.console.door import ConsoleDoor
-from oldhost_sync.console.layout import ASSETS, SECURITY_HEADERS, Entry, Layout
+from oldhost_sync.console.layout import ASSETS, PREFIX, SECURITY_HEADERS, Entry, Layout
 from oldhost_sync.console.live_stream import LiveStream
 from oldhost_sync.console.overview_parts import OverviewParts
 from oldhost_sync.console.page import Adder, Console
@@ -28,6 +29,7 @@ _KEPT = "public, max-age=31536000, immutable"
 @dataclass(frozen=True, slots=True)
 class ConsoleOptions:
     """`origin`: the address that browsers see, where a proxy is between. `session_seconds`: how long one stays in.
+    `home`: the host whose console stands at /console, and under whose name people sign in; without one: this host.
     `temporal_ui`: the namespace in Temporal's UI, if there is one to link to. `webhook`: whether one hears of alerts.
     `temporal_keys`: decrypt what Temporal stores, for its UI.
     """
@@ -37,6 +39,7 @@ class ConsoleOptions:
     temporal_ui: str | None = None
     webhook: bool = False
     temporal_keys: Sequence[EncryptionKey] = ()
+    home: str | None = None
 
 
 def mount_console(app: FastAPI, parts: Parts, options: ConsoleOptions | None = None) -> Door:
@@ -45,10 +48,14 @@ def mount_console(app: FastAPI, parts: Parts, options: ConsoleOptions | None = N
     writer_in_temporal = (
         f"{options.temporal_ui.rstrip('/')}/workflows/{workflow_id(parts.host)}" if options.temporal_ui else ""
     )
+    home = options.home or parts.host
     layout = Layout(
-        parts.host, secure=(options.origin or "").startswith("https:"), writer_in_temporal=writer_in_temporal
+        parts.host,
+        secure=(options.origin or "").startswith("https:"),
+        writer_in_temporal=writer_in_temporal,
+        base=PREFIX if parts.host == home else f"{PREFIX}/{HOSTS}/{parts.host}",
     )
-    sessions = Sessions(parts.host, parts.tokens, parts.database, options.session_seconds, clock=parts.clock)
+    sessions = Sessions(home, parts.tokens, parts.database, options.session_seconds, clock=parts.clock)
     overview = OverviewParts(parts, layout)
     stream = LiveStream(overview.live)
     console = Console(

@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from oldhost_sync.api.app import version
 from oldhost_sync.api.auth import CALLER_KEY
+from oldhost_sync.api.host_apps import host_in
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.assets import Asset, read_assets
 from oldhost_sync.console.words import FILTERS
@@ -59,12 +60,14 @@ class Entry:
 @dataclass(eq=False)
 class Layout:
     """Renders templates. `navigation` is set once, when all pages are known. `secure`: cookies go by TLS only.
+    `base`: the console's address where another host's stands at PREFIX; templates and pages say PREFIX all the same.
     `writer_in_temporal`: the writer's address in Temporal's UI, empty where there is none.
     """
 
     host: str
     secure: bool = False
     writer_in_temporal: str = ""
+    base: str = PREFIX
     navigation: Sequence[Entry] = ()
     assets: Mapping[str, Asset] = field(default_factory=lambda: read_assets(ASSETS))
 
@@ -113,7 +116,8 @@ class Layout:
             return Markup(self._render("parts/failed.html", name=name))  # noqa: S704
 
     def _render(self, template: str, **values: Any) -> str:
-        return self._templates.get_template(template).render(**values)
+        page = self._templates.get_template(template).render(**values)
+        return page if self.base == PREFIX else page.replace(f'="{PREFIX}', f'="{self.base}')
 
     def problem(self, request: Request, problem: Problem) -> Response:
         """An error as a page: what is wrong, and what to do."""
@@ -124,10 +128,14 @@ class Layout:
 
     def redirect(self, address: str, notice: str = "") -> Response:
         """See the page at `address`, which shows `notice` once."""
-        response = RedirectResponse(address, 303, SECURITY_HEADERS)
+        response = RedirectResponse(self._address(address), 303, SECURITY_HEADERS)
         if notice:
             self.set_cookie(response, NOTICE_COOKIE, _notice(notice), NOTICE_SECONDS)
         return response
+
+    def _address(self, address: str) -> str:
+        """`address` in this host's console; one that names a host is left alone."""
+        return address if host_in(address) is not None else self.base + address.removeprefix(PREFIX)
 
     def set_cookie(self, response: Response, name: str, value: str, seconds: float) -> None:
         response.set_cookie(

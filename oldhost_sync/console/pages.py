@@ -11,6 +11,7 @@ from oldhost_sync.console.codec_page import CodecPage
 from oldhost_sync.console.dead_letters_page import DeadLettersPage
 from oldhost_sync.console.entity_page import EntityPage
 from oldhost_sync.console.halt_page import HaltPage
+from oldhost_sync.console.hosts_page import HostsPage
 from oldhost_sync.console.live_page import LivePage
 from oldhost_sync.console.overview_page import OverviewPage
 from oldhost_sync.console.page import Page
@@ -34,6 +35,7 @@ PAGES: tuple[type[Page], ...] = (
     PlanPage,
     RulesPage,
     AuditPage,
+    HostsPage,
     ApiPage,
     SignInPage,
     CodecPage,

@@ -6,7 +6,8 @@ import logging
 import resource
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import cast
@@ -21,6 +22,7 @@ from oldhost_sync.api.connection import BoundedConnection
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.doors import Door
+from oldhost_sync.api.host_apps import HostApps
 from oldhost_sync.api.metrics import RequestMetrics
 from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.api.writer_link import TemporalWriterLink
@@ -41,26 +43,45 @@ SAID_OF_STRANGERS = ("Invalid HTTP request", "Unsupported upgrade request", "No 
 
 def build(settings: Settings) -> Parts:
     """What the routes work with. Opens no connection: the API starts also while database and Temporal are away."""
+    tokens = {host: _tokens(settings, host) for host in settings.hosts()}
     return Parts(
         host=settings.host,
-        tokens=_tokens(settings),
+        tokens=tokens[settings.host],
         database=Database(connect_for_api(settings.need_database_url())),
-        writer=TemporalWriterLink(
-            settings.host,
-            partial(temporal.connect, keys=settings.temporal_keys),
-            act_key=next(iter(settings.act_keys), ""),
-        ),
+        writer=_writer(settings, settings.host),
         policy=temporal.writer_policy(settings),
         tracer=role_tracer(settings, "api"),
         of_each_token=Quotas(settings.quota_requests, settings.quota_changes, settings.quota_emergencies),
+        tokens_by_host=tokens,
     )
 
 
-def _tokens(settings: Settings) -> Tokens:
+def _writer(settings: Settings, host: str) -> TemporalWriterLink:
+    connect = partial(temporal.connect, keys=settings.temporal_keys)
+    return TemporalWriterLink(host, connect, act_key=next(iter(settings.act_keys), ""))
+
+
+def _tokens(settings: Settings, host: str) -> Tokens:
     try:
-        return Tokens(settings.api_tokens, file=settings.api_tokens_file)
+        return Tokens(settings.api_tokens, file=settings.api_tokens_file, host=host)
     except (OSError, ValueError) as error:
         raise SettingsError(f"SYNC_API_TOKENS_FILE: {error}") from None
+
+
+def serve_others(app: FastAPI, home: Parts, settings: Settings) -> None:
+    """Add the other hosts of SYNC_OLDHOST_URLS: an application for each, on the same connections to the database."""
+    others = {}
+    for host in settings.hosts()[1:]:
+        parts = replace(home, host=host, tokens=home.tokens_by_host[host], writer=_writer(settings, host))
+        others[host] = create_app(parts, console_of(settings))
+    app.add_middleware(HostApps, home=settings.host, others=others)
+    ends = [each.state.end_streams for each in (app, *others.values())]
+    app.state.end_streams = partial(_end_all, ends)
+
+
+async def _end_all(ends: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    for end in ends:
+        await end()
 
 
 def configure(app: FastAPI, settings: Settings) -> uvicorn.Config:
@@ -93,6 +114,7 @@ def console_of(settings: Settings) -> Callable[[FastAPI, Parts], Door]:
         settings.temporal_ui_url,
         webhook=settings.alert_webhook_url is not None,
         temporal_keys=settings.temporal_keys,
+        home=settings.host,
     )
     return partial(mount_console, options=options)
 
@@ -121,7 +143,10 @@ def run(settings: Settings, *more: Callable[[FastAPI, Parts], Door | None]) -> N
     # The server raises the signal again once all is answered; by default that would be a death by signal.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
-    ServerOfStreams(configure(create_app(build(settings), console_of(settings), *more), settings)).run()
+    parts = build(settings)
+    app = create_app(parts, console_of(settings), *more)
+    serve_others(app, parts, settings)
+    ServerOfStreams(configure(app, settings)).run()
 
 
 def _allow_files(count: int) -> None:
@@ -143,7 +168,7 @@ def _check_database(settings: Settings) -> None:
     """Raises SchemaTooOld or UnknownHost. The API starts also while the database is away: then nothing is checked."""
     engine = create_engine(settings.need_database_url(), pool_size=1)
     try:
-        check_database(engine, (settings.host,))
+        check_database(engine, settings.hosts())
     except (DatabaseUnavailable, TransactionContended) as error:
         logger.warning("the database is away (%s): its schema and hosts were not checked", error)
     finally:

@@ -48,6 +48,8 @@ def test_the_ledger_is_kept_for_a_year_by_default_and_never_for_less_than_the_ch
         (f"shop:app:{DIGEST},bad:boss:{DIGEST}", r"token 2 \(bad\) has the role 'boss'; roles are app, viewer, ops"),
         ("shop:app:secret", r"token 1 \(shop\) needs the token's SHA-256 as 64 hexadecimal digits"),
         (f"sh op:app:{DIGEST}", r"token 1 needs a name of letters"),
+        (f"shop:app@nor th:{DIGEST}", r"token 1 \(shop\) names a host that can't be: give hosts as app@host\+host"),
+        (f"shop:app@:{DIGEST}", r"token 1 \(shop\) names a host that can't be"),
         (f"shop:app:{DIGEST},shop:ops:{DIGEST}", r"tokens 1 and 2 have the same name 'shop'"),
     ],
 )
@@ -153,3 +155,14 @@ def test_more_hosts_are_served_beside_the_own_one() -> None:
 def test_a_host_without_name_or_address_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="SYNC_OLDHOST_URLS: host"):
         load_settings(oldhost_urls=text)
+
+
+def test_a_token_may_be_for_some_hosts_only() -> None:
+    (limited, free) = parse_api_tokens(f"shop:app@north+south:{DIGEST},ana:ops:{DIGEST}")
+    assert [limited.is_for(host) for host in ("north", "south", "east")] == [True, True, False]
+    assert free.is_for("east")
+
+
+def test_a_token_is_written_as_it_is_read() -> None:
+    text = f"shop:app@north+south:{DIGEST}"
+    assert [token.entry for token in parse_api_tokens(text)] == [text]

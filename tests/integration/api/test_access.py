@@ -62,6 +62,7 @@ MATRIX = {
     ("POST", "/api/dead-letters/{change_id}/retry"): "ops",
     ("POST", "/api/dead-letters/{change_id}/discard"): "ops",
     ("GET", "/api/usage"): "viewer ops",
+    ("GET", "/api/hosts"): "app viewer ops",
     ("GET", "/healthz"): "",
     ("GET", "/readyz"): "",
     ("GET", "/metrics"): "viewer ops",

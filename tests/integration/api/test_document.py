@@ -10,7 +10,7 @@ import httpx
 import pytest
 import schemathesis
 
-from oldhost_sync.api import schemas, usage_schemas, view_schemas
+from oldhost_sync.api import hosts, schemas, usage_schemas, view_schemas
 from oldhost_sync.api.app import TAGS, create_app
 from oldhost_sync.api.bodies import parse_body
 from oldhost_sync.policy.machine import Machine
@@ -18,7 +18,7 @@ from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.store.outbox.books import Books
 from workflows import status_report
 
-MODELS: dict[str, Any] = {**vars(schemas), **vars(view_schemas), **vars(usage_schemas)}
+MODELS: dict[str, Any] = {**vars(schemas), **vars(view_schemas), **vars(usage_schemas), **vars(hosts)}
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from oldhost_sync.environment import in_database, settings
 from oldhost_sync.stack.servers import Stack
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.schema_migration import migrate
 from tests.integration.cli.conftest import Command, Said
 from tests.monitoring.alert_rules import rules
 
@@ -449,3 +450,17 @@ def test_the_running_roles_show_what_the_rules_ask_for(stack: Stack) -> None:
     assert len(stack.addresses.sdk_metrics) == 1
     with urllib.request.urlopen(stack.addresses.sdk_metrics[0], timeout=10) as sdk:
         assert "oldhost_sync_temporal_worker_task_slots_available" in sdk.read().decode()
+
+
+def test_one_command_line_is_for_many_hosts(command: Command, monkeypatch: pytest.MonkeyPatch, stack: Stack) -> None:
+    monkeypatch.setenv("SYNC_HOST", stack.settings.host)  # and is put back: --host sets it for its one command
+    migrate(stack.addresses.migration_url, ("annex",))
+    assert [each["host"] for each in command("hosts", "--json").json["hosts"]] == ["annex", stack.settings.host]
+    assert command("--host", "annex", "rules", "list").code == 0
+    wrong = command("--host", "nonsense", "rules", "list")
+    assert (wrong.code, "knows no host 'nonsense', only annex, " in wrong.err) == (1, True)
+
+
+def test_a_role_takes_its_hosts_from_the_settings(command: Command) -> None:
+    refused = command("--host", "annex", "worker")
+    assert (refused.code, "SYNC_OLDHOST_URLS" in refused.err) == (2, True)

@@ -1,0 +1,53 @@
+"""One process for many hosts: an application for each, all alike, on the same connections to the database.
+
+`/api/hosts/{host}/changes` is `/api/changes` of that host, `/console/hosts/{host}` its console; without a host in the
+path it is SYNC_HOST's. So no route knows of other hosts, and none can mix them up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+# Where the host stands in a path: behind these.
+_PREFIXES = ("/api", "/console")
+HOSTS = "hosts"
+
+
+class HostApps:
+    """A middleware in front of the application of `home` (SYNC_HOST), with those of the `others`."""
+
+    def __init__(self, app: ASGIApp, *, home: str, others: Mapping[str, FastAPI]) -> None:
+        self._home = app
+        self._others = others
+        self._served = {home: app} | dict(others)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            async with AsyncExitStack() as stack:
+                for other in self._others.values():
+                    await stack.enter_async_context(other.router.lifespan_context(other))
+                await self._home(scope, receive, send)
+            return
+        app, path = self._home, scope["path"]
+        while (named := host_in(path)) is not None and named[0] in self._served:
+            app, path = self._served[named[0]], named[1]
+        if path != scope["path"]:
+            scope = dict(scope) | {"path": path, "raw_path": path.encode()}
+        await app(scope, receive, send)
+
+
+def host_in(path: str) -> tuple[str, str] | None:
+    """The host that a path names, and the path without it; None when it names none.
+
+    The result may name another one: a link to a host's pages that is followed from another host's. The last one counts.
+    """
+    for prefix in _PREFIXES:
+        start = f"{prefix}/{HOSTS}/"
+        if path.startswith(start):
+            host, slash, rest = path.removeprefix(start).partition("/")
+            return host, f"{prefix}{slash}{rest}"
+    return None
