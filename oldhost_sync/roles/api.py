@@ -136,9 +136,7 @@ def run(settings: Settings, *more: Callable[[FastAPI, Parts], Door | None]) -> N
         logger.warning("SYNC_API_TOKENS is not set, nor a file of them: requests that need a token will be refused")
     logging.getLogger("uvicorn.error").addFilter(_is_ours)
     if not settings.act_keys:
-        logger.warning(
-            "SYNC_ACT_KEYS is not set: the audit will say of the writer's operators that they are not verified"
-        )
+        logger.info("SYNC_ACT_KEYS is not set: the audit will say of the writer's operators that they are not verified")
     _check_database(settings)
     # The server raises the signal again once all is answered; by default that would be a death by signal.
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -220,7 +220,7 @@ def test_both_changes_tell_of_each_other_in_the_audit_and_in_their_way(
         each["detail"] for each in fate(shop, "a")["steps"]
     ]
     assert f"by anna: because (a corrected copy of change {letter})" in [
-        each["detail"] for each in fate(shop, "mine")["steps"]
+        each["detail"] for each in fate(anna, "mine")["steps"]
     ]
 
 
