@@ -79,7 +79,7 @@ class Deployment:
         digest = hashlib.sha256(self.token.encode()).hexdigest()
         self.settings: Settings = load_settings(
             _env_file=None,
-            database_url=self.stage.database(self.host).app,
+            database_url=self.stage.database(self.host, *self.given.get("oldhost_urls", ())).app,
             oldhost_url=self.simulator.url,
             host=self.host,
             api_bind=f"127.0.0.1:{free_port()}",

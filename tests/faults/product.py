@@ -19,6 +19,7 @@ import time
 import urllib.request
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlsplit
@@ -31,6 +32,9 @@ from oldhost_sync.settings import Settings, load_settings
 from oldhost_sync.stack.mariadb import DatabaseUrls
 from oldhost_sync.stack.ports import free_port
 from oldhost_sync.stack.processes import Child
+from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.intake.rules import seed_rules
+from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.temporal import DATA_CONVERTER, start_writer, writer_handle, writer_policy
 from tests.faults.forked_child import ForkedChild
 
@@ -85,7 +89,17 @@ class Product:
         self.api = Api(api_port)
 
     def __enter__(self) -> Self:
+        self._make_hosts_known()
         return self
+
+    def _make_hosts_known(self) -> None:
+        """As `oldhost-sync migrate` does it; the database was migrated before these hosts had a name."""
+        engine = create_engine(self.database.app, pool_size=1)
+        try:
+            for host in self.settings.hosts():
+                run_in_transaction(engine, partial(seed_rules, host=host))
+        finally:
+            engine.dispose()
 
     def __exit__(self, *_: object) -> None:
         for child in reversed(self.children.values()):
