@@ -269,8 +269,8 @@ ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
     view_schemas.Rule: _RULE,
     usage_schemas.UsageOfTokens: {
         "minutes": 10,
-        "quotas": {"requests": 60_000, "changes": 200_000, "emergencies": 75},
-        "tokens": [{"token": "shop", "requests": 640, "changes": 612, "emergencies": 75, "refused": 525}],
+        "quotas": {"requests": 60_000, "changes": 200_000, "emergencies": 150},
+        "tokens": [{"token": "shop", "requests": 640, "changes": 612, "emergencies": 150, "refused": 450}],
     },
     view_schemas.Rules: {"rules": [_RULE]},
 }

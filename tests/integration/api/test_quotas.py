@@ -19,7 +19,7 @@ from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.policy.changes import PriorityClass
-from oldhost_sync.policy.quota import EMERGENCIES_PER_MINUTE, Quotas
+from oldhost_sync.policy.quota import Quotas
 from oldhost_sync.settings import Role
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.intake.rules import set_rule
@@ -75,8 +75,8 @@ def kind_of(answer: httpx.Response) -> tuple[int, str]:
 
 
 def test_a_storm_of_emergencies_is_cut_at_the_quota_and_holds_nobody_else(database_url: str, engine: Engine) -> None:
-    with an_api(database_url) as who:
-        answers = [who["shop"].post("/api/changes", json=EMERGENCY) for _ in range(EMERGENCIES_PER_MINUTE + 30)]
+    with an_api(database_url, emergencies=20) as who:
+        answers = [who["shop"].post("/api/changes", json=EMERGENCY) for _ in range(50)]
         refused = [answer for answer in answers if answer.status_code == 429]
         assert len(refused) >= 20
         assert {answer.status_code for answer in answers} == {202, 429}

@@ -35,10 +35,10 @@ def test_what_others_took_is_gone_and_is_no_debt() -> None:
     assert bucket.wait_for(1, 0) == 1
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_one_token_may_send_all_emergencies_of_the_peak(seed: int) -> None:
+@pytest.mark.parametrize("peak", [Scenario(), Scenario(duration_s=33.0, bursts=0)], ids=["in half an hour", "in 33 s"])
+def test_one_token_may_send_all_emergencies_of_the_peak(peak: Scenario) -> None:
     bucket = Bucket(EMERGENCIES_PER_MINUTE, now=0)
-    for arrival in arrivals(Scenario(seed=seed)):
+    for arrival in arrivals(peak):
         if arrival.priority_class is PriorityClass.EMERGENCY:
             assert bucket.wait_for(1, arrival.at_ms / 1000) == 0
             bucket.take(1, arrival.at_ms / 1000)
