@@ -496,11 +496,12 @@ def test_a_live_update_does_not_take_the_focus_away(anna: Visitor, product: Prod
 
 # Last: it is about the tests above.
 def test_every_act_of_the_console_was_done(running: Product, done: set[str]) -> None:
-    """An act that comes later needs a test here, too."""
+    """An act that comes later needs a test here, too. Temporal's UI asks to decode, no person does."""
     app = an_app(running.settings.need_database_url(), ScriptedWriter())
     acts = [
         route
         for route in app.routes
         if isinstance(route, APIRoute) and "POST" in (route.methods or ()) and route.path.startswith(PREFIX)
+        if not route.path.startswith(f"{PREFIX}/codec/")
     ]
     assert [act.path for act in acts if not any(act.path_regex.match(path) for path in done)] == []

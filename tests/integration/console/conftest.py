@@ -15,7 +15,7 @@ from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.console.layout import SIGN_IN
-from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, served
+from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, served, tell_of_a_failure
 
 # As workflows/status_report.py gives it.
 STATUS: dict[str, Any] = {
@@ -82,7 +82,9 @@ def address(app: FastAPI) -> Iterator[str]:
 @contextmanager
 def browser(address: str, token: str | None = None) -> Iterator[httpx.Client]:
     """Keeps cookies and names its origin, as browsers do; signed in by `token`."""
-    with httpx.Client(base_url=address, headers={"Origin": address}, timeout=30, trust_env=False) as client:
+    hooks = {"response": [tell_of_a_failure]}
+    headers = {"Origin": address}
+    with httpx.Client(base_url=address, headers=headers, timeout=30, trust_env=False, event_hooks=hooks) as client:
         if token is not None:
             assert client.post(SIGN_IN, data={"token": token}).status_code == 303
         yield client
