@@ -20,8 +20,8 @@ RUN /build/bin/pip wheel --no-cache-dir --no-index --no-deps --no-build-isolatio
     && /app/bin/pip install --no-cache-dir --no-index --no-deps /wheel/*.whl
 
 FROM python:3.11.15-slim
-# /data is for the simulator's state; the other roles keep nothing.
-RUN useradd --system --uid 10001 --home-dir /data --create-home sync
+# /data is for the simulator's state, /settlement for the relays' settlement files; nothing else is kept. A new volume takes the folder's owner.
+RUN useradd --system --uid 10001 --home-dir /data --create-home sync && install --directory --owner=sync /settlement
 COPY --from=build /app /app
 ENV PATH=/app/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /data

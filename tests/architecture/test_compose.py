@@ -207,3 +207,11 @@ def test_the_image_runs_as_nobody_in_particular_from_locked_packages() -> None:
 def test_the_example_settings_are_the_settings() -> None:
     example = re.findall(r"^#(SYNC_\w+)=", (ROOT / ".env.example").read_text(), re.MULTILINE)
     assert sorted(example) == sorted(f"SYNC_{name.upper()}" for name in Settings.model_fields)
+
+
+def test_all_relays_write_settlement_files_to_a_volume_that_the_image_lets_them_write_to() -> None:
+    relay = config()["relay"]
+    (volume,) = relay["volumes"]
+    assert (volume["type"], volume["target"]) == ("volume", relay["environment"]["SYNC_SETTLEMENT_DIR"])
+    image = (ROOT / "Dockerfile").read_text()
+    assert f"install --directory --owner=sync {volume['target']}\n" in image

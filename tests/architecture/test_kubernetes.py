@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -35,9 +37,13 @@ def written() -> list[dict[str, Any]]:
 @cache
 def built() -> list[dict[str, Any]]:
     """Every object of the example as kustomize builds it."""
+    return build(FOLDER / "overlays" / "example")
+
+
+def build(overlay: Path) -> list[dict[str, Any]]:
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl builds the example, and is not here")
-    command = ["kubectl", "kustomize", str(FOLDER / "overlays" / "example")]
+    command = ["kubectl", "kustomize", str(overlay)]
     return documents(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
 
 
@@ -148,6 +154,27 @@ def test_nothing_is_reached_that_no_policy_allows() -> None:
     assert policies["deny-everything-else"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     speaks_to_oldhost = policies["oldhost"]["podSelector"]["matchLabels"]
     assert speaks_to_oldhost == {"app.kubernetes.io/component": "worker"}
+
+
+def test_with_its_component_both_relays_write_settlement_files_to_one_volume(tmp_path: Path) -> None:
+    at = {
+        name: os.path.relpath(FOLDER / name, tmp_path.resolve())
+        for name in ("overlays/example", "components/settlement")
+    }
+    overlay = {"resources": [at["overlays/example"]], "components": [at["components/settlement"]]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    found = {(each["kind"], each["metadata"]["name"]): each for each in build(tmp_path)}
+    for each in found.values():
+        kubernetes_validate.validate(each, NEWEST, strict=True)
+    assert found["PersistentVolumeClaim", "settlement"]["spec"]["accessModes"] == ["ReadWriteMany"]
+    spec = found["Deployment", "relay"]["spec"]["template"]["spec"]
+    (relay,) = spec["containers"]
+    given = {each["name"]: each["value"] for each in relay["env"]}
+    mounts = {each["mountPath"]: each["name"] for each in relay["volumeMounts"]}
+    claims = {each["name"]: each.get("persistentVolumeClaim", {}).get("claimName") for each in spec["volumes"]}
+    assert claims[mounts[given["SYNC_SETTLEMENT_DIR"]]] == "settlement"
+    assert "SYNC_METRICS_BIND" in given
+    assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsUser"]
 
 
 def test_every_setting_that_is_given_exists() -> None:
