@@ -52,11 +52,24 @@ __all__ = [  # of the policy, and part of what crosses the boundary
 TASK_QUEUE = "oldhost-sync"
 WORKFLOW_TYPE = "SyncWriterWorkflow"
 WORKFLOW_ID_PREFIX = "sync-writer:"
+NIGHTLY_RESYNC_TYPE = "NightlyResyncWorkflow"
 
 
 def workflow_id(host: str) -> str:
     """The fixed id that makes the writer of `host` a singleton."""
     return f"{WORKFLOW_ID_PREFIX}{host}"
+
+
+def nightly_resync_id(host: str) -> str:
+    """The id of a host's Schedule; what it starts has the time added to it."""
+    return f"nightly-resync:{host}"
+
+
+@dataclass
+class NightlyResync:
+    """Argument of `NightlyResyncWorkflow`, and input of its activity `request_nightly_resync`."""
+
+    host: str
 
 
 # ---------------------------------------------------------------------------------------------- starting the writer

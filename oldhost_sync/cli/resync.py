@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import datetime
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.cli.changes import AsJson
-from oldhost_sync.cli.output import console, print_json, rows
+from oldhost_sync.cli.output import console, print_json, rows, shown
 from oldhost_sync.cli.writer import operator_of
 from oldhost_sync.environment import in_database, settings
+from oldhost_sync.settings import Settings
 from oldhost_sync.store.intake.resync import Resync, latest_resyncs, request_resync, results_of
 from oldhost_sync.user_errors import WRONG, CliError
 
+if TYPE_CHECKING:
+    from oldhost_sync.nightly_resync import Nights
+
 SHOWN = 20
+OFF = "off"
 
 
 def add_to(app: typer.Typer) -> None:
     app.command("resync")(resync)
+    app.command("resync-nightly")(resync_nightly)
     app.command("resyncs")(show_resyncs)
 
 
@@ -41,6 +49,37 @@ def resync(
     act = partial(request_resync, host=config.host, property_id=property_id, unit_id=unit_id)
     number = in_database(config, partial(act, operator=operator_of(operator), reason=reason.strip()))
     console().print(f"Resync {number} begins; `oldhost-sync resyncs` shows how far it is.", markup=False)
+
+
+def resync_nightly(
+    at: Annotated[
+        str | None, typer.Argument(metavar="[HH:MM|off]", help="The time of day, UTC, or `off`; neither: what is set.")
+    ] = None,
+) -> None:
+    """Have all states sent again every night, by a Schedule in Temporal."""
+    set_now = asyncio.run(_set_nights(settings(), at))
+    if set_now is None:
+        console().print("No nightly resync is set.", markup=False)
+        return
+    then = f"the next at {shown(set_now.next_at)}" if set_now.next_at else "paused in Temporal"
+    console().print(f"Every night at {set_now.at:%H:%M} UTC all states are sent again; {then}.", markup=False)
+
+
+async def _set_nights(config: Settings, at: str | None) -> Nights | None:
+    from oldhost_sync.nightly_resync import end_nights, nights, set_nights
+    from oldhost_sync.temporal import connect
+
+    try:
+        time_of_day = None if at in (None, OFF) else datetime.strptime(str(at), "%H:%M").time()  # noqa: DTZ007 - UTC
+    except ValueError:
+        raise CliError(f"{at!r} is no time of day: give it as HH:MM (UTC), or `{OFF}`.", WRONG) from None
+    client = await connect(keys=config.temporal_keys)
+    if at == OFF:
+        await end_nights(client, config.host)
+        return None
+    if time_of_day is not None:
+        await set_nights(client, config.host, time_of_day)
+    return await nights(client, config.host)
 
 
 def show_resyncs(as_json: AsJson = False) -> None:

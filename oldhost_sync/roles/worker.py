@@ -31,6 +31,7 @@ from temporalio.client import Client
 from activities.alerts import AlertActivities
 from activities.books import RecordingActivities
 from activities.recovery import RecoveryActivities
+from activities.resync import ResyncActivities
 from activities.run_histories import TemporalHistories
 from activities.session import SessionActivities
 from oldhost_sync.delivery import POST_SECONDS_MAX, Delivery, post
@@ -55,6 +56,7 @@ from oldhost_sync.traces.tracer import Tracer
 from oldhost_sync.user_errors import report_error
 from oldhost_sync.worker_readiness import watch_readiness
 from workflows.messages import TASK_QUEUE
+from workflows.nightly_resync import NightlyResyncWorkflow
 from workflows.sync_writer import SyncWriterWorkflow
 
 logger = logging.getLogger(__name__)
@@ -149,8 +151,7 @@ def workers(
     releases: ReleaseWatch,
 ) -> tuple[LeavingWorker, LeavingWorker]:
     """The Worker of the shared queue and the one of this process's own."""
-    recording = _recording(settings, engine, sessions, registration)
-    alerts, histories = AlertActivities(engine), TemporalHistories(client, asyncio.get_running_loop())
+    histories = TemporalHistories(client, asyncio.get_running_loop())
     recovery = RecoveryActivities(engine, histories, settings.retention_changes_days)
     of_both: dict[str, Any] = {
         "leaves_within_seconds": grace.total_seconds() + 5,
@@ -162,15 +163,11 @@ def workers(
     shared = LeavingWorker(
         client,
         task_queue=TASK_QUEUE,
-        workflows=[SyncWriterWorkflow],
+        workflows=[SyncWriterWorkflow, NightlyResyncWorkflow],
         activities=[
             sessions.open_session,
-            recording.record_submissions,
-            recording.load_outstanding,
-            recording.record_decision,
             recovery.recover_submissions,
-            alerts.raise_alert,
-            alerts.raise_alerts,
+            *_on_the_database(settings, engine, sessions, registration),
         ],
         max_cached_workflows=CACHED_WORKFLOWS,
         patch_activation_callback=releases.activates,
@@ -191,12 +188,22 @@ def workers(
     return shared, own
 
 
-def _recording(
+def _on_the_database(
     settings: Settings, engine: Engine, sessions: SessionActivities, registration: Registration
-) -> RecordingActivities:
-    return RecordingActivities(
+) -> list[Callable[..., Any]]:
+    """The activities that need nothing but the database."""
+    recording = RecordingActivities(
         engine, writer_policy(settings), sessions.count, lambda: registration.is_known, settings.act_keys
     )
+    alerts = AlertActivities(engine)
+    return [
+        recording.record_submissions,
+        recording.load_outstanding,
+        recording.record_decision,
+        alerts.raise_alert,
+        alerts.raise_alerts,
+        ResyncActivities(engine).request_nightly_resync,
+    ]
 
 
 def session_threads(settings: Settings) -> int:

@@ -1,0 +1,36 @@
+"""The nightly resync, asked for: a row that the relay works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy.engine import Connection, Engine
+from temporalio import activity
+
+from oldhost_sync.policy.actor import Actor, Channel
+from oldhost_sync.store.intake.resync import oldest_unfinished, request_resync
+from oldhost_sync.store.transactions import run_in_transaction
+from workflows.messages import NightlyResync
+
+# Nobody's name: Temporal's clock acts.
+SCHEDULE = Actor("nightly-resync", Channel.TEMPORAL, verified=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ResyncActivities:
+    """Works on the database only; holds nothing."""
+
+    engine: Engine
+
+    @activity.defn(no_thread_cancel_exception=True)
+    def request_nightly_resync(self, nightly: NightlyResync) -> int:
+        """The number of the resync; of one that is not through yet, rather than a second one behind it."""
+
+        def ask(connection: Connection) -> int:
+            under_way = oldest_unfinished(connection, nightly.host)
+            if under_way is not None:
+                return under_way.resync_id
+            everything = {"property_id": None, "unit_id": None}
+            return request_resync(connection, nightly.host, **everything, operator=SCHEDULE, reason="every night")
+
+        return run_in_transaction(self.engine, ask)

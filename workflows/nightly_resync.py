@@ -1,0 +1,24 @@
+"""What a Temporal Schedule starts each night: it asks for a resync of one host and ends; the relay does the rest."""
+
+from __future__ import annotations
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from workflows.calls import DATABASE_LIMIT, UNTIL_IT_WORKS
+    from workflows.messages import NIGHTLY_RESYNC_TYPE, NightlyResync
+
+
+@workflow.defn(name=NIGHTLY_RESYNC_TYPE)
+class NightlyResyncWorkflow:
+    @workflow.run
+    async def run(self, nightly: NightlyResync) -> int:
+        """The resync's number; of the one before, if that is not through yet."""
+        return await workflow.execute_activity(  # type: ignore[no-any-return]
+            "request_nightly_resync",
+            nightly,
+            result_type=int,
+            start_to_close_timeout=DATABASE_LIMIT,
+            retry_policy=UNTIL_IT_WORKS,
+            summary=f"a resync of {nightly.host} is asked for",
+        )
