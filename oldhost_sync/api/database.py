@@ -21,6 +21,7 @@ from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.problems import database_away, too_busy
+from oldhost_sync.api.silence import is_silent
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable
 from oldhost_sync.store.transactions import NO_ACCESS_ERRORS, NOT_MIGRATED_ERRORS, error_code, run_in_transaction
@@ -136,12 +137,11 @@ class Database:
         future = loop.run_in_executor(self._threads, fn, self._engine)
         # The thread is free when its function has ended, which may be after its request gave up.
         future.add_done_callback(self._give_thread_back)
-        try:
-            async with asyncio.timeout(limits.DATABASE_ANSWER_SECONDS_MAX):
-                return await asyncio.shield(future)
-        except TimeoutError:
+        if await is_silent(future, limits.DATABASE_ANSWER_SECONDS_MAX):
             self._notice_silence()
-            raise CommitUncertain("the database does not answer") from None
+            raise CommitUncertain("the database does not answer")
+        try:
+            return future.result()
         except DBAPIError as error:
             code = error_code(error)
             if code in _NOT_SET_UP:

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.problems import Problem
+from oldhost_sync.api.silence import is_silent
 from oldhost_sync.api.situation import Sight, Situation, judge
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.views.host_condition import HostCondition, read_condition
@@ -66,8 +67,7 @@ class Query(Generic[T]):
         if self._under_way is None:
             self._under_way = asyncio.ensure_future(self._ask())
         task = self._under_way
-        await asyncio.wait({task}, timeout=LOOK_SECONDS_MAX)
-        if not task.done():
+        if await is_silent(task, LOOK_SECONDS_MAX):
             return Seen(trouble=self._silence, kind="silence")
         if self._under_way is task:
             self._under_way = None
