@@ -1,11 +1,14 @@
 """Liveness, readiness and metrics of the process.
 
 Liveness and readiness reveal nothing, so they need no token; metrics do (role viewer or ops). Ready means that the
-database takes writes: without Temporal changes are still accepted.
+database takes writes, has this release's schema and knows the hosts: without Temporal changes are still accepted.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Response
@@ -14,15 +17,21 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.api.auth import READERS, WATCHERS, access, adder
 from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.examples import METRICS
+from oldhost_sync.api.problems import database_unsuitable
 from oldhost_sync.api.readiness_look import ReadinessLook
 from oldhost_sync.api.schemas import Health
+from oldhost_sync.store.errors import SchemaTooOld, UnknownHost
+from oldhost_sync.store.prerequisites import require
 from oldhost_sync.store.views import readiness
+
+logger = logging.getLogger(__name__)
 
 
 class HealthRoutes:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._readiness = ReadinessLook(lambda: parts.beside.run(_look), parts.clock)
+        hosts = tuple(parts.tokens_by_host) or (parts.host,)
+        self._readiness = ReadinessLook(lambda: parts.beside.run(partial(_look, hosts=hosts)), parts.clock)
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "health")
@@ -58,7 +67,15 @@ class HealthRoutes:
         return Response(self._parts.metrics.text(), media_type=self._parts.metrics.content_type)
 
 
-def _look(connection: Connection) -> None:
-    """Raises when the database is away, takes no write, or its tables are missing."""
+def _look(connection: Connection, hosts: Sequence[str]) -> None:
+    """Raises when the database is away, takes no write, lacks tables, or knows no such host."""
     readiness.check_reads(connection)
     readiness.check_writes(connection)
+    try:
+        require(connection, hosts)
+    except (SchemaTooOld, UnknownHost) as error:
+        logger.warning("no change can be recorded: %s", error)
+        # Anybody may ask: which hosts there are is not told.
+        raise database_unsuitable(
+            "its schema is too old, or it does not know this host; the API's log says more"
+        ) from None

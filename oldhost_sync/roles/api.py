@@ -163,12 +163,12 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 
 def _check_database(settings: Settings) -> None:
-    """Raises SchemaTooOld or UnknownHost. The API starts also while the database is away: then nothing is checked."""
+    """Raises SchemaTooOld or UnknownHost. The API starts also while the database is away: then /readyz checks them."""
     engine = create_engine(settings.need_database_url(), pool_size=1)
     try:
         check_database(engine, settings.hosts())
     except (DatabaseUnavailable, TransactionContended) as error:
-        logger.warning("the database is away (%s): its schema and hosts were not checked", error)
+        logger.warning("the database is away (%s): its schema and hosts are checked when it is back", error)
     finally:
         engine.dispose()
 

@@ -220,6 +220,27 @@ def test_probes_share_a_look(shop: httpx.Client, engine: Engine) -> None:
         assert int(connection.execute(count).one()[1]) - before <= looks + 1
 
 
+@pytest.mark.parametrize(
+    "lacking",
+    [
+        "UPDATE alembic_version SET version_num = '0009'",
+        f"DELETE FROM event_rules WHERE host = '{HOST}'",
+    ],
+    ids=["a schema of today", "the host"],
+)
+def test_a_database_that_lacks_what_is_needed_is_told_to_probes_without_a_name(
+    shop: httpx.Client, engine: Engine, lacking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API may have begun while it was away, and could not look then."""
+    monkeypatch.setattr(limits, "READY_SECONDS", 0.0)
+    with engine.begin() as connection:
+        connection.execute(text("INSERT INTO event_rules VALUES ('seaview', 'checked_in', 'TXN')"))
+        connection.execute(text(lacking))
+    answer = shop.get("/readyz")
+    assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (503, "database-unsuitable")
+    assert "seaview" not in answer.text
+
+
 def test_a_database_that_is_frozen_is_told_to_probes_in_time(
     shop: httpx.Client, stopped: EmbeddedMariaDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
