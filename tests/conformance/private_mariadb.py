@@ -40,7 +40,8 @@ class PrivateMariaDB(EmbeddedMariaDB):
     def fresh_database(self) -> Iterator[Engine]:
         """A root's engine on a database with the product's tables, all empty."""
         with self._with_tables.lent() as name:
-            engine = create_engine(self.root_url(name))
+            # Who gets no CPU for three seconds would lose its transaction; that has tests of its own.
+            engine = create_engine(self.root_url(name), idle_transaction_seconds=30)
             try:
                 yield engine
             finally:

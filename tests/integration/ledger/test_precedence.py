@@ -18,19 +18,23 @@ pytestmark = pytest.mark.mariadb
 
 OF_ONE_ENTITY = 50_000
 DEAD_LETTERS = 10_000
+ROWS_AT_ONCE = 5_000
 # Of a reservation, its row of the ledger and its candidates included.
 READS_MAX = 150
 _CHANGE = (
     "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
     "priority_class, processed_at, outcome) SELECT 'oldhost', CONCAT('{entity}-{cls}', seq), '', 'unit', {of}, "
-    "CONCAT('e', seq MOD 3), '{{}}', '{cls}', {ended} FROM seq_1_to_{many}"
+    "CONCAT('e', seq MOD 3), '{{}}', '{cls}', {ended} FROM seq_{first}_to_{last}"
 )
 WAITS = "NULL, NULL"
 DIED = "UTC_TIMESTAMP(6), 'DEAD'"
 
 
-def changes(entity: str, cls: str, many: int, *, ended: str = WAITS, of: str = "") -> str:
-    return _CHANGE.format(entity=entity, cls=cls, many=many, ended=ended, of=of or f"'{entity}'")
+def record_many(world: MariaWorld, key: str, cls: str, many: int, *, ended: str = WAITS, entity: str = "") -> None:
+    """So many changes of one entity, few at a time: a statement is ended after some seconds. `entity`: SQL."""
+    for first in range(1, many, ROWS_AT_ONCE):
+        rows = {"first": first, "last": first + ROWS_AT_ONCE - 1}
+        world.execute(_CHANGE.format(entity=key, cls=cls, ended=ended, of=entity or f"'{key}'", **rows))
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +43,11 @@ def crowd(mariadb_server: PrivateMariaDB) -> Iterator[tuple[MariaWorld, int]]:
         world = MariaWorld(engine, 10.0)
         epoch = world.ledger.take_over("first").epoch
         world.ledger.adopt_first(epoch, 501)
-        world.execute(changes("host", "TXN", DEAD_LETTERS, ended=DIED, of="seq"))
+        record_many(world, "host", "TXN", DEAD_LETTERS, ended=DIED, entity="seq")
         for cls in ("TXN", "LWW", "EMERGENCY"):
-            world.execute(changes(f"hot-{cls}", cls, OF_ONE_ENTITY))
-        world.execute(changes("dead", "TXN", DEAD_LETTERS, ended=DIED))
-        world.execute(changes("dead", "TXN", OF_ONE_ENTITY).replace("'dead-TXN'", "'held'"))
+            record_many(world, f"hot-{cls}", cls, OF_ONE_ENTITY)
+        record_many(world, "dead", "TXN", DEAD_LETTERS, ended=DIED)
+        record_many(world, "held", "TXN", OF_ONE_ENTITY, entity="'dead'")
         world.execute("ANALYZE TABLE outbox_events")
         yield world, epoch
 
