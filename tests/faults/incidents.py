@@ -36,6 +36,7 @@ from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.store.schema_migration import migrate
 from oldhost_sync.temporal import writer_handle, writer_policy
 from tests.faults import volume
+from tests.faults.large_migration import large_migration
 from tests.faults.old_rows import million_old_rows
 from tests.faults.product import Product
 from tests.faults.scene import (
@@ -271,6 +272,7 @@ INCIDENTS: dict[str, tuple[Incident, dict[str, Any]]] = {
     "many-updates": (volume.many_updates, {}),
     "large-rebuild": (volume.large_rebuild, {"debounce_seconds": 120.0, "max_wait_seconds": 600.0, **REAL}),
     "million-old-rows": (million_old_rows, {}),
+    "large-migration": (large_migration, {}),
     "terminated-writer": (terminated_writer, {}),
     "held-entity": (held_entity, {}),
     "closing-host": (closing_host, REAL),

@@ -28,9 +28,9 @@ def million_old_rows(product: Product) -> Figures:
     the slowest write beside it."""
     begin(product)
     _fill(product)
-    with _writing(product, "before") as before:
+    with writing_beside(product, "before") as before:
         threading.Event().wait(MEASURED_SECONDS / 2)
-    with _writing(product, "beside") as beside:
+    with writing_beside(product, "beside") as beside:
         gone, working = _forget(product)
     found: Figures = {
         "seconds per 1,000": round(1000 * working / gone, 3),
@@ -81,7 +81,7 @@ def _forget(product: Product) -> tuple[int, float]:
 
 
 @contextmanager
-def _writing(product: Product, name: str) -> Iterator[list[float]]:
+def writing_beside(product: Product, name: str) -> Iterator[list[float]]:
     """Writes through the API, twenty a second, and how long each took."""
     took: list[float] = []
     over = threading.Event()

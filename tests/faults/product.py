@@ -282,7 +282,7 @@ class Product:
         return time.monotonic() - began
 
 
-def connect_database(url: str) -> pymysql.Connection[pymysql.cursors.DictCursor]:
+def connect_database(url: str, answer_seconds_max: int = 30) -> pymysql.Connection[pymysql.cursors.DictCursor]:
     """A plain connection, autocommitting, to the database of a SQLAlchemy URL."""
     parts = urlsplit(url)
     return pymysql.connect(
@@ -295,7 +295,7 @@ def connect_database(url: str) -> pymysql.Connection[pymysql.cursors.DictCursor]
         autocommit=True,
         ssl_disabled=True,
         connect_timeout=5,
-        read_timeout=30,
+        read_timeout=answer_seconds_max,
         cursorclass=pymysql.cursors.DictCursor,
     )
 
