@@ -39,16 +39,26 @@ _EACH = ", ".join(
     for name, is_it in (("older", "IS NULL"), ("dead", "= 'DEAD'"))
     for each in PriorityClass
 )
+# The ledger keeps what its changes keep: of a busy host 19 million rows in 90 days. A scalar subquery on a named index
+# reads a few of them. EXISTS may be materialized, and a list of states is no range where the host is that of `o`: both
+# read the host's whole ledger for each reservation.
+_BOUND = (
+    "(SELECT f.nonce FROM nonce_requests f FORCE INDEX (ix_nonce_requests_status) "
+    "STRAIGHT_JOIN outbox_events g ON g.id = f.change_id WHERE f.host = o.host AND f.status = '{status}' "
+    "AND f.change_id > o.id AND g.entity_type = o.entity_type AND g.entity_id = o.entity_id LIMIT 1) IS NOT NULL"
+)
+_IS_NEWER_BOUND = " OR ".join(_BOUND.format(status=status) for status in ("RESERVED", "SENT"))
 # Of a candidate `o`: the oldest change of its entity that is outstanding, and that is a dead letter, class by class.
 OLDEST = (
     f"{_EACH}, (SELECT MIN(p.change_id) FROM pending_fates p WHERE p.host = o.host AND p.entity_type = o.entity_type "
     "AND p.entity_id = o.entity_id AND p.outcome = 'DEAD' AND p.change_id < o.id) AS dead_pending, "
     "EXISTS (SELECT 1 FROM applied_states n WHERE n.host = o.host AND n.entity_type = o.entity_type "
-    "AND n.entity_id = o.entity_id AND n.change_id > o.id) OR EXISTS (SELECT 1 FROM nonce_requests f "
-    "JOIN outbox_events g ON g.id = f.change_id WHERE f.host = o.host AND f.status IN ('RESERVED', 'SENT') "
-    "AND f.change_id > o.id AND g.entity_type = o.entity_type AND g.entity_id = o.entity_id) AS is_passed"
+    f"AND n.entity_id = o.entity_id AND n.change_id > o.id) OR {_IS_NEWER_BOUND} AS is_passed"
 )
-_HAS_NONCE = "EXISTS (SELECT 1 FROM nonce_requests r WHERE r.host = o.host AND r.change_id = o.id)"
+_HAS_NONCE = (
+    "((SELECT r.nonce FROM nonce_requests r FORCE INDEX (ix_nonce_requests_change) "
+    "WHERE r.host = o.host AND r.change_id = o.id LIMIT 1) IS NOT NULL)"
+)
 _HAS_FATE = "EXISTS (SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id)"
 _ENTITY = "o.host = %s AND o.entity_type = %s AND o.entity_id = %s"
 _OLDER_OF_CLASS = (

@@ -148,7 +148,8 @@ CANDIDATES = (
 )
 # Of one entity: operations in flight or in doubt. Few changes hold a nonce.
 ENTITY_IN_FLIGHT = (
-    "SELECT EXISTS (SELECT 1 FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
+    "SELECT EXISTS (SELECT 1 FROM nonce_requests r FORCE INDEX (ix_nonce_requests_status) "
+    "JOIN outbox_events o ON o.id = r.change_id "
     "WHERE r.host = %s AND r.status IN ('RESERVED', 'SENT') AND o.entity_type = %s AND o.entity_id = %s)"
 )
 CREATED_AT = "SELECT created_at FROM outbox_events WHERE id = %s AND host = %s"
