@@ -8,6 +8,8 @@ Use two accounts (docs/operations.md has the GRANTs): only the migration changes
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,11 +24,17 @@ import oldhost_sync
 from oldhost_sync.store.engine import check_server, create_engine
 from oldhost_sync.store.errors import TransactionContended
 from oldhost_sync.store.intake.rules import seed_rules
-from oldhost_sync.store.transactions import translate
+from oldhost_sync.store.transactions import error_code, translate
+
+logger = logging.getLogger(__name__)
 
 # A new index on a large table takes long; another migration's lock is waited for as long as one such step.
 STATEMENT_SECONDS = 3600
 LOCK_WAIT_SECONDS = 600
+# For a table that others' transactions use: whoever comes meanwhile waits, too. And the pause before the next try.
+TABLE_WAIT_SECONDS = 1
+PAUSE_SECONDS = 2.0
+TABLE_IN_USE = 1205
 DEFAULT_HOST = "oldhost"
 
 # What each account may do; docs/operations.md and docker-compose.yml say the same.
@@ -69,7 +77,7 @@ def _migrate_locked(connection: Connection, hosts: Sequence[str]) -> str:
         connection.commit()
         config = _config()
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        _upgrade(connection, config)
         for host in hosts:
             seed_rules(connection, host)
         connection.commit()
@@ -77,6 +85,31 @@ def _migrate_locked(connection: Connection, hosts: Sequence[str]) -> str:
     finally:
         connection.rollback()
         connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": name})
+
+
+def _upgrade(connection: Connection, config: Config) -> None:
+    """Step by step. A step that has to wait for others' transactions holds up all that come after them, so it waits for
+    a second at most, and is tried again after a pause in which these get their turn.
+    """
+    until = time.monotonic() + LOCK_WAIT_SECONDS
+    connection.execute(text("SET SESSION lock_wait_timeout = :seconds"), {"seconds": TABLE_WAIT_SECONDS})
+    connection.commit()
+    while True:
+        try:
+            command.upgrade(config, "head")
+        except DBAPIError as error:
+            if error_code(error) != TABLE_IN_USE:
+                raise
+            connection.rollback()
+            if time.monotonic() > until:
+                raise TransactionContended(
+                    "other transactions have used a table for too long: a backup, or a forgotten one; look at "
+                    "SHOW PROCESSLIST, and run it again"
+                ) from error
+            logger.info("a table is in use by others; trying again in %s s", PAUSE_SECONDS)
+            time.sleep(PAUSE_SECONDS)
+        else:
+            return
 
 
 def _config() -> Config:

@@ -82,6 +82,28 @@ def test_a_migration_that_was_killed_half_way_is_finished_by_the_next(migrated: 
     assert definitions(migrated) == wanted
 
 
+def test_a_step_that_waits_for_a_long_transaction_lets_others_write(
+    migrated: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A backup, say: whatever comes after a waiting step stands behind it, for a day if nobody gives up."""
+    caplog.set_level("INFO")
+    change_sql(migrated, "UPDATE alembic_version SET version_num = '0011'")
+    change_sql(migrated, "DROP INDEX ix_nonce_requests_completed ON nonce_requests")
+    with ThreadPoolExecutor(1) as thread, migrated.connect() as backup:
+        backup.exec_driver_sql("SET SESSION idle_transaction_timeout = 0")
+        backup.exec_driver_sql("SELECT * FROM nonce_requests")
+        migrating = thread.submit(migrate, migrated.url.render_as_string(hide_password=False))
+        while not rows(
+            migrated, "SELECT 1 FROM information_schema.processlist WHERE state LIKE 'Waiting for table meta%%'"
+        ):
+            assert not migrating.done()
+        change_sql(migrated, "DELETE FROM nonce_requests WHERE nonce = 1")
+        backup.rollback()
+        assert migrating.result() == newest_revision()
+    assert "a table is in use by others" in caplog.text
+    assert "ix_nonce_requests_completed" in "".join(definitions(migrated)["nonce_requests"])
+
+
 def test_two_migrations_at_once_do_not_collide(empty: str) -> None:
     with ThreadPoolExecutor(3) as threads:
         futures = [threads.submit(migrate, empty) for _ in range(3)]
