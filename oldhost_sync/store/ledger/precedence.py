@@ -44,8 +44,9 @@ _EACH = ", ".join(
 # read the host's whole ledger for each reservation.
 _BOUND = (
     "(SELECT f.nonce FROM nonce_requests f FORCE INDEX (ix_nonce_requests_status) "
-    "STRAIGHT_JOIN outbox_events g ON g.id = f.change_id WHERE f.host = o.host AND f.status = '{status}' "
-    "AND f.change_id > o.id AND g.entity_type = o.entity_type AND g.entity_id = o.entity_id LIMIT 1) IS NOT NULL"
+    "WHERE f.host = o.host AND f.status = '{status}' AND f.change_id > o.id AND (SELECT g.id FROM outbox_events g "
+    "WHERE g.id = f.change_id AND g.entity_type = o.entity_type AND g.entity_id = o.entity_id) IS NOT NULL LIMIT 1) "
+    "IS NOT NULL"
 )
 _IS_NEWER_BOUND = " OR ".join(_BOUND.format(status=status) for status in ("RESERVED", "SENT"))
 # Of a candidate `o`: the oldest change of its entity that is outstanding, and that is a dead letter, class by class.
