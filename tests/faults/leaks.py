@@ -2,7 +2,8 @@
 
 Every few seconds: memory and open files of each role, connections at MariaDB, rows of each table, the writer's history.
 A line is laid through what was measured after the first ten minutes; its slope is printed, and what rises by more than
-its measure is called a leak. A role that is started again begins a life of its own: lines are laid through lives.
+its measure is called a leak. A role that is started again, and a relay that takes the lead or loses it, begins a life of
+its own: lines are laid through lives.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -45,6 +46,7 @@ GROWING = frozenset(
         "operator_audit",
         "outbox_events",
         "pending_fates",
+        "token_usage",
         "workers",
     }
 )
@@ -122,7 +124,8 @@ class LeakWatch:
     product: Product
     seconds: float
     roles: Sequence[str]
-    _lives: dict[str, dict[int, Life]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
+    _leader: str = ""
+    _lives: dict[str, dict[Hashable, Life]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Self:
@@ -151,22 +154,26 @@ class LeakWatch:
                 for name, life, value in self._sample():
                     self._lives[name][life].append((at, value))
 
-    def _sample(self) -> Iterator[tuple[str, int, float]]:
+    def _sample(self) -> Iterator[tuple[str, Hashable, float]]:
         """Name, life, value of all that can be measured now; what is away at this moment is left out."""
+        with contextlib.suppress(Exception):
+            self._leader = str(self.product.sql("SELECT owner FROM relay_lease")[0]["owner"])
         for role in self.roles:
             child = self.product.children[role]
             if child.running and time.monotonic() - child.started_at > min(WARM_AFTER_SECONDS, self.settled_after):
+                # Who begins to lead fills its pools: seven connections and what they need.
+                life = (child.pid, self._leader if role.startswith("relay") else "")
                 with contextlib.suppress(OSError):
-                    yield f"memory {role}", child.pid, memory_mib(child.pid)
-                    yield f"files {role}", child.pid, open_files(child.pid)
+                    yield f"memory {role}", life, memory_mib(child.pid)
+                    yield f"files {role}", life, open_files(child.pid)
         with contextlib.suppress(Exception):
             yield from self._database()
         with contextlib.suppress(RPCError, RuntimeError, OSError):
             yield "history", 0, self.product.ask(self._history)
 
-    def _database(self) -> Iterator[tuple[str, int, float]]:
+    def _database(self) -> Iterator[tuple[str, Hashable, float]]:
         sql = self.product.sql
-        yield "connections MariaDB", 0, float(sql("SHOW STATUS LIKE 'Threads_connected'")[0]["Value"])
+        yield "connections MariaDB", self._leader, float(sql("SHOW STATUS LIKE 'Threads_connected'")[0]["Value"])
         for table in [next(iter(row.values())) for row in sql("SHOW TABLES")]:
             kind = "growing" if table in GROWING else "rows"
             yield f"{kind} {table}", 0, float(sql(f"SELECT COUNT(*) AS n FROM `{table}`")[0]["n"])
