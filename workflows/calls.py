@@ -1,7 +1,8 @@
 """The activities as the writer calls them: each with its time limits and its rule for retries, in one place.
 
-What talks to OldHost has one attempt: an ambiguous end goes to the recovery path, never to a blind retry (trap 1). What
-works on the database is idempotent and is tried until it works.
+What talks to OldHost has one attempt: an ambiguous end goes to the recovery path, never to a blind retry (trap 1). It
+has `slack`, by which its worker may be slow (policy/failure_detector.py). What works on the database is idempotent and
+is tried until it works.
 """
 
 from __future__ import annotations
@@ -42,20 +43,20 @@ RECOVERY_HEARTBEAT = timedelta(seconds=30)
 _OPENING_REPORTED: Any = events.OpeningReported
 
 
-async def open_session(host: str, action: actions.OpenSession) -> events.OpeningReported:
+async def open_session(host: str, action: actions.OpenSession, slack: int) -> events.OpeningReported:
     return await workflow.execute_activity(  # type: ignore[no-any-return]
         "open_session",
         messages.OpenSession(host, list(action.unsettled), list(action.newest)),
         result_type=_OPENING_REPORTED,
         start_to_close_timeout=OPENING_LIMIT,
-        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT * slack,
         retry_policy=ONCE,
         cancellation_type=TO_THE_END,
         summary=f"session for {host}",
     )
 
 
-async def send(host: str, action: actions.Send, release: int) -> events.SendEnded:
+async def send(host: str, action: actions.Send, release: int, slack: int) -> events.SendEnded:
     return await workflow.execute_activity(  # type: ignore[no-any-return]
         "send",
         messages.SendRequest(
@@ -69,50 +70,50 @@ async def send(host: str, action: actions.Send, release: int) -> events.SendEnde
         ),
         task_queue=action.task_queue,
         result_type=events.SendEnded,
-        schedule_to_start_timeout=SCHEDULE_TO_START,
+        schedule_to_start_timeout=SCHEDULE_TO_START * slack,
         start_to_close_timeout=SENDING_LIMIT,
-        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT * slack,
         retry_policy=ONCE,
         cancellation_type=TO_THE_END,
         summary=action.label,
     )
 
 
-async def stop_sends(host: str, action: actions.StopSends, release: int) -> None:
+async def stop_sends(host: str, action: actions.StopSends, release: int, slack: int) -> None:
     await workflow.execute_activity(
         "send",
         messages.SendRequest(host, action.epoch, release=release, stops=True),
         task_queue=action.task_queue,
-        schedule_to_start_timeout=SCHEDULE_TO_START,
+        schedule_to_start_timeout=SCHEDULE_TO_START * slack,
         start_to_close_timeout=CLOSING_LIMIT,
         retry_policy=ONCE,
         summary="the sends under way end",
     )
 
 
-async def close_session(host: str, action: actions.CloseSession) -> None:
+async def close_session(host: str, action: actions.CloseSession, slack: int) -> None:
     await workflow.execute_activity(
         "close_session",
         messages.SessionRef(host, action.epoch),
         task_queue=action.task_queue,
-        schedule_to_start_timeout=SCHEDULE_TO_START,
+        schedule_to_start_timeout=SCHEDULE_TO_START * slack,
         start_to_close_timeout=CLOSING_LIMIT,
-        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT * slack,
         retry_policy=ONCE,
         cancellation_type=TO_THE_END,
         summary=f"session {action.epoch} ends",
     )
 
 
-async def probe(host: str, action: actions.Probe) -> events.Probed:
+async def probe(host: str, action: actions.Probe, slack: int) -> events.Probed:
     return await workflow.execute_activity(  # type: ignore[no-any-return]
         "probe",
         messages.SessionRef(host, action.epoch),
         task_queue=action.task_queue,
         result_type=events.Probed,
-        schedule_to_start_timeout=SCHEDULE_TO_START,
+        schedule_to_start_timeout=SCHEDULE_TO_START * slack,
         start_to_close_timeout=PROBING_LIMIT,
-        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT * slack,
         retry_policy=ONCE,
         cancellation_type=TO_THE_END,
         summary="is the nonce still the one we expect?",

@@ -12,6 +12,7 @@ from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy import actions, events
+    from oldhost_sync.policy.failure_detector import FailureDetector
     from oldhost_sync.policy.machine import Machine
     from oldhost_sync.policy.rebuild import Part
     from oldhost_sync.policy.release import RELEASE_MIN
@@ -47,6 +48,7 @@ class Acting:
         self._acts = acts
         self._load_standing = load_standing
         self._listing = listing
+        self._detector = FailureDetector()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self.under_way = 0
         self.at_the_host = 0
@@ -106,6 +108,10 @@ class Acting:
             self.at_the_host -= at_the_host
             self._wake()
 
+    @property
+    def _slack(self) -> int:
+        return self._detector.slack(now_ms())
+
     async def _tell(self, action: actions.TellPeople) -> None:
         await calls.raise_alerts(self._host, action)
         self._machine.announcements.told()
@@ -113,35 +119,40 @@ class Acting:
     async def _open_session(self, action: actions.OpenSession) -> None:
         ended: events.OpeningEnded
         try:
-            ended = await calls.open_session(self._host, action)
+            ended = await calls.open_session(self._host, action, self._slack)
         except ActivityError:
             ended = events.OpeningFailed()
+        if isinstance(ended, events.SessionOpened):
+            self._detector.opened(ended.task_queue, now_ms())
         self._machine.opening_ended(ended, now_ms())
 
     async def _send(self, action: actions.Send) -> None:
         ended: events.SendEnded | events.SendFailed
         try:
-            ended = await calls.send(self._host, action, self._machine.release)
+            ended = await calls.send(self._host, action, self._machine.release, self._slack)
         except ActivityError as error:
-            ended = events.SendFailed(never_started=_never_started(error))
+            limit = _passed_limit(error)
+            if limit in (TimeoutType.SCHEDULE_TO_START, TimeoutType.HEARTBEAT):
+                self._detector.timed_out(action.task_queue)
+            ended = events.SendFailed(never_started=limit is TimeoutType.SCHEDULE_TO_START)
         self._machine.send_ended(action.number, ended, now_ms(), epoch=action.epoch)
 
     async def _stop_sends(self, action: actions.StopSends) -> None:
         try:
-            await calls.stop_sends(self._host, action, self._machine.release)
+            await calls.stop_sends(self._host, action, self._machine.release, self._slack)
         except ActivityError:
             workflow.logger.warning("the sends under way could not be told to end; they end by themselves")
 
     async def _close_session(self, action: actions.CloseSession) -> None:
         try:
-            await calls.close_session(self._host, action)
+            await calls.close_session(self._host, action, self._slack)
         except ActivityError:
             workflow.logger.warning("closing the session failed; the next one takes over from it")
         self._machine.closed()
 
     async def _probe(self, action: actions.Probe) -> None:
         try:
-            probed = await calls.probe(self._host, action)
+            probed = await calls.probe(self._host, action, self._slack)
         except ActivityError:
             probed = events.Probed(session_open=False)
         self._machine.probed(probed, now_ms())
@@ -181,5 +192,5 @@ class Acting:
         )
 
 
-def _never_started(error: ActivityError) -> bool:
-    return isinstance(error.cause, ActivityTimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START
+def _passed_limit(error: ActivityError) -> TimeoutType | None:
+    return error.cause.type if isinstance(error.cause, ActivityTimeoutError) else None

@@ -76,8 +76,8 @@ DATABASE_CONNECTIONS_MIN, DATABASE_CONNECTIONS_MAX = 8, 16
 HEARTBEAT_INTERVAL = timedelta(seconds=2)
 # A workflow task for a worker that was killed goes to another one after this.
 STICKY = timedelta(seconds=2)
-# Workflows kept in memory: each is one host's writer.
-CACHED_WORKFLOWS = 100
+# Workflows kept in memory: each host's writer, and of each now and then what is done at night.
+CACHED_WORKFLOWS_MIN = 100
 
 
 async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: Client | None = None) -> None:
@@ -169,7 +169,7 @@ def workers(
             recovery.recover_submissions,
             *_on_the_database(settings, engine, sessions, registration),
         ],
-        max_cached_workflows=CACHED_WORKFLOWS,
+        max_cached_workflows=max(CACHED_WORKFLOWS_MIN, 2 * len(settings.urls_by_host())),
         patch_activation_callback=releases.activates,
         sticky_queue_schedule_to_start_timeout=STICKY,
         max_concurrent_activities=SHARED_THREADS,

@@ -71,6 +71,22 @@ async def test_a_session_whose_worker_is_gone_is_opened_again(stage: Stage) -> N
         assert len(writer.world.answers) == 2
 
 
+async def test_a_worker_that_opens_again_after_it_was_given_up_is_waited_for_longer(stage: Stage) -> None:
+    """The third session is another worker's: nothing new is learned of the first."""
+    async with stage.writer(lost_worker_epochs=[1, 2]) as writer:
+        change = await writer.take(TXN, "a")
+        await writer.skip(30)
+        await writer.until_quiet()
+        assert writer.world.applied_ids == [change]
+        sends = [
+            event.activity_task_scheduled_event_attributes
+            async for event in writer.handle.fetch_history_events()
+            if event.activity_task_scheduled_event_attributes.activity_type.name == "send"
+        ]
+        assert [send.schedule_to_start_timeout.seconds for send in sends] == [2, 4, 4]
+        assert [send.heartbeat_timeout.seconds for send in sends] == [6, 12, 12]
+
+
 async def test_a_probe_that_finds_a_difference_ends_the_session_and_halts(stage: Stage) -> None:
     async with stage.writer() as writer:
         await writer.until_state("SENDING")
