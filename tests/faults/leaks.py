@@ -2,8 +2,8 @@
 
 Every few seconds: memory and open files of each role, connections at MariaDB, rows of each table, the writer's history.
 A line is laid through what was measured after the first ten minutes; its slope is printed, and what rises by more than
-its measure is called a leak. A role that is started again, and a relay that takes the lead or loses it, begins a life of
-its own: lines are laid through lives.
+its measure is called a leak. A role that is started again, and a relay that takes the lead or loses it, begins a life
+of its own: lines are laid through lives.
 """
 
 from __future__ import annotations
