@@ -10,7 +10,8 @@ no connection) the decision is kept, and the next session that can probe carries
 
 - OldHost went back, resend: its lost operations are bound again, byte-identical; or wait again, when the ledger has no
   unbroken row of them.
-- OldHost went back, adopt: they stay applied in the books, and lost at OldHost; the numbers are used again.
+- OldHost went back, adopt: they stay applied in the books, and lost at OldHost; the numbers are used again. What
+  OldHost has of their keys is unknown from then on, so that a resync sends their states again.
 - OldHost went forward, resend: what is in doubt waits again.
 - OldHost went forward, adopt: what is in doubt counts as applied, unless OldHost refused each of its sends. A first
   send that was called a replay counts as applied too, if no nonce beyond it is used.
@@ -107,6 +108,7 @@ def _went_back(connection: Connection, host: str, ledger: LedgerRow, expected: i
     since = (host, expected)
     if not resend:
         lost = ledger.last_applied_nonce - expected + 1
+        connection.exec_driver_sql(sql.FORGET_STATES_FROM, (expected - 1, *since))
         _archive_from(connection, host, expected, "OldHost's count was adopted")
         connection.exec_driver_sql(sql.COUNT_FROM, (expected - 1, expected, host))
         return f"OldHost's count is adopted: {lost} operations that it lost are not sent again"
@@ -115,8 +117,8 @@ def _went_back(connection: Connection, host: str, ledger: LedgerRow, expected: i
     unbroken = rows == highest - expected + 1
     connection.exec_driver_sql(FORGET_FROM, since)
     connection.exec_driver_sql(sql.REOPEN_FROM, since)
+    connection.exec_driver_sql(sql.FORGET_APPLIED_FROM, since)
     if unbroken:
-        connection.exec_driver_sql(sql.FORGET_APPLIED_FROM, since)
         # When each was sent and answered before is kept.
         connection.exec_driver_sql(sql.ARCHIVE_FROM, ("sent again by an operator's decision", *since))
         connection.exec_driver_sql(sql.SENT_AGAIN_FROM, since)
@@ -153,6 +155,5 @@ def _settle_doubts(connection: Connection, host: str, expected: int) -> int:
 
 
 def _archive_from(connection: Connection, host: str, expected: int, why: str) -> None:
-    connection.exec_driver_sql(sql.FORGET_APPLIED_FROM, (host, expected))
     connection.exec_driver_sql(sql.ARCHIVE_FROM, (why, host, expected))
     connection.exec_driver_sql(sql.DELETE_FROM, (host, expected))

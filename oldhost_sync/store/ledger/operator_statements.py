@@ -67,6 +67,9 @@ REOPEN_FROM = (
     "WHERE r.host = %s AND r.nonce >= %s AND o.outcome IN ('APPLIED', 'DEAD')"
 )
 FORGET_APPLIED_FROM = "DELETE FROM applied_states WHERE host = %s AND nonce >= %s"
+# OldHost had these states and lost them: no change is equal to what it has now, and a resync sends them again. Their
+# nonces are used again, so they count as older than all that follows.
+FORGET_STATES_FROM = "UPDATE applied_states SET payload_hash = '', nonce = %s WHERE host = %s AND nonce >= %s"
 SENT_AGAIN_FROM = (
     "UPDATE nonce_requests SET status = 'SENT', sends = 0, completed_at = NULL, "
     "answer = 'to be sent again by an operator''s decision', sent_at = COALESCE(sent_at, UTC_TIMESTAMP(6)) "

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from oldhost_sync.policy.actor import at_the_terminal
 from oldhost_sync.policy.events import OpeningHalted
+from oldhost_sync.relay.leadership import Leadership
+from oldhost_sync.relay.resyncer import Resyncer
+from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.store.intake.resync import request_resync
+from tests.conformance.maria_world import HOST
 from tests.integration.session.stage import Stage, outcomes, send
 
 pytestmark = pytest.mark.mariadb
@@ -99,3 +107,36 @@ def test_host_is_not_asked_where_there_is_no_halt(stage: Stage) -> None:
     asked = stage.stats()["requests"]
     assert "nothing to resolve" in stage.resolve("adopt").refused
     assert stage.stats()["requests"] == asked
+
+
+def test_states_that_oldhost_lost_and_that_were_given_up_are_sent_again_by_a_resync(stage: Stage) -> None:
+    units = [f"u{number}" for number in range(3)]
+    ids = [stage.world.record(unit, "unit_status_changed", {"status": f"of {unit}"}) for unit in units]
+    send(stage.session(), ids)
+    stage.close()
+    stage.control(lambda controls: controls.restore({"expected_nonce": 502}))
+    stage.open()
+    stage.resolve("adopt")
+
+    again = resync(stage)
+    assert outcomes(send(stage.opening().session, again)) == ["APPLIED"] * 3
+    records = stage.control(lambda controls: controls.records())["records"]
+    assert {each["entity_id"]: each["payload"]["status"] for each in records} == {unit: f"of {unit}" for unit in units}
+    stage.check_clean()
+
+
+def resync(stage: Stage) -> list[int]:
+    """All that has been applied is recorded again; gives the new changes."""
+    transactions = Transactions(stage.world.engine)
+    resyncer = Resyncer(transactions, Leadership(transactions, HOST, "one", 5.0))
+    with stage.world.engine.begin() as connection:
+        number = request_resync(
+            connection, HOST, property_id=None, unit_id=None, operator=at_the_terminal("ada"), reason="restored"
+        )
+
+    async def to_its_end() -> None:
+        for _ in range(6):
+            await resyncer.run_once(0.0)
+
+    asyncio.run(to_its_end())
+    return [row.id for row in stage.world.read("SELECT id FROM outbox_events WHERE source = %s", f"resync-{number}")]
