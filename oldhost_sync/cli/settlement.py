@@ -118,6 +118,9 @@ def _print_found(found: Verification, *, files_only: bool) -> None:
         out.print(f"WRONG: {problem}", markup=False, soft_wrap=True)
     if len(found.problems) > PROBLEMS_SHOWN_MAX:
         out.print(f"… and {len(found.problems) - PROBLEMS_SHOWN_MAX} more (--json has all)", markup=False)
+    if not found.days and not found.problems:
+        out.print("Nothing to verify: no day is settled yet.")
+        return
     span = f"{found.days[0].day} to {found.days[-1].day}, " if found.days else ""
     compared = "the ledger was not looked at" if files_only else f"{found.compared} of them compared with the ledger"
     verdict = f"{len(found.problems)} problems" if found.problems else "all is as it was written"

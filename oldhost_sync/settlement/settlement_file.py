@@ -23,6 +23,8 @@ from oldhost_sync.store.ledger.settled_days import SettledDay
 FORMAT = "oldhost-sync settlement 1"
 # A record has some 180 bytes; a longer line is none of ours.
 LINE_BYTES_MAX = 4_096
+# Exactly: True is no number here.
+_RECORD = {"at": str, "nonce": int, "change": int, "outcome": str, "body_sha256": str}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class SettlementReader:
         self._digest.update(line)
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise self._damaged("is no JSON") from None
         if not isinstance(value, dict):
             raise self._damaged("is no JSON object")
@@ -126,12 +128,14 @@ class SettlementReader:
             raise self._damaged("does not say which file goes before") from None
 
     def _record(self, value: dict[str, Any]) -> EndedOperation:
+        if {name: type(each) for name, each in value.items()} != _RECORD:
+            raise self._damaged("is no record")
         try:
             at = datetime.fromisoformat(value["at"].removesuffix("Z"))
-            record = EndedOperation(at, value["nonce"], value["change"], value["outcome"], value["body_sha256"])
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except ValueError:
             raise self._damaged("is no record") from None
-        if at.date() != self.day or _as_json(record) != value:
+        record = EndedOperation(at, value["nonce"], value["change"], value["outcome"], value["body_sha256"])
+        if at.tzinfo is not None or at.date() != self.day or _as_json(record) != value:
             raise self._damaged("is no record of this day")
         return record
 

@@ -41,14 +41,16 @@ def verify(folder: SettlementFolder, engine: Engine | None = None, since: date |
     found = Verification()
     days = [day for day in folder.days() if since is None or day >= since]
     known = {} if engine is None else _noted(engine, folder.host, since)
+    if engine is None and not days:
+        found.problems.append(f"there is no file of {folder.host} in {folder.path}")
     found.problems += [f"the file of {day} is missing, which was written" for day in sorted(known) if day not in days]
     before: Link | None = None
     for number, day in enumerate(days):
         reader = folder.reader(day)
         try:
             settled = _verify_one(found, reader, engine, known.get(day))
-        except FileDamaged as error:
-            found.problems.append(f"{error}.")
+        except (FileDamaged, OSError) as error:
+            found.problems.append(f"{error}." if isinstance(error, FileDamaged) else _unreadable(reader, error))
             before = None
             continue
         if number or since is None:
@@ -56,6 +58,10 @@ def verify(folder: SettlementFolder, engine: Engine | None = None, since: date |
         found.days.append(settled)
         before = Link(day, settled.sha256_hex)
     return found
+
+
+def _unreadable(reader: SettlementReader, error: OSError) -> str:
+    return f"{reader.path.name} can't be read: {error.strerror}. Put the file back from a copy"
 
 
 def _noted(engine: Engine, host: str, since: date | None) -> dict[date, SettledDay]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
@@ -44,6 +45,8 @@ MIGRATION_RIGHTS = f"{APP_RIGHTS}, CREATE, ALTER, DROP, INDEX, REFERENCES"
 
 def migrate(database_url: str, hosts: Sequence[str] = (DEFAULT_HOST,)) -> str:
     """Upgrade the schema to the newest revision and write the default event rules of `hosts`; returns the revision.
+
+    A newer schema than this release's stays as it is: this release works with it, and a way back must not fail here.
 
     Raises UnsuitableServer, DatabaseUnavailable, or TransactionContended when another migration holds the lock.
     """
@@ -77,11 +80,16 @@ def _migrate_locked(connection: Connection, hosts: Sequence[str]) -> str:
         connection.commit()
         config = _config()
         config.attributes["connection"] = connection
-        _upgrade(connection, config)
+        found = MigrationContext.configure(connection).get_current_revision() or ""
+        connection.commit()
+        if found > newest_revision():
+            logger.warning("the schema is newer than this release's %s: it stays as it is", newest_revision())
+        else:
+            _upgrade(connection, config)
         for host in hosts:
             seed_rules(connection, host)
         connection.commit()
-        return newest_revision()
+        return max(found, newest_revision())
     finally:
         connection.rollback()
         connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": name})

@@ -59,6 +59,38 @@ def test_a_byte_that_was_changed_is_found(folder: SettlementFolder) -> None:
     assert "does not fit the lines before it" in verify(folder).problems[0]
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"nonce":2', b'"nonce":"2"'),
+        (b'"nonce":2', b'"nonce":null'),
+        (b'"nonce":2', b'"nonce":[]'),
+        (b'.000000Z"', b'.000000+00:00Z"'),
+        (b'"outcome":"applied"', b'"outcome":{}'),
+    ],
+)
+def test_a_record_of_the_wrong_types_is_damage_and_not_a_fault_of_ours(
+    engine: Engine, folder: SettlementFolder, old: bytes, new: bytes
+) -> None:
+    forge(folder, 2, old, new)
+    assert "line 2 is no record" in verify(folder, engine).problems[0]
+
+
+def test_json_too_deep_to_be_read_is_damage(folder: SettlementFolder) -> None:
+    edit(folder, 2, b'{"at"', b"[" * 3_000)
+    assert "line 2 is no JSON" in verify(folder).problems[0]
+
+
+def test_what_lies_in_a_files_place_and_is_none_is_told_beside_all_others(folder: SettlementFolder) -> None:
+    for ago in (2, 3):
+        folder.file_of(days_ago(ago)).unlink()
+    folder.file_of(days_ago(2)).mkdir()
+    folder.file_of(days_ago(3)).symlink_to("nowhere")
+    found = verify(folder)
+    assert ["can't be read" in problem for problem in found.problems] == [True, True, False]
+    assert [each.day for each in found.days] == [days_ago(1)]
+
+
 def test_a_file_that_was_forged_whole_breaks_the_chain(folder: SettlementFolder) -> None:
     forge(folder, 2, b'"nonce":2', b'"nonce":9')
     (problem,) = verify(folder).problems
@@ -153,6 +185,19 @@ def test_the_command_says_what_was_compared_and_ends_with_1_when_something_is_wr
     assert command("verify")[0] == 1
     code, said = command("verify", "--files-only", "--json")
     assert (code, json.loads(said)["ok"]) == (1, False)
+
+
+def test_no_files_at_all_are_wrong_by_themselves_and_nothing_to_verify_where_no_day_was_settled(
+    command: Callable[..., tuple[int, str]], engine: Engine, folder: SettlementFolder
+) -> None:
+    for ago in (1, 2, 3):
+        folder.file_of(days_ago(ago)).unlink()
+    code, said = command("verify", "--files-only")
+    assert code == 1
+    assert f"there is no file of {HOST}" in said
+    assert command("verify")[0] == 1
+    change_sql(engine, "DELETE FROM settled_days")
+    assert command("verify") == (0, "Nothing to verify: no day is settled yet.\n")
 
 
 def test_the_commands_list_days_and_write_what_is_due(

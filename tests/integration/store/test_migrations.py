@@ -140,3 +140,13 @@ def test_the_roles_need_no_more_than_the_documented_grants(mariadb_server: Priva
     with pytest.raises(Exception, match="denied"):
         change_sql(engine, "DROP TABLE units")
     engine.dispose()
+
+
+def test_a_newer_schema_stays_as_it_is_so_that_a_way_back_does_not_fail_here(migrated: Engine, empty: str) -> None:
+    change_sql(migrated, "UPDATE alembic_version SET version_num = '9001'")
+    before = definitions(migrated)
+    assert migrate(empty, ["another"]) == "9001"
+    assert definitions(migrated) == before
+    assert rows(migrated, "SELECT version_num FROM alembic_version") == [{"version_num": "9001"}]
+    seeded = rows(migrated, "SELECT COUNT(*) AS rules FROM event_rules WHERE host = 'another'")
+    assert seeded == [{"rules": len(DEFAULT_RULES)}]
