@@ -74,10 +74,22 @@ class ChangeRoutes:
         host, source = self._parts.host, source_of(request)
         self._parts.quotas.changes(caller_of(request), [body.event_type])
         if body.not_before is not None:
-            fn = partial(_schedule, host=host, body=body, key=key.text, source=source)
+            fn = partial(self._schedule, body=body, key=key.text, source=source)
             return accepted_answer(await record(self._parts.database, fn, key))
         change = accept(host=host, source=source, **body.model_dump() | {"idempotency_key": key.text})
         return await recorded_answer(self._parts.database, change, key)
+
+    def _schedule(self, connection: Connection, *, body: NewChange, key: str, source: str) -> RecordedChange:
+        host = self._parts.host
+        change = record_change(connection, host=host, source=source, **body.model_dump() | {"idempotency_key": key})
+        if not change.duplicate and body.not_before is not None:
+            self._parts.quotas.scheduled(connection, source, body.event_type, body.not_before)
+        elif change.scheduled_id is None:
+            # It was scheduled, and is recorded by now: the first answer was the schedule's.
+            scheduled = schedule.scheduled_of_key(connection, host, key)
+            if scheduled is not None:
+                return replace(change, scheduled_id=scheduled.scheduled_id, sync_status=SCHEDULED)
+        return change
 
     async def fate(self, request: Request, idempotency_key: Key) -> Fate:
         """Step by step with times: accepted, relayed, reserved, sent, answered; and what it waits for. An application
@@ -122,16 +134,6 @@ class ChangeRoutes:
         caller = caller_of(request)
         seen = [row for row in page.rows if may_see(caller, row.pop("source"))]
         return _feed_answer(replace(page, rows=seen), request.headers.get("if-none-match"))
-
-
-def _schedule(connection: Connection, *, host: str, body: NewChange, key: str, source: str) -> RecordedChange:
-    change = record_change(connection, host=host, source=source, **body.model_dump() | {"idempotency_key": key})
-    if change.duplicate and change.scheduled_id is None:
-        # It was scheduled, and is recorded by now: the first answer was the schedule's.
-        scheduled = schedule.scheduled_of_key(connection, host, key)
-        if scheduled is not None:
-            return replace(change, scheduled_id=scheduled.scheduled_id, sync_status=SCHEDULED)
-    return change
 
 
 def _cancel(connection: Connection, *, host: str, idempotency_key: str, caller: Caller) -> datetime:

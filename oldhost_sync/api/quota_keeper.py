@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
@@ -26,6 +27,7 @@ from oldhost_sync.policy.quota import Bucket, Quotas, What
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.intake.rules import DEFAULT_RULES, rules_of
+from oldhost_sync.store.intake.schedule import due_in_minute
 from oldhost_sync.store.token_usage import Usage, add_usage, forget_old_usage
 
 logger = logging.getLogger(__name__)
@@ -74,6 +76,16 @@ class QuotaKeeper:
         problem = self._spend(caller, {"changes": len(event_types), "emergencies": urgent})
         if problem is not None:
             raise problem
+
+    def scheduled(self, connection: Connection, source: str, event_type: str, at: datetime) -> None:
+        """Look whether the emergencies that `source` has scheduled for the minute of `at`, the newest included, are
+        within its quota: they would all come at once. Raises a Problem, 429.
+        """
+        most = self.quotas.emergencies
+        if event_type in self._emergencies and most:
+            found = due_in_minute(connection, self._host, source, self._emergencies, at, most + 1)
+            if found > most:
+                raise over_quota("emergencies", most, 60, action="Schedule it for another minute.")
 
     def _spend(self, caller: Caller, counts: dict[What, int]) -> Problem | None:
         token, now = self._token(caller.name), self._clock()
@@ -160,11 +172,11 @@ class QuotaKeeper:
         token.used = _sum(token.used, used, sign=-1)
 
 
-def over_quota(what: What, per_minute: int, wait: float) -> Problem:
-    """429: `wait` seconds until it may be sent again; infinite: never in one request."""
+def over_quota(what: What, per_minute: int, wait: float, action: str = "") -> Problem:
+    """429: `wait` seconds until it may be sent again; infinite: never in one request. `action`: what else helps."""
     title = "The token's quota is used up"
     detail = f"This token may make {per_minute} {what} a minute. Nothing was recorded."
-    action = "Repeat the request after Retry-After, with the same Idempotency-Key, and slow down."
+    action = action or "Repeat the request after Retry-After, with the same Idempotency-Key, and slow down."
     if math.isinf(wait):
         action = f"Send at most {per_minute} {what} in one request."
     seconds = 60 if math.isinf(wait) else math.ceil(wait)

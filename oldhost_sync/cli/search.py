@@ -11,7 +11,7 @@ from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.output import console, print_json, rows
 from oldhost_sync.cli.writer import query
 from oldhost_sync.environment import in_database, settings
-from oldhost_sync.store.audit import AuditedAct, list_acts
+from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.views.search import search as search_all
 from oldhost_sync.user_errors import FAILED
 
@@ -79,16 +79,12 @@ def audit(
         print_json([asdict(act) for act in acts])
     elif acts:
         lines = (
-            (str(act.act_id), act.created_at, act.action, act.operator, _way(act), _number(act.change_id), act.reason)
+            (str(act.act_id), act.created_at, act.action, act.operator, act.way, _number(act.change_id), act.reason)
             for act in acts
         )
         console().print(rows("", ("no.", "at", "act", "operator", "by", "change", "reason"), lines))
     else:
         console().print("No such acts.")
-
-
-def _way(act: AuditedAct) -> str:
-    return f"{act.channel or '–'}{', not verified' if act.verified is False else ''}"
 
 
 def _number(change_id: int | None) -> str:

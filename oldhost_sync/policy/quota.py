@@ -53,10 +53,12 @@ class Bucket:
         return max(0.0, (count - self._level) * 60 / self._full)
 
     def take(self, count: int, now: float) -> None:
-        """Take what may be taken, or what others took already; then there may be none left."""
+        """Take what may be taken, or what others took already: what went beyond the quota is waited for, a minute at
+        most.
+        """
         if self._full:
             self._fill(now)
-            self._level = max(0.0, self._level - count)
+            self._level = max(-self._full, self._level - count)
 
     def _fill(self, now: float) -> None:
         self._level = min(self._full, self._level + (now - self._at) * self._full / 60)

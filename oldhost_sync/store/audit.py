@@ -39,6 +39,11 @@ class AuditedAct:
     channel: str | None = None
     verified: bool | None = None
 
+    @property
+    def way(self) -> str:
+        """In words: by which channel it came, and that nobody has checked the name."""
+        return f"{self.channel or '–'}{', not verified' if self.verified is False else ''}"
+
 
 def record_act(
     connection: Connection,

@@ -8,11 +8,12 @@ relays that are active for a moment keep each entity's order; none waits for an 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import select, text
+from sqlalchemy import bindparam, select, text
 from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.policy.actor import Actor
@@ -42,6 +43,11 @@ _CANCEL = text(
     f"UPDATE scheduled_changes SET cancelled_at = UTC_TIMESTAMP(6) WHERE {_WAITING} AND idempotency_key = :key"
 )
 _WITHDRAW = text("UPDATE scheduled_changes SET cancelled_at = UTC_TIMESTAMP(6) WHERE id = :id AND recorded_at IS NULL")
+_DUE_WITHIN = text(
+    "SELECT COUNT(*) FROM (SELECT 1 FROM scheduled_changes FORCE INDEX (ix_scheduled_changes_due) "
+    f"WHERE {_WAITING} AND not_before >= :since AND not_before < :until AND source = :source "
+    "AND event_type IN :event_types LIMIT :most) found"
+).bindparams(bindparam("event_types", expanding=True))
 _EVER = datetime(1970, 1, 1)  # noqa: DTZ001 - as the column holds it
 
 
@@ -78,6 +84,15 @@ class Due:
 def hosts_due(connection: Connection, owner: str) -> frozenset[str]:
     """The hosts that have something due, of those whose lease `owner` holds; one index look-up each."""
     return frozenset(connection.execute(_HOSTS_DUE, {"owner": owner}).scalars())
+
+
+def due_in_minute(
+    connection: Connection, host: str, source: str, event_types: Collection[str], at: datetime, most: int
+) -> int:
+    """How many changes of these types from `source` are to be recorded in the minute of `at`; counts to `most`."""
+    since = at.astimezone(UTC).replace(tzinfo=None, second=0, microsecond=0)
+    values = {"host": host, "source": source, "since": since, "until": since + timedelta(minutes=1), "most": most}
+    return int(connection.execute(_DUE_WITHIN, values | {"event_types": sorted(event_types)}).scalar_one())
 
 
 def due(connection: Connection, host: str, limit: int, after: Due | None = None) -> list[Due]:

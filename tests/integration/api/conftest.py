@@ -76,14 +76,16 @@ def served(app: FastAPI, **given: Any) -> Iterator[str]:
     thread = threading.Thread(target=server.run)
     thread.start()
     deadline = time.monotonic() + 10
-    while not server.started:
-        assert thread.is_alive(), "the server ended before it began"
-        assert time.monotonic() < deadline
-        thread.join(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join(20)
+    try:
+        while not server.started:
+            assert thread.is_alive(), "the server ended before it began"
+            assert time.monotonic() < deadline
+            thread.join(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:  # also of a test that failed: the process would wait for this thread for ever
+        server.should_exit = True
+        thread.join(20)
     assert not thread.is_alive()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -104,6 +105,24 @@ def test_a_batch_of_more_than_a_minutes_emergencies_is_refused_and_says_how_many
         answer = who["shop"].post("/api/changes/batch", json={"changes": [EMERGENCY] * 6})
         assert answer.status_code == 429
         assert answer.json()["action"] == "Send at most 5 emergencies in one request."
+
+
+def test_emergencies_scheduled_for_one_minute_are_within_the_quota_whenever_they_were_sent(database_url: str) -> None:
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).replace(second=5)
+
+    def sent_by(client: httpx.Client, at: datetime, **more: str) -> httpx.Response:
+        return client.post("/api/changes", json=EMERGENCY | {"not_before": at.isoformat()} | more)
+
+    # Another process each time: none of them has seen the others' emergencies.
+    for _ in range(2):
+        with an_api(database_url, emergencies=10) as who:
+            assert [sent_by(who["shop"], tomorrow).status_code for _ in range(5)] == [202] * 5
+    with an_api(database_url, emergencies=10) as who:
+        refused = sent_by(who["shop"], tomorrow, idempotency_key="one-more")
+        assert (kind_of(refused), refused.json()["action"]) == ((429, "over-quota"), "Schedule it for another minute.")
+        assert who["shop"].get("/api/changes/one-more").status_code == 404
+        assert sent_by(who["shop"], tomorrow + timedelta(minutes=1)).status_code == 202
+        assert sent_by(who["anna"], tomorrow).status_code == 202
 
 
 def test_requests_have_a_quota_on_every_route_but_those_without_a_token(database_url: str) -> None:

@@ -110,7 +110,12 @@ def test_the_overview_says_first_what_is_wrong(anna: httpx.Client, writer: Scrip
         record_act(connection, host=HOST, action="pause", operator=at_the_terminal("bob"), reason="quiet")
         raise_alert(connection, HOST, "forecast", "warning", "it will be late")
     page = anna.get(PREFIX).text
-    assert page.index("PAUSED") < page.index("bob paused it") < page.index("it will be late") < page.index("Lanes")
+    assert (
+        page.index("PAUSED")
+        < page.index("bob (command-line, not verified) paused it")
+        < page.index("it will be late")
+        < page.index("Lanes")
+    )
     assert "an hour of &lt;b&gt;quiet&lt;/b&gt;" in page
 
 

@@ -68,6 +68,12 @@ def test_it_sends_since_its_session_was_opened() -> None:
     assert judge(Sight(NOW, a_writer(), condition=a_condition(session=session))).since == EARLIER
 
 
+def test_a_pause_under_a_name_that_nobody_has_checked_says_so() -> None:
+    pause = AuditedAct(1, "h", "pause", "anna", "quiet", None, None, EARLIER, "temporal", verified=False)
+    said = judge(Sight(NOW, a_writer("PAUSED"), condition=a_condition(pause=pause)))
+    assert said.why == "anna (temporal, not verified) paused it: quiet."
+
+
 def test_it_waits_since_the_last_session_ended() -> None:
     session = SessionView(3, opened_at=EARLIER - timedelta(hours=1), ended_at=EARLIER)
     assert judge(Sight(NOW, a_writer("CONNECTING"), condition=a_condition(session=session))).since == EARLIER

@@ -29,10 +29,17 @@ def test_it_comes_again_evenly_and_never_to_more_than_a_minutes_worth() -> None:
     assert math.isinf(bucket.wait_for(61, 3_600))
 
 
-def test_what_others_took_is_gone_and_is_no_debt() -> None:
+def test_what_others_took_beyond_the_quota_is_waited_for() -> None:
+    bucket = Bucket(60, now=0)
+    bucket.take(60, 0)
+    bucket.take(20, 0)
+    assert bucket.wait_for(1, 0) == 21
+
+
+def test_what_others_took_is_waited_for_a_minute_at_most() -> None:
     bucket = Bucket(60, now=0)
     bucket.take(1_000, 0)
-    assert bucket.wait_for(1, 0) == 1
+    assert bucket.wait_for(1, 0) == 61
 
 
 @pytest.mark.parametrize("peak", [Scenario(), Scenario(duration_s=33.0, bursts=0)], ids=["in half an hour", "in 33 s"])
