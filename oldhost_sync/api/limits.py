@@ -109,6 +109,9 @@ UNREAD_SECONDS_MAX = 30.0
 # Requests without a known token, from one address: so many at once, then at this pace, the others wait. Probes and the
 # sign-in page need a few; each costs half a millisecond of the loop that all writes go through.
 STRANGERS_AT_ONCE, STRANGERS_PER_SECOND = 100, 50
+# But no longer than this: a probe from the address of a storm is answered in time, and what was left behind by one that
+# did not wait for its answers is soon over. It bounds what a connection can ask for, too.
+STRANGER_WAIT_SECONDS_MAX = 2.0
 # Addresses that are remembered before those whose turn has passed are forgotten.
 STRANGERS_KEPT = 4_096
 # After a refusal so much is read and thrown away before the connection is closed: else the client's system may throw

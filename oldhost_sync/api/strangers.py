@@ -1,8 +1,9 @@
 """Requests without a known token are answered at a pace, address by address; those that come faster wait.
 
 A cheap answer is no protection: 150 connections that ask again as soon as they are answered keep the event loop busy,
-whatever each costs, and writers wait. Who waits costs nothing, and how many wait is bounded by the connections of an
-address. Nobody is refused, and a probe beside a storm from another address sees none of it.
+whatever each costs, and writers wait. Who waits costs nothing, and nobody waits long: then each connection asks once in
+that time. Nobody is refused: a probe beside a storm from another address sees none of it, one from the same address is
+answered late, also when the storm has gone and left its requests behind.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class StrangerPace:
         now = self._clock()
         if len(self._busy_until) >= limits.STRANGERS_KEPT:
             self._busy_until = {each: until for each, until in self._busy_until.items() if until > now}
+        ahead = limits.STRANGERS_AT_ONCE / limits.STRANGERS_PER_SECOND
         until = max(now, self._busy_until.get(address, now)) + 1 / limits.STRANGERS_PER_SECOND
-        self._busy_until[address] = until
-        return until - now - limits.STRANGERS_AT_ONCE / limits.STRANGERS_PER_SECOND
+        self._busy_until[address] = until = min(until, now + ahead + limits.STRANGER_WAIT_SECONDS_MAX)
+        return until - now - ahead

@@ -1,9 +1,12 @@
-"""Signing in by a token or by a link that works once, signing out, and the choice of light or dark."""
+"""Signing in by a token or by a link that works once, signing out, and the choice of light or dark.
+
+Who fails is not counted: tokens can't be guessed, a stranger's requests are paced (`api/strangers.py`), and a limit on
+failures would let anybody lock the operators out.
+"""
 
 from __future__ import annotations
 
 import ipaddress
-from collections import deque
 from typing import Annotated
 
 from fastapi import Query
@@ -11,15 +14,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oldhost_sync.api.auth import WATCHERS, Caller
-from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.door import LINK, SESSION_COOKIE, SESSION_KEY, THEME
 from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.layout import PREFIX, SIGN_IN, THEME_COOKIE, THEMES
-from oldhost_sync.console.page import Adder, Console, Page
+from oldhost_sync.console.page import Adder, Page
 from oldhost_sync.console.sessions import SECRET_LENGTH_MAX
 
-# Tokens can't be guessed; this only keeps a wrong client from keeping the server busy.
-FAILURES_MAX, FAILURES_SECONDS = 20, 60.0
 THEME_SECONDS = 365 * 86_400.0
 _LOOPBACK_NAMES = {"localhost", "127.0.0.1", "::1"}
 
@@ -28,10 +28,6 @@ Secret = Annotated[str, Query(min_length=1, max_length=SECRET_LENGTH_MAX)]
 
 
 class SignInPage(Page):
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        self._failures: deque[float] = deque(maxlen=FAILURES_MAX)
-
     def mount(self, add: Adder) -> None:
         add("GET", SIGN_IN, self.show)
         add("POST", SIGN_IN, self.sign_in)
@@ -44,7 +40,6 @@ class SignInPage(Page):
 
     async def sign_in(self, request: Request) -> Response:
         fields = await read_fields(request, "token", "next")
-        self._check_pace()
         caller = self.console.sessions.owner_of(fields.get("token", ""))
         address = _own(fields.get("next", PREFIX))
         if caller is None:
@@ -55,7 +50,6 @@ class SignInPage(Page):
 
     async def use_link(self, request: Request, secret: Secret) -> Response:
         """For development on this machine only: the link works once, for minutes, from here to here."""
-        self._check_pace()
         caller = await self.console.sessions.use_link(secret) if _is_local(request) else None
         if caller is None:
             self._note_failure(request, "no valid link to the console")
@@ -84,20 +78,7 @@ class SignInPage(Page):
         return response
 
     def _note_failure(self, request: Request, why: str) -> None:
-        self._failures.append(self.console.parts.clock())
         self.console.parts.refused.note(request.client.host if request.client else "nowhere", why)
-
-    def _check_pace(self) -> None:
-        now = self.console.parts.clock()
-        if len(self._failures) == FAILURES_MAX and now - self._failures[0] < FAILURES_SECONDS:
-            raise Problem(
-                429,
-                "too-many-failures",
-                "Too many failed sign-ins",
-                f"{FAILURES_MAX} failed within {FAILURES_SECONDS:.0f} s.",
-                "Wait a minute, then try again.",
-                {"Retry-After": f"{FAILURES_SECONDS:.0f}"},
-            )
 
 
 def _own(address: str) -> str:
