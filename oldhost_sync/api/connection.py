@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from ipaddress import IPv6Address
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -19,6 +20,7 @@ from oldhost_sync.api.connection_problems import (
     answer_bytes,
     bad_host,
     header_too_large,
+    repeated_header,
     request_too_large,
     too_many_connections,
     too_many_waiting,
@@ -28,11 +30,28 @@ from oldhost_sync.api.connection_problems import (
 from oldhost_sync.api.problems import Problem
 
 # RFC 3986: a name, an IPv4 address or an IPv6 one in brackets; then a port.
-_HOST = re.compile(rb"(?:[A-Za-z0-9._~-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
+_LABEL = rb"[A-Za-z0-9_~-]{1,63}"
+_HOST = re.compile(
+    rb"(?:%b(?:\.%b)*\.?|\[(?P<version_6>[0-9A-Fa-f:.]{2,45})\])(?::(?P<port>[0-9]{1,5}))?" % (_LABEL, _LABEL)
+)
+_NAME_LENGTH_MAX, _PORT_MAX = 255, 65_535
+# Who reads one of two would choose for the client.
+_ONCE = (b"authorization", b"idempotency-key")
 
 
 class _RefusedError(Exception):
     """Raised in a parser's callback, so that nothing more of this request is parsed."""
+
+
+def is_host(value: bytes) -> bool:
+    """Whether it may stand in a Host header."""
+    found = _HOST.fullmatch(value)
+    if not found or len(value) > _NAME_LENGTH_MAX or int(found["port"] or 0) > _PORT_MAX:
+        return False
+    try:
+        return found["version_6"] is None or IPv6Address(found["version_6"].decode()) is not None
+    except ValueError:
+        return False
 
 
 class BoundedConnection(HttpToolsProtocol):
@@ -133,14 +152,15 @@ class BoundedConnection(HttpToolsProtocol):
         self._grow_header(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Also of trailers, behind a body in chunks.
-        super().on_header(name, value)
+        if not self._in_body:  # else it is a trailer, behind a body in chunks, which no route looks at
+            super().on_header(name, value)
         self._grow_header(len(name) + len(value) + len(b": \r\n"))
         if len(self.headers) > limits.HEADERS_MAX:
             self._stop_parsing(header_too_large())
 
     def on_headers_complete(self) -> None:
         self._check_host()
+        self._check_once()
         if len(self.pipeline) >= limits.PIPELINED_MAX:
             self._stop_parsing(too_many_waiting())
         super().on_headers_complete()
@@ -166,10 +186,16 @@ class BoundedConnection(HttpToolsProtocol):
         given = [value for name, value in self.headers if name == b"host"]
         if len(given) > 1:
             self._stop_parsing(bad_host("There is more than one."))
-        if given and not _HOST.fullmatch(given[0]):
+        if given and not is_host(given[0]):
             self._stop_parsing(bad_host("It names no host."))
         if not given and self.parser.get_http_version() != "1.0":
             self._stop_parsing(bad_host("There is none."))
+
+    def _check_once(self) -> None:
+        names = [name for name, _ in self.headers]
+        for once in _ONCE:
+            if names.count(once) > 1:
+                self._stop_parsing(repeated_header(once.decode()))
 
     def _stop_parsing(self, problem: Problem) -> None:
         self._refused = problem

@@ -29,6 +29,11 @@ def bad_host(detail: str) -> Problem:
     return Problem(400, "bad-host", "The Host header is wrong", detail, "Send one header: Host: name, or name:port.")
 
 
+def repeated_header(name: str) -> Problem:
+    detail = f"The header {name} is there more than once."
+    return Problem(400, "repeated-header", "A header is repeated", detail, "Send it once.")
+
+
 def too_many_waiting() -> Problem:
     detail = f"More than {limits.PIPELINED_MAX} requests wait in this connection."
     return Problem(400, "too-many-pipelined", "Too many requests at once", detail, "Wait for answers before you go on.")

@@ -149,6 +149,22 @@ def test_a_body_that_no_route_reads_ends_the_connection(address: str, monkeypatc
     assert answer.count(b"HTTP/1.1") == 1
 
 
+def test_a_trailer_is_no_header(address: str) -> None:
+    with connected(address) as connection:
+        connection.sendall(
+            b"POST /api/changes HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nAuthorization: Bearer shop\r\n\r\n"
+        )
+        assert told(read_all(connection)) == (401, "unauthenticated")
+
+
+@pytest.mark.parametrize("name", [b"Authorization", b"Idempotency-Key"])
+def test_a_header_that_decides_is_not_given_twice(address: str, name: bytes) -> None:
+    with connected(address) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + 2 * (name + b": Bearer shop\r\n") + b"\r\n")
+        assert told(read_all(connection)) == (400, "repeated-header")
+
+
 def test_trailers_are_bounded_as_headers_are(address: str) -> None:
     with connected(address) as connection:
         send(connection, POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n" + b"X: a\r\n" * 5_000)
@@ -258,8 +274,13 @@ def test_requests_in_a_row_are_answered_in_their_order_up_to_a_limit(address: st
         b"Host: x/y\r\n",
         b"Host: u@x\r\n",
         b"Host: x:y\r\n",
+        b"Host: x:99999\r\n",
+        b"Host: .\r\n",
+        b"Host: x..y\r\n",
+        b"Host: [::::]\r\n",
+        b"Host: [1.2.3.4]\r\n",
     ],
-    ids=["none", "empty", "two", "blank", "path", "user", "port"],
+    ids=["none", "empty", "two", "blank", "path", "user", "port", "high port", "dot", "dots", "no IPv6", "IPv4"],
 )
 def test_a_host_header_that_names_no_host_is_a_400(address: str, host: bytes) -> None:
     with connected(address) as connection:
@@ -267,7 +288,7 @@ def test_a_host_header_that_names_no_host_is_a_400(address: str, host: bytes) ->
         assert told(read_all(connection)) == (400, "bad-host")
 
 
-@pytest.mark.parametrize("host", [b"sync.example.com:8000", b"[::1]:8000", b"10.0.0.7", b"my_host"])
+@pytest.mark.parametrize("host", [b"sync.example.com:8000", b"[::1]:8000", b"10.0.0.7", b"my_host", b"x.example."])
 def test_a_host_header_with_a_name_or_address_is_read(address: str, host: bytes) -> None:
     with connected(address) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nConnection: close\r\nHost: " + host + b"\r\n\r\n")
@@ -294,6 +315,23 @@ def test_who_takes_nothing_of_its_answers_is_cut_off(app: FastAPI, monkeypatch: 
             with connected(address) as other:
                 send(other, ALIVE)
                 answer = other.recv(65_536)
+
+
+def test_requests_that_nobody_waits_for_any_more_keep_no_probe_of_the_same_address_waiting(
+    app: FastAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "STRANGERS_PER_SECOND", 1)  # else the storm would have to be large
+    monkeypatch.setattr(limits, "STRANGERS_AT_ONCE", 5)
+    monkeypatch.setattr(limits, "STRANGER_WAIT_SECONDS_MAX", 0.3)
+    with served(app) as address:
+        for _ in range(60):
+            with connected(address) as abandoned:
+                abandoned.sendall(ALIVE)
+        with connected(address) as probe:
+            began = time.monotonic()
+            probe.sendall(ALIVE)
+            assert probe.recv(65_536).startswith(b"HTTP/1.1 200")
+    assert time.monotonic() - began < 10
 
 
 def test_strangers_are_answered_at_a_pace_and_keep_nobody_else_from_writing(
