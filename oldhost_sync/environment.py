@@ -7,12 +7,13 @@ is set otherwise, so that no command works on the local stack by mistake.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from dotenv import dotenv_values
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.settings import Settings, load_settings
 from oldhost_sync.store.engine import create_engine
@@ -53,11 +54,18 @@ def adopt(
             environment.setdefault(name, value)
 
 
-def in_database(settings: Settings, fn: Callable[[Connection], T]) -> T:
-    """Run `fn` in one transaction on a connection of its own. Raises SchemaTooOld or UnknownHost, too."""
+@contextmanager
+def database(settings: Settings) -> Iterator[Engine]:
+    """The database of a command, on one connection. Raises SchemaTooOld or UnknownHost."""
     engine = create_engine(settings.need_database_url(), pool_size=1)
     try:
         check_database(engine, (settings.host,))
-        return run_in_transaction(engine, fn)
+        yield engine
     finally:
         engine.dispose()
+
+
+def in_database(settings: Settings, fn: Callable[[Connection], T]) -> T:
+    """Run `fn` in one transaction of :func:`database`."""
+    with database(settings) as engine:
+        return run_in_transaction(engine, fn)

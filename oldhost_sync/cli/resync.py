@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.output import console, print_json, rows, shown
 from oldhost_sync.cli.writer import operator_of
-from oldhost_sync.environment import in_database, settings
+from oldhost_sync.environment import database, in_database, settings
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.intake.resync import Resync, latest_resyncs, request_resync, results_of
 from oldhost_sync.user_errors import WRONG, CliError
@@ -57,7 +57,9 @@ def resync_nightly(
     ] = None,
 ) -> None:
     """Have all states sent again every night, by a Schedule in Temporal."""
-    set_now = asyncio.run(_set_nights(settings(), at))
+    config = settings()
+    with database(config):  # which knows the host
+        set_now = asyncio.run(_set_nights(config, at))
     if set_now is None:
         console().print("No nightly resync is set.", markup=False)
         return

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, date
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from sqlalchemy.engine import Engine
 
 from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.output import console, print_json, rows
-from oldhost_sync.environment import settings
+from oldhost_sync.environment import database, settings
 from oldhost_sync.settings import Settings
 from oldhost_sync.settlement.day_settlement import settle_next
 from oldhost_sync.settlement.folder import SettlementFolder
 from oldhost_sync.settlement.verification import Verification, verify
-from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.ledger.settled_days import SettledDay, settled_days
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.user_errors import FAILED, WRONG, CliError
@@ -46,7 +42,7 @@ def write(folder: Folder = None) -> None:
     config = settings()
     files = _folder(config, folder)
     count = 0
-    with _engine(config) as engine:
+    with database(config) as engine:
         while True:
             step = run_in_transaction(engine, partial(settle_next, folder=files))
             if step.settled is None:
@@ -64,7 +60,7 @@ def list_days(folder: Folder = None, as_json: AsJson = False) -> None:
     config = settings()
     files = _folder(config, folder)
     there = set(files.days())
-    with _engine(config) as engine:
+    with database(config) as engine:
         noted = run_in_transaction(engine, lambda connection: settled_days(connection, files.host))
     unknown = sorted(there - {each.day for each in noted}, reverse=True)
     found = [(each, each.day in there) for each in reversed(noted)]
@@ -92,7 +88,7 @@ def verify_files(
     if files_only:
         found = verify(files, None, first)
     else:
-        with _engine(config) as engine:
+        with database(config) as engine:
             found = verify(files, engine, first)
     if as_json:
         _print_report(files.host, found)
@@ -141,15 +137,6 @@ def _day(value: str | None) -> date | None:
         return None if value is None else date.fromisoformat(value)
     except ValueError:
         raise CliError(f"{value!r} is no day; give it as 2026-11-01.", WRONG) from None
-
-
-@contextmanager
-def _engine(config: Settings) -> Iterator[Engine]:
-    engine = create_engine(config.need_database_url(), pool_size=1)
-    try:
-        yield engine
-    finally:
-        engine.dispose()
 
 
 def _state(day: SettledDay, is_there: bool) -> str:

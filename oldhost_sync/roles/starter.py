@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from oldhost_sync.environment import settings
+from oldhost_sync.environment import database, settings
 from oldhost_sync.search_attributes import register
 from oldhost_sync.settings import Settings
 from oldhost_sync.temporal import connect, leave, start_writer, writer_policy
@@ -24,7 +24,11 @@ async def run(settings: Settings) -> str:
 
 def main() -> None:
     try:
-        print(asyncio.run(run(settings())))
+        config = settings()
+        if config.database_url:  # else nobody here can tell which hosts there are
+            with database(config):
+                pass
+        print(asyncio.run(run(config)))
     except Exception as error:  # noqa: BLE001 - raised again unless it was foreseen
         leave(report_error(error, "starter.py"))
     leave(0)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -20,6 +23,7 @@ from oldhost_sync.stack.servers import Stack
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.schema_migration import migrate
+from tests.faults.product import ROOT
 from tests.integration.cli.conftest import Command, Said
 from tests.monitoring.alert_rules import rules
 
@@ -459,6 +463,33 @@ def test_one_command_line_is_for_many_hosts(command: Command, monkeypatch: pytes
     assert command("--host", "annex", "rules", "list").code == 0
     wrong = command("--host", "nonsense", "rules", "list")
     assert (wrong.code, "knows no host 'nonsense', only annex, " in wrong.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "alerts", "audit", "change show x", "dead-letters list", "plan --from-now", "resync --all --reason x",
+        "resync-nightly", "resync-nightly 03:30", "resyncs", "rules list", "scheduled list", "search x",
+        "settlement list", "settlement verify", "settlement write", "status", "tokens usage",
+    ],
+)  # fmt: skip
+def test_a_host_that_nobody_knows_is_refused_and_not_shown_as_empty(
+    command: Command, line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SYNC_HOST", "nonsense")
+    monkeypatch.setenv("SYNC_SETTLEMENT_DIR", str(tmp_path))
+    refused = command(*line.split())
+    assert (refused.code, "the database knows no host 'nonsense'" in refused.err) == (1, True), refused
+
+
+@pytest.mark.usefixtures("surroundings")
+def test_no_writer_is_started_for_a_host_that_nobody_knows() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "starter.py")],
+        env={**os.environ, "SYNC_HOST": "nonsense"}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("starter.py: SYNC_HOST: the database knows no host 'nonsense'")
 
 
 def test_a_role_takes_its_hosts_from_the_settings(command: Command) -> None:
