@@ -1,7 +1,7 @@
 """What a role serves over HTTP: metrics, liveness, readiness. No token is needed, so it shows no secrets.
 
 `/metrics` is for Prometheus, `/healthz` and `/readyz` tell what the role last found out about itself (`role_health`),
-so probes cost nothing. Connections are few and short: whoever opens more, or is slow, keeps nobody else from it.
+so probes cost nothing. Connections are few and short: one too many ends the oldest, so the silent keep nobody from it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from oldhost_sync.role_health import Liveness, Readiness
 from oldhost_sync.settings import bind_address
 
-# Each is a thread. Some probes and two Prometheus servers need a handful; more are closed unanswered.
+# Each is a thread. Some probes and two Prometheus servers need a handful.
 CONNECTIONS_MAX = 32
 # A connection is for one request, from its first byte to the end of the answer.
 REQUEST_SECONDS_MAX = 10.0
@@ -41,8 +41,8 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         del client_address
-        if len(self._open) >= CONNECTIONS_MAX:
-            return False
+        for oldest in list(self._open)[: len(self._open) + 1 - CONNECTIONS_MAX]:
+            self._end(oldest)
         self._open[request] = time.monotonic()
         return True
 
@@ -51,8 +51,12 @@ class _Server(ThreadingMixIn, WSGIServer):
         late = time.monotonic() - REQUEST_SECONDS_MAX
         for connection, began in list(self._open.items()):
             if began < late:
-                with suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)  # whoever reads from it, or writes, is told
+                self._end(connection)
+
+    def _end(self, connection: socket.socket) -> None:
+        self._open.pop(connection, None)
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)  # whoever reads from it, or writes, is told
 
     def shutdown_request(self, request: Any) -> None:
         self._open.pop(request, None)

@@ -51,6 +51,9 @@ def new_token(
     days: Annotated[
         int | None, typer.Option(min=1, max=TOKEN_DAYS_MAX, help="It expires after so many days; never without it.")
     ] = None,
+    on: Annotated[
+        list[str] | None, typer.Option(metavar="HOST", help="Only for this host; may be repeated. Else for all.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a token. It is shown once; the server is given only its SHA-256."""
@@ -58,7 +61,7 @@ def new_token(
         raise CliError("a token's name is 1 to 64 of the characters A-Z a-z 0-9 _ . -", WRONG)
     token = secrets.token_urlsafe(TOKEN_BYTES)
     last_day = None if days is None else datetime.now(UTC).date() + timedelta(days=days)
-    entry = ApiToken(name, role, hashlib.sha256(token.encode()).hexdigest(), last_day).entry
+    entry = ApiToken(name, role, hashlib.sha256(token.encode()).hexdigest(), last_day, frozenset(on or ())).entry
     try:
         parse_api_tokens(entry)
     except ValueError as error:
@@ -89,6 +92,7 @@ def list_tokens(as_json: AsJson = False) -> None:
         {
             "name": each.name,
             "role": each.role.value,
+            "hosts": sorted(each.hosts),
             "last_day": each.last_day,
             "expired": each.has_expired(now),
             "last_used_at": used.get(each.fingerprint),
@@ -98,16 +102,18 @@ def list_tokens(as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
     elif found:
-        lines = ((each["name"], each["role"], _validity(each), each["last_used_at"] or "never") for each in found)
-        console().print(rows("", ("name", "role", "valid", "last used"), lines))
+        lines = ((each["name"], each["role"], *_scope(each), each["last_used_at"] or "never") for each in found)
+        console().print(rows("", ("name", "role", "hosts", "valid", "last used"), lines))
     else:
         console().print("No tokens: set SYNC_API_TOKENS or SYNC_API_TOKENS_FILE.")
 
 
-def _validity(token: dict[str, Any]) -> str:
+def _scope(token: dict[str, Any]) -> tuple[str, str]:
+    """Where it is valid, and for how long."""
+    hosts = ", ".join(token["hosts"]) or "all"
     if token["last_day"] is None:
-        return "until it is taken away"
-    return f"expired after {token['last_day']}" if token["expired"] else f"through {token['last_day']}"
+        return hosts, "until it is taken away"
+    return hosts, f"{'expired after' if token['expired'] else 'through'} {token['last_day']}"
 
 
 def show_usage(

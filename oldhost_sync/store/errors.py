@@ -52,6 +52,10 @@ class UnknownHost(StoreError):
     """Nobody made this host known; its message says which are."""
 
 
+class UnknownName(StoreError):
+    """Nothing has this name; its message says what was looked for."""
+
+
 class InvalidChange(StoreError):
     """The change is outside the limits or has the wrong shape; its message says which field and why."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -14,6 +16,12 @@ BUILD = "import sys; from setuptools.build_meta import build_editable; build_edi
 
 
 WHEEL = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+
+
+def test_the_version_is_the_one_that_the_changelog_is_at() -> None:
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == newest[1]
 
 
 def test_the_wheel_has_the_console_s_pages_and_assets(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from sqlalchemy.engine import Connection, Row
 from oldhost_sync.policy.actor import Actor
 from oldhost_sync.policy.resync import ENTITIES_AT_ONCE, WAITING_MAX, states_to_send
 from oldhost_sync.store.audit import record_act
+from oldhost_sync.store.errors import UnknownName
 from oldhost_sync.store.intake.change_recorder import UNIT, lock_free_entity, record_change
 from oldhost_sync.store.intake.rules import classes_of
 from oldhost_sync.store.ledger.completion import UNKNOWN
@@ -32,6 +33,10 @@ _COLUMNS = (
 _REQUEST = text(
     "INSERT INTO resyncs (host, property_id, unit_id, operator, reason, after_type, after_id, created_at) "
     "VALUES (:host, :property_id, :unit_id, :operator, :reason, '', '', UTC_TIMESTAMP(6)) RETURNING id"
+)
+_IS_KNOWN = text(
+    "SELECT EXISTS (SELECT 1 FROM units WHERE host = :host AND (:property_id IS NULL OR property_id = :property_id) "
+    "AND (:unit_id IS NULL OR id = :unit_id))"
 )
 _OLDEST = text(f"SELECT {_COLUMNS} FROM resyncs WHERE host = :host AND finished_at IS NULL ORDER BY id LIMIT 1")
 _LOCK = text(
@@ -134,8 +139,13 @@ class Share:
 def request_resync(
     connection: Connection, host: str, *, property_id: str | None, unit_id: str | None, operator: Actor, reason: str
 ) -> int:
-    """Have the relay send states again; an operator's act. Returns its number."""
-    values = {"host": host, "property_id": property_id, "unit_id": unit_id, "operator": operator.name, "reason": reason}
+    """Have the relay send states again; an operator's act. Returns its number. Raises UnknownName."""
+    named = {"host": host, "property_id": property_id, "unit_id": unit_id}
+    is_of_all = property_id is None and unit_id is None
+    if not is_of_all and not connection.execute(_IS_KNOWN, named).scalar_one():
+        what = f"unit {unit_id!r}" if unit_id is not None else f"unit of a property {property_id!r}"
+        raise UnknownName(f"{host} has no {what}; nothing is sent again")
+    values = named | {"operator": operator.name, "reason": reason}
     number = int(connection.execute(_REQUEST, values).scalar_one())
     detail = {"resync": number, "property_id": property_id, "unit_id": unit_id}
     record_act(connection, host=host, action="resync", operator=operator, reason=reason, detail=detail)

@@ -492,6 +492,13 @@ def test_no_writer_is_started_for_a_host_that_nobody_knows() -> None:
     assert done.stderr.startswith("starter.py: SYNC_HOST: the database knows no host 'nonsense'")
 
 
+@pytest.mark.parametrize("of", ["--unit", "--property"])
+def test_a_resync_of_what_is_not_there_is_refused(command: Command, of: str) -> None:
+    refused = command("resync", of, "nosuch", "--reason", "x")
+    assert (refused.code, "'nosuch'; nothing is sent again" in refused.err) == (1, True)
+    assert command("resyncs").out == "No resync was asked for yet.\n"
+
+
 def test_a_role_takes_its_hosts_from_the_settings(command: Command) -> None:
     refused = command("--host", "annex", "worker")
     assert (refused.code, "SYNC_OLDHOST_URLS" in refused.err) == (2, True)

@@ -202,6 +202,7 @@ def test_two_relays_at_once_record_each_state_once(engine: Engine) -> None:
 
 
 def test_asking_for_it_stands_in_the_audit(engine: Engine) -> None:
+    applied(engine, event_type="unit_details_changed", payload={"property_id": "seaview"})
     ask(engine, property_id="seaview")
     (act,) = rows(engine, "SELECT action, operator, reason FROM operator_audit")
     assert act == {"action": "resync", "operator": "anna", "reason": "drift"}

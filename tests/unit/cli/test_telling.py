@@ -218,6 +218,14 @@ def test_a_new_token_is_shown_once_beside_the_setting_that_knows_only_its_hash(
     assert "shown this once" in capsys.readouterr().out
 
 
+def test_a_new_token_may_be_for_some_hosts_only(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tokens", "new", "shop", "--on", "north", "--on", "south", "--json"]) == 0
+    (token,) = parse_api_tokens(json.loads(capsys.readouterr().out)["setting"])
+    assert (token.is_for("north"), token.is_for("south"), token.is_for("west")) == (True, True, False)
+    assert run(["tokens", "new", "shop", "--on", "no host"]) == 2
+    one_line(capsys)
+
+
 def test_a_token_with_a_bad_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tokens", "new", "a:b"]) == 2
     one_line(capsys)

@@ -76,8 +76,19 @@ def test_a_role_whose_loop_stands_still_is_not_alive() -> None:
         assert probed(port, "/healthz")[0] == 200
 
 
-def test_silent_connections_keep_nobody_from_probing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are closed after a time, and so many do not fit in beside them."""
+def test_silent_connections_keep_nobody_from_probing() -> None:
+    """The oldest gives its place up to a newcomer."""
+    port = free_port()
+    with served(f"127.0.0.1:{port}", CollectorRegistry(), Readiness()), contextlib.ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            for _ in range(CONNECTIONS_MAX)
+        ]
+        assert probed(port, "/healthz")[0] == 200
+        assert silent[0].recv(1_000) == b""
+
+
+def test_silent_connections_are_closed_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(role_server, "REQUEST_SECONDS_MAX", 0.2)
     port = free_port()
     with served(f"127.0.0.1:{port}", CollectorRegistry(), Readiness()), contextlib.ExitStack() as stack:
