@@ -48,6 +48,6 @@ def host_in(path: str) -> tuple[str, str] | None:
     for prefix in _PREFIXES:
         start = f"{prefix}/{HOSTS}/"
         if path.startswith(start):
-            host, slash, rest = path.removeprefix(start).partition("/")
-            return host, f"{prefix}{slash}{rest}"
+            host, _, rest = path.removeprefix(start).partition("/")
+            return host, f"{prefix}/{rest}" if rest else prefix
     return None
