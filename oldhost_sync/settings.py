@@ -153,7 +153,7 @@ class Settings(BaseSettings):
         default=(),
         repr=False,
         description="name:role:sha256hex, or with a last day name:role:sha256hex:2027-01-31; comma-separated; roles "
-        "app, viewer, ops",
+        "app, viewer, ops, for some hosts only app@host+host",
     )
     api_tokens_file: Path | None = Field(
         default=None, description="More tokens, one on each line; read again when it changes"

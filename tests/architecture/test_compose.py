@@ -188,6 +188,23 @@ def test_every_setting_in_it_exists() -> None:
     assert told <= known
 
 
+# A file, which needs a mount of one's own.
+NOT_HANDED_ON = {"SYNC_API_TOKENS_FILE"}
+
+
+def test_every_setting_is_handed_on_to_the_role_that_reads_it() -> None:
+    told = {name for role in ("api", "relay", "worker") for name in services[role]["environment"]}
+    known = {f"SYNC_{name.upper()}" for name in Settings.model_fields}
+    assert known - told == NOT_HANDED_ON
+
+
+def test_a_setting_reaches_the_role_and_one_that_is_not_set_is_not_there() -> None:
+    found = config(SYNC_QUOTA_EMERGENCIES="75", SYNC_OLDHOST_URLS="north=http://10.0.0.9:80")
+    assert found["api"]["environment"]["SYNC_QUOTA_EMERGENCIES"] == "75"
+    assert found["worker"]["environment"]["SYNC_OLDHOST_URLS"] == "north=http://10.0.0.9:80"
+    assert found["api"]["environment"].get("SYNC_API_IDLE_SECONDS") is None
+
+
 def test_every_volume_that_is_used_is_declared() -> None:
     used = {volume.split(":")[0] for service in services.values() for volume in service.get("volumes", [])}
     assert used == set(compose["volumes"])
