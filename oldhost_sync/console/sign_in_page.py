@@ -44,7 +44,7 @@ class SignInPage(Page):
         address = _own(fields.get("next", PREFIX))
         if caller is None:
             self._note_failure(request, "no token for the console")
-            refused = "This is no token of a viewer or an operator. Applications' tokens do not open the console."
+            refused = "This is no token of a viewer or an operator of this host; tokens of applications don't sign in."
             return self.page(request, "sign_in.html", title="Sign in", status=403, next=address, refused=refused)
         return await self._signed_in(caller, address)
 

@@ -134,6 +134,7 @@ def run(settings: Settings, *more: Callable[[FastAPI, Parts], Door | None]) -> N
     _allow_files(settings.api_connections + FILES_BESIDE_CONNECTIONS)
     if not settings.api_tokens and settings.api_tokens_file is None:
         logger.warning("SYNC_API_TOKENS is not set, nor a file of them: requests that need a token will be refused")
+    warn_of_tokens_for_other_hosts(settings)
     logging.getLogger("uvicorn.error").addFilter(_is_ours)
     if not settings.act_keys:
         logger.info("SYNC_ACT_KEYS is not set: the audit will say of the writer's operators that they are not verified")
@@ -145,6 +146,13 @@ def run(settings: Settings, *more: Callable[[FastAPI, Parts], Door | None]) -> N
     app = create_app(parts, console_of(settings), *more)
     serve_others(app, parts, settings)
     ServerOfStreams(configure(app, settings)).run()
+
+
+def warn_of_tokens_for_other_hosts(settings: Settings) -> None:
+    """A mistyped host in a token is no error: other processes may serve it."""
+    for token in settings.api_tokens:
+        if elsewhere := token.hosts - set(settings.hosts()):
+            logger.warning("the token of %s is for hosts not served here: %s", token.name, ", ".join(sorted(elsewhere)))
 
 
 def _allow_files(count: int) -> None:
