@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 OFF = "off"
+# For all of a command's calls; the SDK alone would go on for half a minute.
+TEMPORAL_SECONDS_MAX = 10.0
 
 
 def add_to(app: typer.Typer) -> None:
@@ -69,19 +71,23 @@ def resync_nightly(
 
 async def _set_nights(config: Settings, at: str | None) -> Nights | None:
     from oldhost_sync.nightly_resync import end_nights, nights, set_nights
-    from oldhost_sync.temporal import connect
+    from oldhost_sync.temporal import TemporalUnavailable, connect
 
     try:
         time_of_day = None if at in (None, OFF) else datetime.strptime(str(at), "%H:%M").time()  # noqa: DTZ007 - UTC
     except ValueError:
         raise CliError(f"{at!r} is no time of day: give it as HH:MM (UTC), or `{OFF}`.", WRONG) from None
-    client = await connect(keys=config.temporal_keys)
-    if at == OFF:
-        await end_nights(client, config.host)
-        return None
-    if time_of_day is not None:
-        await set_nights(client, config.host, time_of_day)
-    return await nights(client, config.host)
+    try:
+        async with asyncio.timeout(TEMPORAL_SECONDS_MAX):
+            client = await connect(keys=config.temporal_keys)
+            if at == OFF:
+                await end_nights(client, config.host)
+                return None
+            if time_of_day is not None:
+                await set_nights(client, config.host, time_of_day)
+            return await nights(client, config.host)
+    except TimeoutError as error:
+        raise TemporalUnavailable(f"Temporal did not answer within {TEMPORAL_SECONDS_MAX:g} s") from error
 
 
 def show_resyncs(as_json: AsJson = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -490,6 +491,16 @@ def test_no_writer_is_started_for_a_host_that_nobody_knows() -> None:
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("starter.py: SYNC_HOST: the database knows no host 'nonsense'")
+
+
+def test_a_temporal_that_is_silent_does_not_hold_a_command_up(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oldhost_sync.cli.resync.TEMPORAL_SECONDS_MAX", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("TEMPORAL_ADDRESS", f"127.0.0.1:{silent.getsockname()[1]}")
+        said = command("resync-nightly")
+    assert (said.code, "Temporal did not answer within 0.5 s" in said.err) == (1, True)
 
 
 @pytest.mark.parametrize("of", ["--unit", "--property"])
