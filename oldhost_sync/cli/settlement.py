@@ -93,7 +93,7 @@ def verify_files(
     if as_json:
         _print_report(files.host, found)
     else:
-        _print_found(found, files_only=files_only)
+        _print_found(found, first, files_only=files_only)
     if found.problems:
         raise typer.Exit(FAILED)
 
@@ -106,7 +106,7 @@ def _print_report(host: str, found: Verification) -> None:
     )
 
 
-def _print_found(found: Verification, *, files_only: bool) -> None:
+def _print_found(found: Verification, first: date | None, *, files_only: bool) -> None:
     out = console()
     for note in found.notes:
         out.print(note, style="dim", markup=False, soft_wrap=True)
@@ -115,7 +115,8 @@ def _print_found(found: Verification, *, files_only: bool) -> None:
     if len(found.problems) > PROBLEMS_SHOWN_MAX:
         out.print(f"… and {len(found.problems) - PROBLEMS_SHOWN_MAX} more (--json has all)", markup=False)
     if not found.days and not found.problems:
-        out.print("Nothing to verify: no day is settled yet.")
+        since = "" if first is None else f" since {first}"
+        out.print(f"Nothing to verify: no day{since} is settled yet.", highlight=False)
         return
     span = f"{found.days[0].day} to {found.days[-1].day}, " if found.days else ""
     compared = "the ledger was not looked at" if files_only else f"{found.compared} of them compared with the ledger"

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from sqlalchemy.exc import DBAPIError
+
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.transactions import Transactions
@@ -19,6 +21,7 @@ from oldhost_sync.settlement.day_settlement import release_next, settle_next
 from oldhost_sync.settlement.errors import SettlementError
 from oldhost_sync.settlement.folder import SettlementFolder
 from oldhost_sync.store.alerts import close_alert, raise_alert
+from oldhost_sync.store.errors import StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +55,11 @@ class Settler:
         except (SettlementError, OSError) as error:
             await self._tell(f"{error}. Nothing is settled or pruned until then.")
             return self.pace.settlement_interval_s
+        except (StoreError, DBAPIError):  # the database is away: its outage is told of
+            raise
+        except Exception as error:
+            await self._tell(f"A fault of ours, see the relay's log: {error}. Nothing is settled or pruned until then.")
+            raise
         return max(self.pace.poll_s, self.monotonic() - began) if done else self.pace.settlement_interval_s
 
     async def _settle_or_release(self) -> bool:

@@ -123,7 +123,7 @@ class SettlementReader:
         if before is None:
             return
         try:
-            self.previous = Link(date.fromisoformat(before["day"]), str(before["sha256"]))
+            self.previous = Link(date.fromisoformat(before["day"]), bytes.fromhex(before["sha256"]).hex())
         except (KeyError, TypeError, ValueError):
             raise self._damaged("does not say which file goes before") from None
 

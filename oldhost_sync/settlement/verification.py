@@ -42,7 +42,8 @@ def verify(folder: SettlementFolder, engine: Engine | None = None, since: date |
     days = [day for day in folder.days() if since is None or day >= since]
     known = {} if engine is None else _noted(engine, folder.host, since)
     if engine is None and not days:
-        found.problems.append(f"there is no file of {folder.host} in {folder.path}")
+        then = "" if since is None else f" since {since}"
+        found.problems.append(f"there is no file of {folder.host} in {folder.path}{then}")
     found.problems += [f"the file of {day} is missing, which was written" for day in sorted(known) if day not in days]
     before: Link | None = None
     for number, day in enumerate(days):

@@ -16,6 +16,7 @@ from oldhost_sync.relay.pruner import Pruner
 from oldhost_sync.relay.settler import ALERT_KIND, Settler
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.settlement.folder import SettlementFolder
+from oldhost_sync.store.ledger.settled_days import SettledDay
 from oldhost_sync.store.outbox.retention import NONCES_KEPT, Kept
 from tests.integration.settlement.ledger_rows import days_ago, ended
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
@@ -142,6 +143,18 @@ def test_nothing_is_pruned_and_people_are_told_while_the_folder_is_away(engine: 
     assert alert(engine) == []
     pruned(engine, folder)
     assert left(engine)["outbox_events"] == 0
+
+
+def test_people_are_told_of_what_nobody_foresaw_and_so_is_the_log(engine: Engine, tmp_path: Path) -> None:
+    class Broken(SettlementFolder):
+        def require(self, last: SettledDay | None = None) -> None:
+            raise RecursionError("too deep")
+
+    settler = settler_of(engine, tmp_path)
+    settler.folder = Broken(tmp_path, HOST)
+    with pytest.raises(RecursionError):
+        settled(settler)
+    assert "too deep" in alert(engine)[0]
 
 
 def test_people_are_told_when_a_day_waits_for_long(engine: Engine, tmp_path: Path) -> None:

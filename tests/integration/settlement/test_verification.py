@@ -76,6 +76,17 @@ def test_a_record_of_the_wrong_types_is_damage_and_not_a_fault_of_ours(
     assert "line 2 is no record" in verify(folder, engine).problems[0]
 
 
+def test_a_header_that_names_no_sha256_is_damage(folder: SettlementFolder) -> None:
+    for wrong in (b"5", b'"\\ud800"', b'"\\u001b[2J"'):
+        reader = folder.reader(days_ago(2))
+        right = reader.path.read_bytes()
+        reader.read()
+        assert reader.previous is not None
+        forge(folder, 2, f'"{reader.previous.sha256_hex}"'.encode(), wrong)
+        assert "line 1 does not say which file goes before" in verify(folder).problems[0]
+        reader.path.write_bytes(right)
+
+
 def test_json_too_deep_to_be_read_is_damage(folder: SettlementFolder) -> None:
     edit(folder, 2, b'{"at"', b"[" * 3_000)
     assert "line 2 is no JSON" in verify(folder).problems[0]
@@ -198,6 +209,17 @@ def test_no_files_at_all_are_wrong_by_themselves_and_nothing_to_verify_where_no_
     assert command("verify")[0] == 1
     change_sql(engine, "DELETE FROM settled_days")
     assert command("verify") == (0, "Nothing to verify: no day is settled yet.\n")
+
+
+def test_where_nothing_is_found_the_first_day_that_was_looked_at_is_named(
+    command: Callable[..., tuple[int, str]], folder: SettlementFolder
+) -> None:
+    tomorrow = str(days_ago(-1))
+    found = command("verify", "--since", tomorrow)
+    assert found == (0, f"Nothing to verify: no day since {tomorrow} is settled yet.\n")
+    assert verify(folder, None, days_ago(-1)).problems == [
+        f"there is no file of {HOST} in {folder.path} since {tomorrow}"
+    ]
 
 
 def test_the_commands_list_days_and_write_what_is_due(
