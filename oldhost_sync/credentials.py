@@ -106,6 +106,11 @@ def read_token_file(file: Path) -> tuple[ApiToken, ...]:
         raise ValueError(f"{file}, where token N is on line N: {error}") from None
 
 
+def all_tokens(of_settings: tuple[ApiToken, ...], file: Path | None) -> tuple[ApiToken, ...]:
+    """Those of the settings and of the file, if there is one. Raises as :func:`read_token_file` does."""
+    return of_settings + (read_token_file(file) if file else ())
+
+
 def _parse_token(entry: str, number: int) -> ApiToken:
     parts = entry.split(":")
     if len(parts) not in {3, 4}:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from oldhost_sync.api.auth import Caller
-from oldhost_sync.credentials import ApiToken, check_names, read_token_file
+from oldhost_sync.credentials import ApiToken, all_tokens, check_names
 
 logger = logging.getLogger("oldhost_sync.api")
 
@@ -58,7 +58,7 @@ class Tokens:
         self._clock = clock
         self._looked_at = clock()
         self._seen = _stamp(file) if file else None
-        self._known = _known(self._of_settings + (read_token_file(file) if file else ()), host)
+        self._known = _known(all_tokens(self._of_settings, file), host)
         self._used: dict[bytes, str] = {}
 
     def identify(self, authorization: bytes | None) -> Caller | None:
@@ -116,7 +116,7 @@ class Tokens:
             return
         self._seen = stamp
         try:
-            self._known = _known(self._of_settings + read_token_file(self._file), self._host)
+            self._known = _known(all_tokens(self._of_settings, self._file), self._host)
         except (OSError, ValueError) as error:
             logger.error("the file of tokens can't be used, those known before go on: %s", error)  # noqa: TRY400
             return

@@ -16,7 +16,7 @@ from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.completion import event_types
 from oldhost_sync.cli.output import console, print_json, rows
 from oldhost_sync.cli.writer import operator_of
-from oldhost_sync.credentials import ApiToken, Role, parse_api_tokens, read_token_file
+from oldhost_sync.credentials import ApiToken, Role, all_tokens, parse_api_tokens
 from oldhost_sync.environment import in_database, settings
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import NAME_PATTERN
@@ -83,7 +83,7 @@ def list_tokens(as_json: AsJson = False) -> None:
     """The tokens of the settings and of the file, and when each was last used, to the minute."""
     config = settings()
     try:
-        known = config.api_tokens + (read_token_file(config.api_tokens_file) if config.api_tokens_file else ())
+        known = all_tokens(config.api_tokens, config.api_tokens_file)
     except (OSError, ValueError) as error:
         raise CliError(f"SYNC_API_TOKENS_FILE: {error}.", WRONG) from None
     used = in_database(config, lambda connection: last_uses(connection, config.host))

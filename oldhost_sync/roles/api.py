@@ -27,6 +27,7 @@ from oldhost_sync.api.metrics import RequestMetrics
 from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.api.writer_link import TemporalWriterLink
 from oldhost_sync.console.app import ConsoleOptions, mount_console
+from oldhost_sync.credentials import all_tokens
 from oldhost_sync.policy.quota import Quotas
 from oldhost_sync.settings import Settings, SettingsError, bind_address
 from oldhost_sync.store.engine import create_engine
@@ -134,7 +135,6 @@ def run(settings: Settings, *more: Callable[[FastAPI, Parts], Door | None]) -> N
     _allow_files(settings.api_connections + FILES_BESIDE_CONNECTIONS)
     if not settings.api_tokens and settings.api_tokens_file is None:
         logger.warning("SYNC_API_TOKENS is not set, nor a file of them: requests that need a token will be refused")
-    warn_of_tokens_for_other_hosts(settings)
     logging.getLogger("uvicorn.error").addFilter(_is_ours)
     if not settings.act_keys:
         logger.info("SYNC_ACT_KEYS is not set: the audit will say of the writer's operators that they are not verified")
@@ -143,6 +143,7 @@ def run(settings: Settings, *more: Callable[[FastAPI, Parts], Door | None]) -> N
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     parts = build(settings)
+    warn_of_tokens_for_other_hosts(settings)
     app = create_app(parts, console_of(settings), *more)
     serve_others(app, parts, settings)
     ServerOfStreams(configure(app, settings)).run()
@@ -150,7 +151,7 @@ def run(settings: Settings, *more: Callable[[FastAPI, Parts], Door | None]) -> N
 
 def warn_of_tokens_for_other_hosts(settings: Settings) -> None:
     """A mistyped host in a token is no error: other processes may serve it."""
-    for token in settings.api_tokens:
+    for token in all_tokens(settings.api_tokens, settings.api_tokens_file):
         if elsewhere := token.hosts - set(settings.hosts()):
             logger.warning("the token of %s is for hosts not served here: %s", token.name, ", ".join(sorted(elsewhere)))
 
