@@ -7,6 +7,7 @@ StoreError
 ├── UnsuitableServer      the platform's; no, not before the server is set up as asked
 ├── SchemaTooOld          the platform's; no, not before `oldhost-sync migrate` ran
 ├── UnknownHost           the operator's; no, not under this name
+├── UnknownName           the operator's; no, not under this name
 └── InvalidChange         the caller's; no, not with this change
     ├── IdempotencyConflict   the caller's; no, not under this key
     ├── EntityRefused         the caller's; yes, when the other change of its entity is mended
