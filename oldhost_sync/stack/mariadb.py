@@ -57,9 +57,11 @@ class EmbeddedMariaDB(EmbeddedServer):
         port: int | None = None,
         *,
         database: str = "oldhost_sync",
+        buffer_pool_mib: int = 512,
         ended: threading.Event | None = None,
     ) -> None:
         self.folder = folder.absolute()
+        self._buffer_pool_mib = buffer_pool_mib
         self.database = _checked(database)
         super().__init__(ended)
         self.port = port or 0
@@ -144,7 +146,7 @@ class EmbeddedMariaDB(EmbeddedServer):
             "--skip-log-bin",
             "--innodb-flush-log-at-trx-commit=1",
             # A pool that does not hold the outbox's indexes makes retention three times as slow.
-            "--innodb-buffer-pool-size=512M",
+            f"--innodb-buffer-pool-size={self._buffer_pool_mib}M",
             f"--innodb-log-file-size={LOG_FILE_SIZE}",
             "--performance-schema=OFF",
             "--character-set-server=utf8mb4",

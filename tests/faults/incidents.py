@@ -280,6 +280,8 @@ INCIDENTS: dict[str, tuple[Incident, dict[str, Any]]] = {
     "unread-then-terminated": (unread_then_terminated, {}),
     "unread-then-reset": (unread_then_reset, {}),
 }
+# What the documents ask for five million kept changes; the default of a stack is for fewer.
+BUFFER_POOL_MIB = 5 * 1024
 LATENCY_MS = {"locked-unit": 400.0, "closing-host": 100.0, "large-rebuild": 400.0, "blocked-emergencies": 1.0}
 
 
@@ -321,7 +323,10 @@ def main() -> int:
     bad = 0
     with tempfile.TemporaryDirectory(prefix="incidents-") as folder:
         root = Path(folder)
-        with EmbeddedMariaDB(root / "mariadb") as mariadb, EmbeddedTemporal(root / "temporal") as temporal:
+        with (
+            EmbeddedMariaDB(root / "mariadb", buffer_pool_mib=BUFFER_POOL_MIB) as mariadb,
+            EmbeddedTemporal(root / "temporal") as temporal,
+        ):
             for name in names:
                 bad += not _run(name, root / name, mariadb, temporal)
     return 1 if bad else 0
