@@ -78,8 +78,10 @@ RELAY_BATCH_REFS_MAX = 500
 RELAY_SIGNAL_INTERVAL_SECONDS = 1.0
 RELAY_CALM_INTERVAL_SECONDS = 2.0
 RELAY_CALM_CHANGES_MAX = 20
-# How soon an EMERGENCY is seen (one index lookup each time).
-RELAY_POLL_SECONDS = 0.1
+# How soon an EMERGENCY is seen: how often MariaDB looks (three index look-ups for each host) while a statement of the
+# relay waits there; how long one waits at most, and so how long a relay that was told to stop stays; and how far apart
+# two begin at least.
+RELAY_LOOK_SECONDS, RELAY_WAIT_SECONDS, RELAY_POLL_SECONDS = 0.05, 0.5, 0.1
 # How late a scheduled change may be recorded is a second.
 RELAY_SCHEDULE_INTERVAL_SECONDS = 0.5
 RELAY_SCHEDULE_BATCH_MAX = 200
@@ -121,6 +123,7 @@ assert 2 * PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX <= HOST_BODY_BYTES_MAX
 assert PAYLOAD_BYTES_MAX < BATCH_STATEMENT_BYTES_MAX
 assert PAYLOAD_DEPTH_MAX + 2 <= DATABASE_JSON_DEPTH_MAX
 assert IDLE_TRANSACTION_SECONDS_MAX < LOCK_WAIT_SECONDS_MAX < STATEMENT_SECONDS_MAX < CONNECTION_READ_SECONDS_MAX
+assert RELAY_LOOK_SECONDS < RELAY_WAIT_SECONDS < RELAY_LEASE_SECONDS / 3
 assert RELAY_SCHEDULE_INTERVAL_SECONDS < 1
 assert RETENTION_DAYS <= RETENTION_LEDGER_DAYS
 assert RELAY_PAUSE_SECONDS < RELAY_PAUSE_SECONDS_MAX

@@ -12,6 +12,7 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.relay.duty import Duty, DutyLoop
 from oldhost_sync.relay.leadership import Renewals, renewals
+from oldhost_sync.relay.outbox_watch import OutboxWatch
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.pruner import Pruner
 from oldhost_sync.relay.relay import Condition, Relay, Signal
@@ -21,12 +22,12 @@ from oldhost_sync.relay.settler import Settler
 from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.settlement.folder import SettlementFolder
-from oldhost_sync.store.outbox.relay_queue import Unrelayed
 from oldhost_sync.telemetry import RelayMetrics
 from oldhost_sync.traces.tracer import Tracer
 
 # Threads for each kind of duty.
-THREADS = {"relay": 4, "schedule": 2, "prune": 1, "watch": 1, "promise": 1, "fates": 1, "figures": 1, "load": 1}
+# One of the relay's waits in MariaDB.
+THREADS = {"relay": 5, "schedule": 2, "prune": 1, "watch": 1, "promise": 1, "fates": 1, "figures": 1, "load": 1}
 # One for each thread: no duty waits for another's connection.
 CONNECTIONS = sum(THREADS.values())
 # Each kind looks once at a time for all hosts, and five kinds do: relay, schedule, watch, fates, and traces if on.
@@ -44,19 +45,20 @@ def relay_transactions(engine: Engine, looks: Engine) -> dict[str, Transactions]
 class SharedPolls:
     """What all relays of a process ask together: whose outbox or schedule has something, and whose lease is theirs."""
 
-    outbox: SharedPoll[dict[str, Unrelayed]]
+    outbox: OutboxWatch
     schedule: SharedPoll[frozenset[str]]
     renewals: Renewals
 
     @staticmethod
-    def at(pace: RelayPace) -> SharedPolls:
-        return SharedPolls(SharedPoll(pace.poll_s), SharedPoll(pace.schedule_interval_s / 2), renewals(pace.lease_s))
+    def at(pace: RelayPace, transactions: Transactions, owner: str) -> SharedPolls:
+        watch = OutboxWatch(transactions, owner, pace)
+        return SharedPolls(watch, SharedPoll(pace.schedule_interval_s / 2), renewals(pace.lease_s))
 
 
 @dataclass(eq=False)
 class HostRelay:
-    """Relays, schedules, prunes and settles for one host. `owner` names this process in the lease; `settlement_dir`:
-    None writes no settlement files.
+    """Relays, schedules, prunes and settles for one host. `owner` names this process in the lease; `polls` are shared
+    with the process's other hosts, if it has any; `settlement_dir`: None writes no settlement files.
     """
 
     transactions: Mapping[str, Transactions]
@@ -70,17 +72,17 @@ class HostRelay:
     settlement_dir: Path | None = None
 
     def __post_init__(self) -> None:
-        own, pace, metrics, polls = self.transactions, self.pace, self.metrics, self.polls
-        outbox, schedule, leases = (polls.outbox, polls.schedule, polls.renewals) if polls else (None, None, None)
+        own, pace, metrics = self.transactions, self.pace, self.metrics
+        polls = self.polls or SharedPolls.at(pace, own["relay"], self.owner)
         self.relay = Relay(
-            *(own["relay"], self.signal, self.host, self.owner, outbox, pace, metrics),
-            renewals=leases,
+            *(own["relay"], self.signal, self.host, self.owner, polls.outbox, pace, metrics),
+            renewals=polls.renewals,
             tracer=self.tracer,
         )
         self.leadership = self.relay.leadership
         folder = None if self.settlement_dir is None else SettlementFolder(self.settlement_dir, self.host)
         duties: tuple[Duty, ...] = (
-            Scheduler(own["schedule"], self.leadership, pace, metrics, schedule),
+            Scheduler(own["schedule"], self.leadership, pace, metrics, polls.schedule),
             Pruner(own["prune"], self.leadership, pace, metrics, folder=folder),
             Resyncer(own["prune"], self.leadership),
             *([Settler(own["prune"], self.leadership, pace, folder)] if folder else []),

@@ -14,6 +14,7 @@ class RelayPace:
     signal_interval_s: float = limits.RELAY_SIGNAL_INTERVAL_SECONDS
     calm_interval_s: float = limits.RELAY_CALM_INTERVAL_SECONDS
     poll_s: float = limits.RELAY_POLL_SECONDS
+    wait_s: float = limits.RELAY_WAIT_SECONDS
     schedule_interval_s: float = limits.RELAY_SCHEDULE_INTERVAL_SECONDS
     schedule_batch: int = limits.RELAY_SCHEDULE_BATCH_MAX
     unprocessed_max: int = limits.RELAY_UNPROCESSED_MAX

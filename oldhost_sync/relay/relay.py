@@ -25,8 +25,8 @@ from oldhost_sync.policy import limits
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.relay.duty import repeat
 from oldhost_sync.relay.leadership import Leadership, Renewals
+from oldhost_sync.relay.outbox_watch import NOTHING, OutboxWatch
 from oldhost_sync.relay.pace import RelayPace
-from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.outbox import relay_queue
@@ -38,7 +38,6 @@ from oldhost_sync.traces.tracer import Tracer
 
 logger = logging.getLogger(__name__)
 
-NOTHING = Unrelayed()
 # The pause after a count, as a multiple of its duration: counting takes 5 % of the time at most.
 COUNTING_PAUSE = 20
 # Held behind dead letters; counting a million takes some seconds, and a statement ends after eight.
@@ -75,13 +74,16 @@ class Round:
 
 @dataclass(eq=False)
 class Relay:
-    """One host's relay. `owner` names this process in the lease; `now` arguments are monotonic seconds."""
+    """One host's relay. `owner` names this process in the lease; `now` arguments are monotonic seconds.
+
+    `watch` waits for something to relay, with the process's other relays; without it each round looks for itself.
+    """
 
     transactions: Transactions
     signal: Signal
     host: str
     owner: str
-    poll: SharedPoll[dict[str, Unrelayed]] | None = None
+    watch: OutboxWatch | None = None
     pace: RelayPace = field(default_factory=RelayPace)
     metrics: RelayMetrics | None = None
     monotonic: Callable[[], float] = time.monotonic
@@ -91,6 +93,7 @@ class Relay:
     tracer: Tracer | None = None
     condition: Condition = Condition.STARTING
     _failures: int = 0
+    _seen: Unrelayed = NOTHING
     _signal_at: float = float("-inf")
     _calm_until: float = float("-inf")
     _count_at: float = float("-inf")
@@ -121,7 +124,7 @@ class Relay:
         if not done.active:
             return done
         await self._mark_what_was_held(now)
-        seen = await self._look(now)
+        seen = self._seen if self.watch else await self._look()
         if seen.emergency:
             done.emergencies = await self._relay_emergencies()
         if now >= self._signal_at and (seen.anything or now >= self._count_at) and not await self._is_calm(seen, now):
@@ -138,10 +141,19 @@ class Relay:
 
     # ------------------------------------------------------------------------------------------------ one round's parts
 
-    async def _look(self, now: float) -> Unrelayed:
-        ask = partial(self.transactions.look, lambda connection: relay_queue.unrelayed(connection, self.owner))
-        seen = await (self.poll.poll(now, ask) if self.poll else ask())
+    async def _look(self) -> Unrelayed:
+        seen = await self.transactions.look(lambda connection: relay_queue.unrelayed(connection, self.owner))
         return seen.get(self.host, NOTHING)
+
+    def _patience(self, now: float) -> float | None:
+        """How long to wait for something new: until what waits is to be signalled or marked, if anything does, and the
+        database is known to be there.
+        """
+        if self.condition is Condition.DATABASE_AWAY:
+            return None
+        times = [self._signal_at] if self._seen.anything else []
+        times += [self._mark_at] if self._unmarked else []
+        return max(0.0, min(times) - now) if times else None
 
     async def _is_calm(self, seen: Unrelayed, now: float) -> bool:
         """Few changes wait for the next signal, and none of them for long: it can be a later one."""
@@ -238,6 +250,8 @@ class Relay:
     async def _guarded_round(self) -> float:
         """One round, and the pause after it."""
         try:
+            if self.watch and self.leadership.held(self.monotonic()):
+                self._seen = await self.watch.look(self.host, self._patience(self.monotonic()))
             done = await self.run_once(self.monotonic())
         except SignalFailed as error:
             return self._failed(Condition.WRITER_AWAY, error)
@@ -250,7 +264,7 @@ class Relay:
             self._become(Condition.HOLDING_BACK, f"the writer holds {self.pace.unprocessed_max} changes or more")
         elif self.condition is not Condition.HOLDING_BACK or self._room > 0:
             self._become(Condition.ACTIVE)
-        return self.pace.poll_s
+        return 0.0 if self.watch and done.active else self.pace.poll_s
 
     def _failed(self, condition: Condition, error: Exception) -> float:
         if self.metrics:

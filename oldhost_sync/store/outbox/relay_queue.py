@@ -8,7 +8,7 @@ change by its id.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +17,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
+from oldhost_sync.policy.limits import RELAY_LOOK_SECONDS
 from oldhost_sync.store.outbox.pending_fates import AT_ONCE, IDS_MAX, listed, tried_at_once
 
 REF = "o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.created_at"
@@ -29,6 +30,7 @@ _BY_STATE = "FORCE INDEX (ix_outbox_events_unrelayed)"
 # And, for one entity's, all that is outstanding: 15 s instead of 5 ms for 400 emergencies among 50,000 others.
 BY_ENTITY = "FORCE INDEX (ix_outbox_events_key)"
 
+_EMERGENCY, _ORDINARY = f"'{PriorityClass.EMERGENCY}'", f"'{PriorityClass.TXN}', '{PriorityClass.LWW}'"
 # Class by class, each the first entry of its range: the index has the class before the mark.
 _ANY_UNRELAYED = (
     f"EXISTS (SELECT 1 FROM outbox_events o {_BY_STATE} WHERE o.host = l.host AND o.processed_at IS NULL "
@@ -38,6 +40,18 @@ _UNRELAYED_OF_OWNER = text(
     "SELECT l.host, "
     + ", ".join(f"{_ANY_UNRELAYED.format(cls=each)} AS {each.lower()}" for each in PriorityClass)
     + " FROM relay_lease l WHERE l.owner = :owner"
+)
+_SOME_HOSTS = (
+    f"EXISTS (SELECT 1 FROM relay_lease l STRAIGHT_JOIN outbox_events o {_BY_STATE} ON o.host = l.host "
+    "AND o.processed_at IS NULL AND o.priority_class IN ({classes}) AND o.relayed_at IS NULL "
+    "WHERE l.owner = :owner{more})"
+)
+# The server looks by itself, again and again: between two looks it holds no lock, no transaction and no read view.
+_AWAIT_UNRELAYED = text(
+    "BEGIN NOT ATOMIC DECLARE looks INT DEFAULT :looks; WHILE looks > 0 "
+    f"AND NOT {_SOME_HOSTS.format(classes=_EMERGENCY, more='')} "
+    f"AND NOT {_SOME_HOSTS.format(classes=_ORDINARY, more=' AND NOT FIND_IN_SET(l.host, :known)')} "
+    f"DO DO SLEEP(:pause); SET looks = looks - 1; END WHILE; {_UNRELAYED_OF_OWNER}; END"
 )
 
 _PROGRESS = text(
@@ -120,7 +134,26 @@ class Unrelayed:
 
 def unrelayed(connection: Connection, owner: str) -> dict[str, Unrelayed]:
     """Of each host whose lease `owner` holds; three index look-ups each."""
-    found = connection.execute(_UNRELAYED_OF_OWNER, {"owner": owner})
+    return _by_host(connection.execute(_UNRELAYED_OF_OWNER, {"owner": owner}))
+
+
+def await_unrelayed(
+    connection: Connection, owner: str, known: Collection[str], wait_seconds: float
+) -> dict[str, Unrelayed]:
+    """The same, once there is an emergency, or anything of a host not in `known`; else after `wait_seconds`.
+
+    `connection` must commit by itself, so that each look sees its own moment.
+    """
+    asked = {
+        "owner": owner,
+        "known": ",".join(known),
+        "looks": round(wait_seconds / RELAY_LOOK_SECONDS),
+        "pause": RELAY_LOOK_SECONDS,
+    }
+    return _by_host(connection.execute(_AWAIT_UNRELAYED, asked))
+
+
+def _by_host(found: Iterable[Any]) -> dict[str, Unrelayed]:
     return {row.host: Unrelayed(bool(row.emergency or row.txn or row.lww), bool(row.emergency)) for row in found}
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from sqlalchemy.engine import Connection
+from sqlalchemy import event
+from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.policy.changes import ChangeRef
 
@@ -39,6 +41,19 @@ def lease_holder(connection: Connection) -> str | None:
         "SELECT owner FROM relay_lease WHERE expires_at > UTC_TIMESTAMP(6)"
     ).scalar()
     return holder
+
+
+@contextmanager
+def statements(engine: Engine) -> Iterator[list[str]]:
+    """What is asked of the database meanwhile."""
+    asked: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        asked.append(statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    yield asked
+    event.remove(engine, "before_cursor_execute", note)
 
 
 async def until(true: Callable[[], bool], what: str) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.relay.duty import FAILED_ROUNDS_TOLD
 from oldhost_sync.relay.host_relay import HostRelay, relay_transactions
+from oldhost_sync.relay.outbox_watch import OutboxWatch
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.relay import Condition, Relay
 from oldhost_sync.relay.transactions import Transactions
@@ -106,7 +107,9 @@ def test_mariadb_is_killed_and_comes_back(
 
     async def scenario() -> None:
         listener = Listener()
-        relay = Relay(Transactions(own_engine, looks=own_looks), listener, HOST, owner="one", pace=QUICK)
+        transactions = Transactions(own_engine, threads=2, looks=own_looks)
+        watch = OutboxWatch(transactions, "one", QUICK)
+        relay = Relay(transactions, listener, HOST, owner="one", watch=watch, pace=QUICK)
         async with running(relay):
             first = recorded(own_engine).change_id
             await until(lambda: listener.ids == [first], "relayed before")

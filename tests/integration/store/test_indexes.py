@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Connection, Engine
 
+from oldhost_sync.policy.limits import RELAY_LOOK_SECONDS
 from oldhost_sync.store import alert_events, alerts, audit, dead_letter_alerts
 from oldhost_sync.store.intake import schedule
 from oldhost_sync.store.intake.batch_recorder import Waits, record_groups
@@ -240,6 +241,23 @@ def test_a_look_at_the_outbox_reads_next_to_nothing(crowded: Engine) -> None:
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
     assert seen == {HOST: relay_queue.Unrelayed(anything=True, emergency=True)}
     assert sum(int(value) for _, value in read) < 10
+
+
+@pytest.mark.parametrize("waiting", [0, 2_000])
+def test_a_wait_reads_next_to_nothing_however_much_waits_for_its_turn(engine: Engine, waiting: int) -> None:
+    looks = 5
+    change_sql(engine, "INSERT INTO relay_lease (host, owner, expires_at) VALUES ('oldhost', 'one', UTC_TIMESTAMP(6))")
+    change_sql(
+        engine,
+        f"{_EVENT} SELECT 'oldhost', CONCAT('k', seq), '', 'unit', seq, 'e', '{{}}', 'TXN', NULL, NULL, NULL "
+        f"FROM seq_1_to_2000 WHERE seq <= {waiting}",
+    )
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql("FLUSH STATUS")
+        seen = relay_queue.await_unrelayed(connection, "one", [HOST] if waiting else [], looks * RELAY_LOOK_SECONDS)
+        read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
+    assert seen == {HOST: relay_queue.Unrelayed(anything=bool(waiting))}
+    assert sum(int(value) for _, value in read) < 10 * (looks + 2)
 
 
 def test_old_nonces_are_forgotten_from_the_lowest_on_and_the_last_ones_stay(engine: Engine) -> None:
