@@ -80,7 +80,7 @@ RELAY_CALM_INTERVAL_SECONDS = 2.0
 RELAY_CALM_CHANGES_MAX = 20
 # How soon an EMERGENCY is seen: how often MariaDB looks (three index look-ups for each host) while a statement of the
 # relay waits there; how long one waits at most, and so how long a relay that was told to stop stays; and how far apart
-# two begin at least.
+# two begin at least, and two full batches.
 RELAY_LOOK_SECONDS, RELAY_WAIT_SECONDS, RELAY_POLL_SECONDS = 0.05, 0.5, 0.1
 # How late a scheduled change may be recorded is a second.
 RELAY_SCHEDULE_INTERVAL_SECONDS = 0.5

@@ -26,11 +26,21 @@ from oldhost_sync.telemetry import RelayMetrics
 from oldhost_sync.traces.tracer import Tracer
 
 # Threads for each kind of duty.
-# One of the relay's waits in MariaDB.
-THREADS = {"relay": 5, "schedule": 2, "prune": 1, "watch": 1, "promise": 1, "fates": 1, "figures": 1, "load": 1}
+# "outbox" is the one that waits in MariaDB.
+THREADS = {
+    "outbox": 1,
+    "relay": 4,
+    "schedule": 2,
+    "prune": 1,
+    "watch": 1,
+    "promise": 1,
+    "fates": 1,
+    "figures": 1,
+    "load": 1,
+}
 # One for each thread: no duty waits for another's connection.
 CONNECTIONS = sum(THREADS.values())
-# Each kind looks once at a time for all hosts, and five kinds do: relay, schedule, watch, fates, and traces if on.
+# Each kind looks once at a time for all hosts, and five kinds do: outbox, schedule, watch, fates, and traces if on.
 LOOKS = 5
 
 
@@ -73,7 +83,7 @@ class HostRelay:
 
     def __post_init__(self) -> None:
         own, pace, metrics = self.transactions, self.pace, self.metrics
-        polls = self.polls or SharedPolls.at(pace, own["relay"], self.owner)
+        polls = self.polls or SharedPolls.at(pace, own["outbox"], self.owner)
         self.relay = Relay(
             *(own["relay"], self.signal, self.host, self.owner, polls.outbox, pace, metrics),
             renewals=polls.renewals,

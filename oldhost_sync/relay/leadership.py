@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
+from sqlalchemy.exc import DBAPIError
+
 from oldhost_sync.relay.shared_poll import SharedPoll
 from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.store.errors import DatabaseUnavailable, StoreError
 from oldhost_sync.store.outbox.relay_lease import release_lease, renew_leases, take_lease
 
 # When the lease of each host that this process has ends, in monotonic seconds.
@@ -35,19 +38,31 @@ class Leadership:
     _leased_until: float = float("-inf")
     _tried_at: float = float("-inf")
     _asking: bool = False
+    # Why the last try failed; empty where it did not.
+    _failure: str = ""
 
     def held(self, now: float) -> bool:
         """As last known, without asking the database."""
         return now < self._leased_until
 
     async def hold(self, now: float) -> bool:
-        """Renew at a third of the span; ask no more often than that when another relay holds it."""
+        """Renew at a third of the span; ask no more often than that when another relay holds it.
+
+        Raises StoreError or DBAPIError where the database is away, also for as long as it is not asked again: whether
+        another relay holds the lease is not known then.
+        """
         if self._asking or now < self._tried_at + self.lease_s / 3:
+            if self._failure and not self.held(now):
+                raise DatabaseUnavailable(self._failure)
             return self.held(now)
         self._tried_at = now
         self._asking = True
         try:
             await self._ask(now)
+            self._failure = ""
+        except (StoreError, DBAPIError) as error:
+            self._failure = str(error)
+            raise
         finally:
             self._asking = False
         return self.held(now)

@@ -20,13 +20,17 @@ _Wait = asyncio.Task[dict[str, Unrelayed]]
 
 @dataclass(eq=False)
 class OutboxWatch:
-    """For all hosts whose lease `owner` holds. One wait is under way at a time; two begin `pace.poll_s` apart."""
+    """For all hosts whose lease `owner` holds. One wait is under way at a time; two begin `pace.poll_s` apart.
+
+    `transactions` must look by single statements, and have a thread that nothing else needs.
+    """
 
     transactions: Transactions
     owner: str
     pace: RelayPace = field(default_factory=RelayPace)
     _wait: _Wait | None = None
-    _next_at: float = float("-inf")
+    _began_at: float = float("-inf")
+    _ended_at: float = float("-inf")
     # By host: the last wait that its relay has heard of, and what it said.
     _heard: dict[str, _Wait] = field(default_factory=dict)
     _seen: dict[str, Unrelayed] = field(default_factory=dict)
@@ -36,19 +40,35 @@ class OutboxWatch:
 
         Raises what the wait raised: StoreError or DBAPIError, to each relay once.
         """
-        if self._wait is None or self._heard.get(host) is self._wait:
+        if self._wait is None or self._heard.get(host) is self._wait or self._is_old():
             self._wait = asyncio.create_task(self._await_something())
+            self._wait.add_done_callback(_take_failure)
         wait = self._wait
         if (await asyncio.wait({wait}, timeout=patience_s))[0]:
             self._heard[host], self._seen[host] = wait, NOTHING
             self._seen[host] = wait.result().get(host, NOTHING)
         return self._seen.get(host, NOTHING)
 
+    def _is_old(self) -> bool:
+        return self._wait is not None and self._wait.done() and _now() >= self._ended_at + self.pace.poll_s
+
     async def _await_something(self) -> dict[str, Unrelayed]:
-        clock = asyncio.get_running_loop().time
-        await asyncio.sleep(max(0.0, self._next_at - clock()))
-        self._next_at = clock() + self.pace.poll_s
+        await asyncio.sleep(max(0.0, self._began_at + self.pace.poll_s - _now()))
+        self._began_at = _now()
         known = [host for host, seen in self._seen.items() if seen.anything]
-        return await self.transactions.look(
-            lambda connection: await_unrelayed(connection, self.owner, known, self.pace.wait_s)
-        )
+        try:
+            return await self.transactions.look(
+                lambda connection: await_unrelayed(connection, self.owner, known, self.pace.wait_s)
+            )
+        finally:
+            self._ended_at = _now()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _take_failure(wait: _Wait) -> None:
+    """Nobody may be waiting any more; asyncio would log it."""
+    if not wait.cancelled():
+        wait.exception()

@@ -134,7 +134,7 @@ class Relay:
                 self._signal_at = now + self.pace.signal_interval_s
                 done.relayed = await self._relay_batch(room) if room > 0 else []
             if len(done.relayed) == self.pace.batch_refs:
-                self._signal_at = now  # there is more
+                self._signal_at = now + self.pace.poll_s  # there is more
             elif done.relayed:
                 self._calm_until = now + self.pace.calm_interval_s
         return done
@@ -146,8 +146,8 @@ class Relay:
         return seen.get(self.host, NOTHING)
 
     def _patience(self, now: float) -> float | None:
-        """How long to wait for something new: until what waits is to be signalled or marked, if anything does, and the
-        database is known to be there.
+        """How long to wait for something new: until what waits is to be signalled or marked. None: until a wait ends;
+        while the database is away only that tells whether it is back.
         """
         if self.condition is Condition.DATABASE_AWAY:
             return None

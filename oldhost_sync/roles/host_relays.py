@@ -29,7 +29,7 @@ def host_relays(
 ) -> dict[str, HostRelay]:
     """By host; they share the polls. `owner` names this process in the leases."""
     pace = RelayPace(retention=_kept(settings))
-    polls = SharedPolls.at(pace, transactions["relay"], owner)
+    polls = SharedPolls.at(pace, transactions["outbox"], owner)
     folder = None if settings.settlement_dir is None else Path(settings.settlement_dir)
     if folder is None:
         logger.info("the ledger is not pruned, and no settlement files are written: SYNC_SETTLEMENT_DIR is not set")

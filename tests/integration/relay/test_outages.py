@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.relay.duty import FAILED_ROUNDS_TOLD
-from oldhost_sync.relay.host_relay import HostRelay, relay_transactions
+from oldhost_sync.relay.host_relay import HostRelay, SharedPolls, relay_transactions
 from oldhost_sync.relay.outbox_watch import OutboxWatch
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.relay import Condition, Relay
@@ -98,6 +98,35 @@ def test_the_writer_goes_away_and_comes_back(engine: Engine, looks: Engine, capl
 
     asyncio.run(scenario())
     assert [line.split(": ", 1)[1].split(" (")[0] for line in lines(caplog)] == ["active", "writer away", "active"]
+
+
+def test_two_hosts_of_a_process_miss_mariadb_once_each_and_go_on(
+    own_server: PrivateMariaDB, own_engine: Engine, own_looks: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "oldhost_sync.relay.relay")
+
+    async def scenario() -> None:
+        transactions = relay_transactions(own_engine, own_looks)
+        polls = SharedPolls.at(QUICK, transactions["outbox"], "one")
+        listeners = [Listener(), Listener()]
+        relays = [
+            HostRelay(transactions, listener, host, "one", polls, QUICK)
+            for host, listener in zip((HOST, "other"), listeners, strict=True)
+        ]
+        async with running(relays[0]), running(relays[1]):
+            await until(lambda: all(each.condition is Condition.ACTIVE for each in relays), "active")
+            own_server.kill()
+            await until(lambda: all(each.condition is Condition.DATABASE_AWAY for each in relays), "noticed")
+            await asyncio.to_thread(own_server.start)
+            for host in (HOST, "other"):
+                await asyncio.to_thread(recorded, own_engine, event_type="guest_locked_out", host=host)
+            await until(lambda: all(listener.ids for listener in listeners), "relayed")
+            await until(lambda: all(each.condition is Condition.ACTIVE for each in relays), "active again")
+
+    asyncio.run(scenario())
+    for host in (HOST, "other"):
+        mine = [line.split(": ", 1)[1].split(" (")[0] for line in lines(caplog) if line.startswith(f"relay of {host}:")]
+        assert mine == ["active", "database away", "active"]
 
 
 def test_mariadb_is_killed_and_comes_back(

@@ -124,12 +124,11 @@ def test_hosts_that_wait_share_a_statement(stage: Stage) -> None:
     assert len(asyncio.run(scenario())) == 1
 
 
-def test_a_relay_that_was_busy_hears_what_it_missed_at_once(stage: Stage) -> None:
-    watch = stage.watch(FOR_EVER)
+def test_a_relay_that_was_busy_hears_of_a_wait_that_has_just_ended(stage: Stage) -> None:
+    watch = stage.watch(RelayPace(wait_s=3600.0, poll_s=3600.0))
 
     async def scenario() -> None:
-        busy = asyncio.create_task(watch.look(HOSTS[0], 0.0))
-        assert await busy == Unrelayed()
+        assert await watch.look(HOSTS[0], 0.0) == Unrelayed()
         other = asyncio.create_task(watch.look(HOSTS[1], None))
         await stage.is_waiting()
         await asyncio.to_thread(stage.emergency, HOSTS[0])
@@ -141,13 +140,24 @@ def test_a_relay_that_was_busy_hears_what_it_missed_at_once(stage: Stage) -> Non
     asyncio.run(scenario())
 
 
+def test_nobody_hears_of_a_wait_that_ended_long_ago(stage: Stage) -> None:
+    watch = stage.watch(RelayPace(wait_s=0.05, poll_s=0.0))
+
+    async def scenario() -> None:
+        assert await watch.look(HOSTS[0], None) == Unrelayed()
+        await asyncio.to_thread(stage.emergency, HOSTS[1])
+        assert await watch.look(HOSTS[1], None) == EMERGENCY
+
+    asyncio.run(scenario())
+
+
 def test_a_wait_holds_up_no_migration_and_keeps_no_transaction_open(stage: Stage) -> None:
     watch = stage.watch(FOR_EVER)
 
     async def scenario() -> None:
         waiting = asyncio.create_task(watch.look(HOSTS[0], None))
         await stage.is_waiting()
-        assert rows(stage.engine, "SELECT trx_query FROM information_schema.innodb_trx") == []
+        await until(lambda: not rows(stage.engine, "SELECT 1 FROM information_schema.innodb_trx"), "no transaction")
         change_sql(stage.engine, "ALTER TABLE outbox_events COMMENT 'changed meanwhile'")
         assert not waiting.done()
         await asyncio.to_thread(stage.emergency, HOSTS[0])
@@ -214,7 +224,7 @@ def test_ordinary_changes_go_when_their_signal_is_due_though_no_wait_ends(stage:
 
 
 def test_a_backlog_of_full_batches_waits_for_nothing_new(stage: Stage) -> None:
-    pace, listener = RelayPace(wait_s=3600.0, batch_refs=2), Listener()
+    pace, listener = RelayPace(wait_s=3600.0, batch_refs=2, signal_interval_s=3600.0), Listener()
     for _ in range(7):
         stage.ordinary(HOSTS[0])
 

@@ -93,6 +93,25 @@ def test_a_lease_that_another_relay_took_is_not_renewed_with_the_others(engine: 
     assert [leadership.held(1.5) for leadership in mine.values()] == [True, True, False, True, True]
 
 
+def test_who_could_not_ask_for_the_lease_does_not_take_it_for_another_relay_s(engine: Engine) -> None:
+    """A relay that is away from its database is not on standby."""
+    transactions = Transactions(engine)
+    leadership, run = Leadership(transactions, HOSTS[0], "one", 3.0), transactions.run
+
+    async def away(*_: object, **__: object) -> None:
+        raise DatabaseUnavailable("no answer")
+
+    async def rounds() -> bool:
+        transactions.run = away  # type: ignore[method-assign,assignment]
+        for now in (0.0, 0.5):
+            with pytest.raises(DatabaseUnavailable):
+                await leadership.hold(now)
+        transactions.run = run  # type: ignore[method-assign]
+        return await leadership.hold(1.0)
+
+    assert asyncio.run(rounds())
+
+
 def schedulers(engine: Engine) -> list[Scheduler]:
     shared, transactions = SharedPoll[frozenset[str]](0.1), Transactions(engine)
     shares = leaderships(engine).values()

@@ -243,20 +243,22 @@ def test_a_look_at_the_outbox_reads_next_to_nothing(crowded: Engine) -> None:
     assert sum(int(value) for _, value in read) < 10
 
 
-@pytest.mark.parametrize("waiting", [0, 2_000])
-def test_a_wait_reads_next_to_nothing_however_much_waits_for_its_turn(engine: Engine, waiting: int) -> None:
+@pytest.mark.parametrize(
+    ("relayed", "known"), [("UTC_TIMESTAMP(6)", False), ("NULL", True)], ids=["for the writer", "for the next signal"]
+)
+def test_a_wait_reads_next_to_nothing_however_much_waits(engine: Engine, relayed: str, known: bool) -> None:
     looks = 5
     change_sql(engine, "INSERT INTO relay_lease (host, owner, expires_at) VALUES ('oldhost', 'one', UTC_TIMESTAMP(6))")
     change_sql(
         engine,
-        f"{_EVENT} SELECT 'oldhost', CONCAT('k', seq), '', 'unit', seq, 'e', '{{}}', 'TXN', NULL, NULL, NULL "
-        f"FROM seq_1_to_2000 WHERE seq <= {waiting}",
+        f"{_EVENT} SELECT 'oldhost', CONCAT('k', seq), '', 'unit', seq, 'e', '{{}}', IF(seq MOD 2, 'TXN', 'LWW'), "
+        f"{relayed}, NULL, NULL FROM seq_1_to_2000",
     )
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("FLUSH STATUS")
-        seen = relay_queue.await_unrelayed(connection, "one", [HOST] if waiting else [], looks * RELAY_LOOK_SECONDS)
+        seen = relay_queue.await_unrelayed(connection, "one", [HOST] if known else [], looks * RELAY_LOOK_SECONDS)
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
-    assert seen == {HOST: relay_queue.Unrelayed(anything=bool(waiting))}
+    assert seen == {HOST: relay_queue.Unrelayed(anything=known)}
     assert sum(int(value) for _, value in read) < 10 * (looks + 2)
 
 
