@@ -41,7 +41,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         del client_address
-        for oldest in list(self._open)[: len(self._open) + 1 - CONNECTIONS_MAX]:
+        for oldest in list(self._open)[: max(0, len(self._open) + 1 - CONNECTIONS_MAX)]:
             self._end(oldest)
         self._open[request] = time.monotonic()
         return True

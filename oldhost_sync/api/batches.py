@@ -87,8 +87,13 @@ class BatchRoutes:
         host, database = self._parts.host, self._parts.database
         async with database.turn_of_a_batch():
             batch = await asyncio.to_thread(read_batch, body, host, request)
-            made = [item.event_type for item in batch.items if isinstance(item, Acceptable)]
-            self._parts.quotas.changes(caller_of(request), made)
+            made = [item for item in batch.items if isinstance(item, Acceptable)]
+            quotas, caller = self._parts.quotas, caller_of(request)
+            types = [item.event_type for item in made]
+            quotas.changes(caller, types)
+            if quotas.are_scheduled(made):
+                with quotas.given_back(caller, types):
+                    await database.run(partial(quotas.scheduled, changes=made))
             submit = partial(submit_changes, host=host, items=batch.items)
             try:
                 results = await database.work(submit)

@@ -72,18 +72,21 @@ class ChangeRoutes:
         body = await read_body(request, NewChange)
         key = request_key(request, body.idempotency_key)
         host, source = self._parts.host, source_of(request)
-        self._parts.quotas.changes(caller_of(request), [body.event_type])
+        caller, quotas = caller_of(request), self._parts.quotas
+        quotas.changes(caller, [body.event_type])
         if body.not_before is not None:
             fn = partial(self._schedule, body=body, key=key.text, source=source)
-            return accepted_answer(await record(self._parts.database, fn, key))
+            with quotas.given_back(caller, [body.event_type]):
+                return accepted_answer(await record(self._parts.database, fn, key))
         change = accept(host=host, source=source, **body.model_dump() | {"idempotency_key": key.text})
         return await recorded_answer(self._parts.database, change, key)
 
     def _schedule(self, connection: Connection, *, body: NewChange, key: str, source: str) -> RecordedChange:
         host = self._parts.host
-        change = record_change(connection, host=host, source=source, **body.model_dump() | {"idempotency_key": key})
-        if not change.duplicate and body.not_before is not None:
-            self._parts.quotas.scheduled(connection, source, body.event_type, body.not_before)
+        given = body.model_dump() | {"idempotency_key": key}
+        change = record_change(connection, host=host, source=source, **given)
+        if not change.duplicate:
+            self._parts.quotas.scheduled(connection, [accept(host=host, source=source, **given)])
         elif change.scheduled_id is None:
             # It was scheduled, and is recorded by now: the first answer was the schedule's.
             scheduled = schedule.scheduled_of_key(connection, host, key)

@@ -1,7 +1,8 @@
 """Keeps each token to its quotas: what was used goes to MariaDB once a second, what others used comes back.
 
 So a request costs no statement, and quotas hold for all API processes together, but for what each takes within that
-second; while the database is away each process keeps them for itself. Emergencies are known by the rules as they were
+second. While the database is away, and for a minute after, each process keeps them for itself: what the others used in
+all that time comes at once then, and is not of the present minute. Emergencies are known by the rules as they were
 at the last look, some seconds ago.
 """
 
@@ -11,9 +12,11 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
@@ -27,10 +30,14 @@ from oldhost_sync.policy.quota import Bucket, Quotas, What
 from oldhost_sync.store.alerts import raise_alert
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.intake.rules import DEFAULT_RULES, rules_of
-from oldhost_sync.store.intake.schedule import due_in_minute
+from oldhost_sync.store.intake.schedule import due_in_minute, minute_of
+from oldhost_sync.store.intake.validation import Acceptable
 from oldhost_sync.store.token_usage import Usage, add_usage, forget_old_usage
 
 logger = logging.getLogger(__name__)
+
+# By then all processes have told what they used while the database was away.
+APART_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -62,6 +69,7 @@ class QuotaKeeper:
         self._tokens: dict[str, _Token] = {}
         self._emergencies = _emergencies(DEFAULT_RULES)
         self._rules_at = self._alerts_at = float("-inf")
+        self._apart_until = float("-inf")
         self._has_forgotten = False
 
     # ---------------------------------------------------------------------------------------------------- in requests
@@ -72,20 +80,55 @@ class QuotaKeeper:
 
     def changes(self, caller: Caller, event_types: Sequence[str]) -> None:
         """Count changes of these types. Raises a Problem, 429, and counts none, when they are too many."""
-        urgent = sum(event_type in self._emergencies for event_type in event_types)
-        problem = self._spend(caller, {"changes": len(event_types), "emergencies": urgent})
+        problem = self._spend(caller, self._counts(event_types))
         if problem is not None:
             raise problem
 
-    def scheduled(self, connection: Connection, source: str, event_type: str, at: datetime) -> None:
-        """Look whether the emergencies that `source` has scheduled for the minute of `at`, the newest included, are
-        within its quota: they would all come at once. Raises a Problem, 429.
+    def _counts(self, event_types: Sequence[str]) -> dict[What, int]:
+        urgent = sum(event_type in self._emergencies for event_type in event_types)
+        return {"changes": len(event_types), "emergencies": urgent}
+
+    def scheduled(self, connection: Connection, changes: Sequence[Acceptable]) -> None:
+        """Look whether the emergencies among `changes`, with those that their source has scheduled for the same
+        minutes, are within its quota: they would all come at once. Raises a Problem, 429.
         """
         most = self.quotas.emergencies
-        if event_type in self._emergencies and most:
-            found = due_in_minute(connection, self._host, source, self._emergencies, at, most + 1)
-            if found > most:
-                raise over_quota("emergencies", most, 60, action="Schedule it for another minute.")
+        minutes: dict[tuple[str, datetime], list[str]] = {}
+        for change, at in self._emergencies_for_later(changes):
+            minutes.setdefault((change.source, minute_of(at)), []).append(change.idempotency_key)
+        for (source, minute), keys in minutes.items():
+            others = due_in_minute(connection, self._host, source, self._emergencies, minute, most + 1, but=keys)
+            if others + len(keys) > most:
+                over = (minute + timedelta(minutes=1)).replace(tzinfo=UTC) - datetime.now(UTC)
+                wait = max(1.0, over.total_seconds())
+                raise over_quota("emergencies", most, wait, action="Spread them over several minutes.")
+
+    @contextmanager
+    def given_back(self, caller: Caller, event_types: Sequence[str]) -> Iterator[None]:
+        """What :meth:`changes` counted is given back, where :meth:`scheduled` refuses it in the block."""
+        try:
+            yield
+        except Problem as problem:
+            if problem.status == HTTPStatus.TOO_MANY_REQUESTS:
+                self._give_back(caller, event_types)
+            raise
+
+    def _give_back(self, caller: Caller, event_types: Sequence[str]) -> None:
+        token, now = self._token(caller.name), self._clock()
+        counts = self._counts(event_types)
+        for what, count in counts.items():
+            token.buckets[what].take(-count, now)
+        token.used = _sum(_sum(token.used, Usage(**counts), sign=-1), Usage(refused=1))
+        token.untold += 1
+        token.short_of = "emergencies"
+
+    def are_scheduled(self, changes: Sequence[Acceptable]) -> bool:
+        """Whether :meth:`scheduled` would look for anything."""
+        return bool(self._emergencies_for_later(changes))
+
+    def _emergencies_for_later(self, changes: Sequence[Acceptable]) -> list[tuple[Acceptable, datetime]]:
+        known = self._emergencies if self.quotas.emergencies else frozenset()
+        return [(each, each.not_before) for each in changes if each.not_before and each.event_type in known]
 
     def _spend(self, caller: Caller, counts: dict[What, int]) -> Problem | None:
         token, now = self._token(caller.name), self._clock()
@@ -117,9 +160,14 @@ class QuotaKeeper:
             try:
                 await self.exchange()
             except (Problem, StoreError):
+                self.missed()
                 logger.debug("what tokens used can't be told: the database is away")
             except DBAPIError:
                 logger.exception("what tokens used can't be told")
+
+    def missed(self) -> None:
+        """An exchange was not possible."""
+        self._apart_until = self._clock() + APART_SECONDS
 
     async def exchange(self) -> None:
         """Tell what was used, learn what others used, raise alerts. Costs nothing where nothing was used."""
@@ -128,6 +176,7 @@ class QuotaKeeper:
         if not used and not untold:
             return
         told = await self._database.run(lambda connection: self._write(connection, used, untold))
+        self._has_forgotten = True
         for name, usage in used.items():
             self._learn(self._tokens[name], usage, *told[name])
         for name, (count, _) in untold.items():
@@ -146,7 +195,6 @@ class QuotaKeeper:
     ) -> dict[str, tuple[int, Usage]]:
         if not self._has_forgotten:
             forget_old_usage(connection, self._host)
-            self._has_forgotten = True
         if self._clock() >= self._rules_at + limits.QUOTA_RULES_SECONDS:
             self._emergencies = _emergencies(rules_of(connection, self._host))
             self._rules_at = self._clock()
@@ -167,7 +215,8 @@ class QuotaKeeper:
         others = _sum(all_of_it, token.own, sign=-1)
         now = self._clock()
         for what, bucket in token.buckets.items():
-            bucket.take(max(0, getattr(others, what) - getattr(token.others, what)), now)
+            more = max(0, getattr(others, what) - getattr(token.others, what))
+            bucket.take_of_others(more if now >= self._apart_until else 0, now)
         token.others = others
         token.used = _sum(token.used, used, sign=-1)
 

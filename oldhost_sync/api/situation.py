@@ -198,7 +198,7 @@ def _stops(sight: Sight) -> Iterator[Stop]:
     if writer["state"] == Word.PAUSED or (pause if sight.writer is None else writer["paused"]):
         told = writer["paused"] or {}
         operator = told.get("operator") or (pause.operator if pause else "somebody")
-        if pause is not None and pause.verified is False:
+        if pause is not None and pause.verified is False and pause.operator == operator:
             operator = f"{operator} ({pause.way})"
         reason = told.get("reason") or (pause.reason if pause else "")
         yield Stop(Word.PAUSED, f"{operator} paused it: {_closed(reason)}", pause.created_at if pause else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
+from datetime import datetime, time
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,8 +60,11 @@ def resync_nightly(
 ) -> None:
     """Have all states sent again every night, by a Schedule in Temporal."""
     config = settings()
-    with database(config):  # which knows the host
-        set_now = asyncio.run(_set_nights(config, at))
+    time_of_day = _time_of_day(at)
+    if at != OFF:  # that of a host that is gone must come to an end, too
+        with database(config):  # which knows the host
+            pass
+    set_now = asyncio.run(_set_nights(config, time_of_day, ends=at == OFF))
     if set_now is None:
         console().print("No nightly resync is set.", markup=False)
         return
@@ -69,18 +72,21 @@ def resync_nightly(
     console().print(f"Every night at {set_now.at:%H:%M} UTC all states are sent again; {then}.", markup=False)
 
 
-async def _set_nights(config: Settings, at: str | None) -> Nights | None:
+def _time_of_day(at: str | None) -> time | None:
+    try:
+        return None if at in (None, OFF) else datetime.strptime(str(at), "%H:%M").time()  # noqa: DTZ007 - UTC
+    except ValueError:
+        raise CliError(f"{at!r} is no time of day: give it as HH:MM (UTC), or `{OFF}`.", WRONG) from None
+
+
+async def _set_nights(config: Settings, time_of_day: time | None, *, ends: bool) -> Nights | None:
     from oldhost_sync.nightly_resync import end_nights, nights, set_nights
     from oldhost_sync.temporal import TemporalUnavailable, connect
 
     try:
-        time_of_day = None if at in (None, OFF) else datetime.strptime(str(at), "%H:%M").time()  # noqa: DTZ007 - UTC
-    except ValueError:
-        raise CliError(f"{at!r} is no time of day: give it as HH:MM (UTC), or `{OFF}`.", WRONG) from None
-    try:
         async with asyncio.timeout(TEMPORAL_SECONDS_MAX):
             client = await connect(keys=config.temporal_keys)
-            if at == OFF:
+            if ends:
                 await end_nights(client, config.host)
                 return None
             if time_of_day is not None:

@@ -41,6 +41,8 @@ class Bucket:
     def __init__(self, per_minute: int, now: float) -> None:
         self._full = float(per_minute)
         self._level = self._full
+        # What came while it was full, since others' use was last heard of.
+        self._spilt = 0.0
         self._at = now
 
     def wait_for(self, count: int, now: float) -> float:
@@ -53,13 +55,21 @@ class Bucket:
         return max(0.0, (count - self._level) * 60 / self._full)
 
     def take(self, count: int, now: float) -> None:
-        """Take what may be taken, or what others took already: what went beyond the quota is waited for, a minute at
-        most.
+        """Take what may be taken; fewer than none: give it back."""
+        if self._full:
+            self._fill(now)
+            self._level = min(self._full, max(-self._full, self._level - count))
+
+    def take_of_others(self, count: int, now: float) -> None:
+        """Take what others took already, some time since the last such call: first of what came meanwhile and found the
+        bucket full, which they had. What went beyond the quota is waited for, a minute at most.
         """
         if self._full:
             self._fill(now)
-            self._level = max(-self._full, self._level - count)
+            self._level = max(-self._full, self._level - max(0.0, count - self._spilt))
+            self._spilt = 0.0
 
     def _fill(self, now: float) -> None:
-        self._level = min(self._full, self._level + (now - self._at) * self._full / 60)
-        self._at = now
+        level = self._level + (now - self._at) * self._full / 60
+        self._spilt = min(self._full, self._spilt + max(0.0, level - self._full))
+        self._level, self._at = min(self._full, level), now

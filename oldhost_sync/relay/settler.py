@@ -26,6 +26,8 @@ from oldhost_sync.store.errors import StoreError
 logger = logging.getLogger(__name__)
 
 ALERT_KIND = "settlement-stopped"
+# Rounds, five seconds apart, that MariaDB refused though it answers: an outage would have kept it from telling.
+FAILURES_TOLD = 5
 
 
 @dataclass(eq=False)
@@ -40,6 +42,7 @@ class Settler:
     folder: SettlementFolder
     monotonic: Callable[[], float] = time.monotonic
     _told: bool = True  # perhaps by the relay before us
+    _failures: int = 0
 
     def __post_init__(self) -> None:
         self.host = self.leadership.host
@@ -55,11 +58,16 @@ class Settler:
         except (SettlementError, OSError) as error:
             await self._tell(f"{error}. Nothing is settled or pruned until then.")
             return self.pace.settlement_interval_s
-        except (StoreError, DBAPIError):  # the database is away: its outage is told of
+        except (StoreError, DBAPIError) as error:  # an outage is told of by others, and ends
+            self._failures += 1
+            if self._failures >= FAILURES_TOLD:
+                await self._tell(f"MariaDB does not let it: {error}. Nothing is settled or pruned until then.")
             raise
         except Exception as error:
-            await self._tell(f"A fault of ours, see the relay's log: {error}. Nothing is settled or pruned until then.")
+            name = type(error).__name__
+            await self._tell(f"It stopped at a fault of ours ({name}: {error}). Report it with the relay's log.")
             raise
+        self._failures = 0
         return max(self.pace.poll_s, self.monotonic() - began) if done else self.pace.settlement_interval_s
 
     async def _settle_or_release(self) -> bool:
@@ -67,14 +75,16 @@ class Settler:
         step = await self.transactions.run(partial(settle_next, folder=self.folder))
         if step.late:
             await self._tell(f"{step.waits}. Nothing that ended since is pruned.")
-        elif self._told:
-            await self.transactions.run(lambda connection: close_alert(connection, self.host, ALERT_KIND))
-            self._told = False
         if step.settled is not None:
             logger.info("%s is settled for %s: %s records", step.settled.day, self.host, step.settled.records)
-            return True
-        days = self.pace.retention.ledger
-        return await self.transactions.run(partial(release_next, folder=self.folder, ledger_days=days)) is not None
+            done = True
+        else:
+            release = partial(release_next, folder=self.folder, ledger_days=self.pace.retention.ledger)
+            done = await self.transactions.run(release) is not None
+        if self._told and not step.late:
+            await self.transactions.run(lambda connection: close_alert(connection, self.host, ALERT_KIND))
+            self._told = False
+        return done
 
     async def _tell(self, message: str) -> None:
         self._told = True

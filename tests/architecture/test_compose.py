@@ -118,7 +118,7 @@ def test_the_real_oldhost_takes_the_simulator_s_place() -> None:
 
 def test_two_workers_run_and_have_time_to_drain() -> None:
     assert services["worker"]["deploy"]["replicas"] == 2
-    assert services["worker"]["stop_grace_period"] == "30s"
+    assert services["worker"]["stop_grace_period"] == "60s"
 
 
 @pytest.mark.parametrize("name", [name for name in services if name not in RUN_ONCE])

@@ -8,7 +8,7 @@ relays that are active for a moment keep each entity's order; none waits for an 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -46,8 +46,8 @@ _WITHDRAW = text("UPDATE scheduled_changes SET cancelled_at = UTC_TIMESTAMP(6) W
 _DUE_WITHIN = text(
     "SELECT COUNT(*) FROM (SELECT 1 FROM scheduled_changes FORCE INDEX (ix_scheduled_changes_due) "
     f"WHERE {_WAITING} AND not_before >= :since AND not_before < :until AND source = :source "
-    "AND event_type IN :event_types LIMIT :most) found"
-).bindparams(bindparam("event_types", expanding=True))
+    "AND event_type IN :event_types AND idempotency_key NOT IN :but LIMIT :most) found"
+).bindparams(bindparam("event_types", expanding=True), bindparam("but", expanding=True))
 _EVER = datetime(1970, 1, 1)  # noqa: DTZ001 - as the column holds it
 
 
@@ -87,12 +87,26 @@ def hosts_due(connection: Connection, owner: str) -> frozenset[str]:
 
 
 def due_in_minute(
-    connection: Connection, host: str, source: str, event_types: Collection[str], at: datetime, most: int
+    connection: Connection,
+    host: str,
+    source: str,
+    event_types: Collection[str],
+    minute: datetime,
+    most: int,
+    *,
+    but: Sequence[str] = (),
 ) -> int:
-    """How many changes of these types from `source` are to be recorded in the minute of `at`; counts to `most`."""
-    since = at.astimezone(UTC).replace(tzinfo=None, second=0, microsecond=0)
-    values = {"host": host, "source": source, "since": since, "until": since + timedelta(minutes=1), "most": most}
-    return int(connection.execute(_DUE_WITHIN, values | {"event_types": sorted(event_types)}).scalar_one())
+    """How many changes of these types from `source` wait to be recorded in `minute` (:func:`minute_of`), without those
+    of the keys `but`; counts to `most`.
+    """
+    values = {"host": host, "source": source, "since": minute, "until": minute + timedelta(minutes=1), "most": most}
+    lists = {"event_types": sorted(event_types), "but": list(but)}
+    return int(connection.execute(_DUE_WITHIN, values | lists).scalar_one())
+
+
+def minute_of(at: datetime) -> datetime:
+    """The beginning of the minute of `at`, as the database has times."""
+    return at.astimezone(UTC).replace(tzinfo=None, second=0, microsecond=0)
 
 
 def due(connection: Connection, host: str, limit: int, after: Due | None = None) -> list[Due]:

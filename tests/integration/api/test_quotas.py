@@ -119,10 +119,70 @@ def test_emergencies_scheduled_for_one_minute_are_within_the_quota_whenever_they
             assert [sent_by(who["shop"], tomorrow).status_code for _ in range(5)] == [202] * 5
     with an_api(database_url, emergencies=10) as who:
         refused = sent_by(who["shop"], tomorrow, idempotency_key="one-more")
-        assert (kind_of(refused), refused.json()["action"]) == ((429, "over-quota"), "Schedule it for another minute.")
+        assert kind_of(refused) == (429, "over-quota")
+        assert refused.json()["action"] == "Spread them over several minutes."
         assert who["shop"].get("/api/changes/one-more").status_code == 404
         assert sent_by(who["shop"], tomorrow + timedelta(minutes=1)).status_code == 202
         assert sent_by(who["anna"], tomorrow).status_code == 202
+
+
+def test_emergencies_that_batches_schedule_for_one_minute_are_within_the_quota_and_may_be_repeated(
+    database_url: str, engine: Engine
+) -> None:
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).replace(second=5)
+
+    def batch_of(count: int, name: str, at: datetime = tomorrow) -> dict[str, object]:
+        keys = [f"{name}-{number}" for number in range(count)]
+        return {"changes": [EMERGENCY | {"not_before": at.isoformat(), "idempotency_key": key} for key in keys]}
+
+    for _ in range(2):  # by two processes; the second time it is a repetition
+        with an_api(database_url, emergencies=10) as who:
+            assert who["shop"].post("/api/changes/batch", json=batch_of(8, "first")).status_code == 202
+    with an_api(database_url, emergencies=10) as who:
+        refused = who["shop"].post("/api/changes/batch", json=batch_of(3, "more"))
+        assert kind_of(refused) == (429, "over-quota")
+        assert int(refused.headers["retry-after"]) > 80_000  # when that minute is over
+        now = [who["shop"].post("/api/changes", json=EMERGENCY).status_code for _ in range(7)]
+        assert now == [202] * 7  # what was refused was not used up
+        later = batch_of(3, "later", tomorrow + timedelta(minutes=1))
+        assert who["shop"].post("/api/changes/batch", json=later).status_code == 202
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT COUNT(*) FROM scheduled_changes").scalar() == 11
+
+
+@pytest.mark.usefixtures("told_by_hand")
+def test_a_refused_schedule_is_among_what_was_refused_and_raises_the_alert(database_url: str, engine: Engine) -> None:
+    with a_process(database_url, emergencies=10) as parts:
+        refused = Problem(429, "over-quota", "", "", "")
+        with contextlib.suppress(Problem), parts.quotas.given_back(SHOP, ["guest_locked_out"]):
+            raise refused
+        asyncio.run(parts.quotas.exchange())
+    with engine.connect() as connection:
+        (found,) = usage_of_tokens(connection, HOST, 5)
+        assert found.usage.refused == 1
+        assert connection.exec_driver_sql("SELECT kind FROM alerts").scalar() == "over-quota"
+
+
+@pytest.mark.usefixtures("told_by_hand")
+def test_after_an_outage_what_others_used_meanwhile_is_not_held_against_a_token(database_url: str) -> None:
+    clock = [0.0]
+
+    async def both() -> int:
+        with a_process(database_url, emergencies=20) as one, a_process(database_url, emergencies=20) as other:
+            for parts in (one, other):
+                parts.quotas._clock = lambda: clock[0]
+            for _ in range(10):  # minutes without a database
+                assert (accepted(one, 20), accepted(other, 5)) == (20, 5)
+                for parts in (one, other):
+                    parts.quotas.missed()
+                clock[0] += 60.0
+            clock[0] -= 30.0
+            await one.quotas.exchange()
+            other.quotas.request(SHOP)
+            await other.quotas.exchange()
+            return accepted(other, 20)
+
+    assert asyncio.run(both()) == 20
 
 
 def test_requests_have_a_quota_on_every_route_but_those_without_a_token(database_url: str) -> None:

@@ -9,13 +9,16 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.policy import limits
+from oldhost_sync.relay import settler as settler_module
 from oldhost_sync.relay.host_relay import THREADS, HostRelay
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.pruner import Pruner
-from oldhost_sync.relay.settler import ALERT_KIND, Settler
+from oldhost_sync.relay.settler import ALERT_KIND, FAILURES_TOLD, Settler
 from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.settlement.errors import SettlementError
 from oldhost_sync.settlement.folder import SettlementFolder
+from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.ledger.settled_days import SettledDay
 from oldhost_sync.store.outbox.retention import NONCES_KEPT, Kept
 from tests.integration.settlement.ledger_rows import days_ago, ended
@@ -155,6 +158,34 @@ def test_people_are_told_of_what_nobody_foresaw_and_so_is_the_log(engine: Engine
     with pytest.raises(RecursionError):
         settled(settler)
     assert "too deep" in alert(engine)[0]
+
+
+def test_an_alert_stays_open_while_old_files_can_not_be_released(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(*_: object, **__: object) -> None:
+        raise SettlementError("2026-01-01.jsonl is damaged")
+
+    monkeypatch.setattr(settler_module, "release_next", damaged)
+    settler = settler_of(engine, tmp_path)
+    for _ in range(3):
+        settled(settler)
+    assert ["is damaged" in each for each in alert(engine)] == [True]
+    assert rows(engine, "SELECT COUNT(*) AS alerts FROM alerts") == [{"alerts": 1}]
+
+
+def test_people_are_told_when_mariadb_answers_but_does_not_let_a_day_be_settled(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_slow(*_: object, **__: object) -> None:
+        raise DatabaseUnavailable("statement took too long (MariaDB 1969)")
+
+    monkeypatch.setattr(settler_module, "settle_next", too_slow)
+    settler = settler_of(engine, tmp_path)
+    for told in [0] * (FAILURES_TOLD - 1) + [1]:
+        with pytest.raises(DatabaseUnavailable):
+            settled(settler)
+        assert len(alert(engine)) == told
 
 
 def test_people_are_told_when_a_day_waits_for_long(engine: Engine, tmp_path: Path) -> None:

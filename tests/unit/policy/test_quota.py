@@ -32,14 +32,31 @@ def test_it_comes_again_evenly_and_never_to_more_than_a_minutes_worth() -> None:
 def test_what_others_took_beyond_the_quota_is_waited_for() -> None:
     bucket = Bucket(60, now=0)
     bucket.take(60, 0)
-    bucket.take(20, 0)
+    bucket.take_of_others(20, 0)
     assert bucket.wait_for(1, 0) == 21
 
 
 def test_what_others_took_is_waited_for_a_minute_at_most() -> None:
     bucket = Bucket(60, now=0)
-    bucket.take(1_000, 0)
+    bucket.take_of_others(1_000, 0)
     assert bucket.wait_for(1, 0) == 61
+
+
+def test_who_hears_late_of_what_others_took_has_what_they_have() -> None:
+    late, prompt = Bucket(60, now=0), Bucket(60, now=0)
+    prompt.take(60, 0)
+    for second in range(1, 59):
+        prompt.take(1, second)
+    late.take_of_others(60 + 58, 58)
+    assert late.wait_for(1, 58) == prompt.wait_for(1, 58) == 1
+
+
+def test_what_came_to_a_full_bucket_pays_for_others_once_and_for_a_minute_at_most() -> None:
+    bucket = Bucket(60, now=0)
+    bucket.take_of_others(60, 3_600)
+    assert bucket.wait_for(60, 3_600) == 0
+    bucket.take_of_others(60, 3_600)
+    assert bucket.wait_for(1, 3_600) == 1
 
 
 @pytest.mark.parametrize("peak", [Scenario(), Scenario(duration_s=33.0, bursts=0)], ids=["in half an hour", "in 33 s"])

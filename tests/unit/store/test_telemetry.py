@@ -77,7 +77,7 @@ def test_a_role_whose_loop_stands_still_is_not_alive() -> None:
 
 
 def test_silent_connections_keep_nobody_from_probing() -> None:
-    """The oldest gives its place up to a newcomer."""
+    """The oldest gives its place up to a newcomer, and no other does."""
     port = free_port()
     with served(f"127.0.0.1:{port}", CollectorRegistry(), Readiness()), contextlib.ExitStack() as stack:
         silent = [
@@ -86,6 +86,9 @@ def test_silent_connections_keep_nobody_from_probing() -> None:
         ]
         assert probed(port, "/healthz")[0] == 200
         assert silent[0].recv(1_000) == b""
+        silent[1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent[1].recv(1_000)
 
 
 def test_silent_connections_are_closed_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
