@@ -45,7 +45,7 @@ class Mishap:
 
 # How often each further nemesis strikes, in seconds between two.
 FURTHER_PAUSE_SECONDS: Mapping[str, tuple[float, float]] = {
-    "locks": (30, 50), "clock": (15, 40), "ends": (20, 60), "operators": (5, 15), "upgrades": (240, 480),
+    "locks": (30, 50), "clock": (15, 40), "ends": (20, 60), "operators": (5, 15), "upgrades": (120, 280),
 }  # fmt: skip
 # Not among them: a second release of the worker, which is there all the time.
 RELEASES = "releases"
@@ -61,9 +61,12 @@ CLOCK_STEPS_SECONDS = (-7200, -120, -2, 2, 120, 7200)
 def plan(
     seed: int, seconds: float, settle_seconds: float, nemeses: Iterable[str] = (), *, calm: bool = False
 ) -> list[Mishap]:
-    """Mishaps from the start until `seconds`, in order of time. `calm`: those of the further nemeses alone."""
+    """Mishaps from the start until `seconds`, in order of time. `calm`: those of the further nemeses alone, and none
+    of them in the second half."""
     chosen = [name for name in NEMESES if name in set(nemeses) - {RELEASES}]
-    further = [mishap for name in chosen for mishap in _further(name, seed, seconds)]
+    # Of a calm soak the second half is left to processes that live long enough for a slope to say something.
+    until_s = seconds / 2 if calm else seconds
+    further = [mishap for name in chosen for mishap in _further(name, seed, until_s)]
     around = [mishap.at_s for mishap in further if mishap.kind == "lock"]
     usual = [] if calm else [one for one in _usual(seed, seconds, settle_seconds) if not _disturbs(one, around)]
     kept = [one for one in further if one.kind == "lock" or not _disturbs(one, around)]

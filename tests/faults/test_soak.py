@@ -42,6 +42,12 @@ def test_the_further_nemeses_leave_calm_around_each_lock() -> None:
     ]
 
 
+def test_a_calm_soak_rolls_often_in_its_first_half_and_lets_the_workers_live_through_the_second() -> None:
+    rolls = [mishap.at_s for mishap in plan(7, 3600, 3.5, ("upgrades",), calm=True)]
+    assert len(rolls) >= 6
+    assert max(rolls) < 1800
+
+
 def test_a_seed_names_one_schedule() -> None:
     assert plan(7, 300, 3.5) == plan(7, 300, 3.5)
     assert plan(7, 300, 3.5) != plan(8, 300, 3.5)
