@@ -114,7 +114,7 @@ RETENTION_AUDIT_DAYS = 3_650
 # 100 take some 10 ms. With 500, a write beside it waited up to 0.35 s; smaller batches cost more for each row.
 RETENTION_BATCH_ROWS = 100
 RETENTION_INTERVAL_SECONDS = 3600.0
-# How often somebody's wish to have states sent again is looked for, and how often some of them are recorded.
+# How often somebody's wish to have states sent again is looked for, and the pause for each state that is recorded.
 RESYNC_LOOK_SECONDS, RESYNC_INTERVAL_SECONDS = 5.0, 1.0
 # How often it is looked whether a day can be settled.
 SETTLEMENT_INTERVAL_SECONDS = 600.0

@@ -12,7 +12,7 @@ from typing import Any
 from oldhost_sync.policy.changes import PriorityClass
 
 # LWW changes without a fate, all together, up to which more are sent again: 40 s of OldHost's time at 400 ms, far
-# within the time that an LWW change may wait. It is more than one a second, so that a debounce of 120 s is no brake.
+# within the time that an LWW change may wait.
 WAITING_MAX = 100
 # Entities looked at in one transaction.
 ENTITIES_AT_ONCE = 20

@@ -1,4 +1,5 @@
-"""Sends states again as somebody asked for (`resync`): few at a time, and only while nothing urgent waits.
+"""Sends states again as somebody asked for (`resync`): one a second, and only while nothing urgent waits. What was
+recorded together would be due together after its debounce: a burst in the way of everybody else's changes.
 
 It works on the oldest request that is not through, from where its cursor stands, so a relay that takes over goes on.
 """
@@ -14,11 +15,11 @@ from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import TransactionContended
 from oldhost_sync.store.intake.resync import (
     Resync,
+    has_room,
     mark_unknown,
     next_share,
     oldest_unfinished,
     record_share,
-    room,
 )
 
 
@@ -36,24 +37,23 @@ class Resyncer:
         self.host = self.leadership.host
 
     async def run_once(self, now: float) -> float:
-        """Some states, while there is room for them."""
+        """The states of the next entity, while there is room for them; then a pause for each."""
         if not await self.leadership.hold(now):
             return RESYNC_LOOK_SECONDS
         resync = await self.transactions.look(partial(oldest_unfinished, host=self.host))
         if resync is None:
             return RESYNC_LOOK_SECONDS
-        states_max = await self.transactions.look(partial(room, host=self.host))
-        if states_max:
-            await self._record(resync, states_max)
-        return RESYNC_INTERVAL_SECONDS
+        if not await self.transactions.look(partial(has_room, host=self.host)):
+            return RESYNC_INTERVAL_SECONDS
+        return max(1, await self._record(resync)) * RESYNC_INTERVAL_SECONDS
 
-    async def _record(self, resync: Resync, states_max: int) -> None:
-        share = await self.transactions.look(partial(next_share, resync=resync, states_max=states_max))
+    async def _record(self, resync: Resync) -> int:
+        share = await self.transactions.look(partial(next_share, resync=resync))
         for entity, states in share.states.items():
             for event_type in states:
                 mark = partial(mark_unknown, host=self.host, entity=entity, event_type=event_type)
                 await self.transactions.look(mark)
         try:
-            await self.transactions.run(partial(record_share, resync=resync, share=share), attempts=1)
+            return await self.transactions.run(partial(record_share, resync=resync, share=share), attempts=1)
         except TransactionContended:
-            return  # an application holds one of the entities: the next round tries again
+            return 0  # an application holds one of the entities: the next round tries again

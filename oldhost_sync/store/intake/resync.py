@@ -172,24 +172,22 @@ def results_of(connection: Connection, resync: Resync) -> dict[str, int]:
     return {row.outcome: int(row.changes) for row in rows}
 
 
-def room(connection: Connection, host: str) -> int:
-    """How many more may be recorded now: none while an EMERGENCY or a TXN waits."""
+def has_room(connection: Connection, host: str) -> bool:
+    """Whether more may be recorded now: not while an EMERGENCY or a TXN waits."""
     row = connection.execute(_ROOM, {"host": host}).one()
-    return 0 if row.others else max(0, WAITING_MAX - int(row.lww))
+    return not row.others and int(row.lww) < WAITING_MAX
 
 
-def next_share(connection: Connection, resync: Resync, states_max: int) -> Share:
-    """What to record next, some `states_max` states of the first entities behind the cursor; locks nothing."""
+def next_share(connection: Connection, resync: Resync) -> Share:
+    """What to record next, the states of the first entity behind the cursor that has some; locks nothing."""
     found: dict[tuple[str, str], Sequence[str]] = {}
-    count, seen = 0, 0
+    seen = 0
     rows = _entities_after(connection, resync)
     for row in rows:
         seen += 1
         states = _sendable(connection, resync.host, row.entity_type, row.id, row.state)
         if states:
             found[row.entity_type, row.id] = states
-            count += len(states)
-        if count >= states_max:
             break
     through = seen == len(rows) < ENTITIES_AT_ONCE
     if not resync.is_at_units:

@@ -169,11 +169,20 @@ def test_never_more_than_so_many_lww_changes_wait_because_of_it(engine: Engine) 
         "applied_at) SELECT host, 'unit', id, 'unit_status_changed', 1, '', 1, UTC_TIMESTAMP(6) FROM units",
     )
     ask(engine)
-    assert rounds(engine, 12) == RESYNC_INTERVAL_SECONDS
-    assert WAITING_MAX <= len(again(engine)) < WAITING_MAX + 2
+    assert rounds(engine, WAITING_MAX + 5) == RESYNC_INTERVAL_SECONDS
+    assert len(again(engine)) == WAITING_MAX
     change_sql(engine, "UPDATE outbox_events SET outcome = 'APPLIED', processed_at = UTC_TIMESTAMP(6)")
-    rounds(engine, 12)
+    rounds(engine, 52)
     assert len(again(engine)) == 150
+
+
+def test_each_state_is_recorded_by_itself_and_has_its_pause(engine: Engine) -> None:
+    for entity in ("101", "102"):
+        for event_type, payload in (("unit_status_changed", {"status": "Clean"}), ("rate_changed", {"rate": 90})):
+            applied(engine, entity_id=entity, event_type=event_type, payload=payload)
+    ask(engine)
+    assert rounds(engine, 1) == 2 * RESYNC_INTERVAL_SECONDS
+    assert again(engine) == [("101", "unit_status_changed"), ("101", "rate_changed")]
 
 
 def test_while_an_application_holds_an_entity_it_waits_and_then_sends_what_the_application_left(engine: Engine) -> None:
