@@ -143,6 +143,10 @@ class LeakWatch:
         found = (slope(name, lives.values()) for name, lives in self._lives.items())
         return sorted((one for one in found if one is not None), key=lambda one: one.name)
 
+    def samples(self) -> dict[str, list[Life]]:
+        """What was measured: seconds since the start and value, life by life."""
+        return {name: list(lives.values()) for name, lives in sorted(self._lives.items())}
+
     @property
     def settled_after(self) -> float:
         return min(SETTLED_AFTER_SECONDS, self.seconds / 3)
@@ -159,21 +163,28 @@ class LeakWatch:
         with contextlib.suppress(Exception):
             self._leader = str(self.product.sql("SELECT owner FROM relay_lease")[0]["owner"])
         for role in self.roles:
-            child = self.product.children[role]
-            if child.running and time.monotonic() - child.started_at > min(WARM_AFTER_SECONDS, self.settled_after):
+            if self._is_warm(role):
+                pid = self.product.children[role].pid
                 # Who begins to lead fills its pools: seven connections and what they need.
-                life = (child.pid, self._leader if role.startswith("relay") else "")
+                life = (pid, self._leader if role.startswith("relay") else "")
                 with contextlib.suppress(OSError):
-                    yield f"memory {role}", life, memory_mib(child.pid)
-                    yield f"files {role}", life, open_files(child.pid)
+                    yield f"memory {role}", life, memory_mib(pid)
+                    yield f"files {role}", life, open_files(pid)
         with contextlib.suppress(Exception):
             yield from self._database()
         with contextlib.suppress(RPCError, RuntimeError, OSError):
             yield "history", 0, self.product.ask(self._history)
 
+    def _is_warm(self, role: str) -> bool:
+        child = self.product.children[role]
+        return child.running and time.monotonic() - child.started_at > min(WARM_AFTER_SECONDS, self.settled_after)
+
     def _database(self) -> Iterator[tuple[str, Hashable, float]]:
         sql = self.product.sql
-        yield "connections MariaDB", self._leader, float(sql("SHOW STATUS LIKE 'Threads_connected'")[0]["Value"])
+        # Each new process opens its connections one by one, as it needs them.
+        if all(self._is_warm(role) for role in self.roles):
+            life = (self._leader, *(self.product.children[role].pid for role in self.roles))
+            yield "connections MariaDB", life, float(sql("SHOW STATUS LIKE 'Threads_connected'")[0]["Value"])
         for table in [next(iter(row.values())) for row in sql("SHOW TABLES")]:
             kind = "growing" if table in GROWING else "rows"
             yield f"{kind} {table}", 0, float(sql(f"SELECT COUNT(*) AS n FROM `{table}`")[0]["n"])

@@ -310,6 +310,7 @@ class Soak:
         verdict.figures["mishaps"] = f"{len(self.done)}: " + ", ".join(f"{n}x {s}" for s, n in sorted(sorts.items()))
         verdict.figures["healed within"] = f"{healing:.1f} s"
         verdict.figures |= self._waits(evidence.journal) | self._pauses(evidence.journal)
+        (self.folder / "leaks.json").write_text(json.dumps(self._leak_watch.samples()))
         slopes = self._leak_watch.slopes()
         # Elsewhere processes live too briefly, and a relay that becomes active opens its connections.
         verdict.violations["leaks"] = [str(one) for one in slopes if self.calm and not one.is_level]
