@@ -26,6 +26,7 @@ from oldhost_sync.policy.changes import ChangeRef, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.events import SendEnded, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
+from oldhost_sync.roles.worker import COLLECTOR_THRESHOLDS
 
 BACKLOGS = (100, 1_000, 10_000, 50_000)
 START_MS = 1_800_000_000_000
@@ -100,10 +101,10 @@ def machine_with(backlog: int, seed: int = 1, id_of: IdOf = short_id) -> tuple[M
 
 @contextmanager
 def worker_collector() -> Iterator[None]:
-    """The collector's thresholds that worker.py sets."""
+    """The collector's thresholds that a worker sets."""
     thresholds = gc.get_threshold()
     gc.collect()
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
     try:
         yield
     finally:

@@ -76,15 +76,17 @@ DATABASE_CONNECTIONS_MIN, DATABASE_CONNECTIONS_MAX = 8, 16
 HEARTBEAT_INTERVAL = timedelta(seconds=2)
 # A workflow task for a worker that was killed goes to another one after this.
 STICKY = timedelta(seconds=2)
+# A writer with 50,000 waiting keys has a million small long-lived objects: scanning them took the garbage collector
+# two thirds of the time to load a snapshot. What activities leave behind waits for the first of these: with 50,000
+# memory rose for half an hour before it fell, and looked like a leak.
+COLLECTOR_THRESHOLDS = (20_000, 20, 100)
 # Workflows kept in memory: each host's writer, and of each now and then what is done at night.
 CACHED_WORKFLOWS_MIN = 100
 
 
 async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: Client | None = None) -> None:
     """Work until `stop` is set or a signal comes. Raises SettingsError and the store's errors at the start."""
-    # A writer with 50,000 waiting keys has a million small long-lived objects: scanning them took the garbage collector
-    # two thirds of the time to load a snapshot (0.75 s; 0.2 s with these thresholds).
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
     tracer = role_tracer(settings, "worker")
     engine = create_engine(settings.need_database_url(), pool_size=database_connections(settings))
     try:
