@@ -76,10 +76,10 @@ DATABASE_CONNECTIONS_MIN, DATABASE_CONNECTIONS_MAX = 8, 16
 HEARTBEAT_INTERVAL = timedelta(seconds=2)
 # A workflow task for a worker that was killed goes to another one after this.
 STICKY = timedelta(seconds=2)
-# A writer with 50,000 waiting keys has a million small long-lived objects: scanning them took the garbage collector
-# two thirds of the time to load a snapshot. What activities leave behind waits for the first of these: with 50,000
-# memory rose for half an hour before it fell, and looked like a leak.
-COLLECTOR_THRESHOLDS = (20_000, 20, 100)
+# A writer with 50,000 waiting keys has a million small long-lived objects: with the usual first threshold, 700, looking
+# through them took the garbage collector two thirds of the time to load a snapshot. But the higher it is, the longer
+# memory rises before it falls: activities and runs that have ended leave cycles behind, of many hosts the most.
+COLLECTOR_THRESHOLDS = (20_000, 20, 10)
 # Workflows kept in memory: each host's writer, and of each now and then what is done at night.
 CACHED_WORKFLOWS_MIN = 100
 
