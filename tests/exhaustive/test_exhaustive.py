@@ -21,7 +21,8 @@ def test_the_scenario_has_every_kind_of_step() -> None:
     assert verdict.violations == []
     met = [
         "continue-as-new", "ban survived", "no-op", "superseded", "hold after a rejection", "settle wait",
-        "rejection that did not consume its nonce", "ambiguous, found applied",
+        "rejection that did not consume its nonce", "ambiguous, found applied", "order inheritance used",
+        "gave back after a rejection", "gave back what was reserved",
     ]  # fmt: skip
     assert [what for what in met if not verdict.sometimes[what]] == []
     assert {kind for kind, _ in scenario.faults.calls} == {
