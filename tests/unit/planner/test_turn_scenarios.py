@@ -1,16 +1,19 @@
-"""What each rule about turns is for, on a virtual clock: the decisions of release 4 beside those before."""
+"""What each rule about turns is for, on a virtual clock: today's decisions beside those before it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.unit.planner.turn_scenarios import (
+    FIGURES,
     LWW,
     TXN,
     Figures,
     early,
+    hot,
     inherited,
     keys_beside_txn,
     late,
@@ -21,10 +24,31 @@ from tests.unit.planner.turn_scenarios import (
     storm,
     storm_of_hours,
     txn_beside_keys,
+    uneven,
     worst_s,
 )
 
 pytestmark = pytest.mark.slow
+PAGE = Path(__file__).parents[3] / "docs" / "scaling.md"
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_page_on_scaling_tells_what_the_planner_says_today(name: str) -> None:
+    play, figures = FIGURES[name]
+    told = [line for line in PAGE.read_text().splitlines() if line.startswith(f"| {name} |")]
+    assert told == list(play().lines(name, figures))
+
+
+@pytest.mark.parametrize("latency_ms", [400, 100, 20])
+@pytest.mark.parametrize("units", [1, 2])
+def test_one_busy_unit_drains_as_quickly_as_its_operations_can_follow_one_another(units: int, latency_ms: int) -> None:
+    """Without what the product takes between two operations, which every backlog pays: 2 ms, a tenth at 20 ms."""
+    assert hot(units, latency_ms, turnaround_ms=0).after.drained_ratio < 1.05
+    assert hot(units, latency_ms).after.drained_ms == hot(2_000, latency_ms).after.drained_ms
+
+
+def test_before_sends_had_several_operations_of_a_unit_a_quick_oldhost_waited_for_each_report() -> None:
+    assert hot(1, 20).before.drained_ratio > 5
 
 
 def test_in_the_peak_a_key_that_changes_often_is_less_old_when_it_goes() -> None:
@@ -36,6 +60,14 @@ def test_the_peak_needs_no_more_operations_and_no_more_time_for_it() -> None:
     found = peak()
     assert found.after.operations <= found.before.operations
     assert found.after.drained_ms <= found.before.drained_ms
+
+
+def test_where_few_units_change_often_and_most_seldom_the_oldest_key_is_less_old() -> None:
+    found = uneven()
+    p99_s = worst_s(LWW, 0.99)
+    assert found.after.oldest_ms < 0.8 * found.before.oldest_ms
+    assert p99_s(found.after) < 0.9 * p99_s(found.before)
+    assert found.after.operations < 1.005 * found.before.operations
 
 
 def test_txn_changes_of_units_with_many_lww_keys_have_their_share_of_the_turns() -> None:

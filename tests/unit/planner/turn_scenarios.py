@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from random import Random
 
-from oldhost_sync.planner import Arrival, Plan, Scenario, arrivals, quantile, rehearse
+from oldhost_sync.planner import Arrival, Pace, Plan, Scenario, arrivals, quantile, rehearse
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.release import BY_PROPERTY, GIVES_WAY, RELEASE
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS
@@ -28,7 +28,11 @@ class Figures:
 
     def lines(self, name: str, figures: dict[str, Callable[[Plan], float]]) -> Iterable[str]:
         for what, of in figures.items():
-            yield f"| {name} | {what} | {of(self.before):,.4g} | {of(self.after):,.4g} |"
+            yield f"| {name} | {what} | {_shown(of(self.before))} | {_shown(of(self.after))} |"
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1_000 else f"{value:.4g}"
 
 
 @cache
@@ -48,6 +52,31 @@ def inherited() -> Figures:
         whose = f"U-{chance.randrange(units)}" if chance.random() < 6 / 7 else f"B-{len(found)}"
         found.append((round(at_s * 1000), TXN, whose, "txn"))
     return _played(found)
+
+
+@cache
+def hot(units: int, latency_ms: float, turnaround_ms: float = Pace().turnaround_ms) -> Figures:
+    """2,000 TXN of so few units at once; before: one operation of a unit at a time."""
+    changes = [Arrival(number, 0, TXN, "unit", f"U-{number % units}", "txn") for number in range(1, 2_001)]
+    scenario = Scenario(changes=len(changes), duration_s=1.0, bursts=0, latency_ms=latency_ms)
+    pace = Pace(turnaround_ms=turnaround_ms)
+    played = (rehearse(scenario, pace, changes, release=release) for release in (GIVES_WAY - 1, RELEASE))
+    return Figures(*played)
+
+
+@cache
+def uneven() -> Figures:
+    """The peak, its LWW changes on units of which the n-th changes 1/n as often as the first."""
+    chance = Random(2)
+    weights = [1 / number for number in range(1, PEAK.units + 1)]
+    changes = [
+        replace(one, entity_id=f"Z-{chance.choices(range(PEAK.units), weights)[0]}", event_type="status")
+        if one.priority_class is LWW
+        else one
+        for one in arrivals(PEAK)
+    ]
+    before, after = (rehearse(PEAK, changes=changes, release=release) for release in (GIVES_WAY, RELEASE))
+    return Figures(before, after)
 
 
 CALM = Scenario(units=500, changes=2_000, duration_s=3_600.0, bursts=0)
@@ -179,11 +208,27 @@ def others_p99_s(cls: PriorityClass) -> Callable[[Plan], float]:
 
 
 FIGURES: dict[str, tuple[Callable[[], Figures], dict[str, Callable[[Plan], float]]]] = {
+    **{
+        f"2,000 TXN of {words} at {latency_ms} ms": (
+            partial(hot, units, latency_ms),
+            {"drain / bound": lambda plan: plan.drained_ratio},
+        )
+        for units, words in ((1, "one unit"), (2, "two units"))
+        for latency_ms in (400, 100, 20)
+    },
     "the peak": (
         peak,
         {
             "operations / bound": lambda plan: plan.operations_ratio,
             "drain / bound": lambda plan: plan.drained_ratio,
+            "oldest change, s": lambda plan: plan.oldest_ms / 1000,
+            "LWW p99, s": worst_s(LWW, 0.99),
+        },
+    ),
+    "the peak, some units' LWW changing often, most seldom": (
+        uneven,
+        {
+            "operations / bound": lambda plan: plan.operations_ratio,
             "oldest change, s": lambda plan: plan.oldest_ms / 1000,
             "LWW p99, s": worst_s(LWW, 0.99),
         },
@@ -229,7 +274,7 @@ FIGURES: dict[str, tuple[Callable[[], Figures], dict[str, Callable[[Plan], float
             "LWW p99, s": worst_s(LWW, 0.99),
         },
     ),
-    "2,000 changes in an hour; SYNC_EARLY_SEND_SECONDS=60": (
+    "2,000 changes in an hour; `SYNC_EARLY_SEND_SECONDS=60`": (
         early,
         {"LWW mean, s": mean_s(LWW), "operations / bound": lambda plan: plan.operations_ratio},
     ),
