@@ -28,3 +28,30 @@ def test_the_journey_of_a_change_touches_at_most_twenty_files() -> None:
 
 def test_the_journey_names_files_that_exist() -> None:
     assert [name for name in journey() if not (ROOT / name).exists()] == []
+
+
+def test_the_drawing_of_the_journey_shows_the_files_of_the_table() -> None:
+    (drawing,) = re.findall(r"```mermaid\n(.*?)```", PAGE, re.DOTALL)
+    nodes = sorted((int(step), name) for step, name in re.findall(r'\["(\d+) ([^"]+)"\]', drawing))
+    assert nodes == [(step, name.removeprefix("oldhost_sync/")) for step, name in enumerate(journey(), start=1)]
+
+
+def test_the_drawing_of_the_journey_leaves_no_step_apart() -> None:
+    (drawing,) = re.findall(r"```mermaid\n(.*?)```", PAGE, re.DOTALL)
+    reached = re.findall(r"--> s(\d+)", drawing)
+    assert sorted(map(int, reached)) == list(range(2, len(journey()) + 1))
+
+
+def test_every_module_stands_in_a_layer() -> None:
+    """A package stands for all in it, a module of the two flat folders for itself."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (contract,) = [each for each in project["tool"]["importlinter"]["contracts"] if each["id"] == "layers"]
+    stand = {name.strip("() ") for layer in contract["layers"] for name in layer.split(" : ")}
+    there = {
+        f"{folder}.{path.stem}"
+        for folder in ("oldhost_sync", "workflows")
+        for path in (ROOT / folder).iterdir()
+        if (path / "__init__.py").exists() or (path.suffix == ".py" and path.stem != "__init__")
+    }
+    assert sorted(there - stand) == []
+    assert sorted(name for name in stand - there if "." in name) == []

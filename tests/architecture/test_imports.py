@@ -22,6 +22,7 @@ FORBIDDEN_IN_WORKFLOWS = {
 # Queries go by the present, and are no part of a history.
 FOR_QUERIES_ONLY = {("clock.py", "time")}
 FORBIDDEN_LAYERS_IN_WORKFLOWS = ("oldhost_sync.store", "oldhost_sync.oldhost", "oldhost_sync.settings")
+PROGRAM_LINES_MAX = 12
 CLOCKS = {("datetime", "now"), ("datetime", "utcnow"), ("date", "today"), ("asyncio", "run")}
 
 workflow_files = sorted((ROOT / "workflows").glob("*.py"))
@@ -41,6 +42,13 @@ def test_import_contracts_hold() -> None:
     program = need_program("lint-imports", install="it comes with the development requirements")
     done = subprocess.run([program, "--no-logo", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["worker", "starter"])
+def test_a_program_at_the_top_only_calls_its_role(name: str) -> None:
+    text = (ROOT / f"{name}.py").read_text()
+    assert [module for module, _node in imported(ast.parse(text))] == [f"oldhost_sync.roles.{name}"]
+    assert len(text.splitlines()) <= PROGRAM_LINES_MAX
 
 
 @pytest.mark.parametrize("path", workflow_files, ids=lambda path: path.name)
