@@ -94,8 +94,11 @@ mariadb:
 	$(call need,mariadbd,mariadb-server-core,MariaDB's server,MariaDB 10.6 or newer)
 	$(call need,mariadb-dump,mariadb-client,MariaDB's client (for the drill of backup and restore),MariaDB's client)
 
+# Without windows it needs half the CPU; the whole one will do where it is there.
+BROWSER = $(if $(shell command -v chromium),chromium,chromium-headless-shell)
+
 chromium:
-	$(call need,chromium,chromium,Chromium (for the tests of the console),Chromium)
+	$(call need,$(BROWSER),$(BROWSER),Chromium (for the tests of the console),Chromium)
 
 # $(call need,program,Debian's package,what it is,what to install elsewhere); none of the packages starts a service.
 define need
