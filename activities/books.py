@@ -30,7 +30,7 @@ from oldhost_sync.store.ledger.maria_ledger import read_fates
 from oldhost_sync.store.ledger.operator_commands import awaits_count, decide
 from oldhost_sync.store.ledger.writer_state import Standing, standing, stops
 from oldhost_sync.store.outbox.outstanding_changes import (
-    Page,
+    IdPage,
     emergencies_page,
     entity_page,
     outstanding_page,
@@ -116,7 +116,7 @@ class RecordingActivities:
         return replace(recorded, fates=read_fates(self.engine, act.host, act.unsettled))
 
 
-def _page(connection: Connection, page: messages.OutstandingPage) -> Page:
+def _page(connection: Connection, page: messages.OutstandingPage) -> IdPage:
     match page.part:
         case "emergencies":
             return emergencies_page(connection, page.host, page.after_id, page.limit)

@@ -59,7 +59,7 @@ class DeliveryFailed(Exception):  # noqa: N818 - says what happened
 
 
 @dataclass(slots=True)
-class Round:
+class DeliveryRound:
     """What one round did. `trouble`: why the webhook did not take something; empty when it took all that waited."""
 
     delivered: int = 0
@@ -146,9 +146,9 @@ class Delivery:
         self._failures = 0
         return POLL_SECONDS
 
-    def run_once(self) -> Round:
+    def run_once(self) -> DeliveryRound:
         """One round over all hosts. Raises StoreError or SQLAlchemyError when the database is away."""
-        done = Round()
+        done = DeliveryRound()
         waiting = run_in_transaction(self.engine, lambda connection: hosts_with_undelivered(connection, self.hosts))
         for host in self.hosts if self.counted else ():
             assert self.counted is not None
@@ -161,7 +161,7 @@ class Delivery:
                 break
         return done
 
-    def _deliver(self, connection: Connection, host: str, done: Round) -> None:
+    def _deliver(self, connection: Connection, host: str, done: DeliveryRound) -> None:
         refused = 0
         for event in self._page(connection, host):
             if self._leaving.is_set():

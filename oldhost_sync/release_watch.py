@@ -46,7 +46,7 @@ RUNS_ASKED_AT_A_TIME = 5
 MARKS = SearchAttributeKey.for_keyword_list("TemporalChangeVersion")
 
 
-class Step(Enum):
+class RunStep(Enum):
     """What to do about one host's run."""
 
     NOTHING = "nothing"
@@ -55,13 +55,13 @@ class Step(Enum):
     END = "end"
 
 
-def step(run: int | None, known: Known, *, own: int = RELEASE) -> Step:
+def step(run: int | None, known: Known, *, own: int = RELEASE) -> RunStep:
     """`run`: the release that the run keeps, None where none has begun. `own`: what this worker can go on with."""
     if run is None or run == known.smallest:
-        return Step.NOTHING
+        return RunStep.NOTHING
     if run > own:
-        return Step.WAIT if known.newest > own else Step.END
-    return Step.RENEW if known.all_tell else Step.NOTHING
+        return RunStep.WAIT if known.newest > own else RunStep.END
+    return RunStep.RENEW if known.all_tell else RunStep.NOTHING
 
 
 @dataclass(eq=False)
@@ -138,7 +138,7 @@ class ReleaseWatch:
         """
         asking = asyncio.Semaphore(RUNS_ASKED_AT_A_TIME)
 
-        async def look(host: str) -> Step:
+        async def look(host: str) -> RunStep:
             async with asking:
                 return await self._look_at_run(host, self._known[host])
 
@@ -150,13 +150,13 @@ class ReleaseWatch:
         unseen = self.monotonic() < self._seen_since + (SEEN_SECONDS if newer_at_work else 0)
         if not self._waits_for and not unseen and not self._may_take.is_set():
             self._may_take.set()
-        return all(each is Step.NOTHING for each in steps)
+        return all(each is RunStep.NOTHING for each in steps)
 
-    async def _look_at_run(self, host: str, known: Known) -> Step:
+    async def _look_at_run(self, host: str, known: Known) -> RunStep:
         described = await self._describe(host)
         run = None if described is None else run_release(described)
         todo = step(run, known)
-        if todo is Step.WAIT and run is not None:
+        if todo is RunStep.WAIT and run is not None:
             if host not in self._waits_for:
                 logger.warning(
                     "the writer of %s keeps release %d, this worker knows %d: it waits for the newer workers' new run",
@@ -164,12 +164,12 @@ class ReleaseWatch:
                 )  # fmt: skip
             self._waits_for[host] = run
             return todo
-        if todo is Step.RENEW:
+        if todo is RunStep.RENEW:
             logger.info("the writer of %s keeps release %s; a new run begins with %d", host, run, known.smallest)
             await self.client.get_workflow_handle(workflow_id(host)).signal(
                 "renew", known.smallest, rpc_timeout=RPC_TIMEOUT
             )
-        elif todo is Step.END and described is not None:
+        elif todo is RunStep.END and described is not None:
             await self._end(host, described.run_id, run)
         self._waits_for.pop(host, None)
         return todo

@@ -64,7 +64,7 @@ class FateMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ExportedHost:
     """One host as its relay sees it. `imbalance`: of the books, in changes."""
 
     figures: HostFigures
@@ -74,7 +74,7 @@ class Shown:
     imbalance: int
 
 
-_BY_HOST: dict[str, tuple[str, Callable[[Shown], float]]] = {
+_BY_HOST: dict[str, tuple[str, Callable[[ExportedHost], float]]] = {
     "ban_seconds_left": ("Until OldHost's ban is over", lambda shown: shown.figures.ban_left_s),
     "pause_seconds": ("Since an operator paused the writer", lambda shown: shown.figures.paused_s or 0.0),
     "dead_letters": ("Undecided dead letters", lambda shown: shown.figures.dead_letters),
@@ -91,10 +91,10 @@ class HostMetrics(Collector):
     """The figures of each host that this relay is active for, as last looked at; a standby shows none."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._shown: dict[str, Shown] = {}
+        self._shown: dict[str, ExportedHost] = {}
         registry.register(self)
 
-    def show(self, host: str, shown: Shown) -> None:
+    def show(self, host: str, shown: ExportedHost) -> None:
         self._shown = {**self._shown, host: shown}
 
     def forget(self, host: str) -> None:

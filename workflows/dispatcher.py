@@ -61,7 +61,7 @@ class Acting:
                 self.start(self._at_the_host(action), at_the_host=True)
             case actions.Sweep():
                 self.start(self._sweep(action))
-            case actions.Load():
+            case actions.LoadOutstanding():
                 self.start(self._load(action))
             case actions.RaiseAlert():
                 self.start(calls.raise_alert(self._host, action))
@@ -173,7 +173,7 @@ class Acting:
         if settled and page.halted is not None:
             self._machine.operators.follow_database(page.paused, now_ms(), halted=page.halted)
 
-    async def _load(self, action: actions.Load) -> None:
+    async def _load(self, action: actions.LoadOutstanding) -> None:
         entity = None if action.entity is None else list(action.entity)
         request = messages.OutstandingPage(self._host, action.after_id, part=action.part.value, entity=entity)
         try:

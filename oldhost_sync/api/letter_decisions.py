@@ -26,7 +26,7 @@ from workflows.messages import OperatorRequest
 
 
 @dataclass(slots=True)
-class Decision:
+class LetterResult:
     """What became of one letter; `message`: the writer's words, or why nothing was done."""
 
     change_id: int
@@ -38,7 +38,7 @@ class Decision:
 class Decisions:
     """`left`: chosen and not come to, because there was no more time or the writer went away (`stopped`)."""
 
-    decisions: list[Decision] = field(default_factory=list)
+    decisions: list[LetterResult] = field(default_factory=list)
     left: int = 0
     stopped: str | None = None
 
@@ -75,7 +75,7 @@ async def decide_letters(
     for place, (change_id, outcome, exists) in enumerate(chosen):
         if outcome != "DEAD":
             is_now = (outcome or "still on its way") if exists else "unknown"
-            decided.decisions.append(Decision(change_id, False, f"it is {is_now}, no dead letter"))
+            decided.decisions.append(LetterResult(change_id, False, f"it is {is_now}, no dead letter"))
             continue
         if parts.clock() >= until:
             decided.left, decided.stopped = len(chosen) - place, "the time of one request is over; ask again"
@@ -90,7 +90,7 @@ async def decide_letters(
                 decided.left, decided.stopped = len(chosen) - place, str(problem.content["detail"])
                 break
             message, done = str(problem.content["detail"]), False
-        decided.decisions.append(Decision(change_id, done, message))
+        decided.decisions.append(LetterResult(change_id, done, message))
     return decided
 
 

@@ -32,7 +32,7 @@ UPCOMING = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Seen(Generic[T]):
+class Observation(Generic[T]):
     """What a query gave; None when it failed, and then `trouble` says why, and `kind` what kind of problem it is.
 
     `since`: when it began to fail, if that was seen.
@@ -52,9 +52,9 @@ class Query(Generic[T]):
         self._silence = silence
         self._under_way: asyncio.Task[T] | None = None
         # Of the last look, if there was one: when it was, and what it saw.
-        self._last: tuple[datetime, Seen[T]] | None = None
+        self._last: tuple[datetime, Observation[T]] | None = None
 
-    async def see(self) -> Seen[T]:
+    async def see(self) -> Observation[T]:
         """The answer, or why there is none; after LOOK_SECONDS_MAX at the latest."""
         seen, now = await self._look(), datetime.now(UTC)
         if seen.trouble and self._last is not None and (now - self._last[0]).total_seconds() <= PAUSE_SECONDS_MAX:
@@ -63,21 +63,21 @@ class Query(Generic[T]):
         self._last = now, seen
         return seen
 
-    async def _look(self) -> Seen[T]:
+    async def _look(self) -> Observation[T]:
         if self._under_way is None:
             self._under_way = asyncio.ensure_future(self._ask())
         task = self._under_way
         if await is_silent(task, LOOK_SECONDS_MAX):
-            return Seen(trouble=self._silence, kind="silence")
+            return Observation(trouble=self._silence, kind="silence")
         if self._under_way is task:
             self._under_way = None
         try:
-            return Seen(task.result())
+            return Observation(task.result())
         except Problem as problem:
             detail = str(problem.content["detail"]).removeprefix(_NOT_A_WRITE)
-            return Seen(trouble=detail, kind=str(problem.content["type"]).rpartition(":")[2])
+            return Observation(trouble=detail, kind=str(problem.content["type"]).rpartition(":")[2])
         except StoreError as error:
-            return Seen(trouble=str(error), kind="database-away")
+            return Observation(trouble=str(error), kind="database-away")
 
 
 @dataclass(frozen=True, slots=True)

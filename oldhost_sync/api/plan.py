@@ -10,7 +10,7 @@ from pydantic import BeforeValidator
 
 from oldhost_sync.api.auth import WATCHERS, adder
 from oldhost_sync.api.dependencies import Parts
-from oldhost_sync.api.planner_process import Wanted
+from oldhost_sync.api.planner_process import PlanRequest
 from oldhost_sync.api.problems import field_invalid
 from oldhost_sync.api.view_schemas import Plan, PlanSample
 from oldhost_sync.planner import Scenario, ScenarioError
@@ -49,7 +49,7 @@ def wanted_plan(
     txn_per_lww: Annotated[int, _figure("txn_per_lww")] = _PEAK.txn_per_lww,
     early_send_s: Annotated[float, _figure("early_send_s")] = _PEAK.early_send_s,
     seed: Annotated[int, _figure("seed")] = _PEAK.seed,
-) -> Wanted:
+) -> PlanRequest:
     """What the query asks for. Raises a Problem that names the figure which makes no sense."""
     given = locals()
     try:
@@ -57,10 +57,10 @@ def wanted_plan(
     except ScenarioError as error:
         name, _, why = str(error).partition(" ")
         raise field_invalid(f"query.{name}", why) from None
-    return Wanted(scenario, from_now=from_now, rate=rate)
+    return PlanRequest(scenario, from_now=from_now, rate=rate)
 
 
-WantedPlan = Annotated[Wanted, Depends(wanted_plan)]
+WantedPlan = Annotated[PlanRequest, Depends(wanted_plan)]
 
 
 class PlanRoutes:

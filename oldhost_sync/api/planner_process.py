@@ -24,7 +24,7 @@ _CHILD = (sys.executable, "-m", "oldhost_sync.planner")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PlanRequest:
     """The scenario as it is; or `from_now`: what is outstanding and scheduled, by the settings, and then the scenario's
     mix at `rate` changes a second.
     """
@@ -52,7 +52,7 @@ class PlannerProcess:
     policy: WriterPolicy
     _turns: Places = field(default_factory=lambda: Places(1, limits.PLANS_WAITING_MAX))
 
-    async def plan(self, wanted: Wanted) -> Planned:
+    async def plan(self, wanted: PlanRequest) -> Planned:
         """Raises a Problem: too large, too many at a time, or not played in time."""
         _check_size(wanted)
         try:
@@ -67,7 +67,7 @@ class PlannerProcess:
     async def _from_scenario(self, scenario: Scenario) -> Planned:
         return Planned(scenario, await _played(Question(scenario)))
 
-    async def _from_now(self, wanted: Wanted) -> Planned:
+    async def _from_now(self, wanted: PlanRequest) -> Planned:
         live = await self.database.run(
             lambda connection: read_live_load(connection, self.host, limits.PLANNED_CHANGES_MAX)
         )
@@ -76,7 +76,7 @@ class PlannerProcess:
             return Planned(wanted.scenario, None, live)
         return Planned(question.scenario, await _played(question), live)
 
-    def _question(self, wanted: Wanted, live: LiveLoad) -> Question | None:
+    def _question(self, wanted: PlanRequest, live: LiveLoad) -> Question | None:
         scenario = wanted.scenario
         new = steady(scenario, wanted.rate, scenario.duration_s) if wanted.rate else []
         changes = live_arrivals(live.outstanding, live.scheduled, live.now_ms, new)
@@ -85,7 +85,7 @@ class PlannerProcess:
         return Question(live_scenario(scenario, self.policy, changes, live.ban_left_ms), changes)
 
 
-def _check_size(wanted: Wanted) -> None:
+def _check_size(wanted: PlanRequest) -> None:
     changes = wanted.rate * wanted.scenario.duration_s if wanted.from_now else wanted.scenario.changes
     if changes > limits.PLANNED_CHANGES_MAX:
         name = "rate" if wanted.from_now else "changes"

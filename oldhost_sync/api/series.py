@@ -15,7 +15,7 @@ from oldhost_sync.api.view_schemas import Series, SeriesPoint, WriterSituation
 from oldhost_sync.store.views.load_series import RINGS, read_series
 
 
-class Span(StrEnum):
+class SeriesSpan(StrEnum):
     """The keys of RINGS."""
 
     HOUR = "1h"
@@ -36,7 +36,10 @@ class SeriesRoutes:
         add("GET", "/api/situation", self.situation, WriterSituation, summary, WATCHERS, (405,))
 
     async def read(
-        self, span: Annotated[Span, Query(description="How far back: 10 s, 1 min and 10 min a point")] = Span.HOUR
+        self,
+        span: Annotated[
+            SeriesSpan, Query(description="How far back: 10 s, 1 min and 10 min a point")
+        ] = SeriesSpan.HOUR,
     ) -> Series:
         """A bucket in which no relay looked is missing. Recorded by the active relay every ten seconds."""
         host = self._parts.host

@@ -25,7 +25,7 @@ Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it is recorded
 Operator = Annotated[str | None, typer.Option("--operator", help="Who you are; the user of this machine by default.")]
 
 
-class Shown(StrEnum):
+class AlertFilter(StrEnum):
     """Which alerts are listed."""
 
     OPEN = "open"
@@ -52,7 +52,7 @@ def show_alerts(
     if context.invoked_subcommand is not None:
         return
     config = settings()
-    state = Shown.ALL if all_of_them else Shown.CLOSED if closed else Shown.OPEN
+    state = AlertFilter.ALL if all_of_them else AlertFilter.CLOSED if closed else AlertFilter.OPEN
     found = in_database(
         config, lambda connection: list_alerts(connection, config.host, state=state.value, kind=kind, limit=limit)
     )
@@ -65,7 +65,9 @@ def show_alerts(
             where = f"`{about.command}`; {runbook(name)}" if about.command else runbook(name)
             console().print(f"{name}: {about.next_step} ({where})", style="dim", markup=False)
     else:
-        console().print({Shown.ALL: "No alerts.", Shown.CLOSED: "No closed alerts."}.get(state, "No open alerts."))
+        console().print(
+            {AlertFilter.ALL: "No alerts.", AlertFilter.CLOSED: "No closed alerts."}.get(state, "No open alerts.")
+        )
 
 
 def acknowledge(alert_id: AlertId, reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:

@@ -15,7 +15,7 @@ from oldhost_sync.cli.capacity import find_capacity
 from oldhost_sync.cli.changes import AsJson
 from oldhost_sync.cli.live_plan import live_figures, live_lines, plan_from_now
 from oldhost_sync.cli.output import console, print_json, rows, span
-from oldhost_sync.planner import Plan, Sample, Scenario, quantile, rehearse
+from oldhost_sync.planner import Plan, PlannedState, Scenario, quantile, rehearse
 from oldhost_sync.planner.scenario import MEANINGS
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS
@@ -180,7 +180,7 @@ def _quantiles(values_ms: Sequence[int]) -> str:
 # -------------------------------------------------------------------------------------------------------------- picture
 
 
-def picture(samples: Sequence[Sample]) -> Group:
+def picture(samples: Sequence[PlannedState]) -> Group:
     """The backlog over time, with what the debounce holds back below it, and the ban."""
     if not samples:
         return Group()

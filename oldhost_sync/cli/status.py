@@ -38,7 +38,7 @@ CLASSES = [cls.value for cls in PriorityClass]
 
 
 @dataclass
-class Seen:
+class StatusFindings:
     """What one query found. `troubles`: why a part is missing; `alerts`: the newest open ones."""
 
     host: str
@@ -85,8 +85,8 @@ class StatusReader:
         self._engine: Engine | None = None
         self._writer = client(config)
 
-    async def once(self) -> Seen:
-        seen = Seen(self._config.host)
+    async def once(self) -> StatusFindings:
+        seen = StatusFindings(self._config.host)
         try:
             seen.database, seen.alerts = await asyncio.to_thread(self._read)
         except Exception as error:  # noqa: BLE001 - told below, or raised again
@@ -137,7 +137,7 @@ async def _watch(look: StatusReader) -> None:
 # ------------------------------------------------------------------------------------------------------------- pictures
 
 
-def picture(seen: Seen) -> Group:
+def picture(seen: StatusFindings) -> Group:
     """What is known: what is wrong first (the banner, what can't be asked, open alerts), then tables."""
     parts: list[Any] = [_headline(seen)]
     parts += [Text(trouble, style="red") for trouble in seen.troubles]
@@ -150,7 +150,7 @@ def picture(seen: Seen) -> Group:
     return Group(*[part for each in parts for part in (each, Text())][:-1])
 
 
-def _headline(seen: Seen) -> Text:
+def _headline(seen: StatusFindings) -> Text:
     writer = seen.writer
     if writer is None:
         return Text.assemble((seen.host, "bold"), "  ", ("UNKNOWN", "bold red"), "  the writer can't be asked")

@@ -20,7 +20,7 @@ from sqlalchemy.engine import Engine
 from oldhost_sync.cli.changes import AsJson, entity_of
 from oldhost_sync.cli.completion import event_types
 from oldhost_sync.cli.output import console, error_console, print_json, rows
-from oldhost_sync.cli.submission_file import Checked, Line, check, check_known_keys, check_one, read_json
+from oldhost_sync.cli.submission_file import Checked, FileLine, check, check_known_keys, check_one, read_json
 from oldhost_sync.environment import settings
 from oldhost_sync.policy.limits import BATCH_CHANGES_MAX
 from oldhost_sync.settings import Settings
@@ -67,7 +67,7 @@ def submit(
     engine = create_engine(config.need_database_url(), pool_size=2)
     try:
         if file is not None:
-            _submit_file(config, engine, _read(file), Wanted(valid_only, check_only, refused_to, as_json))
+            _submit_file(config, engine, _read(file), SubmissionOptions(valid_only, check_only, refused_to, as_json))
         elif entity is None or event is None or payload is None:
             raise CliError("give a file, or one change by --entity, --event and --payload.", WRONG)
         else:
@@ -79,7 +79,7 @@ def submit(
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SubmissionOptions:
     """How a file is to be treated and reported."""
 
     valid_only: bool
@@ -135,7 +135,7 @@ def _read(file: Path) -> bytes:
     return content
 
 
-def _submit_file(config: Settings, engine: Engine, content: bytes, wanted: Wanted) -> None:
+def _submit_file(config: Settings, engine: Engine, content: bytes, wanted: SubmissionOptions) -> None:
     if wanted.refused_to is not None:
         _make_writable(wanted.refused_to)
     with _progress() as progress:
@@ -180,7 +180,7 @@ def _record_all(config: Settings, engine: Engine, checked: Checked, progress: Pr
     return done
 
 
-def _submit(config: Settings, engine: Engine, part: Sequence[Line], done: int) -> list[Result]:
+def _submit(config: Settings, engine: Engine, part: Sequence[FileLine], done: int) -> list[Result]:
     try:
         changes = [line.change for line in part]
         return submit_changes(engine, config.host, changes, seconds_max=HELD_SECONDS_MAX)
@@ -189,19 +189,19 @@ def _submit(config: Settings, engine: Engine, part: Sequence[Line], done: int) -
         raise
 
 
-def _tell_stop(line: Line, done: int) -> None:
+def _tell_stop(line: FileLine, done: int) -> None:
     print_error(
         f"stopped at line {line.number}; {done} lines are recorded. Repeat the command: none of them is recorded twice."
     )
 
 
-def _reason(refused: InvalidChange, part: Sequence[Line]) -> str:
+def _reason(refused: InvalidChange, part: Sequence[FileLine]) -> str:
     if isinstance(refused, EntityRefused):
         return f"line {part[refused.because_of].number} is of the same entity and was refused"
     return str(refused)
 
 
-def _report(checked: Checked, recorded: list[RecordedChange] | None, wanted: Wanted) -> None:
+def _report(checked: Checked, recorded: list[RecordedChange] | None, wanted: SubmissionOptions) -> None:
     """`recorded` is None when nothing was to be recorded."""
     done = recorded or []
     new = sum(not each.duplicate for each in done)

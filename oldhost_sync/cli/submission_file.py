@@ -22,7 +22,7 @@ FIELDS = (*REQUIRED, "idempotency_key", "occurred_at", "not_before")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class FileLine:
     """One valid line."""
 
     number: int
@@ -31,7 +31,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedLine:
     """One line that will not be recorded, and why."""
 
     line: int
@@ -43,17 +43,17 @@ class Refusal:
 class Checked:
     """`total` counts the lines that are not empty."""
 
-    lines: list[Line] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
+    lines: list[FileLine] = field(default_factory=list)
+    refusals: list[RefusedLine] = field(default_factory=list)
 
     @property
     def total(self) -> int:
         return len(self.lines) + len(self.refusals)
 
-    def refuse(self, line: Line, reason: str) -> None:
+    def refuse(self, line: FileLine, reason: str) -> None:
         """A line that was valid is not any more."""
         self.lines.remove(line)
-        self.refusals.append(Refusal(line.number, reason, line.raw))
+        self.refusals.append(RefusedLine(line.number, reason, line.raw))
         self.refusals.sort(key=lambda refusal: refusal.line)
 
 
@@ -69,23 +69,23 @@ def check(host: str, content: bytes, track: Track = iter) -> Checked:
         if raw.strip()
     ]
     checked = Checked()
-    seen: dict[str, Line] = {}
+    seen: dict[str, FileLine] = {}
     for number, raw in track(numbered):
         try:
             line = _check_line(host, number, raw, f"{prefix}:{number}")
         except InvalidChange as error:
-            checked.refusals.append(Refusal(number, str(error), raw))
+            checked.refusals.append(RefusedLine(number, str(error), raw))
             continue
         first = seen.setdefault(line.change.idempotency_key, line)
         if first.change.request_hash == line.change.request_hash:
             checked.lines.append(line)
         else:
             reason = f"its idempotency_key is that of line {first.number}, which is another change"
-            checked.refusals.append(Refusal(number, reason, raw))
+            checked.refusals.append(RefusedLine(number, reason, raw))
     return checked
 
 
-def check_one(host: str, change: Mapping[str, Any]) -> Line:
+def check_one(host: str, change: Mapping[str, Any]) -> FileLine:
     """One change by itself; InvalidChange says what is wrong."""
     return _check_change(host, 1, b"", change, None)
 
@@ -102,7 +102,7 @@ def check_known_keys(engine: Engine, host: str, checked: Checked) -> Checked:
             kept.lines.append(line)
         else:
             reason = "its idempotency_key was used for another change; use a new key for a new change"
-            kept.refusals.append(Refusal(line.number, reason, line.raw))
+            kept.refusals.append(RefusedLine(line.number, reason, line.raw))
     kept.refusals.sort(key=lambda refusal: refusal.line)
     return kept
 
@@ -122,14 +122,14 @@ def read_json(text: str | bytes) -> Any:
         raise InvalidChange("it has a number with too many digits") from None
 
 
-def _check_line(host: str, number: int, raw: bytes, fallback_key: str) -> Line:
+def _check_line(host: str, number: int, raw: bytes, fallback_key: str) -> FileLine:
     value = read_json(raw)
     if not isinstance(value, dict):
         raise InvalidChange("it is not a JSON object")
     return _check_change(host, number, raw, value, fallback_key)
 
 
-def _check_change(host: str, number: int, raw: bytes, value: Mapping[str, Any], fallback_key: str | None) -> Line:
+def _check_change(host: str, number: int, raw: bytes, value: Mapping[str, Any], fallback_key: str | None) -> FileLine:
     unknown = [name for name in value if name not in FIELDS]
     if unknown:
         raise InvalidChange(f"it has unknown fields: {', '.join(unknown[:5])}; known are {', '.join(FIELDS)}")
@@ -140,7 +140,7 @@ def _check_change(host: str, number: int, raw: bytes, value: Mapping[str, Any], 
     change |= {name: _time(name, value.get(name)) for name in ("occurred_at", "not_before")}
     key = value.get("idempotency_key")
     accepted = accept(host=host, source="cli", idempotency_key=fallback_key if key is None else key, **change)
-    return Line(number, raw, accepted)
+    return FileLine(number, raw, accepted)
 
 
 def _time(name: str, value: object) -> datetime | None:

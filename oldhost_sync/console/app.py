@@ -18,7 +18,7 @@ from oldhost_sync.console.live_stream import LiveStream
 from oldhost_sync.console.overview_parts import OverviewParts
 from oldhost_sync.console.page import Adder, Console
 from oldhost_sync.console.pages import PAGES
-from oldhost_sync.console.sessions import Sessions
+from oldhost_sync.console.sessions import ConsoleSessions
 from oldhost_sync.credentials import EncryptionKey
 from workflows.messages import workflow_id
 
@@ -55,7 +55,7 @@ def mount_console(app: FastAPI, parts: Parts, options: ConsoleOptions | None = N
         writer_in_temporal=writer_in_temporal,
         base=PREFIX if parts.host == home else f"{PREFIX}/{HOSTS}/{parts.host}",
     )
-    sessions = Sessions(home, parts.tokens, parts.database, options.session_seconds, clock=parts.clock)
+    sessions = ConsoleSessions(home, parts.tokens, parts.database, options.session_seconds, clock=parts.clock)
     overview = OverviewParts(parts, layout)
     stream = LiveStream(overview.live)
     console = Console(

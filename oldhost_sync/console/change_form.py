@@ -37,7 +37,7 @@ class ChangeForm:
         return {name: value.strip() for name, value in vars(self).items() if value.strip()}
 
 
-class Wanted(BaseModel):
+class FilledForm(BaseModel):
     """What is filled in, understood."""
 
     entity_type: Name | None = None

@@ -15,7 +15,7 @@ from oldhost_sync.api.bodies import checked
 from oldhost_sync.api.keys import read_number_cursor, read_scheduled_cursor, scheduled_cursor
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.act_form import KeyedAct
-from oldhost_sync.console.change_form import ChangeForm, Wanted
+from oldhost_sync.console.change_form import ChangeForm, FilledForm
 from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
@@ -46,7 +46,7 @@ class ChangesPage(Page):
 
     async def list(self, request: Request, form: Annotated[ChangeForm, Depends()], cursor: Cursor = None) -> Response:
         """A page of changes; filters that are empty name nothing."""
-        wanted = checked(form.given(), Wanted, "query")
+        wanted = checked(form.given(), FilledForm, "query")
         before_id, host = read_number_cursor(cursor), self.console.parts.host
         chosen = _filter(wanted)
         found = await self.console.parts.database.run(
@@ -91,7 +91,7 @@ class ChangesPage(Page):
         return self.console.layout.redirect(SCHEDULED, f"{act.key} is cancelled.")
 
 
-def _filter(wanted: Wanted) -> ChangeFilter:
+def _filter(wanted: FilledForm) -> ChangeFilter:
     now = datetime.now(UTC)
     values: dict[str, Any] = wanted.model_dump(exclude={"newer_hours", "older_hours"})
     if wanted.newer_hours is not None:

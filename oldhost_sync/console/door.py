@@ -15,7 +15,7 @@ from oldhost_sync.api.auth import Caller
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.layout import ASSETS, PREFIX, SIGN_IN, Layout
 from oldhost_sync.console.live_stream import LiveStream
-from oldhost_sync.console.sessions import Session, Sessions
+from oldhost_sync.console.sessions import ConsoleSession, ConsoleSessions
 
 SESSION_COOKIE = "oldhost_sync_session"
 SESSION_KEY = "oldhost_sync.session"
@@ -36,7 +36,12 @@ class ConsoleDoor:
     prefix = PREFIX
 
     def __init__(
-        self, layout: Layout, sessions: Sessions, stream: LiveStream, origin: str | None, temporal_ui: str | None = None
+        self,
+        layout: Layout,
+        sessions: ConsoleSessions,
+        stream: LiveStream,
+        origin: str | None,
+        temporal_ui: str | None = None,
     ) -> None:
         self._layout = layout
         self._sessions = sessions
@@ -65,7 +70,7 @@ class ConsoleDoor:
         session = await self.session_of(request)
         return Response("Sign in to the console first.", 401, headers) if session is None else session.caller
 
-    async def session_of(self, request: Request) -> Session | None:
+    async def session_of(self, request: Request) -> ConsoleSession | None:
         """The session of the request's cookie. Raises Problem or StoreError when the database can't tell."""
         secret = request.cookies.get(SESSION_COOKIE)
         return None if not secret else await self._sessions.find(secret)

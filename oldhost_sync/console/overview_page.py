@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from oldhost_sync.api.auth import OPERATORS, WATCHERS
 from oldhost_sync.api.schemas import Flush
-from oldhost_sync.api.series import Span
+from oldhost_sync.api.series import SeriesSpan
 from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.page import Adder, Page
 
@@ -23,9 +23,9 @@ class OverviewPage(Page):
         for action, handler in (("pause", self.pause), ("resume", self.resume), ("flush", self.flush)):
             add("POST", f"{PREFIX}/{action}", handler, OPERATORS)
 
-    async def show(self, request: Request, span: Span = Span.HOUR) -> Response:
+    async def show(self, request: Request, span: SeriesSpan = SeriesSpan.HOUR) -> Response:
         parts, charts = await asyncio.gather(self.console.overview.shown(), self.console.overview.charts(span.value))
-        return self.page(request, "overview.html", parts=parts, charts=charts, span=span.value, spans=list(Span))
+        return self.page(request, "overview.html", parts=parts, charts=charts, span=span.value, spans=list(SeriesSpan))
 
     async def pause(self, request: Request) -> Response:
         return self._done(await self.console.act(request, "pause"))

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from oldhost_sync.api.dependencies import Parts
-from oldhost_sync.api.lookout import Lookout, Query, Seen, View
+from oldhost_sync.api.lookout import Lookout, Observation, Query, View
 from oldhost_sync.console.charts import draw
 from oldhost_sync.console.emergency_forecast import forecast_emergencies
 from oldhost_sync.console.layout import Layout
@@ -19,7 +19,7 @@ from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.load_monitor import RATES_OVER_MS
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
 from oldhost_sync.store.outbox.books import Books
-from oldhost_sync.store.views.load_series import RINGS, Sample, read_series
+from oldhost_sync.store.views.load_series import RINGS, LoadSample, read_series
 
 NEXT_SHOWN = 10
 # Each is a template of its own in `parts`, and one element of the page.
@@ -33,7 +33,7 @@ class OverviewParts:
     def __init__(self, parts: Parts, layout: Layout, clock: Callable[[], float] = time.monotonic) -> None:
         self._layout = layout
         self._lookout = Lookout(parts)
-        self._series = {span: Series(parts, span, clock) for span in RINGS}
+        self._series = {span: SeriesCache(parts, span, clock) for span in RINGS}
         # By span and whether it is live: what was seen, and the charts of it.
         self._drawn: dict[tuple[str, bool], tuple[object, str]] = {}
 
@@ -64,20 +64,20 @@ class OverviewParts:
         return drawn
 
 
-class Series:
+class SeriesCache:
     """One span's samples, read again when there may be a new one."""
 
     def __init__(self, parts: Parts, span: str, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._step_s = RINGS[span].step_s
-        self._query: Query[Sequence[Sample]] = Query(
+        self._query: Query[Sequence[LoadSample]] = Query(
             lambda: parts.database.run(lambda connection: read_series(connection, parts.host, span)),
             "MariaDB does not answer in time",
         )
         self._fresh_until = float("-inf")
-        self._seen: tuple[Seen[Sequence[Sample]], datetime] | None = None
+        self._seen: tuple[Observation[Sequence[LoadSample]], datetime] | None = None
 
-    async def see(self) -> tuple[Seen[Sequence[Sample]], datetime]:
+    async def see(self) -> tuple[Observation[Sequence[LoadSample]], datetime]:
         """The samples, and until when the charts of them go."""
         now = self._clock()
         if self._seen is None or self._seen[0].trouble or now >= self._fresh_until:

@@ -38,7 +38,7 @@ LINK_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class ConsoleSession:
     """One sign-in. `ends`: in seconds of a monotonic clock."""
 
     digest: bytes
@@ -52,7 +52,7 @@ class _Remembered:
     ends: float
 
 
-class Sessions:
+class ConsoleSessions:
     """The sessions of one host's console. Raises Problem or StoreError where the database is needed and away."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Sessions:
         await self._database.run(lambda c: console_sessions.open_session(c, self._host, digest, holder))
         return secret
 
-    async def find(self, secret: str) -> Session | None:
+    async def find(self, secret: str) -> ConsoleSession | None:
         """Whose session this is; None when it has ended or never was."""
         if len(secret) > SECRET_LENGTH_MAX:
             return None
@@ -104,7 +104,7 @@ class Sessions:
         self._remember(digest, remembered)
         return self._session(digest, remembered)
 
-    async def end(self, session: Session) -> None:
+    async def end(self, session: ConsoleSession) -> None:
         """Sign out, everywhere and at once."""
         await self._database.run(lambda c: console_sessions.end_session(c, self._host, session.digest))
         self._remembered.pop(session.digest, None)
@@ -115,11 +115,11 @@ class Sessions:
         holder = await self._database.run(lambda c: console_sessions.use_link(c, self._host, digest))
         return None if holder is None else self._caller(holder)
 
-    def _session(self, digest: bytes, remembered: _Remembered) -> Session | None:
+    def _session(self, digest: bytes, remembered: _Remembered) -> ConsoleSession | None:
         caller = self._caller(remembered.holder)
         if caller is None or self._clock() >= remembered.ends:
             return None
-        return Session(digest, caller, remembered.ends)
+        return ConsoleSession(digest, caller, remembered.ends)
 
     def _caller(self, holder: TokenHolder) -> Caller | None:
         """The token's owner with today's role; None when the token is gone or replaced, or an application's now."""

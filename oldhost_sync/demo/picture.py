@@ -23,7 +23,7 @@ LINE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DemoFigures:
     """The figures at one moment: the applications', the database's and OldHost's. `ban` in epoch seconds."""
 
     made: int
@@ -62,7 +62,7 @@ def table(findings: Sequence[Finding]) -> Table:
     return made
 
 
-class Progress:
+class DemoProgress:
     """Live on a terminal; elsewhere one line at intervals."""
 
     def __init__(self, console: Console, compressed: Compressed) -> None:
@@ -81,7 +81,7 @@ class Progress:
         if self._console.is_terminal:
             self._live.stop()
 
-    def show(self, seen: Seen) -> None:
+    def show(self, seen: DemoFigures) -> None:
         elapsed_s = time.monotonic() - self._started
         if self._console.is_terminal:
             self._live.update(self._picture(seen, elapsed_s), refresh=True)
@@ -89,14 +89,14 @@ class Progress:
             self._line_at += LINE_SECONDS
             self._console.print(self._line(seen, elapsed_s), soft_wrap=True)
 
-    def _line(self, seen: Seen, elapsed_s: float) -> str:
+    def _line(self, seen: DemoFigures, elapsed_s: float) -> str:
         books = seen.books
         return (
             f"{elapsed_s:4.0f} s  {self._phase(seen)}: {seen.made:,} made, {books.applied:,} applied, "
             f"{books.superseded:,} superseded, {books.waiting + books.in_flight:,} on their way"
         )
 
-    def _picture(self, seen: Seen, elapsed_s: float) -> Group:
+    def _picture(self, seen: DemoFigures, elapsed_s: float) -> Group:
         books, total = seen.books, self._compressed.real.changes
         ended = books.accepted - books.waiting - books.in_flight
         bars = Table.grid(padding=(0, 2))
@@ -114,7 +114,7 @@ class Progress:
         top = Text.assemble((self._phase(seen), style), f"   {elapsed_s:.0f} s, in reality {real_min:.0f} min")
         return Group(top, bars, Text(figures))
 
-    def _phase(self, seen: Seen) -> str:
+    def _phase(self, seen: DemoFigures) -> str:
         if seen.ban[0] <= time.time() < seen.ban[1]:
             return "banned"
         return "changes come in" if seen.made < self._compressed.real.changes else "the rest is sent"

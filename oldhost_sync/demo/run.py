@@ -20,7 +20,7 @@ from oldhost_sync.demo import diagram
 from oldhost_sync.demo.applications import Applications
 from oldhost_sync.demo.compression import Compressed, environment, plan_for, settings_for
 from oldhost_sync.demo.facts import Admin, books, gather
-from oldhost_sync.demo.picture import Progress, Seen, headline, table
+from oldhost_sync.demo.picture import DemoFigures, DemoProgress, headline, table
 from oldhost_sync.demo.story import Story, story
 from oldhost_sync.demo.verdict import Run, failed, verdict
 from oldhost_sync.planner import arrivals, rehearse
@@ -156,11 +156,13 @@ class _Demonstration:
             await asyncio.sleep(PROGRESS_SECONDS)
 
     async def _watch(self, applications: Applications) -> None:
-        with Progress(self._console, self._compressed) as progress:
+        with DemoProgress(self._console, self._compressed) as progress:
             while True:
                 self._stack.look()
                 seen = await asyncio.to_thread(self._look)
-                progress.show(Seen(applications.receipts.count, len(applications.receipts.failed), self._ban, *seen))
+                progress.show(
+                    DemoFigures(applications.receipts.count, len(applications.receipts.failed), self._ban, *seen)
+                )
                 await asyncio.sleep(PROGRESS_SECONDS)
 
     def _look(self) -> tuple[Books, dict[str, Any]]:

@@ -39,7 +39,7 @@ class Condition(Protocol):
     def notify_all(self) -> None: ...
 
 
-class Step(Enum):
+class SendStep(Enum):
     """What a waiting send may do now."""
 
     SEND = auto()  # it holds the wire
@@ -271,7 +271,7 @@ class NoncePipeline:
 
     # -------------------------------------------------------------------------------------------------- the wire
 
-    def wait(self, place: Place, nonce: int, beat: Heartbeat, *, marked: bool) -> Step:
+    def wait(self, place: Place, nonce: int, beat: Heartbeat, *, marked: bool) -> SendStep:
         """Wait for the turn of a send whose first is `nonce`; `marked`: that one is SENT already. With MARK comes what
         is ahead of the wire.
 
@@ -281,16 +281,16 @@ class NoncePipeline:
         while True:
             with self._gate:
                 if self._closed or (self._draining and not marked):
-                    return Step.OVER
+                    return SendStep.OVER
                 if not self._holds(place, nonce):
-                    return Step.RESERVE
+                    return SendStep.RESERVE
                 check(self._next <= nonce, f"the books give nonce {nonce}, but {self._next} is next: they lost commits")
                 if self._next == nonce and not self._taken:
                     self._taken = True
-                    return Step.SEND
+                    return SendStep.SEND
                 if not marked and self._may_mark(nonce):
                     self._ahead = True
-                    return Step.MARK
+                    return SendStep.MARK
                 if self._taken or self._next == nonce or self._next in self._claimed:
                     free_since = None
                 elif free_since is None:

@@ -27,7 +27,7 @@ from oldhost_sync.oldhost.errors import (
     Unreadable,
 )
 from oldhost_sync.oldhost.ledger import Answered, Reservation, Reserved, consumed
-from oldhost_sync.oldhost.nonce_pipeline import Place, Step
+from oldhost_sync.oldhost.nonce_pipeline import Place, SendStep
 from oldhost_sync.oldhost.refusal import Refusal, Unwritten, kind, refusal, why_ended, why_halted
 from oldhost_sync.oldhost.wire import (
     Ambiguous,
@@ -48,7 +48,7 @@ from oldhost_sync.policy.wire_ref import to_wire
 AT_ONCE_SECONDS = 0.001
 
 
-class Send:
+class RunningSend:
     """Goes once. `_unreserved`: changes without a nonce or a fate, in order; `_operations`: reserved, not used up.
 
     `_marked`: SENT since `_marked_at`, not one byte written; `_pending`: answered, not recorded.
@@ -85,8 +85,8 @@ class Send:
         self._place = Place(sequence, urgent, self._clock() + self._limits.send_seconds)
         self._pipeline.enter(self._place)
         try:
-            while self._reserve() and (step := self._take_turn()) is not Step.OVER:
-                if step is Step.SEND:
+            while self._reserve() and (step := self._take_turn()) is not SendStep.OVER:
+                if step is SendStep.SEND:
                     self._send_holding_the_wire()
                     self._record_pending()
                 self._lose_nonces()
@@ -147,12 +147,12 @@ class Send:
         self._operations.extend(sorted(operations, key=lambda operation: operation.nonce))
         self._pipeline.claim(self._place, {one.nonce: one.change_id for one in self._operations})
 
-    def _take_turn(self) -> Step:
+    def _take_turn(self) -> SendStep:
         """Wait until the wire is free for this send, its first operation marked meanwhile if there is time for it."""
         first = self._operations[0]
         try:
             step = self._pipeline.wait(self._place, first.nonce, self._beat, marked=False)
-            if step is Step.MARK:
+            if step is SendStep.MARK:
                 try:
                     self._advance(first)
                 finally:
@@ -160,7 +160,7 @@ class Send:
                 step = self._pipeline.wait(self._place, first.nonce, self._beat, marked=True)
         except TimeoutError as error:
             self._hold.close(str(error))
-            return Step.OVER
+            return SendStep.OVER
         return step
 
     def _lose_nonces(self) -> None:

@@ -22,7 +22,7 @@ from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.nonce_pipeline import Condition, NoncePipeline
 from oldhost_sync.oldhost.patience import Patience
-from oldhost_sync.oldhost.send import Send
+from oldhost_sync.oldhost.send import RunningSend
 from oldhost_sync.oldhost.wire import Banned, Busy, Expected
 from oldhost_sync.policy.events import Probed, SendEnded
 
@@ -76,7 +76,7 @@ class Session:
         that is not on the wire. Any error ends the session; what is not one of the ledger's or the host's is raised
         after that.
         """
-        return Send(self._hold, change_ids, beat, accepted_at_ms).run(sequence, urgent=urgent)
+        return RunningSend(self._hold, change_ids, beat, accepted_at_ms).run(sequence, urgent=urgent)
 
     def stop_sends(self) -> None:
         """The sends that are under way end with the operation on the wire; what is left waits. The session goes on."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from oldhost_sync.planner.live_start import live_arrivals, live_scenario
 from oldhost_sync.planner.oracle import Bounds, bounds
-from oldhost_sync.planner.plan import Plan, Sample, quantile
+from oldhost_sync.planner.plan import Plan, PlannedState, quantile
 from oldhost_sync.planner.question import Answer, Question
 from oldhost_sync.planner.rehearsal import Pace, rehearse
 from oldhost_sync.planner.scenario import Arrival, Scenario, ScenarioError, arrivals
@@ -19,8 +19,8 @@ __all__ = [
     "Bounds",
     "Pace",
     "Plan",
+    "PlannedState",
     "Question",
-    "Sample",
     "Scenario",
     "ScenarioError",
     "Tried",

@@ -13,7 +13,7 @@ from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class PlannedState:
     """The state at one instant: operations ready to go, held back by the debounce, sent so far; whether a ban runs."""
 
     at_ms: int
@@ -53,7 +53,7 @@ class Plan:
     emergencies_ms: list[int] = field(default_factory=list)
     emergencies_outside_ban_ms: list[int] = field(default_factory=list)
     alerts: dict[str, int] = field(default_factory=dict)
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[PlannedState] = field(default_factory=list)
 
     @property
     def operations(self) -> int:

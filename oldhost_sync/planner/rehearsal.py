@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 
 from oldhost_sync.planner.host_model import HostModel
 from oldhost_sync.planner.oracle import bounds
-from oldhost_sync.planner.plan import Plan, Sample
+from oldhost_sync.planner.plan import Plan, PlannedState
 from oldhost_sync.planner.scenario import Arrival, Scenario, arrivals
 from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, Probe, Send, Sweep, TellPeople
 from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, Fate, Outcome, PriorityClass
@@ -300,7 +300,7 @@ class _Rehearsal:
             now_ms = round(len(samples) * self._sample_ms)
             banned = self._host.ban_left_ms(now_ms) > 0
             ready = len(coalescer.waiting) - debounced
-            samples.append(Sample(now_ms, ready, debounced, self._plan.operations, banned))
+            samples.append(PlannedState(now_ms, ready, debounced, self._plan.operations, banned))
             if len(samples) > SAMPLES_MAX:
                 del samples[1::2]
                 self._sample_ms *= 2

@@ -68,7 +68,7 @@ class Sweep:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadOutstanding:
     """Read a page of outstanding changes: emergencies (with what goes before them), the rest, or one `entity`'s."""
 
     part: Part
@@ -114,4 +114,15 @@ class RecordHalt:
     epoch: int = 0
 
 
-Action = OpenSession | Send | StopSends | CloseSession | Probe | Sweep | Load | RaiseAlert | TellPeople | RecordHalt
+Action = (
+    OpenSession
+    | Send
+    | StopSends
+    | CloseSession
+    | Probe
+    | Sweep
+    | LoadOutstanding
+    | RaiseAlert
+    | TellPeople
+    | RecordHalt
+)

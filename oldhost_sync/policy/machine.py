@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from oldhost_sync.policy import notices
-from oldhost_sync.policy.actions import Action, Load, Probe, RecordHalt, Send, Sweep, TellPeople
+from oldhost_sync.policy.actions import Action, LoadOutstanding, Probe, RecordHalt, Send, Sweep, TellPeople
 from oldhost_sync.policy.alarms import Alarms
 from oldhost_sync.policy.announcements import Announcements
 from oldhost_sync.policy.breaker import Breaker, BreakerState
@@ -32,7 +32,7 @@ from oldhost_sync.policy.pending_operation import Added, PendingOperation, label
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.rebuild import Loading, Part
 from oldhost_sync.policy.release import GIVES_WAY, RELEASE, RELEASE_MIN, SENDS_EARLY
-from oldhost_sync.policy.session import Session
+from oldhost_sync.policy.session import SessionState
 from oldhost_sync.policy.session_lifecycle import SessionLifecycle
 from oldhost_sync.policy.settlement import Settlement
 from oldhost_sync.policy.sweep import Sweeping
@@ -63,7 +63,7 @@ class Machine:
     carried: bool = False
     draining: bool = False
     paused: Pause | None = None
-    session: Session = field(default_factory=Session)
+    session: SessionState = field(default_factory=SessionState)
     counters: Counters = field(default_factory=Counters)
     send_number: int = 0
     probe_at_ms: int = 0
@@ -213,7 +213,7 @@ class Machine:
             self.probing = True
             yield Probe(self.session.epoch, self.session.task_queue)
         if self.loading.is_due and not self.draining and now_ms >= self.loading.at_ms:
-            yield Load(*self.loading.begin())
+            yield LoadOutstanding(*self.loading.begin())
         if self._may_sweep and not self.draining and now_ms >= self.sweeping.at_ms:
             yield Sweep(self.sweeping.begin())
 
@@ -292,7 +292,9 @@ class Machine:
         self.loading.part = None
         self.sweeping.begin_soon(now_ms)
 
-    def took_page(self, load: Load, refs: Iterable[ChangeRef], last_id: int, more: bool, now_ms: int) -> None:
+    def took_page(
+        self, load: LoadOutstanding, refs: Iterable[ChangeRef], last_id: int, more: bool, now_ms: int
+    ) -> None:
         """A page that `load` asked for was read. With the first one of a start sending may begin."""
         self.enqueue(self.loading.fates.outstanding(refs), now_ms, sweep=True)
         self.loading.end(load.entity, last_id, more=more)
@@ -301,7 +303,7 @@ class Machine:
             if self.loading.part is None:
                 self.finish_loading(now_ms)
 
-    def load_failed(self, load: Load, now_ms: int) -> None:
+    def load_failed(self, load: LoadOutstanding, now_ms: int) -> None:
         self.loading.fail(load.entity, load.after_id, now_ms)
 
     def take_released(self) -> None:

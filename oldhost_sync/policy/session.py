@@ -55,7 +55,7 @@ _TRANSITIONS: dict[tuple[Phase, SessionEvent], Phase] = {
 
 
 @dataclass
-class Session:
+class SessionState:
     """`lost`: send no more, end it when nothing is in flight. `sends`, `urgent_sends`: how many so far.
     `attempts`: in a row without success.
 
@@ -80,8 +80,8 @@ class Session:
     def move(self, event: SessionEvent) -> None:
         self.phase = self._after(event)
 
-    def opened(self, event: SessionOpened, sessions_without_progress: int) -> Session:
-        return Session(
+    def opened(self, event: SessionOpened, sessions_without_progress: int) -> SessionState:
+        return SessionState(
             self._after(SessionEvent.OPENED),
             event.epoch,
             event.task_queue,
@@ -90,10 +90,10 @@ class Session:
             sessions_without_progress=sessions_without_progress,
         )
 
-    def ended(self, event: SessionEvent) -> Session:
+    def ended(self, event: SessionEvent) -> SessionState:
         """None any more; closed, or lost."""
         phase = self._after(event)
-        return Session(phase, self.epoch, sessions_without_progress=self.sessions_without_progress)
+        return SessionState(phase, self.epoch, sessions_without_progress=self.sessions_without_progress)
 
     def wait(self, event: SessionEvent, reason: str, until_ms: int) -> None:
         """The next one is not asked for before `until_ms`."""

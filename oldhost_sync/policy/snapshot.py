@@ -29,7 +29,7 @@ from oldhost_sync.policy.pending_operation import Hold, PendingOperation
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.rebuild import Part
 from oldhost_sync.policy.release import RELEASE, RELEASE_MIN
-from oldhost_sync.policy.session import Phase, Session
+from oldhost_sync.policy.session import Phase, SessionState
 from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
 
 # Columns at the end of what waits need no new one: releases before leave them unread.
@@ -185,7 +185,7 @@ def _load_announcements(machine: Machine, snapshot: Snapshot) -> None:
 _KNOWN_AS = {"sessions_without_progress": "fruitless", "bound_list_was_cut": "more_bound"}
 
 
-def _session_as_known(session: Session) -> Snapshot:
+def _session_as_known(session: SessionState) -> Snapshot:
     """By the names that every release reads, and nothing that an earlier one does not know."""
     dumped = asdict(session)
     del dumped["urgent_sends"]  # only whether this session sent anything; the next one that ends says so
@@ -194,14 +194,14 @@ def _session_as_known(session: Session) -> Snapshot:
     return dumped
 
 
-def _session(carried: Snapshot) -> Session:
+def _session(carried: Snapshot) -> SessionState:
     carried = {**carried, "phase": Phase(carried["phase"])}
     for name, known in _KNOWN_AS.items():
         if known in carried:
             carried[name] = carried.pop(known)
     if "next_nonce" in carried:  # by its name in releases before 0.2
         carried["opened_at_nonce"] = carried.pop("next_nonce")
-    return Session(**carried)
+    return SessionState(**carried)
 
 
 def _as_tuple(carried: list[Any] | None) -> Any:

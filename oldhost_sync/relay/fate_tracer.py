@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
-from oldhost_sync.store.outbox.relay_queue import Progress, progress
+from oldhost_sync.store.outbox.relay_queue import HostProgress, progress
 from oldhost_sync.store.views.traced_fates import TracedFate, before_news, read_traced_fates
 from oldhost_sync.traces.change_spans import fate_spans
 from oldhost_sync.traces.span import Span
@@ -49,7 +49,7 @@ class FateTracer:
         if active:
             found = await self.transactions.look(lambda connection: progress(connection, self.owner))
             for host in active:
-                await self._look(host, found.get(host, Progress()).fates)
+                await self._look(host, found.get(host, HostProgress()).fates)
         return TRACED_EVERY_SECONDS
 
     async def _look(self, host: str, newest: int) -> None:

@@ -15,7 +15,7 @@ from oldhost_sync.relay.leadership import Renewals, renewals
 from oldhost_sync.relay.outbox_watch import OutboxWatch
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.pruner import Pruner
-from oldhost_sync.relay.relay import Condition, Relay, Signal
+from oldhost_sync.relay.relay import Relay, RelayState, Signal
 from oldhost_sync.relay.resyncer import Resyncer
 from oldhost_sync.relay.scheduler import Scheduler
 from oldhost_sync.relay.settler import Settler
@@ -100,7 +100,7 @@ class HostRelay:
         self.loops = [DutyLoop(duty, time.monotonic, metrics, self.knows_of_outage) for duty in duties]
 
     @property
-    def condition(self) -> Condition:
+    def condition(self) -> RelayState:
         return self.relay.condition
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -113,4 +113,4 @@ class HostRelay:
 
     def knows_of_outage(self) -> bool:
         """Whether the relay has logged that the database is away."""
-        return self.relay.condition is Condition.DATABASE_AWAY
+        return self.relay.condition is RelayState.DATABASE_AWAY

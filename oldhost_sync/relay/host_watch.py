@@ -18,7 +18,7 @@ from oldhost_sync.store.alert_decisions import close_quiet_alerts
 from oldhost_sync.store.dead_letter_alerts import keep_dead_letter_alerts
 from oldhost_sync.store.outbox.books import check_books
 from oldhost_sync.store.views.host_figures import HostFigures, read_figures
-from oldhost_sync.telemetry import HostMetrics, Shown
+from oldhost_sync.telemetry import ExportedHost, HostMetrics
 
 LOOK_SECONDS = 10.0
 # The looks take at most this share of the time.
@@ -85,7 +85,7 @@ class HostWatch:
         flow = self.flows.get(name) or Flow(now)
         waiting = sum(each.changes for each in figures.waiting.values()) - figures.held
         drain_s, ratio = flow.drain_seconds(now, max(0, waiting)), flow.compression_ratio()
-        self.metrics.show(name, Shown(figures, state, drain_s, ratio, host.imbalance))
+        self.metrics.show(name, ExportedHost(figures, state, drain_s, ratio, host.imbalance))
 
     async def _keep(self, name: str, figures: HostFigures, now: float) -> None:
         """What is seldom due; most looks find nothing to do here."""

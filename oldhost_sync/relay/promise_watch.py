@@ -22,7 +22,7 @@ from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.views import late_emergencies
 from oldhost_sync.store.views.late_cause import late_cause
-from oldhost_sync.store.views.late_emergencies import Ended, HostState, PendingOperation
+from oldhost_sync.store.views.late_emergencies import Ended, HostState, WaitingEmergency
 from oldhost_sync.telemetry import AppliedWaits, FateMetrics
 
 LOOK_SECONDS = 1.0
@@ -154,7 +154,7 @@ class PromiseWatch:
                 self.metrics.breaches.labels(host, "consistency").inc()
 
     def _keep(
-        self, connection: Connection, host: str, ended: Late, late: Late, waiting: list[PendingOperation], *, calm: bool
+        self, connection: Connection, host: str, ended: Late, late: Late, waiting: list[WaitingEmergency], *, calm: bool
     ) -> None:
         is_late = bool(ended.warned or late.warned)
         incident = late_emergencies.open_incident(connection, host)
@@ -170,7 +170,7 @@ class PromiseWatch:
             late_emergencies.raise_incident_alert(connection, host, *describe(after), count=after.total.warned)
 
 
-def _cause(connection: Connection, host: str, waited_ms: int, waiting: list[PendingOperation]) -> str:
+def _cause(connection: Connection, host: str, waited_ms: int, waiting: list[WaitingEmergency]) -> str:
     unrelayed = sum(each.unrelayed for each in waiting)
     return late_cause(connection, host, waited_ms=waited_ms, unrelayed=unrelayed, waiting=len(waiting))
 

@@ -48,7 +48,7 @@ class Pruner:
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     folder: SettlementFolder | None = None
-    _place: retention.Place = retention.BEGINNING
+    _place: retention.PassPosition = retention.BEGINNING
     _began: float | None = None
     _told: bool = True  # perhaps by the relay before us
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from oldhost_sync.relay.host_relay import HostRelay
-from oldhost_sync.relay.relay import Condition
+from oldhost_sync.relay.relay import RelayState
 from oldhost_sync.relay.watchdog import Watchdog
 from oldhost_sync.role_health import NEEDS_LOOK_SECONDS, Need, Readiness, troubles
 
 _TROUBLES = {
-    Condition.STARTING: "it has just started",
-    Condition.DATABASE_AWAY: "the database is away",
-    Condition.WRITER_AWAY: "Temporal does not take signals",
+    RelayState.STARTING: "it has just started",
+    RelayState.DATABASE_AWAY: "the database is away",
+    RelayState.WRITER_AWAY: "Temporal does not take signals",
 }
 
 

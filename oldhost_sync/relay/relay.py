@@ -51,7 +51,7 @@ class SignalFailed(Exception):  # noqa: N818 - reads as what happened
     """The writer did not acknowledge: Temporal's or the network's fault. The batch stays unmarked; again, later."""
 
 
-class Condition(StrEnum):
+class RelayState(StrEnum):
     """What the relay is doing; each transition is one line in the log."""
 
     STARTING = "starting"
@@ -63,7 +63,7 @@ class Condition(StrEnum):
 
 
 @dataclass(slots=True)
-class Round:
+class RelayRound:
     """What one round did."""
 
     active: bool = False
@@ -91,7 +91,7 @@ class Relay:
     chance: Callable[[], float] = random.random
     renewals: Renewals | None = None
     tracer: Tracer | None = None
-    condition: Condition = Condition.STARTING
+    condition: RelayState = RelayState.STARTING
     _failures: int = 0
     _seen: Unrelayed = NOTHING
     _signal_at: float = float("-inf")
@@ -115,12 +115,12 @@ class Relay:
         """Relay until `stop` is set, through every outage."""
         await repeat(stop, self._guarded_round)
 
-    async def run_once(self, now: float) -> Round:
+    async def run_once(self, now: float) -> RelayRound:
         """One round: lease, emergencies, and a batch when its time has come.
 
         Raises StoreError or DBAPIError when the database is away, SignalFailed when the writer did not acknowledge.
         """
-        done = Round(active=await self.leadership.hold(now))
+        done = RelayRound(active=await self.leadership.hold(now))
         if not done.active:
             return done
         await self._mark_what_was_held(now)
@@ -149,7 +149,7 @@ class Relay:
         """How long to wait for something new: until what waits is to be signalled or marked. None: until a wait ends;
         while the database is away only that tells whether it is back.
         """
-        if self.condition is Condition.DATABASE_AWAY:
+        if self.condition is RelayState.DATABASE_AWAY:
             return None
         times = [self._signal_at] if self._seen.anything else []
         times += [self._mark_at] if self._unmarked else []
@@ -254,19 +254,19 @@ class Relay:
                 self._seen = await self.watch.look(self.host, self._patience(self.monotonic()))
             done = await self.run_once(self.monotonic())
         except SignalFailed as error:
-            return self._failed(Condition.WRITER_AWAY, error)
+            return self._failed(RelayState.WRITER_AWAY, error)
         except (StoreError, DBAPIError) as error:
-            return self._failed(Condition.DATABASE_AWAY, error)
+            return self._failed(RelayState.DATABASE_AWAY, error)
         self._failures = 0
         if not done.active:
-            self._become(Condition.STANDBY)
+            self._become(RelayState.STANDBY)
         elif done.held_back:
-            self._become(Condition.HOLDING_BACK, f"the writer holds {self.pace.unprocessed_max} changes or more")
-        elif self.condition is not Condition.HOLDING_BACK or self._room > 0:
-            self._become(Condition.ACTIVE)
+            self._become(RelayState.HOLDING_BACK, f"the writer holds {self.pace.unprocessed_max} changes or more")
+        elif self.condition is not RelayState.HOLDING_BACK or self._room > 0:
+            self._become(RelayState.ACTIVE)
         return 0.0 if self.watch and done.active else self.pace.poll_s
 
-    def _failed(self, condition: Condition, error: Exception) -> float:
+    def _failed(self, condition: RelayState, error: Exception) -> float:
         if self.metrics:
             self.metrics.failures.labels(self.host, condition.value).inc()
         self._become(condition, str(error))
@@ -274,10 +274,10 @@ class Relay:
         self._failures = min(self._failures + 1, 30)
         return longest * (0.5 + self.chance() / 2)
 
-    def _become(self, condition: Condition, why: str = "") -> None:
+    def _become(self, condition: RelayState, why: str = "") -> None:
         if condition is self.condition:
             return
-        level = logging.WARNING if condition in {Condition.DATABASE_AWAY, Condition.WRITER_AWAY} else logging.INFO
+        level = logging.WARNING if condition in {RelayState.DATABASE_AWAY, RelayState.WRITER_AWAY} else logging.INFO
         logger.log(level, "relay of %s: %s%s", self.host, condition.value, f" ({why})" if why else "")
         if self.metrics:
             self.metrics.condition.labels(self.host, self.condition.value).set(0)

@@ -20,7 +20,7 @@ from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.relay.writer_watch import Action, CloseAlerts, OpenAlert, StartWriter, TemporalAway, WriterWatch
 from oldhost_sync.relay.writers import TemporalDoesNotAnswer, Writers
 from oldhost_sync.store.alerts import close_alert, raise_alert
-from oldhost_sync.store.outbox.relay_queue import Progress, progress
+from oldhost_sync.store.outbox.relay_queue import HostProgress, progress
 from oldhost_sync.writer_health import WriterHealth, trouble
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ ASKED_AT_A_TIME = 5
 @dataclass(slots=True)
 class _Host:
     watch: WriterWatch = field(default_factory=WriterWatch)
-    progress: Progress | None = None
+    progress: HostProgress | None = None
     looked_at: float = float("-inf")
     trouble: str = ""
 
@@ -61,14 +61,14 @@ class Watchdog:
         self._hosts = {host: self._hosts.get(host, _Host()) for host in active}
         if active:
             found = await self.transactions.look(lambda connection: progress(connection, self.owner))
-            due = [host for host in active if self._is_due(self._hosts[host], found.get(host, Progress()), now)]
-            looks = (self._check(host, found.get(host, Progress()), now) for host in due)
+            due = [host for host in active if self._is_due(self._hosts[host], found.get(host, HostProgress()), now)]
+            looks = (self._check(host, found.get(host, HostProgress()), now) for host in due)
             for error in await asyncio.gather(*looks, return_exceptions=True):
                 if error is not None:
                     raise error
         return LOOK_SECONDS
 
-    def _is_due(self, host: _Host, found: Progress, now: float) -> bool:
+    def _is_due(self, host: _Host, found: HostProgress, now: float) -> bool:
         """Not where fates come, nor where nothing is outstanding and the last check was a short time ago."""
         before, host.progress = host.progress, found
         if not host.watch.is_calm or host.looked_at == float("-inf"):
@@ -81,7 +81,7 @@ class Watchdog:
         """What was wrong with each host's writer at the last look, for the role's readiness."""
         return {f"writer {name}": host.trouble for name, host in sorted(self._hosts.items())}
 
-    async def _check(self, name: str, found: Progress, now: float) -> None:
+    async def _check(self, name: str, found: HostProgress, now: float) -> None:
         host = self._hosts[name]
         host.looked_at = now
         async with self._asking:

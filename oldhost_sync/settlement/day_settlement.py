@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.settlement.errors import FileDamaged, LedgerDiffers
 from oldhost_sync.settlement.folder import SettlementFolder
-from oldhost_sync.settlement.settlement_file import Link, SettlementReader
+from oldhost_sync.settlement.settlement_file import PreviousFile, SettlementReader
 from oldhost_sync.store.ledger.ended_operations import (
     EndedOperation,
     end_of,
@@ -41,7 +41,7 @@ LATE_AFTER = timedelta(days=2)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SettlementStep:
     """`settled`: the day that was settled; None: none is due, or it `waits` for something. `late`: for too long."""
 
     settled: SettledDay | None = None
@@ -49,7 +49,7 @@ class Step:
     late: bool = False
 
 
-def settle_next(connection: Connection, folder: SettlementFolder) -> Step:
+def settle_next(connection: Connection, folder: SettlementFolder) -> SettlementStep:
     """Settle the oldest day that is over and not settled. Raises SettlementError, OSError; then nothing is changed."""
     keep_one_snapshot(connection)
     host = folder.host
@@ -58,11 +58,11 @@ def settle_next(connection: Connection, folder: SettlementFolder) -> Step:
     day = _next_day(connection, folder, last)
     now = database_clock(connection)
     if day is None or now < end_of(day) + SETTLED_AFTER:
-        return Step()
+        return SettlementStep()
     unfinished = open_before(connection, host, day)
     if unfinished:
         waits = f"{day} is not settled: {unfinished} operations bound until then have no end yet"
-        return Step(waits=waits, late=now > end_of(day) + LATE_AFTER)
+        return SettlementStep(waits=waits, late=now > end_of(day) + LATE_AFTER)
     previous = None if last is None else folder.require_unchanged(last)
     if folder.file_of(day).is_file():
         settled = _take_over(connection, folder, day, previous)
@@ -70,7 +70,7 @@ def settle_next(connection: Connection, folder: SettlementFolder) -> Step:
         settled = folder.write(day, previous, ended_on(connection, host, day))
     if not add_settled(connection, host, settled):
         raise FileDamaged(f"{folder.file_of(day).name} is not the one that another relay wrote to its own folder")
-    return Step(settled)
+    return SettlementStep(settled)
 
 
 def release_next(connection: Connection, folder: SettlementFolder, ledger_days: int) -> date | None:
@@ -119,7 +119,9 @@ def _next_day(connection: Connection, folder: SettlementFolder, last: SettledDay
     return next(iter(folder.days()), None) or first_ended_on(connection, folder.host)
 
 
-def _take_over(connection: Connection, folder: SettlementFolder, day: date, previous: Link | None) -> SettledDay:
+def _take_over(
+    connection: Connection, folder: SettlementFolder, day: date, previous: PreviousFile | None
+) -> SettledDay:
     reader = folder.reader(day)
     _require_all(connection, reader)
     if previous is not None and reader.previous != previous:

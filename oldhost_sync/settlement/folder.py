@@ -16,7 +16,7 @@ from datetime import date
 from pathlib import Path
 
 from oldhost_sync.settlement.errors import FileDamaged, FolderUnusable
-from oldhost_sync.settlement.settlement_file import Link, SettlementReader, write_lines
+from oldhost_sync.settlement.settlement_file import PreviousFile, SettlementReader, write_lines
 from oldhost_sync.store.ledger.ended_operations import EndedOperation
 from oldhost_sync.store.ledger.settled_days import SettledDay
 
@@ -57,7 +57,7 @@ class SettlementFolder:
     def reader(self, day: date) -> SettlementReader:
         return SettlementReader(self.file_of(day), self.host, day)
 
-    def require_unchanged(self, settled: SettledDay) -> Link:
+    def require_unchanged(self, settled: SettledDay) -> PreviousFile:
         """The link to a settled day's file; FileDamaged when it is not the one that was written."""
         found = self.reader(settled.day).read()
         if found.sha256_hex != settled.sha256_hex:
@@ -65,9 +65,9 @@ class SettlementFolder:
                 f"{self.file_of(settled.day).name} is not the file that was written: its SHA-256 is "
                 f"{found.sha256_hex}, by the database {settled.sha256_hex}. Put it back from a copy"
             )
-        return Link(settled.day, settled.sha256_hex)
+        return PreviousFile(settled.day, settled.sha256_hex)
 
-    def write(self, day: date, previous: Link | None, records: Iterable[EndedOperation]) -> SettledDay:
+    def write(self, day: date, previous: PreviousFile | None, records: Iterable[EndedOperation]) -> SettledDay:
         """Write the day's file. Raises OSError; then there is no file."""
         target = self.file_of(day)
         partial = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.partial")

@@ -28,7 +28,7 @@ _RECORD = {"at": str, "nonce": int, "change": int, "outcome": str, "body_sha256"
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class PreviousFile:
     """The file before: its day, and the SHA-256 of its bytes."""
 
     day: date
@@ -36,7 +36,7 @@ class Link:
 
 
 def write_lines(
-    file: BinaryIO, host: str, day: date, previous: Link | None, records: Iterable[EndedOperation]
+    file: BinaryIO, host: str, day: date, previous: PreviousFile | None, records: Iterable[EndedOperation]
 ) -> SettledDay:
     """Write the whole file; returns what it is known by."""
     digest, count, outcomes = hashlib.sha256(), 0, Counter[str]()
@@ -65,7 +65,7 @@ class SettlementReader:
     path: Path
     host: str
     day: date
-    previous: Link | None = None
+    previous: PreviousFile | None = None
     settled: SettledDay | None = None
     _digest: Any = field(default_factory=hashlib.sha256)
     _line: int = 0
@@ -123,7 +123,7 @@ class SettlementReader:
         if before is None:
             return
         try:
-            self.previous = Link(date.fromisoformat(before["day"]), bytes.fromhex(before["sha256"]).hex())
+            self.previous = PreviousFile(date.fromisoformat(before["day"]), bytes.fromhex(before["sha256"]).hex())
         except (KeyError, TypeError, ValueError):
             raise self._damaged("does not say which file goes before") from None
 

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection, Engine
 from oldhost_sync.settlement.day_settlement import differences
 from oldhost_sync.settlement.errors import FileDamaged
 from oldhost_sync.settlement.folder import SettlementFolder
-from oldhost_sync.settlement.settlement_file import Link, SettlementReader
+from oldhost_sync.settlement.settlement_file import PreviousFile, SettlementReader
 from oldhost_sync.store.ledger.ended_operations import ended_on, keep_one_snapshot
 from oldhost_sync.store.ledger.settled_days import SettledDay, settled_days
 from oldhost_sync.store.transactions import run_in_transaction
@@ -45,7 +45,7 @@ def verify(folder: SettlementFolder, engine: Engine | None = None, since: date |
         then = "" if since is None else f" since {since}"
         found.problems.append(f"there is no file of {folder.host} in {folder.path}{then}")
     found.problems += [f"the file of {day} is missing, which was written" for day in sorted(known) if day not in days]
-    before: Link | None = None
+    before: PreviousFile | None = None
     for number, day in enumerate(days):
         reader = folder.reader(day)
         try:
@@ -57,7 +57,7 @@ def verify(folder: SettlementFolder, engine: Engine | None = None, since: date |
         if number or since is None:
             _check_link(found, reader, before, is_first=not number)
         found.days.append(settled)
-        before = Link(day, settled.sha256_hex)
+        before = PreviousFile(day, settled.sha256_hex)
     return found
 
 
@@ -70,7 +70,7 @@ def _noted(engine: Engine, host: str, since: date | None) -> dict[date, SettledD
     return {each.day: each for each in rows if since is None or each.day >= since}
 
 
-def _check_link(found: Verification, reader: SettlementReader, before: Link | None, *, is_first: bool) -> None:
+def _check_link(found: Verification, reader: SettlementReader, before: PreviousFile | None, *, is_first: bool) -> None:
     named = reader.previous
     if named == before and (before is None or before.day == reader.day - timedelta(days=1)):
         return

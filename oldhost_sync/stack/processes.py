@@ -52,7 +52,7 @@ class ChildSilent(ProcessError):  # noqa: N818 - it says what happened
     """A child did not become ready in time. It may be retried when the machine is less busy."""
 
 
-class Process(Protocol):
+class StartedProcess(Protocol):
     """What a child needs of a started process; `subprocess.Popen` has it."""
 
     @property
@@ -79,7 +79,7 @@ class Child:
     folder: Path | None = None
     stop_signal: signal.Signals = signal.SIGTERM
     ended: threading.Event = field(default_factory=threading.Event)
-    process: Process | None = field(default=None, init=False)
+    process: StartedProcess | None = field(default=None, init=False)
     started_at: float = field(default=0.0, init=False)
     _log_start: int = field(default=0, init=False)
 
@@ -105,7 +105,7 @@ class Child:
             self.process = self.launch(log)
         self.started_at = time.monotonic()
 
-    def launch(self, log: IO[bytes]) -> Process:
+    def launch(self, log: IO[bytes]) -> StartedProcess:
         """Start the program, in a process group of its own, what it prints going to `log`."""
         return subprocess.Popen(
             list(self.argv),

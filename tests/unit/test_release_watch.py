@@ -12,7 +12,7 @@ from temporalio.worker import PatchActivationInput
 
 from oldhost_sync.policy.release import BESIDE_MIN, RELEASE
 from oldhost_sync.policy.writer_policy import WriterPolicy
-from oldhost_sync.release_watch import FRESH_SECONDS, MARKS, SEEN_SECONDS, ReleaseWatch, Step, step
+from oldhost_sync.release_watch import FRESH_SECONDS, MARKS, SEEN_SECONDS, ReleaseWatch, RunStep, step
 from oldhost_sync.store.worker_presence import Known
 from workflows.messages import workflow_id
 
@@ -22,15 +22,15 @@ OLD, NEW = 7, 8
 @pytest.mark.parametrize(
     ("run", "known", "own", "expected"),
     [
-        (OLD, Known(OLD, OLD), OLD, Step.NOTHING),
-        (OLD, Known(OLD, NEW), NEW, Step.NOTHING),
-        (OLD, Known(NEW, NEW), NEW, Step.RENEW),
-        (NEW, Known(OLD, NEW), NEW, Step.RENEW),
-        (NEW, Known(OLD, NEW), OLD, Step.WAIT),
-        (NEW, Known(OLD, OLD), OLD, Step.END),
-        (NEW, Known(OLD, OLD), NEW, Step.RENEW),
-        (None, Known(OLD, NEW), OLD, Step.NOTHING),
-        (OLD - 1, Known(OLD, OLD, all_tell=False), OLD, Step.NOTHING),
+        (OLD, Known(OLD, OLD), OLD, RunStep.NOTHING),
+        (OLD, Known(OLD, NEW), NEW, RunStep.NOTHING),
+        (OLD, Known(NEW, NEW), NEW, RunStep.RENEW),
+        (NEW, Known(OLD, NEW), NEW, RunStep.RENEW),
+        (NEW, Known(OLD, NEW), OLD, RunStep.WAIT),
+        (NEW, Known(OLD, OLD), OLD, RunStep.END),
+        (NEW, Known(OLD, OLD), NEW, RunStep.RENEW),
+        (None, Known(OLD, NEW), OLD, RunStep.NOTHING),
+        (OLD - 1, Known(OLD, OLD, all_tell=False), OLD, RunStep.NOTHING),
     ],
     ids=[
         "all know what it keeps",
@@ -45,7 +45,7 @@ OLD, NEW = 7, 8
     ],
 )  # fmt: skip
 def test_the_step_follows_from_the_run_and_what_is_known(
-    run: int | None, known: Known, own: int, expected: Step
+    run: int | None, known: Known, own: int, expected: RunStep
 ) -> None:
     assert step(run, known, own=own) is expected
 

@@ -106,7 +106,7 @@ _DEAD_LETTERS = text(
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class IdPage:
     """Part of a list in id order: ask again with `last_id` while there is `more`."""
 
     refs: list[ChangeRef]
@@ -114,7 +114,7 @@ class Page:
     more: bool
 
 
-def outstanding_page(connection: Connection, host: str, after_id: int, limit: int, *, quiet_ms: int = 0) -> Page:
+def outstanding_page(connection: Connection, host: str, after_id: int, limit: int, *, quiet_ms: int = 0) -> IdPage:
     """Changes without a fate after `after_id`; with `quiet_ms` only those relayed at least so long ago."""
     values: dict[str, object] = {"host": host}
     if not quiet_ms:
@@ -122,32 +122,32 @@ def outstanding_page(connection: Connection, host: str, after_id: int, limit: in
     return _scan(connection, _SWEPT, values | {"quiet_us": quiet_ms * 1000}, after_id, limit)
 
 
-def entity_page(connection: Connection, host: str, entity: EntityKey, after_id: int, limit: int) -> Page:
+def entity_page(connection: Connection, host: str, entity: EntityKey, after_id: int, limit: int) -> IdPage:
     """One entity's changes without a fate."""
     values: dict[str, object] = {"host": host, "entity_type": entity.entity_type, "entity_id": entity.entity_id}
     return _scan(connection, _ENTITY, values, after_id, limit)
 
 
-def emergencies_page(connection: Connection, host: str, after_id: int, limit: int) -> Page:
+def emergencies_page(connection: Connection, host: str, after_id: int, limit: int) -> IdPage:
     """Emergencies without a fate after `after_id`, at most `limit`, and their entities' older changes."""
     values: dict[str, object] = {"host": host, "after_id": after_id}
     found = [as_ref(row) for row in connection.execute(_EMERGENCIES, values | {"limit": limit + 1})]
     emergencies = found[:limit]
     if not emergencies:
-        return Page([], after_id, more=False)
+        return IdPage([], after_id, more=False)
     last_id = emergencies[-1].change_id
     older = connection.execute(_OLDER, values | {"last_id": last_id, "limit": OLDER_MAX})
     refs = sorted([*emergencies, *map(as_ref, older)], key=lambda ref: ref.change_id)
-    return Page(refs, last_id, more=len(found) > limit)
+    return IdPage(refs, last_id, more=len(found) > limit)
 
 
-def relayed_page(connection: Connection, host: str, after_id: int, limit: int, quiet_ms: int = 0) -> Page:
+def relayed_page(connection: Connection, host: str, after_id: int, limit: int, quiet_ms: int = 0) -> IdPage:
     """For runs begun before 0.2, which keep held changes themselves: all that is relayed."""
     values = {"host": host, "after_id": after_id, "limit": limit + 1, "quiet_us": quiet_ms * 1000}
     refs = [as_ref(row) for row in connection.execute(_RELAYED, values)]
     more = len(refs) > limit
     refs = refs[:limit]
-    return Page(refs, refs[-1].change_id if refs else after_id, more)
+    return IdPage(refs, refs[-1].change_id if refs else after_id, more)
 
 
 def held_entities(connection: Connection, host: str, limit: int = 10_000) -> list[tuple[str, str, list[int]]]:
@@ -163,18 +163,18 @@ def dead_letters(connection: Connection, host: str) -> int:
     return int(connection.execute(_DEAD_LETTERS, {"host": host}).scalar_one())
 
 
-def _scan(connection: Connection, scan: Scan, values: dict[str, object], after_id: int, limit: int) -> Page:
+def _scan(connection: Connection, scan: Scan, values: dict[str, object], after_id: int, limit: int) -> IdPage:
     rows = 2 * limit  # enough where hardly anything is held
     for _ in range(ROUNDS_MAX):
         given = values | {"after_id": after_id}
         looked = connection.execute(text(scan.look), given | {"rows": rows}).one()
         if not looked.changes:
-            return Page([], after_id, more=False)
+            return IdPage([], after_id, more=False)
         found = connection.execute(text(scan.free), given | {"last_id": looked.last_id, "limit": limit})
         refs = [as_ref(row) for row in found]
         if len(refs) == limit:
-            return Page(refs, refs[-1].change_id, more=True)
+            return IdPage(refs, refs[-1].change_id, more=True)
         after_id, more, rows = looked.last_id, looked.changes == rows, ROWS_LOOKED_AT
         if refs or not more:
-            return Page(refs, after_id, more)
-    return Page([], after_id, more=True)
+            return IdPage(refs, after_id, more)
+    return IdPage([], after_id, more=True)

@@ -160,17 +160,17 @@ def _by_host(found: Iterable[Any]) -> dict[str, Unrelayed]:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class HostProgress:
     """Whether a host has something outstanding, and a number that grows with each fate."""
 
     outstanding: bool = False
     fates: int = 0
 
 
-def progress(connection: Connection, owner: str) -> dict[str, Progress]:
+def progress(connection: Connection, owner: str) -> dict[str, HostProgress]:
     """Of each host whose lease `owner` holds; two index look-ups each."""
     found = connection.execute(_PROGRESS, {"owner": owner})
-    return {row.host: Progress(bool(row.outstanding), int(row.fates)) for row in found}
+    return {row.host: HostProgress(bool(row.outstanding), int(row.fates)) for row in found}
 
 
 def mark_relayed(connection: Connection, change_ids: Sequence[int]) -> int:

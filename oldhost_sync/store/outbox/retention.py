@@ -92,14 +92,14 @@ class Horizon:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PassPosition:
     """Up to which change a pass has come."""
 
     processed_at: datetime = EARLIEST
     change_id: int = 0
 
 
-BEGINNING = Place()
+BEGINNING = PassPosition()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Pruned:
 
     gone: int
     more: bool
-    place: Place
+    place: PassPosition
 
 
 def horizon_of(connection: Connection, host: str, kept: Kept) -> Horizon:
@@ -125,7 +125,7 @@ def horizon_of(connection: Connection, host: str, kept: Kept) -> Horizon:
     )
 
 
-def prune(connection: Connection, host: str, before: Horizon, *, rows: int, place: Place = BEGINNING) -> Pruned:
+def prune(connection: Connection, host: str, before: Horizon, *, rows: int, place: PassPosition = BEGINNING) -> Pruned:
     """Delete at most `rows` rows of each kind that ended before its limit: changes from `place` on, with the nonces
     before them moved to the archive, and when these are through, what else is old.
     """
@@ -137,7 +137,7 @@ def prune(connection: Connection, host: str, before: Horizon, *, rows: int, plac
     forget_fates(connection, host, going)
     _raise_horizon(connection, host, max((row.fate_sequence or 0 for row in going), default=0))
     if len(ended) == rows:
-        return Pruned(gone, True, Place(ended[-1].processed_at, ended[-1].id))
+        return Pruned(gone, True, PassPosition(ended[-1].processed_at, ended[-1].id))
     for table, index, condition in _OTHERS:
         query = f"SELECT id FROM {table} FORCE INDEX ({index}) WHERE host = :host AND {condition} LIMIT :rows"
         found = [row.id for row in connection.execute(text(query), values)]

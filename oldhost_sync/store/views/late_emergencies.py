@@ -94,7 +94,7 @@ class HostState:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingOperation:
+class WaitingEmergency:
     """An emergency without a fate, and its age by the database's clock."""
 
     change_id: int
@@ -128,10 +128,10 @@ def look(connection: Connection, owner: str) -> tuple[dict[str, HostState], floa
     return {row.host: HostState(bool(row.emergencies), int(row.fates)) for row in found}, now_s
 
 
-def waiting_emergencies(connection: Connection, host: str) -> list[PendingOperation]:
+def waiting_emergencies(connection: Connection, host: str) -> list[WaitingEmergency]:
     """At most WAITING_MAX; without those that have a pending fate."""
     rows = connection.execute(_WAITING, {"host": host, "limit": WAITING_MAX})
-    return [PendingOperation(row.id, bool(row.unrelayed), int(row.ms)) for row in rows]
+    return [WaitingEmergency(row.id, bool(row.unrelayed), int(row.ms)) for row in rows]
 
 
 def take_fates(connection: Connection, host: str, newest: int) -> tuple[list[Ended], bool]:

@@ -90,7 +90,7 @@ _KEEP = text(
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class LoadSample:
     """One bucket that begins at `at`: the most that waited in it, by class; how many changes were accepted and applied;
     the longest that an emergency took or waits (ms, 0: there was none); what stopped sending, if anything did.
     """
@@ -105,7 +105,7 @@ class Sample:
     stopped: str | None
 
 
-_SHOWN = [load_samples.c[name] for name in Sample.__slots__]
+_SHOWN = [load_samples.c[name] for name in LoadSample.__slots__]
 
 
 def record_sample(connection: Connection, host: str) -> None:
@@ -134,7 +134,7 @@ def record_sample(connection: Connection, host: str) -> None:
     connection.execute(_KEEP, values)
 
 
-def read_series(connection: Connection, host: str, span: str) -> list[Sample]:
+def read_series(connection: Connection, host: str, span: str) -> list[LoadSample]:
     """The samples of `span` (a key of RINGS), oldest first; buckets in which nobody looked are missing."""
     ring = RINGS[span]
     now: datetime = connection.execute(text("SELECT UTC_TIMESTAMP(6)")).scalar_one()
@@ -144,4 +144,4 @@ def read_series(connection: Connection, host: str, span: str) -> list[Sample]:
         .where(load_samples.c.host == host, load_samples.c.step_s == ring.step_s, load_samples.c.at > begin)
         .order_by(load_samples.c.at)
     )
-    return [Sample(*row) for row in rows]
+    return [LoadSample(*row) for row in rows]

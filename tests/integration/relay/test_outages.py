@@ -15,7 +15,7 @@ from oldhost_sync.relay.duty import FAILED_ROUNDS_TOLD
 from oldhost_sync.relay.host_relay import HostRelay, SharedPolls, relay_transactions
 from oldhost_sync.relay.outbox_watch import OutboxWatch
 from oldhost_sync.relay.pace import RelayPace
-from oldhost_sync.relay.relay import Condition, Relay
+from oldhost_sync.relay.relay import Relay, RelayState
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.engine import create_engine
 from tests.conformance.private_mariadb import PrivateMariaDB, private_mariadb
@@ -83,10 +83,10 @@ def test_the_writer_goes_away_and_comes_back(engine: Engine, looks: Engine, capl
         host_relay = HostRelay(relay_transactions(engine, looks), listener, HOST, owner="one", pace=QUICK)
         relay = host_relay.relay
         async with running(host_relay):
-            await until(lambda: relay.condition is Condition.ACTIVE, "active")
+            await until(lambda: relay.condition is RelayState.ACTIVE, "active")
             listener.failing = "before"
             first = recorded(engine).change_id
-            await until(lambda: relay.condition is Condition.WRITER_AWAY, "noticed")
+            await until(lambda: relay.condition is RelayState.WRITER_AWAY, "noticed")
             recorded(engine, entity_id="planned", not_before=datetime.now(UTC) + timedelta(milliseconds=50))
             await until(lambda: len(rows(engine, "SELECT id FROM outbox_events")) == 2, "recorded when due")
             failures = relay._failures
@@ -94,7 +94,7 @@ def test_the_writer_goes_away_and_comes_back(engine: Engine, looks: Engine, capl
             listener.failing = ""
             await until(lambda: len(listener.ids) == 2, "relayed")
             assert listener.ids[0] == first
-            await until(lambda: relay.condition is Condition.ACTIVE, "active again")
+            await until(lambda: relay.condition is RelayState.ACTIVE, "active again")
 
     asyncio.run(scenario())
     assert [line.split(": ", 1)[1].split(" (")[0] for line in lines(caplog)] == ["active", "writer away", "active"]
@@ -114,14 +114,14 @@ def test_two_hosts_of_a_process_miss_mariadb_once_each_and_go_on(
             for host, listener in zip((HOST, "other"), listeners, strict=True)
         ]
         async with running(relays[0]), running(relays[1]):
-            await until(lambda: all(each.condition is Condition.ACTIVE for each in relays), "active")
+            await until(lambda: all(each.condition is RelayState.ACTIVE for each in relays), "active")
             own_server.kill()
-            await until(lambda: all(each.condition is Condition.DATABASE_AWAY for each in relays), "noticed")
+            await until(lambda: all(each.condition is RelayState.DATABASE_AWAY for each in relays), "noticed")
             await asyncio.to_thread(own_server.start)
             for host in (HOST, "other"):
                 await asyncio.to_thread(recorded, own_engine, event_type="guest_locked_out", host=host)
             await until(lambda: all(listener.ids for listener in listeners), "relayed")
-            await until(lambda: all(each.condition is Condition.ACTIVE for each in relays), "active again")
+            await until(lambda: all(each.condition is RelayState.ACTIVE for each in relays), "active again")
 
     asyncio.run(scenario())
     for host in (HOST, "other"):
@@ -142,13 +142,13 @@ def test_mariadb_is_killed_and_comes_back(
         async with running(relay):
             first = recorded(own_engine).change_id
             await until(lambda: listener.ids == [first], "relayed before")
-            await until(lambda: relay.condition is Condition.ACTIVE, "active")
+            await until(lambda: relay.condition is RelayState.ACTIVE, "active")
             own_server.kill()
-            await until(lambda: relay.condition is Condition.DATABASE_AWAY, "noticed")
+            await until(lambda: relay.condition is RelayState.DATABASE_AWAY, "noticed")
             await asyncio.to_thread(own_server.start)
             second = recorded(own_engine, entity_id="102", event_type="guest_locked_out").change_id
             await until(lambda: listener.ids[-1] == second, "relayed after")
-            await until(lambda: relay.condition is Condition.ACTIVE, "active again")
+            await until(lambda: relay.condition is RelayState.ACTIVE, "active again")
 
     asyncio.run(scenario())
     assert [line.split(": ", 1)[1].split(" (")[0] for line in lines(caplog)] == ["active", "database away", "active"]
@@ -195,7 +195,7 @@ def test_a_relay_starts_while_the_database_is_still_away(
         listener = Listener()
         relay = Relay(Transactions(own_engine, looks=own_looks), listener, HOST, owner="one", pace=QUICK)
         async with running(relay):
-            await until(lambda: relay.condition is Condition.DATABASE_AWAY, "noticed")
+            await until(lambda: relay.condition is RelayState.DATABASE_AWAY, "noticed")
             await asyncio.to_thread(own_server.start)
             await until(lambda: listener.ids == [change_id], "relayed")
 
@@ -207,11 +207,11 @@ def test_a_relay_that_stops_gives_its_place_up_at_once(engine: Engine) -> None:
         one, two = (Relay(Transactions(engine), Listener(), HOST, owner=owner, pace=QUICK) for owner in ("one", "two"))
         async with running(two):
             async with running(one):
-                await until(lambda: Condition.ACTIVE in {one.condition, two.condition}, "one of them")
-                await until(lambda: Condition.STANDBY in {one.condition, two.condition}, "the other one")
+                await until(lambda: RelayState.ACTIVE in {one.condition, two.condition}, "one of them")
+                await until(lambda: RelayState.STANDBY in {one.condition, two.condition}, "the other one")
                 with engine.connect() as connection:
                     assert lease_holder(connection) in {"one", "two"}
-            await until(lambda: two.condition is Condition.ACTIVE, "the second took over")
+            await until(lambda: two.condition is RelayState.ACTIVE, "the second took over")
 
     asyncio.run(scenario())
     with engine.connect() as connection:

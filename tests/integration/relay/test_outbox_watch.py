@@ -11,7 +11,7 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.relay.outbox_watch import OutboxWatch
 from oldhost_sync.relay.pace import RelayPace
-from oldhost_sync.relay.relay import Condition, Relay
+from oldhost_sync.relay.relay import Relay, RelayState
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable
@@ -232,7 +232,7 @@ def test_a_backlog_of_full_batches_waits_for_nothing_new(stage: Stage) -> None:
         relay = stage.relay(HOSTS[0], listener, pace)
         async with running(relay):
             await until(lambda: len(listener.ids) == 7, "the whole backlog")
-            assert relay.condition is Condition.ACTIVE
+            assert relay.condition is RelayState.ACTIVE
             await asyncio.to_thread(stage.emergency, HOSTS[0])
             await until(lambda: len(listener.ids) == 8, "what ends the wait")
 

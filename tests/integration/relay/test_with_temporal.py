@@ -13,7 +13,7 @@ from temporalio.client import Client
 from temporalio.converter import DataConverter
 
 from oldhost_sync.policy.changes import ChangeRef
-from oldhost_sync.relay.relay import Condition, Relay
+from oldhost_sync.relay.relay import Relay, RelayState
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.temporal import DATA_CONVERTER, signal_enqueue, writer_handle
@@ -51,7 +51,7 @@ def test_the_first_change_starts_the_writer_and_a_restarted_temporal_misses_none
             await until(lambda: not unrelayed(engine), "the first")
             server.kill()
             wanted.append(recorded(engine, entity_id="b").ref)
-            await until(lambda: relay.condition is Condition.WRITER_AWAY, "noticed")
+            await until(lambda: relay.condition is RelayState.WRITER_AWAY, "noticed")
             wanted.append(recorded(engine, entity_id="c", event_type="guest_locked_out").ref)
             await asyncio.to_thread(server.start)
             await until(lambda: not unrelayed(engine), "all others")

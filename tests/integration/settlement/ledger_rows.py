@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.settlement.day_settlement import Step, settle_next
+from oldhost_sync.settlement.day_settlement import SettlementStep, settle_next
 from oldhost_sync.settlement.folder import SettlementFolder
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.integration.store.writing import HOST, change_sql
@@ -41,7 +41,7 @@ def ended(
         )
 
 
-def settle(engine: Engine, path: Path) -> Step:
+def settle(engine: Engine, path: Path) -> SettlementStep:
     return run_in_transaction(engine, lambda connection: settle_next(connection, SettlementFolder(path, HOST)))
 
 

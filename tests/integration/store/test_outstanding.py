@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.policy.changes import EntityKey
 from oldhost_sync.store.outbox import outstanding_changes
-from oldhost_sync.store.outbox.outstanding_changes import Page
+from oldhost_sync.store.outbox.outstanding_changes import IdPage
 from oldhost_sync.store.outbox.relay_queue import mark_relayed
 from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.store.writing import HOST, change_sql, recorded
@@ -36,7 +36,7 @@ def reject(engine: Engine, change_id: int) -> None:
     )
 
 
-def ids_of(page: Page) -> list[int]:
+def ids_of(page: IdPage) -> list[int]:
     return [ref.change_id for ref in page.refs]
 
 
@@ -78,8 +78,8 @@ def test_changes_relayed_before_the_clock_was_set_back_are_found_by_rebuild_and_
 
 def test_an_empty_page_keeps_its_place(engine: Engine) -> None:
     with engine.connect() as connection:
-        assert outstanding_changes.outstanding_page(connection, HOST, 41, 10) == Page([], 41, more=False)
-        assert outstanding_changes.emergencies_page(connection, HOST, 41, 10) == Page([], 41, more=False)
+        assert outstanding_changes.outstanding_page(connection, HOST, 41, 10) == IdPage([], 41, more=False)
+        assert outstanding_changes.emergencies_page(connection, HOST, 41, 10) == IdPage([], 41, more=False)
 
 
 def test_what_is_held_behind_a_dead_letter_is_in_no_page(engine: Engine) -> None:
@@ -103,7 +103,7 @@ def test_emergencies_come_page_by_page_each_with_what_goes_before_it(engine: Eng
     second = write(engine, "y", "guest_locked_out")
     with engine.connect() as connection:
         page = outstanding_changes.emergencies_page(connection, HOST, 0, 1)
-        assert page == Page(page.refs, first, more=True)
+        assert page == IdPage(page.refs, first, more=True)
         assert ids_of(page) == [older, first]
         assert ids_of(outstanding_changes.emergencies_page(connection, HOST, page.last_id, 1)) == [later, second]
 

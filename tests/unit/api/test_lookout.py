@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from oldhost_sync.api import lookout
-from oldhost_sync.api.lookout import Query, Seen
+from oldhost_sync.api.lookout import Observation, Query
 from oldhost_sync.api.problems import database_away
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.store.errors import DatabaseUnavailable
@@ -43,11 +43,11 @@ def test_a_server_that_hangs_is_told_of_and_not_asked_again_until_it_answers(mon
     async def play() -> None:
         server = Server()
         query = Query(server.ask, "it does not answer")
-        assert [await query.see() for _ in range(3)] == [Seen(trouble="it does not answer", kind="silence")] * 3
+        assert [await query.see() for _ in range(3)] == [Observation(trouble="it does not answer", kind="silence")] * 3
         assert server.asked == 1
         assert server.answer is not None
         server.answer.set_result(7)
-        assert await query.see() == Seen(7)
+        assert await query.see() == Observation(7)
         await query.see()
         assert server.asked == 2
 
@@ -57,12 +57,12 @@ def test_a_server_that_hangs_is_told_of_and_not_asked_again_until_it_answers(mon
 @pytest.mark.parametrize(
     ("error", "seen"),
     [
-        (writer_away("nobody polls", "no-worker"), Seen(trouble="Nobody polls.", kind="no-worker")),
-        (database_away("connection refused"), Seen(trouble="connection refused.", kind="database-away")),
-        (DatabaseUnavailable("connection lost"), Seen(trouble="connection lost", kind="database-away")),
+        (writer_away("nobody polls", "no-worker"), Observation(trouble="Nobody polls.", kind="no-worker")),
+        (database_away("connection refused"), Observation(trouble="connection refused.", kind="database-away")),
+        (DatabaseUnavailable("connection lost"), Observation(trouble="connection lost", kind="database-away")),
     ],
 )
-def test_an_outage_is_words_and_no_error(error: Exception, seen: Seen[int]) -> None:
+def test_an_outage_is_words_and_no_error(error: Exception, seen: Observation[int]) -> None:
     async def fail() -> int:
         raise error
 

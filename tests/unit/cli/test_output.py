@@ -12,7 +12,7 @@ import pytest
 from oldhost_sync.cli import completion
 from oldhost_sync.cli.main import run
 from oldhost_sync.cli.output import Screen, rows
-from oldhost_sync.cli.status import Seen, picture
+from oldhost_sync.cli.status import StatusFindings, picture
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.store.alerts import RaisedAlert
@@ -59,7 +59,7 @@ def test_the_banner_and_the_open_alerts_come_first() -> None:
     books = dict.fromkeys(("accepted", "waiting"), 0) | {"balance": True}
     figures = {"books": books, "ledger": None, "oldest_waiting_at": None, "open_alerts": 3,
                "emergency_breaches": {"incidents": 0}}  # fmt: skip
-    lines = [line for line in printed(picture(Seen("oldhost", writer, figures, alerts)), 100) if line.strip()]
+    lines = [line for line in printed(picture(StatusFindings("oldhost", writer, figures, alerts)), 100) if line.strip()]
     assert lines[0].startswith(f"oldhost  {writer['state']}")
     assert lines[1:5] == [
         "3 open alerts",
@@ -71,7 +71,9 @@ def test_the_banner_and_the_open_alerts_come_first() -> None:
 
 
 def test_a_writer_that_can_t_be_asked_is_told_first() -> None:
-    lines = [line for line in printed(picture(Seen("oldhost", troubles=["Temporal is away"])), 100) if line.strip()]
+    lines = [
+        line for line in printed(picture(StatusFindings("oldhost", troubles=["Temporal is away"])), 100) if line.strip()
+    ]
     assert lines == ["oldhost  UNKNOWN  the writer can't be asked", "Temporal is away"]
 
 

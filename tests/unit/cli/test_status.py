@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from oldhost_sync.cli.status import Seen, picture
+from oldhost_sync.cli.status import StatusFindings, picture
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from workflows import status_report
@@ -19,7 +19,7 @@ def forecast_of(*, waiting: int = 0, in_flight: int = 0, **forecast: Any) -> str
     writer = status_report.status(Machine(WriterPolicy(), 0), "oldhost", 0)
     writer |= {"waiting": waiting, "in_flight": in_flight, "forecast": writer["forecast"] | forecast}
     page = StringIO()
-    Console(file=page, width=120).print(picture(Seen("oldhost", writer=writer)))
+    Console(file=page, width=120).print(picture(StatusFindings("oldhost", writer=writer)))
     (line,) = [line for line in page.getvalue().splitlines() if line.startswith("forecast")]
     return line.removeprefix("forecast").strip()
 

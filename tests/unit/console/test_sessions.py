@@ -9,7 +9,7 @@ import pytest
 
 from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.console import sessions
-from oldhost_sync.console.sessions import Sessions
+from oldhost_sync.console.sessions import ConsoleSessions
 from oldhost_sync.settings import ApiToken, Role
 from oldhost_sync.store.console_sessions import TokenHolder
 
@@ -31,7 +31,7 @@ class HangingDatabase:
 def test_a_known_session_goes_on_until_its_time_while_the_database_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     database: Any = HangingDatabase()
-    known = Sessions("h", Tokens([TOKEN]), database, 60.0, clock=lambda: now[0])
+    known = ConsoleSessions("h", Tokens([TOKEN]), database, 60.0, clock=lambda: now[0])
 
     async def play() -> list[bool]:
         found = [await known.find("secret") is not None]

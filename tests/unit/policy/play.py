@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from oldhost_sync.policy import snapshot
 from oldhost_sync.policy.actions import (
     CloseSession,
-    Load,
+    LoadOutstanding,
     OpenSession,
     Probe,
     RaiseAlert,
@@ -57,7 +57,7 @@ class Under:
     closing: CloseSession | None = None
     probe: Probe | None = None
     sweep: Sweep | None = None
-    load: Load | None = None
+    load: LoadOutstanding | None = None
 
     @property
     def anything(self) -> bool:
@@ -355,7 +355,7 @@ class Play:
                     self.under.probe = action
                 case Sweep():
                     self.under.sweep = action
-                case Load():
+                case LoadOutstanding():
                     assert self.under.load is None
                     self.under.load = action
                 case TellPeople():

@@ -10,12 +10,12 @@ from uuid import UUID
 import pytest
 
 from oldhost_sync.policy import snapshot
-from oldhost_sync.policy.actions import Load
+from oldhost_sync.policy.actions import LoadOutstanding
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
 from oldhost_sync.policy.events import OpeningPostponed
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.pending_operation import PendingOperation
-from oldhost_sync.policy.session import Phase, Session
+from oldhost_sync.policy.session import Phase, SessionState
 from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
 from tests.unit.policy.play import START_MS, Play
 from tests.workflows.books import Reply
@@ -262,7 +262,7 @@ def test_people_are_not_told_that_emergencies_go_while_a_new_run_reads_them_agai
     old.decide(START_MS)
     old.announcements.told()
     new = carried(old)
-    (load,) = (action for action in new.decide(START_MS) if isinstance(action, Load))
+    (load,) = (action for action in new.decide(START_MS) if isinstance(action, LoadOutstanding))
     new.took_page(load, [emergency], 1, False, START_MS)
     new.decide(START_MS)
     assert [alert.dedupe_key for alert in new.announcements.under_way if alert.close] == []
@@ -282,7 +282,7 @@ def test_a_run_that_begins_on_a_clock_set_back_waits_no_longer_for_it() -> None:
 
 def test_a_session_is_stored_by_the_names_that_every_release_reads() -> None:
     machine = Machine(WriterPolicy(), START_MS)
-    machine.session = Session(Phase.OPEN, 7, sessions_without_progress=2, bound_list_was_cut=True)
+    machine.session = SessionState(Phase.OPEN, 7, sessions_without_progress=2, bound_list_was_cut=True)
     stored = snapshot.dump(machine)
     assert (stored["session"]["fruitless"], stored["session"]["more_bound"]) == (2, True)
     assert snapshot.load(stored, WriterPolicy(), START_MS).session == machine.session
