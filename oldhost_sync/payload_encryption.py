@@ -58,7 +58,10 @@ class EncryptPayloads(PayloadCodec):
         key_id = payload.metadata.get(_KEY_ID, b"")
         cipher = self._ciphers.get(key_id.decode(errors="backslashreplace"))
         if cipher is None:
-            raise KeyMissing(f"SYNC_TEMPORAL_KEYS has no key {key_id!r}, by which Temporal holds something encrypted")
+            raise KeyMissing(
+                f"Temporal holds something that the key {key_id.decode(errors='backslashreplace')} encrypted, and "
+                "SYNC_TEMPORAL_KEYS lacks it: add it behind the first"
+            )
         try:
             return Payload.FromString(cipher.decrypt(payload.data[:_NONCE_BYTES], payload.data[_NONCE_BYTES:], key_id))
         except (InvalidTag, ValueError, DecodeError):

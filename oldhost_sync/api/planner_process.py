@@ -114,7 +114,7 @@ async def _played(question: Question) -> Answer:
         await child.wait()
     if child.returncode != 0:
         logger.error("the planner's process failed: %s", complaint.decode(errors="replace")[-2_000:])
-        raise RuntimeError("the planner's process failed; its complaint is in the log")
+        raise RuntimeError("the planner's process failed; this process's log has its error")
     return Answer.from_json(told.decode())
 
 

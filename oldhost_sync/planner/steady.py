@@ -35,7 +35,6 @@ class Tried:
     breaks: bool
     grows: bool
     oldest_ms: dict[PriorityClass, int]
-    emergency_p99_ms: float
 
     @property
     def kept(self) -> bool:
@@ -81,7 +80,7 @@ def try_rate(scenario: Scenario, per_s: float, pace: Pace | None = None) -> Trie
     third_ms = round(1000 * TRIED_S / 3)
     then, now = (_oldest(plan, third_ms * part, third_ms * (part + 1)) for part in (1, 2))
     grows = any(now[cls] > then[cls] * GROWTH_MAX + GROWTH_MS_MAX for cls in PriorityClass)
-    return Tried(per_s, plan.oldest_ms > CONSISTENCY_MS or p99_ms >= EMERGENCY_MS, grows, now, p99_ms)
+    return Tried(per_s, plan.oldest_ms > CONSISTENCY_MS or p99_ms >= EMERGENCY_MS, grows, now)
 
 
 def _oldest(plan: Plan, from_ms: int, to_ms: int) -> dict[PriorityClass, int]:

@@ -114,11 +114,6 @@ class EmbeddedMariaDB(EmbeddedServer):
                 cursor.execute(f"GRANT {rights} ON `{_for_grant(name)}`.* TO {user}@'127.0.0.1'")
         return self.urls(name)
 
-    def drop_database(self, name: str) -> None:
-        """Drop a database and what it held."""
-        with self._root() as cursor:
-            cursor.execute(f"DROP DATABASE IF EXISTS `{_checked(name)}`")
-
     # ------------------------------------------------------------------------------------------------------- starting
 
     def _start_on_a_port(self, program: str) -> None:

@@ -134,7 +134,7 @@ class Child:
         deadline = time.monotonic() + seconds
         while not ready():
             if self.ended.is_set():
-                raise StopRequested(f"told to end while waiting for {self.name}")
+                raise StopRequested(f"stopped while waiting for {self.name}")
             if not self.running:
                 raise ChildDied(self)
             if time.monotonic() > deadline:

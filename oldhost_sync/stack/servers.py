@@ -90,7 +90,7 @@ class Stack:
         )
         for step in steps:
             if self.ended.is_set():
-                raise StopRequested("told to end while starting")
+                raise StopRequested("stopped while starting")
             step()
         return self.addresses
 

@@ -17,6 +17,10 @@ ELSEWHERE = re.compile(
 TRAPS = re.compile(r"\btraps? (\d+(?:(?:, | and )\d+)*)|test_trap_(\d+)_")
 INVARIANT = re.compile(r"\bI(1[0-9]|[1-9])\b")
 PAGE = re.compile(r"\bdocs/([a-z-]+\.md)")
+# docs/page.md, "Title" · page.md#anchor, also of the page itself: (#anchor).
+SECTION = re.compile(r'\b([a-z-]+\.md)`?,? "([^"]+)"')
+ANCHOR = re.compile(r"\b([a-z-]+\.md)#([a-z0-9-]+)(?![a-z0-9{-])")
+ANCHOR_HERE = re.compile(r"\]\(#([^)]+)\)")
 FILE = re.compile(r"`((?:tests|bench|oldhost_sync|workflows|activities|migrations)/[a-z_/]+(?:\.py|\.md)?)`")
 
 
@@ -32,6 +36,26 @@ def cited(pattern: re.Pattern[str]) -> dict[str, list[str]]:
 
 def headings(page: str) -> set[str]:
     return {line[3:].strip() for line in (DOCS / page).read_text().splitlines() if line.startswith("## ")}
+
+
+def titles(page: str) -> list[str]:
+    """Of the page's sections at every depth, and the bold words that begin a paragraph."""
+    (path,) = [path for path in project_files() if path.name == page]
+    return re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE) + lead_words(path)
+
+
+def lead_words(path: Path) -> list[str]:
+    return re.findall(r"^(?:- )?\*\*([^*]+?)\.?\*\*", path.read_text(), re.MULTILINE)
+
+
+def anchors(page: str) -> set[str]:
+    """As GitHub makes them of titles, and those that a page sets itself."""
+    (path,) = [path for path in project_files() if path.name == page]
+    made = {
+        re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+        for title in re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    }
+    return made | set(re.findall(r'<a (?:id|name)="([^"]+)"', path.read_text()))
 
 
 def test_nothing_outside_the_repository_is_cited() -> None:
@@ -60,3 +84,28 @@ def test_each_page_that_is_cited_exists() -> None:
 def test_each_file_that_a_document_names_exists() -> None:
     missing = {name: where for name, where in cited(FILE).items() if not (ROOT / name).exists()}
     assert missing == {}
+
+
+def test_each_section_that_is_cited_by_its_title_exists() -> None:
+    cited_titles = [
+        (path.name, page, title)
+        for path in project_files()
+        if path.suffix in {".py", ".md"} and path.resolve() != HERE
+        for page, title in SECTION.findall(text_of(path) or "")
+    ]
+    assert len(cited_titles) > 1
+    assert [each for each in cited_titles if each[2] not in titles(each[1])] == []
+
+
+def test_each_anchor_that_is_cited_exists() -> None:
+    cited_anchors = [
+        (path.name, page, anchor)
+        for path in project_files()
+        if path.suffix in {".py", ".md"} and path.resolve() != HERE
+        for page, anchor in [
+            *ANCHOR.findall(text_of(path) or ""),
+            *((path.name, anchor) for anchor in ANCHOR_HERE.findall(text_of(path) or "")),
+        ]
+    ]
+    assert len(cited_anchors) > 1
+    assert [each for each in cited_anchors if each[2] not in anchors(each[1])] == []

@@ -54,6 +54,10 @@ class PrivateMariaDB(EmbeddedMariaDB):
         """The arguments by which MariaDB's own programs reach it."""
         return ["--no-defaults", f"--socket={self._socket}", f"--user={getpass.getuser()}"]
 
+    def drop_database(self, name: str) -> None:
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"DROP DATABASE IF EXISTS `{name}`")
+
     def connect(self) -> pymysql.Connection:
         return pymysql.connect(unix_socket=self._socket, user=getpass.getuser(), autocommit=True, ssl_disabled=True)
 

@@ -159,7 +159,9 @@ def record_groups(connection: Connection, host: str, groups: Sequence[Group], wa
             return recorder.record(groups)
         except _KeyTaken:
             connection.exec_driver_sql(_TAKE_BACK)
-    raise TransactionContended("keys of the batch were taken by others again and again")
+    raise TransactionContended(
+        f"other requests used keys of this batch while it was recorded, {limits.BATCH_DECISIONS_MAX} times in a row"
+    )
 
 
 def _wait_for(connection: Connection, host: str, entity: Entity) -> None:

@@ -28,7 +28,7 @@ from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_clien
 from tests.integration.api.test_writes import count_changes
 
 if TYPE_CHECKING:
-    from oldhost_sync.stack.mariadb import EmbeddedMariaDB
+    from tests.conformance.private_mariadb import PrivateMariaDB
 
 STATUS = "/api/units/12B/status"
 CLEAN = {"status": "Clean"}
@@ -36,7 +36,7 @@ VIEWER = {"Authorization": "Bearer vera"}
 
 
 @pytest.fixture
-def stopped(mariadb_server: EmbeddedMariaDB, database_url: str) -> Iterator[EmbeddedMariaDB]:
+def stopped(mariadb_server: PrivateMariaDB, database_url: str) -> Iterator[PrivateMariaDB]:
     """For tests that stop the server: it runs again afterwards."""
     yield mariadb_server
     if not mariadb_server.child.running:
@@ -58,7 +58,7 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_write_is_refused_at_once_and_works_again_afterwards(
-    shop: httpx.Client, stopped: EmbeddedMariaDB, tries: list[float]
+    shop: httpx.Client, stopped: PrivateMariaDB, tries: list[float]
 ) -> None:
     """At once: without a try, but for one in each probe interval."""
     assert shop.post(STATUS, json=CLEAN).status_code == 202
@@ -83,7 +83,7 @@ def test_a_write_is_refused_at_once_and_works_again_afterwards(
 
 
 def test_a_database_that_is_frozen_keeps_nobody_waiting(
-    shop: httpx.Client, stopped: EmbeddedMariaDB, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    shop: httpx.Client, stopped: PrivateMariaDB, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was under way may or may not have been recorded, and says so; a question leaves nothing uncertain."""
     assert shop.post(STATUS, json=CLEAN).status_code == 202
@@ -105,7 +105,7 @@ def test_a_database_that_is_frozen_keeps_nobody_waiting(
     assert count_changes(engine) == 2
 
 
-def test_every_route_that_needs_the_database_says_503(anna: httpx.Client, stopped: EmbeddedMariaDB) -> None:
+def test_every_route_that_needs_the_database_says_503(anna: httpx.Client, stopped: PrivateMariaDB) -> None:
     stopped.kill()
     for path in ("/api/units", "/api/units/1", "/api/changes", "/api/changes/k", "/api/writer/status", "/api/alerts"):
         answer = anna.get(path)
@@ -113,7 +113,7 @@ def test_every_route_that_needs_the_database_says_503(anna: httpx.Client, stoppe
     stopped.start()
 
 
-def test_without_tables_it_says_to_migrate(mariadb_server: EmbeddedMariaDB, writer: ScriptedWriter) -> None:
+def test_without_tables_it_says_to_migrate(mariadb_server: PrivateMariaDB, writer: ScriptedWriter) -> None:
     engine = connect_for_api(mariadb_server.create_database("empty").app)
     app = create_app(Parts(HOST, TOKENS, Database(engine), writer))
     with served(app) as address, a_client(address, "shop") as client:
@@ -125,7 +125,7 @@ def test_without_tables_it_says_to_migrate(mariadb_server: EmbeddedMariaDB, writ
 
 
 def test_a_server_that_forgets_commits_gets_no_change(
-    app: FastAPI, mariadb_server: EmbeddedMariaDB, engine: Engine
+    app: FastAPI, mariadb_server: PrivateMariaDB, engine: Engine
 ) -> None:
     with mariadb_server._root() as cursor:
         cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
@@ -187,7 +187,7 @@ def test_an_error_nobody_expected_is_a_500_without_its_text(app: FastAPI, shop: 
 
 
 def test_readiness_knows_that_no_write_can_succeed_while_somebody_holds_the_global_read_lock(
-    shop: httpx.Client, mariadb_server: EmbeddedMariaDB
+    shop: httpx.Client, mariadb_server: PrivateMariaDB
 ) -> None:
     """As a backup does: all can be read, and every write waits."""
     assert shop.get("/readyz").status_code == 200
@@ -242,7 +242,7 @@ def test_a_database_that_lacks_what_is_needed_is_told_to_probes_without_a_name(
 
 
 def test_a_database_that_is_frozen_is_told_to_probes_in_time(
-    shop: httpx.Client, stopped: EmbeddedMariaDB, monkeypatch: pytest.MonkeyPatch
+    shop: httpx.Client, stopped: PrivateMariaDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while the look at it hangs; and that it answers again."""
     monkeypatch.setattr(limits, "READY_SECONDS", 0.0)

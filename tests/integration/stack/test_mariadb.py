@@ -13,6 +13,7 @@ from sqlalchemy.exc import OperationalError
 from oldhost_sync.stack.mariadb import DatabaseUrls, EmbeddedMariaDB
 from oldhost_sync.stack.ports import PortTaken
 from oldhost_sync.store.engine import check_server, create_engine
+from tests.conformance.private_mariadb import PrivateMariaDB
 
 pytestmark = pytest.mark.mariadb
 
@@ -51,7 +52,7 @@ def test_a_taken_port_is_said_and_not_waited_for(mariadb_server: EmbeddedMariaDB
         EmbeddedMariaDB(tmp_path, mariadb_server.port).start()
 
 
-def test_every_test_has_a_database_of_its_own(database: DatabaseUrls, mariadb_server: EmbeddedMariaDB) -> None:
+def test_every_test_has_a_database_of_its_own(database: DatabaseUrls, mariadb_server: PrivateMariaDB) -> None:
     other = mariadb_server.create_database("test_other")
     assert other.app != database.app
     mariadb_server.drop_database("test_other")
