@@ -127,7 +127,7 @@ class SessionActivities:
     # ----------------------------------------------------------------------------------- what the worker drives
 
     def watch(self) -> None:
-        """Until `drain`: let go of connections that OldHost closed or that another session took over."""
+        """Until `open_no_more`: let go of connections that OldHost closed or that another session took over."""
         while not self._leaving.wait(WATCH_SECONDS):
             for host, session in self._open_sessions():
                 self._look_at(host, session)
@@ -145,9 +145,13 @@ class SessionActivities:
         except Exception:
             logger.exception("a look at the session of %s failed; the next one comes", host)
 
-    def drain(self) -> None:
-        """SIGTERM: finish the operations on the wire, record them, close the connections; open nothing more."""
+    def open_no_more(self) -> None:
+        """SIGTERM: openings are refused from now on, and those under way end."""
         self._leaving.set()
+
+    def drain(self) -> None:
+        """Finish the operations on the wire, record them, close the connections; open nothing more."""
+        self.open_no_more()
         for host, session in self._open_sessions():
             if not self._end(host, session, "this worker is leaving", _no_beat):
                 logger.error("session of %s did not end in time; its successor waits the settle time", host)

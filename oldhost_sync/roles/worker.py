@@ -1,8 +1,8 @@
 """The worker: settings → client, engine → activities → two Workers. `python worker.py` works alone, given addresses.
 
 One Worker takes the workflow and what any worker may do, on the shared queue; the other takes what only the holder of a
-session may do, on a queue of its own. SIGTERM drains: the operations on the wire end and are recorded, the connections
-are closed, then it ends.
+session may do, on a queue of its own. After SIGTERM others work on the workflows first; then it drains: the operations
+on the wire end and are recorded, the connections are closed, and it ends.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import Engine
 from temporalio.client import Client
+from temporalio.worker import FixedSizeSlotSupplier, WorkerTuner
 
 from activities.alerts import AlertActivities
 from activities.books import RecordingActivities
@@ -44,6 +45,7 @@ from oldhost_sync.release_watch import ReleaseWatch
 from oldhost_sync.role_health import Liveness, Readiness, beside
 from oldhost_sync.role_server import served
 from oldhost_sync.roles.leaving_worker import LeavingWorker
+from oldhost_sync.roles.workflow_slots import WorkflowSlots
 from oldhost_sync.search_attributes import Registration
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, Settings, SettingsError
 from oldhost_sync.store.engine import check_server, create_engine
@@ -76,6 +78,8 @@ DATABASE_CONNECTIONS_MIN, DATABASE_CONNECTIONS_MAX = 8, 16
 HEARTBEAT_INTERVAL = timedelta(seconds=2)
 # A workflow task for a worker that was killed goes to another one after this.
 STICKY = timedelta(seconds=2)
+# A busy writer uses up what was polled for in much less; for one at rest it is in vain.
+RUN_OUT_SECONDS = 1.0
 # A writer with 50,000 waiting keys has a million small long-lived objects: with the usual first threshold, 700, looking
 # through them took the garbage collector two thirds of the time to load a snapshot. But the higher it is, the longer
 # memory rises before it falls: activities and runs that have ended leave cycles behind, of many hosts the most.
@@ -132,12 +136,17 @@ async def _work(
     grace = timedelta(seconds=2 * settings.request_timeout_seconds + SEND_WITHIN_SECONDS + 5)
     with ThreadPoolExecutor(SHARED_THREADS + session_threads(settings), thread_name_prefix="activity") as threads:
         registration = Registration()
-        shared, own = workers(settings, client, engine, sessions, threads, grace, registration, releases)
-        async with beside(registration.watch(client)), own, shared:
-            logger.info("worker %s is at work", sessions.owner)
-            await stopping.wait()
-            logger.info("worker %s is leaving", sessions.owner)
-            # Before the Workers stop taking tasks, so that a send that comes now is refused at once.
+        slots = WorkflowSlots()
+        shared, own = workers(settings, client, engine, sessions, threads, grace, registration, releases, slots)
+        async with beside(registration.watch(client)), own:
+            async with shared:
+                logger.info("worker %s is at work", sessions.owner)
+                await stopping.wait()
+                logger.info("worker %s is leaving", sessions.owner)
+                sessions.open_no_more()
+                await slots.run_out(RUN_OUT_SECONDS)
+            # Only now, when others decide: they hear at once that the sends ended, and open a session elsewhere. And
+            # before the Worker of this queue stops taking tasks, so that a send that comes now is refused at once.
             await asyncio.to_thread(sessions.drain)
     await asyncio.to_thread(watch.join)
 
@@ -151,6 +160,7 @@ def workers(
     grace: timedelta,
     registration: Registration,
     releases: ReleaseWatch,
+    slots: WorkflowSlots,
 ) -> tuple[LeavingWorker, LeavingWorker]:
     """The Worker of the shared queue and the one of this process's own."""
     histories = TemporalHistories(client, asyncio.get_running_loop())
@@ -174,7 +184,12 @@ def workers(
         max_cached_workflows=max(CACHED_WORKFLOWS_MIN, 2 * len(settings.urls_by_host())),
         patch_activation_callback=releases.activates,
         sticky_queue_schedule_to_start_timeout=STICKY,
-        max_concurrent_activities=SHARED_THREADS,
+        tuner=WorkerTuner.create_composite(
+            workflow_supplier=slots,
+            activity_supplier=FixedSizeSlotSupplier(SHARED_THREADS),
+            local_activity_supplier=FixedSizeSlotSupplier(1),
+            nexus_supplier=FixedSizeSlotSupplier(1),
+        ),
         max_concurrent_workflow_task_polls=polls(settings, SHARED_POLLS_MIN),
         max_concurrent_activity_task_polls=polls(settings, SHARED_POLLS_MIN),
         **of_both,
