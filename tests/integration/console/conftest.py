@@ -10,6 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from oldhost_sync.api import lookout
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
 from oldhost_sync.api.dependencies import Parts
@@ -61,6 +62,12 @@ class FullWriter(ScriptedWriter):
 @pytest.fixture
 def writer() -> FullWriter:
     return FullWriter(status=dict(STATUS))
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page waits 2.5 s for MariaDB, and then says so. On a machine with other work a look may take that long."""
+    monkeypatch.setattr(lookout, "LOOK_SECONDS_MAX", 25.0)
 
 
 def an_app(database_url: str, writer: ScriptedWriter, options: ConsoleOptions | None = None, **more: Any) -> FastAPI:
