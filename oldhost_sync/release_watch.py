@@ -113,7 +113,7 @@ class ReleaseWatch:
             try:
                 await self.look()
             except (StoreError, DBAPIError, RPCError) as error:
-                logger.debug("which release the others know could not be looked at: %s", error)
+                logger.debug("can't read which release the other workers know: %s", error)
             await asyncio.sleep(WORKERS_LOOK_SECONDS)
 
     async def look(self) -> None:

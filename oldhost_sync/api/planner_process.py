@@ -105,7 +105,7 @@ async def _played(question: Question) -> Answer:
             503,
             "plan-too-slow",
             "The plan takes too long",
-            f"It was not played within {limits.PLAN_SECONDS_MAX:.0f} s.",
+            f"It was not ready within {limits.PLAN_SECONDS_MAX:.0f} s.",
             "Plan fewer changes, or use `oldhost-sync plan` on a machine that has time.",
         ) from None
     finally:

@@ -161,9 +161,9 @@ class QuotaKeeper:
                 await self.exchange()
             except (Problem, StoreError):
                 self.missed()
-                logger.debug("what tokens used can't be told: the database is away")
+                logger.debug("can't tell the other processes what tokens used: the database is away")
             except DBAPIError:
-                logger.exception("what tokens used can't be told")
+                logger.exception("can't tell the other processes what tokens used")
 
     def missed(self) -> None:
         """An exchange was not possible."""

@@ -49,10 +49,12 @@ def new_token(
     name: Annotated[str, typer.Argument(help="Whose it is; it names the caller in the audit.")],
     role: Annotated[Role, typer.Option(help="app: writes changes · viewer: reads · ops: everything")] = Role.APP,
     days: Annotated[
-        int | None, typer.Option(min=1, max=TOKEN_DAYS_MAX, help="It expires after so many days; never without it.")
+        int | None,
+        typer.Option(min=1, max=TOKEN_DAYS_MAX, help="Days until it expires; without this option it never does."),
     ] = None,
     on: Annotated[
-        list[str] | None, typer.Option(metavar="HOST", help="Only for this host; may be repeated. Else for all.")
+        list[str] | None,
+        typer.Option(metavar="HOST", help="A host that it is for; may be repeated. Without it: all hosts."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -117,7 +119,7 @@ def _scope(token: dict[str, Any]) -> tuple[str, str]:
 
 
 def show_usage(
-    minutes: Annotated[int, typer.Option(min=1, max=MINUTES_KEPT, help="Of how many minutes.")] = 10,
+    minutes: Annotated[int, typer.Option(min=1, max=MINUTES_KEPT, help="How many minutes back to count.")] = 10,
     as_json: AsJson = False,
 ) -> None:
     """What each token used through the API, the noisiest first."""

@@ -45,7 +45,7 @@ def show_alerts(
     all_of_them: Annotated[bool, typer.Option("--all", help="Closed ones too.")] = False,
     closed: Annotated[bool, typer.Option("--closed", help="Only closed ones.")] = False,
     kind: Annotated[str | None, typer.Option("--kind", help="Only of this kind, for example ban.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Alerts, newest first: one for each cause. `alerts ack ID` and `alerts close ID` act on one."""

@@ -66,7 +66,7 @@ def resolve(
 
 
 def list_dead_letters(
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")] = 100,
     after: Annotated[int, typer.Option(min=0, help="Only those with a larger id.")] = 0,
     as_json: AsJson = False,
 ) -> None:

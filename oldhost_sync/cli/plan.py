@@ -104,7 +104,7 @@ def _report(found: Plan, *, as_json: bool, more: dict[str, Any] | None = None) -
 def demo(
     factor: Annotated[float, typer.Option(min=1, max=100, help="How many times time is compressed.")] = 30.0,
     changes: Annotated[
-        int, typer.Option(min=100, max=100_000, help="Fewer come in proportionally less time.")
+        int, typer.Option(min=100, max=100_000, help="How many changes come. Fewer take less time, at the same rate.")
     ] = 10_000,
     units: Annotated[int, typer.Option(min=1, max=50_000, help="Units that change.")] = 2_500,
     seed: Annotated[int, typer.Option(help="Another seed is another day.")] = 1,

@@ -24,7 +24,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def show(
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 50, as_json: AsJson = False
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")] = 50, as_json: AsJson = False
 ) -> None:
     """What is neither recorded nor cancelled, in the order in which it becomes due."""
     config = settings()

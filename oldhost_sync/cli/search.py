@@ -63,7 +63,7 @@ def upcoming(
 def audit(
     action: Annotated[str | None, typer.Option(help="Only acts of this kind: pause, retry, discard …")] = None,
     change: Annotated[int | None, typer.Option(min=1, help="Only acts about this change.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")] = 50,
     before: Annotated[int | None, typer.Option(min=1, help="Only acts with a smaller number.")] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -96,7 +96,7 @@ class LiveStream:
             try:
                 await self._publish(await self._look())
             except Exception:
-                logger.exception("a look for the live pages failed")
+                logger.exception("the figures for the live pages can't be read")
             await self._pause(LOOK_SECONDS)
 
     async def _publish(self, parts: Parts) -> None:

@@ -289,7 +289,7 @@ class Relay:
         try:
             await self.leadership.release()
         except (StoreError, DBAPIError) as error:
-            logger.info("relay of %s: the lease was left to run out (%s)", self.host, error)
+            logger.info("relay of %s: the lease can't be given back, and will expire (%s)", self.host, error)
 
     def _count_relayed(self, refs: Sequence[ChangeRef], kind: str) -> None:
         if not self.metrics:

@@ -34,6 +34,8 @@ class LeavingWorker(Worker):
             async with asyncio.timeout(self.leaves_within_seconds):
                 await super().shutdown()
         except TimeoutError:
-            logger.warning("Temporal's SDK had not ended after %g s; leaving without it", self.leaves_within_seconds)
+            logger.warning(
+                "Temporal's SDK did not stop within %g s; this process ends all the same", self.leaves_within_seconds
+            )
             if self._running:
                 self._running.cancel()

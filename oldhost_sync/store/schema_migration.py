@@ -75,7 +75,9 @@ def _migrate_locked(connection: Connection, hosts: Sequence[str]) -> str:
     name = "oldhost-sync:migrate:" + str(connection.execute(text("SELECT LEFT(SHA1(DATABASE()), 16)")).scalar_one())
     got = connection.execute(text("SELECT GET_LOCK(:name, :wait)"), {"name": name, "wait": LOCK_WAIT_SECONDS}).scalar()
     if got != 1:
-        raise TransactionContended("another migration has held the lock for too long; look what it is doing")
+        raise TransactionContended(
+            "another `migrate` has been running for too long; look what it waits for in SHOW PROCESSLIST"
+        )
     try:
         connection.commit()
         config = _config()

@@ -89,11 +89,11 @@ class SessionRecorder:
             except CommitUncertain:
                 continue
             except StoreError as error:
-                logger.debug("a line about a session waits: %s", error)
+                logger.debug("a session's record is not written yet: %s", error)
                 self._lines.appendleft(line)
                 return False
             except DBAPIError:
-                logger.exception("a line about a session can't be written")
+                logger.exception("a session's record can't be written")
         return True
 
     def _note(self, statement: TextClause, **values: object) -> None:

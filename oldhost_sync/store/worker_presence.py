@@ -103,6 +103,6 @@ class WorkerPresence:
         try:
             run_in_transaction(self.engine, lambda connection: connection.execute(*done), attempts=1)
         except StoreError as error:
-            logger.debug("that %s is at work can't be told: %s", self.name, error)
+            logger.debug("can't record that worker %s is at work: %s", self.name, error)
         except DBAPIError:
-            logger.exception("that %s is at work can't be told", self.name)
+            logger.exception("can't record that worker %s is at work", self.name)
