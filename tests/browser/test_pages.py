@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
@@ -72,6 +73,7 @@ class Sight:
     grave: dict[str, list[str]] = field(default_factory=dict)
     beyond: dict[int, int] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
+    spilled: list[str] = field(default_factory=list)
     cut_off: list[str] = field(default_factory=list)
 
 
@@ -109,9 +111,10 @@ def routes(product: Product) -> Routes:
 
 @pytest.fixture(scope="module")
 def sights(browser: Browser, product: Product, routes: Routes) -> dict[str, Sight]:
-    """A walk over all kinds of pages, by an operator."""
+    """A walk over all kinds of pages, by an operator, nine days later: times are longest with the day before them."""
     found: dict[str, Sight] = {}
     with visiting(browser, address_of(product), OPERATOR) as visitor:
+        visitor.page.clock.set_fixed_time(datetime.now(UTC) + timedelta(days=9))
         ahead, known = [PREFIX, *ALSO], {routes.kind(path) for path in (PREFIX, *ALSO)}
         while ahead and len(found) < PAGES_MAX:
             path = ahead.pop(0)
@@ -137,6 +140,7 @@ def look(visitor: Visitor, path: str, routes: Routes, *, whole: bool) -> Sight:
     for width in (NARROW, WIDE):
         sight.beyond[width] = visitor.beyond(width)
         sight.broken += visitor.broken()
+        sight.spilled += visitor.spilled()
         sight.cut_off += visitor.cut_off()
         visitor.take_picture(f"{path} {width}")
     if whole:
@@ -185,6 +189,10 @@ def test_no_page_scrolls_sideways(sights: dict[str, Sight], width: int) -> None:
 
 def test_no_time_and_no_name_is_broken_over_two_lines(sights: dict[str, Sight]) -> None:
     assert {path: sight.broken[:3] for path, sight in sights.items() if sight.broken} == {}
+
+
+def test_nothing_reaches_out_of_its_part(sights: dict[str, Sight]) -> None:
+    assert {path: sight.spilled[:3] for path, sight in sights.items() if sight.spilled} == {}
 
 
 def test_no_form_that_is_unfolded_is_cut_off(sights: dict[str, Sight]) -> None:

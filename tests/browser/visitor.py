@@ -37,6 +37,12 @@ _CUT_OFF = (
     "() => [...document.querySelectorAll('details[open] > form')].map(each => [each, each.getBoundingClientRect()])"
     ".filter(([_, box]) => box.left < 0 || box.right > innerWidth).map(([each]) => each.innerText)"
 )
+_SPILLED = (
+    "() => [...document.querySelectorAll('.part, .card, .chart, .figures > div')].flatMap(box => "
+    "[...box.querySelectorAll('*:not(svg *)')].filter(each => !each.closest('.scroll, form, .plot') && "
+    "each.getBoundingClientRect().right > box.getBoundingClientRect().right + 1))"
+    ".map(each => each.outerHTML.slice(0, 120))"
+)
 _BEYOND = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -119,6 +125,11 @@ class Visitor:
         """Times and names that stand on more than one line."""
         words: list[str] = self.page.evaluate(_BROKEN)
         return words
+
+    def spilled(self) -> list[str]:
+        """What reaches out of its part, over what stands beside it."""
+        elements: list[str] = self.page.evaluate(_SPILLED)
+        return elements
 
     def cut_off(self) -> list[str]:
         """Forms of which a part lies outside of the window."""
