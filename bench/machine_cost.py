@@ -26,7 +26,7 @@ from oldhost_sync.policy.changes import ChangeRef, Fate, Outcome, PriorityClass
 from oldhost_sync.policy.events import SendEnded, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
-from oldhost_sync.roles.worker import COLLECTOR_THRESHOLDS
+from oldhost_sync.roles.interpreter import hold_many_objects
 
 BACKLOGS = (100, 1_000, 10_000, 50_000)
 START_MS = 1_800_000_000_000
@@ -104,7 +104,7 @@ def worker_collector() -> Iterator[None]:
     """The collector's thresholds that a worker sets."""
     thresholds = gc.get_threshold()
     gc.collect()
-    gc.set_threshold(*COLLECTOR_THRESHOLDS)
+    hold_many_objects()
     try:
         yield
     finally:

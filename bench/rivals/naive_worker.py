@@ -6,7 +6,6 @@ One worker and one queue, as one writes it first; its activities begin without a
 from __future__ import annotations
 
 import asyncio
-import gc
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -19,6 +18,7 @@ from bench.rivals.naive_workflow import WORKFLOW_TYPE, NaiveWriter
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.relay.relay import Relay
 from oldhost_sync.relay.transactions import Transactions
+from oldhost_sync.roles.interpreter import hold_many_objects, share_among_threads
 from oldhost_sync.roles.worker import session_activities
 from oldhost_sync.settings import Settings, load_settings
 from oldhost_sync.store.engine import create_engine
@@ -66,7 +66,8 @@ async def _signal(client: Client, settings: Settings, refs: list[ChangeRef]) -> 
 
 
 def main() -> None:
-    gc.set_threshold(50_000, 20, 100)
+    share_among_threads()
+    hold_many_objects()
     asyncio.run(run(load_settings()))
 
 

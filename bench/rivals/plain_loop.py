@@ -14,6 +14,7 @@ import time
 from sqlalchemy.engine import Engine
 
 from bench.rivals.holding import Holding
+from oldhost_sync.roles.interpreter import share_among_threads
 from oldhost_sync.settings import Settings, load_settings
 from oldhost_sync.store.engine import create_engine
 
@@ -27,6 +28,7 @@ _OLDEST = (
 
 
 def main() -> None:
+    share_among_threads()
     settings = load_settings()
     urls = settings.urls_by_host()
     engine = create_engine(settings.need_database_url(), pool_size=min(2 * len(urls), CONNECTIONS_MAX))

@@ -17,6 +17,7 @@ from huey import SqliteHuey
 
 from bench.rivals.holding import Holding
 from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.roles.interpreter import share_among_threads
 from oldhost_sync.settings import load_settings
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.outbox.relay_queue import claim_batch, mark_relayed
@@ -27,6 +28,7 @@ FEED_BATCH = 200
 
 
 def main() -> None:
+    share_among_threads()
     settings = load_settings()
     engine = create_engine(settings.need_database_url(), pool_size=3)
     holding = Holding(settings, engine)

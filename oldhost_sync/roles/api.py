@@ -29,6 +29,7 @@ from oldhost_sync.api.writer_link import TemporalWriterLink
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.credentials import all_tokens
 from oldhost_sync.policy.quota import Quotas
+from oldhost_sync.roles.interpreter import share_among_threads
 from oldhost_sync.settings import Settings, SettingsError, bind_address
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable, TransactionContended
@@ -132,6 +133,7 @@ class ServerOfStreams(uvicorn.Server):
 
 def run(settings: Settings, *more: Callable[[FastAPI, Parts], Door | None]) -> None:
     """Serve until SIGTERM or SIGINT, then end by SystemExit(0). `more` as in :func:`create_app`."""
+    share_among_threads()
     _allow_files(settings.api_connections + FILES_BESIDE_CONNECTIONS)
     if not settings.api_tokens and settings.api_tokens_file is None:
         logger.warning("SYNC_API_TOKENS is not set, nor a file of them: requests that need a token will be refused")

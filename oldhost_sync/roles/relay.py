@@ -32,6 +32,7 @@ from oldhost_sync.role_health import Liveness, Need, Readiness, beside
 from oldhost_sync.role_needs import database_need, temporal_need
 from oldhost_sync.role_server import served
 from oldhost_sync.roles.host_relays import host_relays
+from oldhost_sync.roles.interpreter import share_among_threads
 from oldhost_sync.settings import Settings
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import DatabaseUnavailable, TransactionContended
@@ -48,6 +49,7 @@ DATABASE_RETRY_SECONDS = 2.0
 
 async def run(settings: Settings) -> None:
     """Work until SIGTERM or SIGINT."""
+    share_among_threads()
     stop = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, stop.set)

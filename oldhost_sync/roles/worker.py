@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -44,6 +43,7 @@ from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.release_watch import ReleaseWatch
 from oldhost_sync.role_health import Liveness, Readiness, beside
 from oldhost_sync.role_server import served
+from oldhost_sync.roles.interpreter import hold_many_objects, share_among_threads
 from oldhost_sync.roles.leaving_worker import LeavingWorker
 from oldhost_sync.roles.workflow_slots import WorkflowSlots
 from oldhost_sync.search_attributes import Registration
@@ -80,17 +80,14 @@ HEARTBEAT_INTERVAL = timedelta(seconds=2)
 STICKY = timedelta(seconds=2)
 # A busy writer uses up what was polled for in much less; for one at rest it is in vain.
 RUN_OUT_SECONDS = 1.0
-# A writer with 50,000 waiting keys has a million small long-lived objects: with the usual first threshold, 700, looking
-# through them took the garbage collector two thirds of the time to load a snapshot. But the higher it is, the longer
-# memory rises before it falls: activities and runs that have ended leave cycles behind, of many hosts the most.
-COLLECTOR_THRESHOLDS = (20_000, 20, 10)
 # Workflows kept in memory: each host's writer, and of each now and then what is done at night.
 CACHED_WORKFLOWS_MIN = 100
 
 
 async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: Client | None = None) -> None:
     """Work until `stop` is set or a signal comes. Raises SettingsError and the store's errors at the start."""
-    gc.set_threshold(*COLLECTOR_THRESHOLDS)
+    share_among_threads()
+    hold_many_objects()
     tracer = role_tracer(settings, "worker")
     engine = create_engine(settings.need_database_url(), pool_size=database_connections(settings))
     try:

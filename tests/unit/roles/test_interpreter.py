@@ -1,0 +1,51 @@
+"""Each role's process shares its interpreter as `oldhost_sync/roles/interpreter.py` says."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from oldhost_sync.roles import api, interpreter, relay, worker
+from oldhost_sync.settings import Settings
+
+ROLES: dict[str, Callable[[Settings], object]] = {
+    "api": api.run,
+    "relay": lambda settings: asyncio.run(relay.run(settings)),
+    "worker": lambda settings: asyncio.run(worker.run(settings)),
+}
+
+
+class Shared(Exception):
+    """The role has asked for it."""
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    yield
+    sys.setswitchinterval(interval)
+    gc.set_threshold(*thresholds)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_shares_its_interpreter_before_anything_else(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def share() -> None:
+        raise Shared
+
+    monkeypatch.setattr(f"oldhost_sync.roles.{role}.share_among_threads", share)
+    with pytest.raises(Shared):
+        ROLES[role](Settings())
+
+
+def test_a_thread_that_was_answered_waits_for_half_a_millisecond() -> None:
+    interpreter.share_among_threads()
+    assert sys.getswitchinterval() == pytest.approx(interpreter.SWITCH_SECONDS)
+
+
+def test_garbage_is_looked_for_at_the_thresholds_named() -> None:
+    interpreter.hold_many_objects()
+    assert gc.get_threshold() == interpreter.COLLECTOR_THRESHOLDS
