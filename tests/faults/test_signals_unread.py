@@ -171,8 +171,12 @@ def test_an_operator_reset_a_run_whose_send_nobody_had_started(product: Product)
         lambda: product.ask(lambda client: waiting_sends(client, product.host)),
         8,
     )
+    product.ask(lambda client: signal(client, product.host, range(10, 11)))
+    product.wait_for(
+        "a task that ended after it", lambda: product.ask(lambda client: keeps_a_waiting_send(client, product.host)), 8
+    )
     product.ask(lambda client: reset(client, product.host, current, to_first=False))
-    check_recorded_once_and_applied(product, 10)
+    check_recorded_once_and_applied(product, 11)
 
 
 async def waiting_sends(client: Client, host: str) -> int:
@@ -180,6 +184,23 @@ async def waiting_sends(client: Client, host: str) -> int:
     described = await writer_handle(client, host).describe()
     pending = described.raw_description.pending_activities
     return sum(one.activity_type.name == "send" and not one.HasField("last_started_time") for one in pending)
+
+
+async def keeps_a_waiting_send(client: Client, host: str) -> bool:
+    """Whether a reset to the run's last finished task keeps a send that no worker has begun."""
+    waiting, is_kept = set(), False
+    async for event in writer_handle(client, host).fetch_history_events():
+        match event.event_type:
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+                if event.activity_task_scheduled_event_attributes.activity_type.name == "send":
+                    waiting.add(event.event_id)
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
+                waiting.discard(event.activity_task_started_event_attributes.scheduled_event_id)
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
+                waiting.discard(event.activity_task_timed_out_event_attributes.scheduled_event_id)
+            case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                is_kept = bool(waiting)
+    return is_kept
 
 
 def test_an_operator_reset_a_run_that_others_had_followed(product: Product) -> None:
