@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import zlib
 from random import Random
@@ -200,7 +201,7 @@ def test_no_snapshot_is_a_first_start() -> None:
 @pytest.mark.slow
 def test_what_is_too_large_stays_behind_and_is_read_again() -> None:
     """However long the ids, a snapshot never comes near the 2 MiB at which Temporal stops for ever."""
-    refs = [txn(number, entity_id) for number, entity_id in enumerate(long_ids(40_000))]
+    refs = [txn(number, entity_id) for number, entity_id in enumerate(long_ids(CARRIED_MAX))]
     machine = Machine(WriterPolicy(), START_MS)
     machine.finish_loading(START_MS)
     machine.enqueue(refs, START_MS)
@@ -221,7 +222,7 @@ def test_what_is_too_large_stays_behind_and_is_read_again() -> None:
 def test_holds_too_large_to_carry_stay_behind_too() -> None:
     machine = Machine(WriterPolicy(), START_MS)
     machine.finish_loading(START_MS)
-    for number, entity_id in enumerate(long_ids(40_000)):
+    for number, entity_id in enumerate(long_ids(CARRIED_MAX)):
         machine.load_held(EntityKey("unit", entity_id), [number + 1])
     assert len(carried(machine).coalescer.holds) == 0
     assert not carried(machine).loaded
@@ -241,9 +242,9 @@ def test_fifty_thousand_waiting_keys_are_less_than_a_megabyte() -> None:
 
 
 def long_ids(count: int) -> list[str]:
-    """As long as ids may be half the time, and nothing that a compressor could use."""
+    """Half as long as ids may be, and nothing that a compressor could use."""
     random = Random(1)
-    return [random.randbytes(32).hex() for _ in range(count)]
+    return [base64.urlsafe_b64encode(random.randbytes(48)).decode() for _ in range(count)]
 
 
 def txn(number: int, entity_id: str) -> ChangeRef:
