@@ -49,6 +49,7 @@ logger = logging.getLogger(__name__)
 
 WATCH_SECONDS = 2.0
 FIRST_BEAT_SECONDS = 3.0
+_LEAVING = OpeningPostponed(1000, "leaving")
 NOT_HERE = "this worker does not hold the session"
 
 
@@ -70,6 +71,7 @@ class SessionActivities:
     _patience: dict[str, Patience] = field(default_factory=dict)
     _first_contact: dict[str, FirstContact] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _opens_no_more: threading.Event = field(default_factory=threading.Event)
     _leaving: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -80,12 +82,16 @@ class SessionActivities:
     @activity.defn(no_thread_cancel_exception=True)
     def open_session(self, request: messages.OpenSession) -> OpeningReported:
         beat = self._beating()
-        if self._leaving.is_set():
-            return OpeningPostponed(1000, "leaving")
-        self._end_older(request.host, beat)
+        if self._opens_no_more.is_set():
+            return _LEAVING
+        self._end_here(request.host, "a new session begins", beat)  # one connection for each host
         opening = replace(self._opening(request.host, beat), newest=tuple(request.newest))
         outcome = opening.open()
         ended = self._opened(request, outcome) if isinstance(outcome, Opened) else outcome
+        if isinstance(outcome, Opened) and self._leaving.is_set():  # it took so long that the drain went by
+            self._end_here(request.host, "this worker is leaving", beat)
+            self._write_down()
+            return _LEAVING
         _log_opening(request.host, ended)
         self.metrics.sessions.labels(request.host, ended.state).inc()
         if isinstance(ended, OpeningPostponed) and ended.reason == "settle":
@@ -127,7 +133,7 @@ class SessionActivities:
     # ----------------------------------------------------------------------------------- what the worker drives
 
     def watch(self) -> None:
-        """Until `open_no_more`: let go of connections that OldHost closed or that another session took over."""
+        """Until `drain`: let go of connections that OldHost closed or that another session took over."""
         while not self._leaving.wait(WATCH_SECONDS):
             for host, session in self._open_sessions():
                 self._look_at(host, session)
@@ -146,14 +152,18 @@ class SessionActivities:
             logger.exception("a look at the session of %s failed; the next one comes", host)
 
     def open_no_more(self) -> None:
-        """SIGTERM: openings are refused from now on, and those under way end."""
-        self._leaving.set()
+        """SIGTERM: openings are refused from now on; those under way end, and sessions go on."""
+        self._opens_no_more.set()
 
     def drain(self) -> None:
         """Finish the operations on the wire, record them, close the connections; open nothing more."""
         self.open_no_more()
-        for host, session in self._open_sessions():
-            if not self._end(host, session, "this worker is leaving", _no_beat):
+        self._leaving.set()
+        sessions, why = self._open_sessions(), "this worker is leaving"
+        for _, session in sessions:  # all at once, as each may take long
+            session.begin_no_more(why)
+        for host, session in sessions:
+            if not self._end(host, session, why, _no_beat):
                 logger.error("session of %s did not end in time; its successor waits the settle time", host)
         self._write_down()
 
@@ -238,12 +248,12 @@ class SessionActivities:
                 del self._sessions[host]
                 self.metrics.connection_open.labels(host).set(0)
 
-    def _end_older(self, host: str, beat: Callable[[], None]) -> None:
-        """One connection per host: an older session here ends before a new one begins."""
+    def _end_here(self, host: str, why: str, beat: Callable[[], None]) -> None:
+        """The session of this host, if this worker has one."""
         with self._lock:
-            older = self._sessions.pop(host, None)
-        if older is not None:
-            self._end(host, older, "a new session begins", beat)
+            session = self._sessions.pop(host, None)
+        if session is not None:
+            self._end(host, session, why, beat)
             self.metrics.connection_open.labels(host).set(0)
 
     def _count(self, request: messages.SendRequest, ended: SendEnded) -> None:
@@ -260,9 +270,7 @@ class SessionActivities:
             self.metrics.refusals.labels(host, ended.refusal).inc()
 
     def _end(self, host: str, session: Session, why: str, beat: Callable[[], None]) -> bool:
-        """What is on the wire and what is marked behind it may take a request's time each."""
-        patience = 2 * self.limits.request_timeout_seconds + self.limits.send_within_seconds
-        ended = session.drain(why, patience, beat)
+        ended = session.drain(why, self.limits.drained_within_seconds, beat)
         self.recorder.ended(host, session.epoch, session.closed_because)
         return ended
 

@@ -73,6 +73,11 @@ class SessionLimits:
         return self.settle_seconds - self.send_within_seconds - self.request_timeout_seconds
 
     @property
+    def drained_within_seconds(self) -> float:
+        """What is on the wire and what is marked behind it may take a request's time each."""
+        return 2 * self.request_timeout_seconds + self.send_within_seconds
+
+    @property
     def second_look_seconds(self) -> float:
         """When a false reading of the expected nonce is over, as far as that can be known."""
         return min(self.settle_seconds, self.second_look_seconds_max)

@@ -121,9 +121,13 @@ class Session:
         """Write nothing more. The connection goes at once, or as soon as the operation on the wire has ended."""
         self._hold.close(reason)
 
+    def begin_no_more(self, reason: str) -> None:
+        """What is on the wire or marked for it ends by itself; nothing comes after it."""
+        self._pipeline.drain(reason)
+
     def drain(self, reason: str, timeout_seconds: float, beat: Heartbeat) -> bool:
         """Finish what is on the wire or marked for it, record that, then close; False when it took too long."""
-        self._pipeline.drain(reason)
+        self.begin_no_more(reason)
         ended = self._pipeline.wait_idle(timeout_seconds, beat)
         self.close(reason)
         return ended

@@ -23,13 +23,22 @@ class LeavingWorker(Worker):
         super().__init__(*arguments, **options)
         self.leaves_within_seconds = leaves_within_seconds
         self._running: asyncio.Task[Any] | None = None
+        self._leaving: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         self._running = asyncio.current_task()
         await super().run()
 
     async def shutdown(self) -> None:
-        """Stop taking tasks and wait for the running ones, as the SDK does; then end what still waits."""
+        """Stop taking tasks and wait for the running ones, as the SDK does; then end what still waits.
+
+        Who asks again waits for the same end; who stops waiting doesn't stop it.
+        """
+        if self._leaving is None:
+            self._leaving = asyncio.create_task(self._leave())
+        await asyncio.shield(self._leaving)
+
+    async def _leave(self) -> None:
         try:
             async with asyncio.timeout(self.leaves_within_seconds):
                 await super().shutdown()

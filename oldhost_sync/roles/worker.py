@@ -80,6 +80,10 @@ HEARTBEAT_INTERVAL = timedelta(seconds=2)
 STICKY = timedelta(seconds=2)
 # A busy writer uses up what was polled for in much less; for one at rest it is in vain.
 RUN_OUT_SECONDS = 1.0
+# Then the Worker of the workflows leaves, in a moment where Temporal answers. For no longer what is on the wire waits.
+SHARED_LEAVES_SECONDS = 3.0
+# For the SDK to end an activity that has had its time, and to end itself after that.
+SDK_LEAVES_SECONDS = 5.0
 # Workflows kept in memory: each host's writer, and of each now and then what is done at night.
 CACHED_WORKFLOWS_MIN = 100
 
@@ -130,21 +134,22 @@ async def _work(
 ) -> None:
     watch = threading.Thread(target=sessions.watch, name="session-watch", daemon=True)
     watch.start()
-    grace = timedelta(seconds=2 * settings.request_timeout_seconds + SEND_WITHIN_SECONDS + 5)
     with ThreadPoolExecutor(SHARED_THREADS + session_threads(settings), thread_name_prefix="activity") as threads:
         registration = Registration()
         slots = WorkflowSlots()
-        shared, own = workers(settings, client, engine, sessions, threads, grace, registration, releases, slots)
-        async with beside(registration.watch(client)), own:
-            async with shared:
-                logger.info("worker %s is at work", sessions.owner)
-                await stopping.wait()
-                logger.info("worker %s is leaving", sessions.owner)
-                sessions.open_no_more()
-                await slots.run_out(RUN_OUT_SECONDS)
-            # Only now, when others decide: they hear at once that the sends ended, and open a session elsewhere. And
-            # before the Worker of this queue stops taking tasks, so that a send that comes now is refused at once.
+        shared, own = workers(settings, client, engine, sessions, threads, registration, releases, slots)
+        async with beside(registration.watch(client)), own, shared:
+            logger.info("worker %s is at work", sessions.owner)
+            await stopping.wait()
+            logger.info("worker %s is leaving", sessions.owner)
+            sessions.open_no_more()
+            await slots.run_out(RUN_OUT_SECONDS)
+            others_decide = asyncio.create_task(shared.shutdown())
+            await asyncio.wait({others_decide}, timeout=SHARED_LEAVES_SECONDS)
+            # Only now: they hear at once that the sends ended, and open a session elsewhere. And before the Worker of
+            # this queue stops taking tasks, so that a send that comes now is refused at once.
             await asyncio.to_thread(sessions.drain)
+            await asyncio.gather(others_decide, own.shutdown())
     await asyncio.to_thread(watch.join)
 
 
@@ -154,7 +159,6 @@ def workers(
     engine: Engine,
     sessions: SessionActivities,
     threads: ThreadPoolExecutor,
-    grace: timedelta,
     registration: Registration,
     releases: ReleaseWatch,
     slots: WorkflowSlots,
@@ -162,10 +166,11 @@ def workers(
     """The Worker of the shared queue and the one of this process's own."""
     histories = TemporalHistories(client, asyncio.get_running_loop())
     recovery = RecoveryActivities(engine, histories, settings.retention_changes_days)
+    grace = sessions.limits.drained_within_seconds + SDK_LEAVES_SECONDS
     of_both: dict[str, Any] = {
-        "leaves_within_seconds": grace.total_seconds() + 5,
+        "leaves_within_seconds": grace + SDK_LEAVES_SECONDS,
         "activity_executor": threads,
-        "graceful_shutdown_timeout": grace,
+        "graceful_shutdown_timeout": timedelta(seconds=grace),
         "max_heartbeat_throttle_interval": HEARTBEAT_INTERVAL,
         "default_heartbeat_throttle_interval": HEARTBEAT_INTERVAL,
     }
@@ -218,6 +223,12 @@ def _on_the_database(
         alerts.raise_alerts,
         ResyncActivities(engine).request_nightly_resync,
     ]
+
+
+def leaves_within_seconds(settings: Settings) -> float:
+    """How long the process needs from SIGTERM to its end at most, with a Temporal that does not answer."""
+    drained = session_limits(settings).drained_within_seconds
+    return RUN_OUT_SECONDS + SHARED_LEAVES_SECONDS + drained + (drained + 2 * SDK_LEAVES_SECONDS)
 
 
 def session_threads(settings: Settings) -> int:

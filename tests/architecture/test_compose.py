@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from oldhost_sync.settings import Settings
+from oldhost_sync.roles.worker import leaves_within_seconds
+from oldhost_sync.settings import Settings, load_settings
 from oldhost_sync.store.schema_migration import APP_RIGHTS, MIGRATION_RIGHTS
 from tests.architecture.project_files import ROOT
 
@@ -119,6 +120,7 @@ def test_the_real_oldhost_takes_the_simulator_s_place() -> None:
 def test_two_workers_run_and_have_time_to_drain() -> None:
     assert services["worker"]["deploy"]["replicas"] == 2
     assert services["worker"]["stop_grace_period"] == "60s"
+    assert leaves_within_seconds(load_settings(_env_file=None)) <= 60
 
 
 @pytest.mark.parametrize("name", [name for name in services if name not in RUN_ONCE])

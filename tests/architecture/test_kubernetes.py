@@ -13,6 +13,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from oldhost_sync.roles.worker import leaves_within_seconds
 from oldhost_sync.settings import Settings, load_settings
 from tests.architecture.project_files import ROOT
 
@@ -136,8 +137,7 @@ def test_each_role_is_asked_whether_it_lives_and_whether_it_can_work(role: str) 
 
 
 def test_a_worker_has_time_to_finish_what_is_on_the_wire() -> None:
-    settings = load_settings(_env_file=None)
-    assert pod("worker")["terminationGracePeriodSeconds"] >= 2 * settings.request_timeout_seconds + 11
+    assert pod("worker")["terminationGracePeriodSeconds"] >= leaves_within_seconds(load_settings(_env_file=None))
 
 
 def test_only_the_migration_may_change_tables_and_only_the_api_knows_the_tokens() -> None:

@@ -12,6 +12,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import (
     FixedSizeSlotSupplier,
+    SlotPermit,
     SlotReleaseContext,
     SlotReserveContext,
     UnsandboxedWorkflowRunner,
@@ -37,6 +38,13 @@ class Asked:
     @workflow.update
     async def ask(self) -> None:
         pass
+
+
+@dataclass
+class Use:
+    """What the SDK says when a poll has brought a task."""
+
+    permit: SlotPermit
 
 
 @dataclass
@@ -79,7 +87,7 @@ async def test_a_busy_workflow_is_worked_on_elsewhere_before_its_worker_leaves(
         handle = await first.start_workflow(Asked.run, id="asked", task_queue=QUEUE)
         await handle.execute_update(Asked.ask)
         running_out = asyncio.create_task(slots.run_out(30))
-        async with a_worker(second, WorkflowSlots()):
+        async with a_worker(second, WorkflowSlots()), asyncio.timeout(60):
             while not running_out.done() or (await who_worked(handle))[-1] != "second":
                 await handle.execute_update(Asked.ask)
             await handle.execute_update(Asked.ask)
@@ -90,6 +98,17 @@ async def test_a_busy_workflow_is_worked_on_elsewhere_before_its_worker_leaves(
 async def test_a_slot_in_use_is_waited_for() -> None:
     slots = WorkflowSlots()
     slot = await slots.reserve_slot(_poll(sticky=True))
+    running_out = asyncio.create_task(slots.run_out(30))
+    await asyncio.sleep(0)
+    assert not running_out.done()
+    slots.release_slot(SlotReleaseContext(None, slot))
+    await running_out
+
+
+async def test_a_workflow_that_is_worked_on_is_waited_for() -> None:
+    slots = WorkflowSlots()
+    slot = await slots.reserve_slot(_poll(sticky=False))
+    slots.mark_slot_used(Use(slot))  # type: ignore[arg-type]
     running_out = asyncio.create_task(slots.run_out(30))
     await asyncio.sleep(0)
     assert not running_out.done()

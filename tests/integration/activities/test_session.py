@@ -14,6 +14,7 @@ from oldhost_simulator.config import Config
 from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator
 from oldhost_sync.oldhost.connection import Address
+from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.patience import KNOWN_AFTER
 from oldhost_sync.policy.events import OpeningPostponed, OpeningReported, SendEnded, SessionOpened
@@ -255,3 +256,39 @@ def test_a_session_that_lost_a_reply_tells_so(world: MariaWorld, oldhost: Simula
     assert because != "this worker is leaving"
     with world.engine.connect() as connection:
         assert read_sessions(connection, HOST).lost_replies_of_a_day == 1
+
+
+def test_until_it_is_drained_a_worker_that_opens_no_more_looks_after_its_session(
+    world: MariaWorld, oldhost: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may take long to take over, and a connection that was taken over must be let go meanwhile too."""
+    monkeypatch.setattr("activities.session.WATCH_SECONDS", 0.02)
+    leaving, successor = worker(world, oldhost, "a"), worker(world, oldhost, "b")
+    open_session(leaving)
+    leaving.open_no_more()
+    watching = threading.Thread(target=leaving.watch)
+    watching.start()
+    try:
+        answers = [open_session(successor).state for _ in range(3)]
+    finally:
+        leaving.drain()
+        watching.join()
+    assert "open" in answers
+
+
+def test_a_session_that_was_opened_while_its_worker_was_drained_is_given_up(
+    world: MariaWorld, oldhost: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaving, successor = worker(world, oldhost, "a"), worker(world, oldhost, "b")
+
+    ledger = SessionActivities.ledger
+
+    def ledger_of(sessions: SessionActivities, host: str) -> Ledger:  # the opening asks for it first of all
+        monkeypatch.undo()
+        leaving.drain()
+        return ledger(sessions, host)
+
+    monkeypatch.setattr(SessionActivities, "ledger", ledger_of)
+    assert open_session(leaving) == OpeningPostponed(1000, "leaving")
+    assert open_session(successor).state == "open"
+    assert sessions_told(world) == [(1, "a", "this worker is leaving")]

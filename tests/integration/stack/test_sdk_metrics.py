@@ -19,7 +19,6 @@ from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.temporal import SDK_METRICS, connect, sdk_runtime
 
 NEEDED = (
-    "worker_task_slots_available",
     "worker_task_slots_used",
     "workflow_task_schedule_to_start_latency_seconds_bucket",
     "activity_schedule_to_start_latency_seconds_bucket",
