@@ -14,6 +14,7 @@ FOREIGN_LOCKS = "real MariaDB, rows locked by others"
 ALERTS = "real MariaDB, alerts"
 SIGNALS = "real Temporal, signals left unread"
 WATCHES = "unit tests of the relay"
+RECOVERY = "real MariaDB, recovery"
 RESETS = "real Temporal, runs that were reset"
 GIVING_WAY = "real MariaDB, sends that give way"
 RELEASES = "unit tests of releases"
@@ -496,7 +497,7 @@ MUTANTS = (
     Mutant(
         "not applied is believed as soon as OldHost is reached",
         (Patch("oldhost_sync/oldhost/recovery.py", "                reached[0].close()\n                self._rest(late_seconds)\n", "                reached[0].close()\n"),),
-        levels=(SIMULATION,),
+        levels=(RECOVERY,),
     ),
     Mutant(
         "a run is begun with what this worker knows, whoever is at work beside it",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 
 import pytest
 
 from oldhost_sync.oldhost.recovery import Opened
 from oldhost_sync.oldhost.response import Response
 from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed
-from tests.integration.session.stage import Process, Stage, outcomes, send
+from tests.integration.session.stage import Process, Stage, StageLimits, outcomes, send
 
 pytestmark = pytest.mark.mariadb
 
@@ -132,6 +132,28 @@ def questions(stage: Stage) -> int:
 def test_not_applied_is_asked_again_a_while_after_oldhost_was_first_reached(stage: Stage) -> None:
     in_doubt(stage)
     assert questions(stage) == 4
+
+
+@dataclass(frozen=True)
+class SlowToApply(StageLimits):
+    """OldHost may take so long to apply what it has read."""
+
+    @property
+    def late_seconds(self) -> float:
+        return 1.0
+
+
+def test_what_oldhost_applies_late_is_waited_for_also_when_the_settle_time_is_over(stage: Stage) -> None:
+    """The network may have held the request back until OldHost was reached again."""
+    change_id, session = stage.world.record(), stage.session()
+    stage.limits = SlowToApply(**asdict(stage.limits))
+    stage.fault("apply_late", next=1, delay_ms=800)
+    assert outcomes(send(session, [change_id])) == ["BOUND"]
+    stage.world.age(stage.limits.settle_seconds)
+    opened = stage.open()
+    assert isinstance(opened, Opened)
+    assert outcomes(opened.event.fates) == ["APPLIED"]
+    stage.check_clean()
 
 
 def test_it_is_not_asked_again_where_oldhost_was_reached_long_enough_before(stage: Stage) -> None:
