@@ -186,12 +186,7 @@ def workers(
         max_cached_workflows=max(CACHED_WORKFLOWS_MIN, 2 * len(settings.urls_by_host())),
         patch_activation_callback=releases.activates,
         sticky_queue_schedule_to_start_timeout=STICKY,
-        tuner=WorkerTuner.create_composite(
-            workflow_supplier=slots,
-            activity_supplier=FixedSizeSlotSupplier(SHARED_THREADS),
-            local_activity_supplier=FixedSizeSlotSupplier(1),
-            nexus_supplier=FixedSizeSlotSupplier(1),
-        ),
+        tuner=_tuner(slots),
         max_concurrent_workflow_task_polls=polls(settings, SHARED_POLLS_MIN),
         max_concurrent_activity_task_polls=polls(settings, SHARED_POLLS_MIN),
         **of_both,
@@ -205,6 +200,16 @@ def workers(
         **of_both,
     )
     return shared, own
+
+
+def _tuner(slots: WorkflowSlots) -> WorkerTuner:
+    one = FixedSizeSlotSupplier(1)  # of what there is nothing here
+    return WorkerTuner.create_composite(
+        workflow_supplier=slots,
+        activity_supplier=FixedSizeSlotSupplier(SHARED_THREADS),
+        local_activity_supplier=one,
+        nexus_supplier=one,
+    )
 
 
 def _on_the_database(
