@@ -279,7 +279,7 @@ class SessionActivities:
         try:
             self.recorder.write()
         except Exception:
-            logger.exception("what there is to tell of sessions can't be written down")
+            logger.exception("the records of sessions can't be written")
 
 
 def _told_as_before(fates: Sequence[Fate]) -> list[Fate]:

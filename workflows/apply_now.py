@@ -19,7 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.breaker import BreakerState
     from oldhost_sync.policy.changes import ChangeRef, Fate
     from oldhost_sync.policy.machine import Machine
-    from oldhost_sync.policy.settlement import OutcomeWaiter
+    from oldhost_sync.policy.outcomes import OutcomeWaiter
     from workflows import calls, messages
     from workflows.clock import now_ms
     from workflows.messages import Submission, from_wire
@@ -113,7 +113,7 @@ class DirectChanges:
 
     async def _await_fate(self, ref: ChangeRef, until_ms: int, *, by_relay: bool) -> Fate | None:
         machine = self._machine
-        waiter = machine.settlement.watched.setdefault(ref.change_id, OutcomeWaiter())
+        waiter = machine.outcomes.watched.setdefault(ref.change_id, OutcomeWaiter())
         waiter.watchers += 1
         if not by_relay:
             machine.enqueue([ref], now_ms())
@@ -126,7 +126,7 @@ class DirectChanges:
             )
         waiter.watchers -= 1
         if not waiter.watchers:
-            del machine.settlement.watched[ref.change_id]
+            del machine.outcomes.watched[ref.change_id]
         return waiter.fate
 
     def _why_not_now(self) -> str:

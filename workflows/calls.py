@@ -46,7 +46,7 @@ _OPENING_REPORTED: Any = events.OpeningReported
 async def open_session(host: str, action: actions.OpenSession, slack: int) -> events.OpeningReported:
     return await workflow.execute_activity(  # type: ignore[no-any-return]
         "open_session",
-        messages.OpenSession(host, list(action.unsettled), list(action.newest)),
+        messages.OpenSession(host, list(action.in_doubt), list(action.newest)),
         result_type=_OPENING_REPORTED,
         start_to_close_timeout=OPENING_LIMIT,
         heartbeat_timeout=HEARTBEAT_TIMEOUT * slack,

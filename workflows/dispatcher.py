@@ -169,8 +169,8 @@ class Acting:
             return
         self._listing.heard(page.lists_states)
         self._machine.swept(list(page.changes()), page.last_id, page.more, now_ms())
-        settled = not self._acts.pending and not self._machine.draining and self._machine.operators.stops == stops
-        if settled and page.halted is not None:
+        unchanged = not self._acts.pending and not self._machine.draining and self._machine.operators.stops == stops
+        if unchanged and page.halted is not None:
             self._machine.operators.follow_database(page.paused, now_ms(), halted=page.halted)
 
     async def _load(self, action: actions.LoadOutstanding) -> None:

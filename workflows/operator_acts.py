@@ -85,7 +85,7 @@ class OperatorActs:
         if act.refused:
             raise ApplicationError(act.refused, type="Refused", non_retryable=True)
         if act.answer is None:
-            text = f"{action} is not recorded yet: the database does not answer. It is tried on; look at the status"
+            text = f"{action} is not recorded yet: the database does not answer. It is retried; check the status"
             raise ApplicationError(text, type="Pending", non_retryable=True)
         return act.answer
 
@@ -107,7 +107,7 @@ class OperatorActs:
             return
         decision = act.decision
         if decision.action == "resolve":
-            decision = replace(decision, unsettled=list(self._machine.in_flight.unsettled))
+            decision = replace(decision, unsettled=list(self._machine.in_flight.in_doubt))
         decided = await calls.record_decision(decision)
         if decided.refused:
             act.refused = decided.refused

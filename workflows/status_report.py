@@ -60,7 +60,7 @@ def status(machine: Machine, host: str, now_ms: int) -> dict[str, Any]:
         "held": machine.coalescer.held_count,
         "dead_letters": machine.dead_letters,
         "in_flight": len(machine.in_flight),
-        "in_doubt": len(machine.in_flight.unsettled),
+        "in_doubt": len(machine.in_flight.in_doubt),
         "rates": {
             "arrivals_per_s": round(machine.load.arrivals_per_s, 3),
             "applied_per_s": round(machine.load.applied_per_s, 3),

@@ -144,7 +144,7 @@ class SyncWriterWorkflow:
 
     @workflow.update
     async def apply_now(self, change: dict[str, Any]) -> messages.ApplyNowAnswer:
-        """Record an EMERGENCY change and wait up to 25 s for its nonce; in a ban or halt the answer comes at once."""
+        """Record an EMERGENCY change and wait up to 25 s for its fate; in a ban or halt the answer comes at once."""
         return await self.direct.apply_now(change)
 
     @apply_now.validator
@@ -274,8 +274,8 @@ class SyncWriterWorkflow:
 
     @property
     def _leaves_at_once(self) -> bool:
-        """A run that was reset waits for no activity: one that nobody had started then never times out, nor do those
-        that come after it. Whatever is on its way at OldHost is the next session's to settle, as after a terminate.
+        """A run that was reset waits for no activity: Temporal never times out one that no worker had started, nor any
+        later one. The next session finds out what became of an operation on its way, as after a terminate.
         """
         return self.reception.was_reset and workflow.patched("reset-leaves-at-once")
 

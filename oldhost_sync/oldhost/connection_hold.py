@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ConnectionHold:
-    """Who writes on the connection at any moment, the pipeline says."""
+    """The connection of one session; the pipeline decides who may write."""
 
     epoch: int
     ledger: Ledger

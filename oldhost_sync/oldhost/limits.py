@@ -29,9 +29,8 @@ class SessionLimits:
     # A whole opening, with all its waiting and asking: well below the writer's limit for it (90 s), so that no zombie
     # of an opening that was given up goes on asking.
     opening_seconds: float = 45.0
-    # Before OldHost and the ledger are said to contradict each other: how long until the second look, the settle time,
-    # but never more than this; the looking itself takes no longer. With `opening_seconds` below the writer's limit (90
-    # s).
+    # The wait before the second reading, after which the writer may halt: the settle time, at most this. Reading takes
+    # no longer. Together with `opening_seconds` below the writer's limit (90 s).
     second_look_seconds_max: float = 20.0
     # How long an operator who resolves a halt waits while OldHost is asked; can it not be asked by then, his decision
     # is kept. The activity that records it has 30 s.

@@ -8,7 +8,8 @@ Ordinary sends reserve in the order of their sequence. An urgent one goes before
 holds the wire gives the later nonces back after the operation on it, the urgent send reserves them, and the others
 reserve anew. What was bound when the session began keeps its nonces (up to `bound_until`).
 
-Two ways to end: *closed*, nothing more is written; *draining*, what is on the wire ends, and the rest goes back.
+Two ways to end. *closed*: nothing more is written. *draining*: the operation on the wire ends, one more goes if a
+send whose next operation is marked SENT finds the wire free, and the others give their nonces back.
 """
 
 from __future__ import annotations
@@ -284,7 +285,7 @@ class NoncePipeline:
                     return SendStep.OVER
                 if not self._holds(place, nonce):
                     return SendStep.RESERVE
-                check(self._next <= nonce, f"the books give nonce {nonce}, but {self._next} is next: they lost commits")
+                check(self._next <= nonce, f"the ledger bound {nonce}, but {self._next} is next: MariaDB lost commits")
                 if self._next == nonce and not self._taken:
                     self._taken = True
                     return SendStep.SEND

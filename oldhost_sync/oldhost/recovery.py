@@ -57,7 +57,7 @@ class _LastReading:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A session, and what recovery settled before it."""
+    """A session, and what recovery found out before it."""
 
     session: Session
     event: SessionOpened
@@ -274,7 +274,7 @@ class Opening:
     def _reach(self, taken: TakenOver, over_at: float) -> Reached | OpeningPostponed:
         """A connection, and the expected nonce that was read twice alike.
 
-        A host that closes after two answers gives the second reading over the next connection: an answer is left then.
+        If OldHost closes after two answers, the second reading comes over the next connection; one answer is left then.
 
         Tries for a while: OldHost may only just be noticing that the last connection is gone. Until it did, a request
         that the network held back may have come in over it; so what may still be applied late is waited for.

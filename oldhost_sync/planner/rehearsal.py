@@ -261,7 +261,7 @@ class _Rehearsal:
             self._machine.opening_ended(OpeningPostponed(left_ms, "ban"), self._now_ms)
             return
         bound = [ref.change_id for ref in self._bound]
-        fates = [Fate(one, BOUND if one in bound else WAITING) for one in action.unsettled]
+        fates = [Fate(one, BOUND if one in bound else WAITING) for one in action.in_doubt]
         epoch = self._machine.session.epoch + 1
         opened = SessionOpened(epoch, "", self._nonce + 1, fates, [to_wire(ref) for ref in self._bound])
         self._machine.opening_ended(opened, self._now_ms)

@@ -10,12 +10,12 @@ from oldhost_sync.policy.rebuild import Part
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """Take over the connection; `unsettled` are the changes whose operation ended without our learning how.
+    """Take over the connection; `in_doubt` are the changes whose operation ended without our learning how.
 
     `newest`: id and acceptance of the newest change that waits: the first that a database loses which loses any.
     """
 
-    unsettled: tuple[int, ...]
+    in_doubt: tuple[int, ...]
     newest: tuple[int, ...] = ()
 
 

@@ -243,7 +243,7 @@ class Coalescer:
             hold.dead.remove(change_id)
 
     def unhold(self, entity: EntityKey, dead_change_id: int) -> None:
-        """One dead letter is settled; with the last one the held changes wait in their lane again."""
+        """One dead letter is decided; with the last one the held changes wait in their lane again."""
         hold = self.holds.get(entity)
         if hold is None or dead_change_id not in hold.dead:
             return

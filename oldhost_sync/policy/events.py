@@ -14,7 +14,7 @@ from oldhost_sync.policy.wire_ref import WireRef, from_wire
 
 @dataclass(frozen=True, slots=True)
 class SessionOpened:
-    """OldHost agrees with the ledger. `fates`: of all that was unsettled, and whatever else was settled. `bound`: refs
+    """OldHost agrees with the ledger. `fates`: of all that was in doubt, and of whatever else ended. `bound`: refs
     in nonce order, to be sent first; `more_bound` when that list was cut. `task_queue`: of the worker that holds the
     session.
     """

@@ -1,7 +1,7 @@
-"""What has left the waiting room: sends under way, operations bound to a nonce, and those whose end nobody knows
-yet.
+"""What has left the waiting room: sends under way, operations bound to a nonce, and those in doubt.
 
-An entity with anything in here is blocked: its operations reach OldHost one after the other (invariant I4).
+An entity's operations reach OldHost one after the other, in order (invariant I4). In runs before release 3 an entity
+with anything in here is blocked; later ones may have several operations of it in sends that keep its order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from oldhost_sync.policy.pending_operation import PendingOperation
 
 class InFlight:
     """Entries by change id; `sends` (number → ids in order), `urgent` (numbers of those), `bound` (ids in nonce
-    order), `unsettled`. A change may be in an ordinary send and in an urgent one that takes it along.
+    order), `in_doubt`. A change may be in an ordinary send and in an urgent one that takes it along.
     """
 
     def __init__(self, coalescer: Coalescer) -> None:
@@ -25,7 +25,7 @@ class InFlight:
         self.sends: dict[int, list[int]] = {}
         self.urgent: dict[int, None] = {}
         self.bound: list[int] = []
-        self.unsettled: list[int] = []
+        self.in_doubt: list[int] = []
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -46,7 +46,7 @@ class InFlight:
         """The operation's end is known: forget it; its entity may go on when nothing else of it is in flight."""
         entry = self._entries.pop(change_id)
         entity = entry.ref.entity
-        for group in (self.bound, self.unsettled):
+        for group in (self.bound, self.in_doubt):
             if change_id in group:
                 group.remove(change_id)
         self._busy[entity] -= 1

@@ -21,9 +21,9 @@ class LostAnswers:
     in_a_row: int = 0
     told: bool = False
 
-    def note(self, alarms: Alarms, *, settled: bool, in_doubt: bool, reason: str) -> None:
+    def note(self, alarms: Alarms, *, ended: bool, in_doubt: bool, reason: str) -> None:
         """How a send ended: with fates or without, and with something left in doubt or not."""
-        if settled:
+        if ended:
             self.in_a_row = 0
             if self.told:
                 alarms.answers_are_back()

@@ -6,7 +6,7 @@ to do. Authority: MariaDB knows which changes exist and what became of them; thi
 order, and rebuilds itself from MariaDB when it starts empty.
 
 Its parts: `coalescer` (what waits), `in_flight` (what is on its way), `session` and its `lifecycle`, `breaker`,
-`settlement` (what becomes of changes), `operators` (their acts), `loading` and `sweeping` (what is read from MariaDB),
+`outcomes` (what becomes of changes), `operators` (their acts), `loading` and `sweeping` (what is read from MariaDB),
 `alarms` (what people are told).
 """
 
@@ -28,13 +28,13 @@ from oldhost_sync.policy.in_flight import InFlight
 from oldhost_sync.policy.load_monitor import LoadMonitor, LoadWatch
 from oldhost_sync.policy.lost_answers import LostAnswers
 from oldhost_sync.policy.operators import Operators, Pause
+from oldhost_sync.policy.outcomes import Outcomes
 from oldhost_sync.policy.pending_operation import Added, PendingOperation, label_of
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.rebuild import Loading, Part
 from oldhost_sync.policy.release import GIVES_WAY, RELEASE, RELEASE_MIN, SENDS_EARLY
 from oldhost_sync.policy.session import SessionState
 from oldhost_sync.policy.session_lifecycle import SessionLifecycle
-from oldhost_sync.policy.settlement import Settlement
 from oldhost_sync.policy.sweep import Sweeping
 from oldhost_sync.policy.turn_rules import TurnRules
 from oldhost_sync.policy.writer_policy import (
@@ -84,7 +84,7 @@ class Machine:
         self.loading = Loading(None if self.release == RELEASE_MIN else Part.EMERGENCIES)
         self.dead_letters = 0
         self.in_flight = InFlight(self.coalescer)
-        self.settlement = Settlement(self)
+        self.outcomes = Outcomes(self)
         self.lifecycle = SessionLifecycle(self)
         self.operators = Operators(self)
         self.sweeping = Sweeping(policy.sweep_ms)
@@ -248,7 +248,7 @@ class Machine:
             if ref.change_id < newest:
                 if not sweep:
                     self.counters.received += 1
-                    self.settlement.superseded(ref.change_id)
+                    self.outcomes.superseded(ref.change_id)
                 elif self.release > RELEASE_MIN:  # the newer one came while older ones were still being read
                     self.coalescer.inherit(ref)
                 return False
@@ -258,7 +258,7 @@ class Machine:
             return False
         self.counters.received += 1
         if added is Added.REPLACED_OLDER and older is not None:
-            self.settlement.supersede(ref.entity, older)
+            self.outcomes.supersede(ref.entity, older)
         elif self.loaded:  # what is read again came long ago
             self.load.arrived(ref.priority_class)
         if ref.priority_class is PriorityClass.EMERGENCY and self.release == RELEASE_MIN:

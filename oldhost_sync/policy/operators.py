@@ -81,7 +81,7 @@ class Operators:
         return recorded.message
 
     def follow_refusal(self, act: OperatorAct, recorded: ActRecorded, now_ms: int) -> None:
-        """The database knows better: of OldHost's count, or that a halt was resolved before it came to them."""
+        """MariaDB refused the act: it knows a newer count of OldHost's, or the halt was resolved before."""
         if not self._is_halted:
             return
         if recorded.halted:
@@ -121,7 +121,7 @@ class Operators:
         machine.counters.dead -= 1
         entry = PendingOperation(ref, ref.accepted_at_ms, min(ref.accepted_at_ms, now_ms), ready=True)
         if machine.coalescer.put_back(entry) is Added.SUPERSEDED:
-            machine.settlement.supersede(ref.entity, ref.change_id)
+            machine.outcomes.supersede(ref.entity, ref.change_id)
 
     def is_decided(self, entity: EntityKey, change_id: int) -> None:
         """A dead letter waits no longer for an operator; what was held behind it may go."""
@@ -148,8 +148,8 @@ class Operators:
         self.can_resolve()
         machine.lifecycle.resolved(epoch)
         for fate in fates:
-            if machine.release > RELEASE_MIN and fate.change_id in machine.in_flight.unsettled:
-                machine.settlement.settle(fate, now_ms)
+            if machine.release > RELEASE_MIN and fate.change_id in machine.in_flight.in_doubt:
+                machine.outcomes.record(fate, now_ms)
         machine.breaker.resolve(now_ms)
         machine.session.until_ms = 0
 

@@ -12,12 +12,12 @@ class RecentFates:
 
     def __init__(self) -> None:
         self._reading = False
-        self._settled: dict[int, None] = {}
+        self._ended: dict[int, None] = {}
         self._newest: dict[CoalescingKey, int] = {}
 
     def begin(self) -> None:
         self._reading = True
-        self._settled.clear()
+        self._ended.clear()
         self._newest.clear()
 
     def end(self) -> None:
@@ -27,7 +27,7 @@ class RecentFates:
         """A change has its fate, and with an LWW change all older ones of its key."""
         if not self._reading:
             return
-        self._settled[ref.change_id] = None
+        self._ended[ref.change_id] = None
         if ref.priority_class is PriorityClass.LWW:
             self._newest[ref.key] = max(ref.change_id, self._newest.get(ref.key, 0))
 
@@ -36,6 +36,6 @@ class RecentFates:
         return [
             ref
             for ref in refs
-            if ref.change_id not in self._settled
+            if ref.change_id not in self._ended
             and not (ref.priority_class is PriorityClass.LWW and ref.change_id < self._newest.get(ref.key, 0))
         ]

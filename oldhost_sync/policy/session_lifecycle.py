@@ -1,7 +1,7 @@
 """The session's life: when the next one is opened, what each answer about it means, and when it ends.
 
-One path leads back to work after anything unclear: let what is in flight end, then open a session, which settles what
-is unsettled.
+One path leads back to work after anything unclear: let what is in flight end, then open a session, which decides what
+is in doubt.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class SessionLifecycle:
         if machine.session.may_open(now_ms) and machine.loaded and self._may_ask:
             machine.session.move(SessionEvent.OPEN)
             self.opening_predates_resolve = False
-            yield OpenSession(tuple(machine.in_flight.unsettled), self._newest())
+            yield OpenSession(tuple(machine.in_flight.in_doubt), self._newest())
 
     @property
     def reopens_at_ms(self) -> int | None:
@@ -87,7 +87,7 @@ class SessionLifecycle:
         return self._must_stop() or (machine.session.bound_list_was_cut and not machine.in_flight.bound)
 
     def _must_stop(self) -> bool:
-        """What is in flight ends with the operation on the wire."""
+        """The session drains: see `oldhost/nonce_pipeline.py` for what still goes out."""
         return self._machine.paused is not None or self._machine.breaker.state is BreakerState.HALTED
 
     def _newest(self) -> tuple[int, ...]:
@@ -110,11 +110,11 @@ class SessionLifecycle:
                 self._failed(now_ms)
 
     def _opened(self, event: SessionOpened, now_ms: int) -> None:
-        """OldHost agrees with the ledger: settle what was unsettled, first of all send what is bound."""
+        """OldHost agrees with the ledger: record the fate of what was in doubt, and send first what is bound."""
         machine, bound = self._machine, event.bound_refs()
         for fate in event.fates:
-            machine.settlement.settle(fate, now_ms)
-        machine.settlement.bind_all(bound)
+            machine.outcomes.record(fate, now_ms)
+        machine.outcomes.bind_all(bound)
         if machine.session.attempts >= REOPEN_ALERT_ATTEMPTS:
             machine.alarms.session_is_back()
         machine.session = machine.session.opened(event, self._count_without_progress(bound))
@@ -178,13 +178,13 @@ class SessionLifecycle:
         machine.enqueue(older, now_ms)
         for entity, dead in held:
             machine.load_held(entity, dead)
-        settled, in_doubt = machine.settlement.settle_send(event.fates, ids, now_ms)
+        ended, in_doubt = machine.outcomes.record_send(event.fates, ids, now_ms)
         if event.service_ms > 0:
             machine.load.served(event.service_ms)
         if not event.session_open or in_doubt or event.banned_ms > 0:
             machine.session.lost = True
-        machine.progress.said("" if settled else event.reason)
-        machine.lost_answers.note(machine.announcements, settled=settled, in_doubt=in_doubt, reason=event.reason)
+        machine.progress.said("" if ended else event.reason)
+        machine.lost_answers.note(machine.announcements, ended=ended, in_doubt=in_doubt, reason=event.reason)
         if event.banned_ms > 0:
             machine.banned(event.banned_ms, now_ms)
         if event.halted:
@@ -205,8 +205,8 @@ class SessionLifecycle:
                 if change_id not in machine.in_flight or machine.in_flight.is_being_sent(change_id):
                     continue
                 if change_id not in machine.in_flight.bound:
-                    machine.settlement.put_back(change_id)
-        machine.settlement.leave_unsettled(ids)
+                    machine.outcomes.put_back(change_id)
+        machine.outcomes.leave_in_doubt(ids)
 
     # ----------------------------------------------------------------------------------------------------------- ending
 

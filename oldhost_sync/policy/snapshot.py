@@ -83,7 +83,7 @@ def _dump_changes(machine: Machine) -> Snapshot:
         "waiting": waiting if fits else None,
         "kept": _columns(in_flight),
         "bound": list(in_flight.bound),
-        "unsettled": list(in_flight.unsettled),
+        "unsettled": list(in_flight.in_doubt),
         "holds": holds if fits else [],
         "loading": [loading.part, loading.after_id] if fits else [Part.EMERGENCIES, 0],
         "to_load": [[*entity, after_id] for entity, after_id in loading.to_be_read().items()] if fits else [],
@@ -233,7 +233,7 @@ def _load_changes(machine: Machine, snapshot: Snapshot) -> None:
     for entry in _entries(snapshot["kept"]):
         in_flight.enter(entry)
     in_flight.bound = list(snapshot["bound"])
-    in_flight.unsettled = list(snapshot["unsettled"])
+    in_flight.in_doubt = list(snapshot["unsettled"])
 
 
 def _kept_hold(machine: Machine, dead: list[int], held: list[PendingOperation]) -> Hold:

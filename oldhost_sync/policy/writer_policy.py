@@ -50,7 +50,7 @@ CARRIED_MAX = 25_000
 CONSISTENCY_MS = 4 * 3_600_000
 EMERGENCY_MS = 30_000
 # A change so old goes before younger ones of the other lane: 3:1 would break the promise for one lane while the other's
-# are minutes old. Sooner is no help: keys that would have coalesced meanwhile go one by one.
+# are minutes old. A lower limit costs more operations, since keys go before they have coalesced.
 OLDEST_FIRST_MS = 3 * 3_600_000
 # Of a lane's turns every third is its oldest change's, whosever it is, and the others are the properties' in rotation:
 # without it a property that has somewhat more to do than others would have keys twice as old in the peak.

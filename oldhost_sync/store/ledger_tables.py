@@ -13,7 +13,7 @@ from oldhost_sync.store.columns import UtcDateTime, by_host, of_host, one_of, st
 nonce_ledger = table(
     "nonce_ledger",
     by_host(),
-    # next_nonce: the next to be bound; NULL: OldHost was never asked. last_applied_nonce: all up to it are settled.
+    # next_nonce: the next to be bound; NULL: OldHost was never asked. last_applied_nonce: all up to it are used up.
     Column("next_nonce", BigInteger),
     Column("last_applied_nonce", BigInteger),
     Column("epoch", BigInteger, nullable=False, server_default=text("0")),

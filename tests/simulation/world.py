@@ -237,7 +237,7 @@ class World:
             list(machine.in_flight),
             machine.in_flight.sends,
             machine.in_flight.bound,
-            machine.in_flight.unsettled,
+            machine.in_flight.in_doubt,
             machine.loaded,
             machine.draining,
             machine.paused,

@@ -34,7 +34,7 @@ from oldhost_sync.store.text import storable
 # Fates that supersede older LWW changes of the same key: this one was sent, or OldHost had it already.
 SUPERSEDING = frozenset({Outcome.APPLIED, Outcome.NO_OP, Outcome.DEAD})
 
-_SETTLE = (
+_RECORD_FATE = (
     f"{AT_ONCE}UPDATE outbox_events SET outcome = %s, processed_at = UTC_TIMESTAMP(6), nonce = %s, error = %s, "
     f"fate_sequence = {SEQUENCE} WHERE id = %s AND host = %s AND processed_at IS NULL AND {NONE_PENDING}"
 )
@@ -100,7 +100,7 @@ class Ending:
         return replace(Ending.of(change, Outcome.APPLIED, nonce=change.nonce), payload_hash=UNKNOWN)
 
 
-def settle(connection: Connection, host: str, ending: Ending, *, numbered: bool = False) -> bool:
+def record_fate(connection: Connection, host: str, ending: Ending, *, numbered: bool = False) -> bool:
     """Record `ending` with all that follows; False, and nothing is changed, when the change has a fate already.
 
     The caller holds the ledger row's lock; nothing here waits for another lock. `numbered`: the caller has raised
@@ -145,7 +145,7 @@ def shortened(text: str | None) -> str | None:
 def _record_outcome(connection: Connection, host: str, ending: Ending) -> bool:
     outcome, error = ending.outcome.value, shortened(ending.error)
     where = (ending.change_id, host)
-    changed = tried_at_once(connection, _SETTLE, (outcome, ending.nonce, error, *where))
+    changed = tried_at_once(connection, _RECORD_FATE, (outcome, ending.nonce, error, *where))
     if changed is None:
         changed = connection.exec_driver_sql(KEEP_FATE, (outcome, ending.nonce, None, error, *where)).rowcount
     return changed == 1

@@ -24,7 +24,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.oldhost.count import Count
 from oldhost_sync.store.ledger import operator_statements as sql
 from oldhost_sync.store.ledger import statements
-from oldhost_sync.store.ledger.completion import Ending, settle, shortened
+from oldhost_sync.store.ledger.completion import Ending, record_fate, shortened
 from oldhost_sync.store.ledger.mismatch import mismatch_of
 from oldhost_sync.store.ledger.statements import LedgerRow
 from oldhost_sync.store.outbox.pending_fates import FORGET_FROM
@@ -139,18 +139,18 @@ def _went_forward(connection: Connection, host: str, expected: int, *, resend: b
     connection.exec_driver_sql(sql.DELETE_DOUBTS, (host, *doubts))
     if again:  # what was to follow would overtake it with the nonce that it has
         connection.exec_driver_sql(sql.RELEASE_UNWRITTEN_FROM, (host, expected))
-    applied = _settle_doubts(connection, host, expected)
+    applied = _count_as_applied(connection, host, expected)
     highest = connection.exec_driver_sql(statements.HIGHEST_NONCE, (host,)).scalar() or 0
     connection.exec_driver_sql(sql.COUNT_FROM, (expected - 1, max(highest + 1, expected), host))
     return f"the count goes on at nonce {expected}; {applied} in doubt count as applied, {again} wait again"
 
 
-def _settle_doubts(connection: Connection, host: str, expected: int) -> int:
+def _count_as_applied(connection: Connection, host: str, expected: int) -> int:
     doubts = [row for row in connection.exec_driver_sql(statements.SENT_ROWS, (host,)) if row.nonce < expected]
     for row in doubts:
         values = ("APPLIED", "counted as applied by an operator's decision", host, row.nonce)
         connection.exec_driver_sql(statements.COMPLETE_FOUND, values)
-        settle(connection, host, Ending.found_applied(row))
+        record_fate(connection, host, Ending.found_applied(row))
     return len(doubts)
 
 

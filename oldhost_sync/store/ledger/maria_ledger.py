@@ -22,7 +22,7 @@ from oldhost_sync.oldhost.wire import Applied
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, EntityKey, Fate, Outcome
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.ledger import statements as sql
-from oldhost_sync.store.ledger.completion import Ending, settle, shortened
+from oldhost_sync.store.ledger.completion import Ending, record_fate, shortened
 from oldhost_sync.store.ledger.fence import check, lock, lock_sending
 from oldhost_sync.store.ledger.machine_clock import THIS_MACHINE, MachineClock
 from oldhost_sync.store.ledger.precedence import OLDER_MAX, Before, Precedence
@@ -108,7 +108,7 @@ class MariaLedger:
                 change_id, candidates.get(change_id), nonce, partial(self._in_flight, connection, fresh)
             )
             if ending is not None:
-                settle(connection, self._host, ending)
+                record_fate(connection, self._host, ending)
             elif isinstance(entry, Reserved) and entry.nonce >= ledger.next_nonce:
                 before = precedence.before(change_id, binding)
                 if before is None:
@@ -212,7 +212,7 @@ class MariaLedger:
         operation, answer = answered.operation, answered.answer
         if isinstance(answer, Applied):
             self._consume(connection, epoch, operation, "APPLIED", "applied", sending=sending)
-            settle(connection, self._host, Ending.applied(operation), numbered=True)
+            record_fate(connection, self._host, Ending.applied(operation), numbered=True)
             return Fate(operation.change_id, Outcome.APPLIED.value, operation.nonce)
         reason = f"rejected: {answer.reason}"
         if consumed(answer):
@@ -222,7 +222,7 @@ class MariaLedger:
             self._archive_unconsumed(connection, epoch, operation, reason)
             nonce = None
         dead = Ending.of(operation, Outcome.DEAD, nonce=nonce, error=answer.reason)
-        if not settle(connection, self._host, dead, numbered=nonce is not None):
+        if not record_fate(connection, self._host, dead, numbered=nonce is not None):
             # Sent again after a restore of OldHost, it has had its fate before: what was given up is no dead letter.
             (fate,) = _fates(connection, self._host, [operation.change_id])
             return fate
@@ -236,7 +236,7 @@ class MariaLedger:
         statement = sql.LAST_APPLIED_SENDING if sending else sql.LAST_APPLIED
         if connection.exec_driver_sql(statement, (nonce, self._host, epoch, nonce - 1)).rowcount != 1:
             row = lock_sending(connection, self._host, epoch) if sending else lock(connection, self._host, epoch)
-            raise InvariantViolated(f"nonce {nonce} was answered after {row.last_applied_nonce} was settled")
+            raise InvariantViolated(f"nonce {nonce} was answered, but all up to {row.last_applied_nonce} are used up")
         values = (status, shortened(answer), self._host, nonce, epoch)
         check(connection.exec_driver_sql(sql.COMPLETE, values).rowcount == 1, f"nonce {nonce} was answered, not SENT")
 

@@ -17,9 +17,9 @@ def mismatch_of(expected: int, last_applied: int, next_nonce: int, sends: Sequen
             f"OldHost expects nonce {expected}, but it answered {last_applied} before: "
             "it went back, as after a restore from a backup. Decide by `resolve`."
         )
-    settled = sends[: expected - last_applied - 1]
-    if 0 in settled:
-        nonce = last_applied + 1 + settled.index(0)
+    used_up = sends[: expected - last_applied - 1]
+    if 0 in used_up:
+        nonce = last_applied + 1 + used_up.index(0)
         return (
             f"OldHost expects nonce {expected}, but our operation {nonce} was refused each time it was sent: "
             "somebody else wrote to OldHost. Decide by `resolve`."

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.oldhost.ledger import BOUND_MAX, InDoubt, Reconciled, TakenOver
 from oldhost_sync.policy.changes import Fate, Outcome
 from oldhost_sync.store.ledger import statements as sql
-from oldhost_sync.store.ledger.completion import Ending, settle, shortened
+from oldhost_sync.store.ledger.completion import Ending, record_fate, shortened
 from oldhost_sync.store.ledger.fence import check, lock
 from oldhost_sync.store.ledger.halt_resolution import carry_out, objection, show
 from oldhost_sync.store.ledger.machine_clock import MachineClock
@@ -94,10 +94,10 @@ def reconcile(connection: Connection, host: str, epoch: int, expected: int, *, f
 def _found_applied(connection: Connection, host: str, epoch: int, row: sql.SentRow) -> Fate:
     """OldHost expects a later nonce: the operation in doubt was applied, its answer was lost."""
     advanced = connection.exec_driver_sql(sql.LAST_APPLIED, (row.nonce, host, epoch, row.nonce - 1))
-    check(advanced.rowcount == 1, f"nonce {row.nonce} was settled out of order")
+    check(advanced.rowcount == 1, f"nonce {row.nonce} is not the next to be used up")
     values = ("APPLIED", "found applied: OldHost expected a later nonce", host, row.nonce)
     check(connection.exec_driver_sql(sql.COMPLETE_FOUND, values).rowcount == 1, f"nonce {row.nonce} was not SENT")
-    settle(connection, host, Ending.found_applied(row), numbered=True)
+    record_fate(connection, host, Ending.found_applied(row), numbered=True)
     return Fate(row.change_id, Outcome.APPLIED.value, row.nonce)
 
 

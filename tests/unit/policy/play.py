@@ -176,7 +176,7 @@ class Play:
     def end_open(self) -> OpeningReported:
         opening, self.under.opening = self.under.opening, None
         assert opening is not None
-        answer = self.books.open(opening.unsettled, self.now_ms)
+        answer = self.books.open(opening.in_doubt, self.now_ms)
         self.machine.opening_ended(answer, self.now_ms)
         self.step()
         return answer
@@ -258,7 +258,7 @@ class Play:
 
     def resolve(self, mode: str = "resend") -> None:
         self.machine.operators.can_resolve()
-        unsettled = list(self.machine.in_flight.unsettled)
+        unsettled = list(self.machine.in_flight.in_doubt)
         decision = messages.OperatorAct("oldhost", "resolve", "ana", "test", mode=mode, unsettled=unsettled)
         self.machine.operators.resolve(self.now_ms, self.books.decide(decision).fates)
         self.step()

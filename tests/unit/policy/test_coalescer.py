@@ -405,7 +405,7 @@ def test_a_retried_change_goes_before_those_behind_it(keeping: Room) -> None:
     assert keeping.all() == [2]
 
 
-def test_the_hold_lasts_until_the_last_dead_letter_is_settled(keeping: Room) -> None:
+def test_the_hold_lasts_until_the_last_dead_letter_is_decided(keeping: Room) -> None:
     keeping.hold(U, 1)
     keeping.hold(U, 2)
     keeping.arrive(txn(3))

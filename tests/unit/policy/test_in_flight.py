@@ -46,12 +46,12 @@ def test_an_entity_with_two_in_flight_is_blocked_until_both_have_left(
     assert not coalescer.is_blocked(entry(2).ref.entity)
 
 
-def test_leaving_forgets_that_it_was_bound_or_unsettled(in_flight: InFlight) -> None:
+def test_leaving_forgets_that_it_was_bound_or_in_doubt(in_flight: InFlight) -> None:
     in_flight.enter(entry(1))
-    in_flight.bound, in_flight.unsettled = [1], [1]
+    in_flight.bound, in_flight.in_doubt = [1], [1]
     in_flight.leave(1)
     assert in_flight.bound == []
-    assert in_flight.unsettled == []
+    assert in_flight.in_doubt == []
 
 
 def test_a_batch_keeps_the_order_it_was_given(in_flight: InFlight) -> None:

@@ -78,13 +78,13 @@ def test_trap_10_the_end_of_version_1_says_nothing_of_version_2(play: Play) -> N
 # ---------------------------------------------------------------------------------------------------------- recovery
 
 
-def test_a_lost_reply_is_settled_before_anything_new_is_sent(play: Play) -> None:
+def test_a_lost_reply_is_decided_before_anything_new_is_sent(play: Play) -> None:
     play.take("TXN", "a")
     play.end_send(1, lambda _: Reply.LOST_AFTER)
     play.take("EMERGENCY", "b")
     assert sent(play) == []
     assert play.under.opening is not None
-    assert play.under.opening.unsettled == (1,)
+    assert play.under.opening.in_doubt == (1,)
 
 
 def test_what_is_bound_goes_first_and_before_an_emergency(play: Play) -> None:
@@ -101,7 +101,7 @@ def test_a_send_that_never_started_leaves_nothing_in_doubt(play: Play) -> None:
     play.take("TXN", "a")
     play.fail_send(1, never_started=True)
     assert play.under.opening is not None
-    assert play.under.opening.unsettled == ()
+    assert play.under.opening.in_doubt == ()
 
 
 def test_the_ledgers_order_of_bound_operations_is_kept(play: Play) -> None:
@@ -128,7 +128,7 @@ def test_a_report_that_leaves_a_change_out_ends_the_session(play: Play) -> None:
     play.machine.send_ended(1, SendEnded([Fate(1, BOUND)], service_ms=400), play.now_ms)
     play.step()
     assert play.under.opening is not None
-    assert play.under.opening.unsettled == (1,)
+    assert play.under.opening.in_doubt == (1,)
 
 
 def test_opening_is_tried_ever_more_slowly_up_to_half_a_minute() -> None:
@@ -399,7 +399,7 @@ def test_strays_are_taken_and_told(play: Play) -> None:
 
 
 @pytest.mark.parametrize(("cls", "again"), [("TXN", 1), ("LWW", 2)])
-def test_what_was_settled_while_a_page_was_read_is_no_stray(play: Play, cls: str, again: int) -> None:
+def test_what_ended_while_a_page_was_read_is_no_stray(play: Play, cls: str, again: int) -> None:
     refs = [play.accept(cls, "a", payload=str(number)) for number in range(again)]
     play.deliver()
     play.advance(120_000)

@@ -53,7 +53,7 @@ def test_an_urgent_send_that_nobody_took_gives_back_only_what_it_has_alone(play:
     play.fail_send(3, never_started=True)
     assert sorted(play.machine.coalescer.waiting) == [17, 18, 19, 20, 21]
     play.fail_send(1, never_started=False)
-    assert 4 in play.machine.in_flight.unsettled
+    assert 4 in play.machine.in_flight.in_doubt
 
 
 def test_what_an_urgent_send_took_along_does_not_wait_before_both_have_ended(play: Play) -> None:
@@ -62,7 +62,7 @@ def test_what_an_urgent_send_took_along_does_not_wait_before_both_have_ended(pla
     fates = [Fate(one, WAITING if one == 4 else Outcome.APPLIED.value) for one in range(1, 9)]
     play.machine.send_ended(1, SendEnded(fates), START_MS)
     assert (4 in play.machine.in_flight, 4 in play.machine.coalescer.waiting) == (True, False)
-    assert not play.machine.in_flight.unsettled
+    assert not play.machine.in_flight.in_doubt
     play.machine.send_ended(2, SendEnded([Fate(4, WAITING), Fate(9, WAITING)]), START_MS)
     assert sorted(play.machine.coalescer.waiting) == [4, 9]
 

@@ -28,7 +28,7 @@ def carried(machine: Machine, policy: WriterPolicy | None = None) -> Machine:
 
 
 def busy_play() -> Play:
-    """A bit of everything: debounced, in lanes, bound, unsettled, held, dead, banned once, paused."""
+    """A bit of everything: debounced, in lanes, bound, in doubt, held, dead, banned once, paused."""
     play = Play()
     play.end_open()
     play.take("TXN", "dead")
@@ -93,7 +93,7 @@ def test_holds_are_carried() -> None:
 
 def test_what_is_in_doubt_stays_in_doubt_and_blocks_its_entity() -> None:
     loaded = carried(busy_play().machine)
-    assert loaded.in_flight.unsettled == [3]
+    assert loaded.in_flight.in_doubt == [3]
     assert [entry.ref.entity_id for entry in loaded.in_flight] == ["banned"]
 
 

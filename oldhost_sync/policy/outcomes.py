@@ -1,4 +1,4 @@
-"""Settlement: the reported fate of each change, and what it means for the changes that wait behind it."""
+"""Outcomes: the reported fate of each change, and what it means for the changes that wait behind it."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ class OutcomeWaiter:
     fate: Fate | None = None
 
 
-class Settlement:
+class Outcomes:
     """The machine's part that ends changes or lets them wait again. `watched`: those that somebody waits for."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self.watched: dict[int, OutcomeWaiter] = {}
 
-    def settle_send(self, fates: Iterable[Fate], ids: Sequence[int], now_ms: int) -> tuple[bool, bool]:
+    def record_send(self, fates: Iterable[Fate], ids: Sequence[int], now_ms: int) -> tuple[bool, bool]:
         """How the changes of a send ended: whether any did, and whether any is left in doubt."""
-        settled, kept = False, list[int]()
+        ended, kept = False, list[int]()
         try:
             for fate in fates:
                 waits = fate.outcome in (WAITING, HELD)
                 if waits and self._is_on_its_way(fate.change_id):
                     kept.append(fate.change_id)
                     continue
-                settled = settled or (fate.outcome != BOUND and not waits)
-                self.settle(fate, now_ms)
+                ended = ended or (fate.outcome != BOUND and not waits)
+                self.record(fate, now_ms)
         finally:
-            in_doubt = self.leave_unsettled(one for one in ids if one not in kept)
-        return settled, in_doubt
+            in_doubt = self.leave_in_doubt(one for one in ids if one not in kept)
+        return ended, in_doubt
 
     def _is_on_its_way(self, change_id: int) -> bool:
         """A send that did not take it is not the last word: an urgent one took it along from an ordinary one and is
@@ -53,7 +53,7 @@ class Settlement:
             return False
         return machine.in_flight.is_being_sent(change_id) or change_id in machine.in_flight.bound
 
-    def settle(self, fate: Fate, now_ms: int) -> None:
+    def record(self, fate: Fate, now_ms: int) -> None:
         coalescer, in_flight, change_id = self._machine.coalescer, self._machine.in_flight, fate.change_id
         if fate.outcome == BOUND:
             return
@@ -122,15 +122,15 @@ class Settlement:
                 in_flight.enter(entry or PendingOperation(ref, ref.accepted_at_ms, ref.accepted_at_ms, ready=True))
         ids = [ref.change_id for ref in refs]
         free = [entry.ref.change_id for entry in in_flight if entry.ref.change_id not in ids]
-        in_flight.bound, in_flight.unsettled = ids, []
+        in_flight.bound, in_flight.in_doubt = ids, []
         for change_id in free:
             self.put_back(change_id)
 
-    def leave_unsettled(self, ids: Iterable[int]) -> bool:
-        """Those of them whose end is still not known are the next session's to settle; True when there are any."""
+    def leave_in_doubt(self, ids: Iterable[int]) -> bool:
+        """Those of them that have no fate yet stay in doubt until the next session; True when there are any."""
         in_flight = self._machine.in_flight
         left = [change_id for change_id in ids if change_id in in_flight]
-        in_flight.unsettled += [change_id for change_id in left if change_id not in in_flight.unsettled]
+        in_flight.in_doubt += [change_id for change_id in left if change_id not in in_flight.in_doubt]
         return bool(left)
 
     def _tell(self, fate: Fate) -> None:
