@@ -79,7 +79,7 @@ class ChangeRoutes:
             with quotas.given_back(caller, [body.event_type]):
                 return accepted_answer(await record(self._parts.database, fn, key))
         change = accept(host=host, source=source, **body.model_dump() | {"idempotency_key": key.text})
-        return await recorded_answer(self._parts.database, change, key)
+        return await recorded_answer(self._parts.commits, change, key)
 
     def _schedule(self, connection: Connection, *, body: NewChange, key: str, source: str) -> RecordedChange:
         host = self._parts.host

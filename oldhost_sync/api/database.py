@@ -34,7 +34,7 @@ _NOT_SET_UP = NO_ACCESS_ERRORS | NOT_MIGRATED_ERRORS
 _ONE_STATEMENT = {1317, 1969}
 
 
-def connect_for_api(database_url: str, connections: int = limits.DATABASE_THREADS) -> Engine:
+def connect_for_api(database_url: str, connections: int = limits.DATABASE_CONNECTIONS) -> Engine:
     """An engine with a connection for each thread and shorter timeouts than elsewhere: people wait for it."""
     engine = create_engine(database_url, pool_size=connections, statement_seconds=limits.DATABASE_STATEMENT_SECONDS)
 
@@ -105,7 +105,7 @@ class Database:
         self, engine: Engine, *, threads: int = limits.DATABASE_THREADS, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._engine = engine
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="api-database")
+        self._threads = ThreadPoolExecutor(threads + 1, thread_name_prefix="api-database")
         self._free = Places(threads, limits.DATABASE_QUEUE_MAX)
         self._batches = Places(limits.BATCHES_AT_ONCE, limits.BATCHES_WAITING_MAX)
         self._clock = clock
@@ -128,17 +128,23 @@ class Database:
         finally:
             self._batches.release()
 
-    async def work(self, fn: Callable[[Engine], T]) -> T:
-        """Run `fn`, which makes its own transactions, on a thread. Raises Problem or StoreError."""
+    async def work(self, fn: Callable[[Engine], T], *, one_at_a_time: bool = False) -> T:
+        """Run `fn`, which makes its own transactions, on a thread. Raises Problem or StoreError.
+
+        `one_at_a_time`: for the one caller that never has two under way; a thread of its own is always free for it.
+        """
         if not self.circuit.admits(self._clock()):
             raise database_away(self.circuit.reason)
-        await self._take_thread()
+        if not one_at_a_time:
+            await self._take_thread()
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._threads, fn, self._engine)
-        # The thread is free when its function has ended, which may be after its request gave up.
-        future.add_done_callback(self._give_thread_back)
+        future.add_done_callback(self._ended)
+        if not one_at_a_time:
+            # The thread is free when its function has ended, which may be after its request gave up.
+            future.add_done_callback(lambda _: self._free.release())
         if await is_silent(future, limits.DATABASE_ANSWER_SECONDS_MAX):
-            self._notice_silence()
+            self.notice_silence()
             raise CommitUncertain("the database does not answer")
         try:
             return future.result()
@@ -167,18 +173,17 @@ class Database:
         try:
             await self._free.take(limits.DATABASE_QUEUE_SECONDS_MAX)
         except TimeoutError:
-            self._notice_silence()
+            self.notice_silence()
             raise too_busy() from None
 
-    def _notice_silence(self) -> None:
+    def notice_silence(self) -> None:
         """A request gave up waiting: the database is away unless it answers others."""
         now = self._clock()
         if now - self._last_end >= limits.DATABASE_QUEUE_SECONDS_MAX:
             self.circuit.failed(now, "it does not answer")
 
-    def _give_thread_back(self, future: asyncio.Future[Any]) -> None:
+    def _ended(self, future: asyncio.Future[Any]) -> None:
         now = self._last_end = self._clock()
-        self._free.release()
         error = None if future.cancelled() else future.exception()
         if isinstance(error, DatabaseUnavailable | CommitUncertain) and _code_behind(error) not in _ONE_STATEMENT:
             self.circuit.failed(now, str(error))

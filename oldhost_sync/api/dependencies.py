@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from oldhost_sync.api.books import BookCount
 from oldhost_sync.api.database import Database
+from oldhost_sync.api.group_commit import GroupCommit
 from oldhost_sync.api.metrics import RequestMetrics
 from oldhost_sync.api.planner_process import PlannerProcess
 from oldhost_sync.api.quota_keeper import QuotaKeeper
@@ -40,6 +41,7 @@ class Parts:
     # Of each host that this process serves, SYNC_HOST's first; without more it is this one.
     tokens_by_host: Mapping[str, Tokens] = field(default_factory=dict)
     books: BookCount = field(init=False)
+    commits: GroupCommit = field(init=False)
     planner: PlannerProcess = field(init=False)
     beside: Database = field(init=False)
     quotas: QuotaKeeper = field(init=False)
@@ -48,8 +50,14 @@ class Parts:
         beside = self.database.beside()
         object.__setattr__(self, "beside", beside)
         object.__setattr__(self, "quotas", QuotaKeeper(self.host, self.of_each_token, beside, self.clock))
+        object.__setattr__(self, "commits", GroupCommit(self.database))
         object.__setattr__(self, "books", BookCount(self.host, self.database, self.clock))
         object.__setattr__(self, "planner", PlannerProcess(self.host, self.database, self.policy))
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for the database."""
+        return self.database.waiting + self.commits.waiting
 
     def hosts_for(self, token_name: str) -> Sequence[str]:
         """The hosts that this process serves and that the token of this name is for."""

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection
 from starlette.responses import Response
 
 from oldhost_sync.api.database import Database
+from oldhost_sync.api.group_commit import GroupCommit
 from oldhost_sync.api.keys import RequestKey
 from oldhost_sync.api.problems import commit_uncertain
 from oldhost_sync.api.request_spans import note
 from oldhost_sync.store.errors import CommitUncertain
-from oldhost_sync.store.intake.change_recorder import RecordedChange, record_accepted
+from oldhost_sync.store.intake.change_recorder import RecordedChange
 from oldhost_sync.store.intake.validation import Acceptable
 
 T = TypeVar("T")
@@ -32,10 +33,13 @@ async def record(database: Database, fn: Callable[[Connection], T], key: Request
         raise commit_uncertain(key.text) from None
 
 
-async def recorded_answer(database: Database, change: Acceptable, key: RequestKey) -> Response:
+async def recorded_answer(commits: GroupCommit, change: Acceptable, key: RequestKey) -> Response:
     """Record `change` and answer."""
-    fn = partial(record_accepted, change=change, look_for_schedule=not key.is_new)
-    return accepted_answer(await record(database, fn, key))
+    try:
+        recorded = await commits.record(replace(change, key_is_new=key.is_new))
+    except CommitUncertain:
+        raise commit_uncertain(key.text) from None
+    return accepted_answer(recorded)
 
 
 def accepted_answer(change: RecordedChange, changes: Sequence[RecordedChange] = ()) -> Response:

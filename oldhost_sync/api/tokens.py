@@ -118,7 +118,7 @@ class Tokens:
         try:
             self._known = _known(all_tokens(self._of_settings, self._file), self._host)
         except (OSError, ValueError) as error:
-            logger.error("the file of tokens can't be used, those known before go on: %s", error)  # noqa: TRY400
+            logger.error("the file of tokens can't be used; the previous tokens stay valid: %s", error)  # noqa: TRY400
             return
         logger.info("the file of tokens was read again: %d tokens are known", len(self._known))
 

@@ -51,7 +51,7 @@ class UnitRoutes:
             host=self._parts.host, unit_id=unit_id, status=body.status, key=key.text, source=source_of(request)
         )
         self._parts.quotas.changes(caller_of(request), [change.event_type])
-        return await recorded_answer(self._parts.database, change, key)
+        return await recorded_answer(self._parts.commits, change, key)
 
     async def put(self, request: Request, unit_id: UnitId) -> Response:
         """Records the unit's details and, when a status is given, that too: two changes or none."""

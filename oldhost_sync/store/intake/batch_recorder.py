@@ -44,6 +44,7 @@ from oldhost_sync.store.intake.change_batch import (
 from oldhost_sync.store.intake.change_recorder import (
     CHANGE_COLUMNS,
     ENTITY_SHADOW,
+    NO_WAIT,
     SCHEDULED_COLUMNS,
     UNIT,
     UNIT_SHADOW,
@@ -65,7 +66,6 @@ from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
 # Entity, payload, newest change, values of its own columns.
 _ShadowRow = tuple[Entity, str, int | None, tuple[str | None, ...]]
 
-_NO_WAIT = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 _SHORT_WAIT = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
 _SAVE, _TAKE_BACK = "SAVEPOINT oldhost_sync_batch", "ROLLBACK TO SAVEPOINT oldhost_sync_batch"
 _INSERT_CHANGES = (
@@ -181,7 +181,7 @@ class _BatchRecorder:
         self._connection = connection
         self._host = host
         self._waits = waits
-        self._patience = "" if waits is Waits.FOR_ALL else _NO_WAIT
+        self._patience = "" if waits is Waits.FOR_ALL else NO_WAIT
         self._known: dict[str, dict[str, Row[*tuple[Any, ...]]]] = {table: {} for table in _KNOWN}
 
     # ------------------------------------------------------------------------------------------------------------ keys
@@ -236,7 +236,7 @@ class _BatchRecorder:
         for shadow, some in wanted.items():
             missing = [entity for entity in some if entity not in existing[shadow]]
             if missing:
-                self._make(shadow, missing, _SHORT_WAIT if self._waits is Waits.FOR_NEW else _NO_WAIT)
+                self._make(shadow, missing, _SHORT_WAIT if self._waits is Waits.FOR_NEW else NO_WAIT)
         held: set[Entity] = set()
         for shadow, found in existing.items():
             held |= found - self._existing(shadow, sorted(found), " FOR UPDATE SKIP LOCKED")

@@ -90,6 +90,8 @@ _INSERT_SCHEDULED = (
     "source, occurred_at, not_before, created_at) SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6) "
     "FROM DUAL WHERE %s > UTC_TIMESTAMP(6) RETURNING id, created_at"
 )
+# Before a statement: a lock that somebody holds is an error at once.
+NO_WAIT = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 # What the first answer is made of.
 CHANGE_COLUMNS = "idempotency_key, id, request_hash, priority_class, created_at, outcome, nonce"
 SCHEDULED_COLUMNS = "idempotency_key, id, request_hash, change_id, created_at, cancelled_at"
@@ -159,13 +161,18 @@ def _shadow(host: str, entity_type: str, entity_id: str) -> tuple[Shadow, tuple[
     return shadow, shadow.key_of(host, (entity_type, entity_id))
 
 
-def record_accepted(connection: Connection, change: Acceptable, *, look_for_schedule: bool) -> RecordedChange:
-    """Record `change` now. `look_for_schedule` False: its key can't be in `scheduled_changes`."""
+def record_accepted(
+    connection: Connection, change: Acceptable, *, look_for_schedule: bool, patience: str = ""
+) -> RecordedChange:
+    """Record `change` now. `look_for_schedule` False: its key can't be in `scheduled_changes`.
+
+    `patience`: NO_WAIT, or nothing for the connection's own.
+    """
     # Locked until the end of the transaction; a new entity gets an empty row.
     shadow, key = _shadow(change.host, change.entity_type, change.entity_id)
-    connection.exec_driver_sql(shadow.lock, key)
+    connection.exec_driver_sql(patience + shadow.lock, key)
     try:
-        row = connection.exec_driver_sql(_INSERT_CHANGE, _change_values(change)).one()
+        row = connection.exec_driver_sql(patience + _INSERT_CHANGE, _change_values(change)).one()
     except IntegrityError as error:
         if error_code(error) != DUPLICATE_KEY:
             raise

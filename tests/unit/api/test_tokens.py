@@ -115,7 +115,7 @@ def test_a_file_that_makes_no_sense_changes_nothing_and_is_told(
     tokens, rewrite = hour.tokens(known_as("set", "anna"), file=file), rewrites(file, hour)
     rewrite(text)
     assert tokens.identify(bearer("first")) is not None
-    assert "those known before go on" in caplog.text
+    assert "the previous tokens stay valid" in caplog.text
     file.unlink()
     hour.seconds += LOOKED_AT_EVERY_SECONDS
     assert tokens.identify(bearer("first")) is not None

@@ -12,8 +12,10 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.database import Database
+from oldhost_sync.api.group_commit import GroupCommit
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.store.errors import CommitUncertain
+from oldhost_sync.store.intake.validation import Acceptable, accept
 
 
 class HangingEngine:
@@ -92,6 +94,46 @@ def test_a_full_waiting_room_refuses_at_once(hanging: HangingEngine) -> None:
         assert database.waiting == 3
         with pytest.raises(Problem, match="Too many requests"):
             await database.run(lambda _: None)
+        hanging.let_go.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        database.close()
+
+    asyncio.run(scenario())
+
+
+def a_change(unit: str) -> Acceptable:
+    return accept("h", "unit", unit, "e", {}, None, None, None, "test")
+
+
+def test_changes_that_wait_behind_a_hanging_transaction_give_up_and_the_next_are_refused_at_once(
+    hanging: HangingEngine,
+) -> None:
+    async def scenario() -> None:
+        database = Database(cast("Engine", hanging), threads=1)
+        commits = GroupCommit(database)
+        stuck = asyncio.create_task(commits.record(a_change("stuck")))
+        await asyncio.sleep(0)
+        waited = await asyncio.gather(*(commits.record(a_change(unit)) for unit in "ab"), return_exceptions=True)
+        assert ["too-busy" in str(cast("Problem", answer).content["type"]) for answer in waited] == [True, True]
+        assert commits.waiting == 0
+        with pytest.raises(Problem, match="database"):
+            await asyncio.wait_for(commits.record(a_change("c")), 0.01)
+        hanging.let_go.set()
+        with pytest.raises(ValueError, match="let go"):
+            await stuck
+        database.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_change_that_finds_as_many_waiting_as_may_wait_is_refused_at_once(hanging: HangingEngine) -> None:
+    async def scenario() -> None:
+        database = Database(cast("Engine", hanging), threads=1)
+        commits = GroupCommit(database)
+        tasks = [asyncio.create_task(commits.record(a_change(unit))) for unit in ("stuck", "a", "b", "c")]
+        await asyncio.sleep(0)
+        with pytest.raises(Problem, match="Too many requests"):
+            await asyncio.wait_for(commits.record(a_change("d")), 0.01)
         hanging.let_go.set()
         await asyncio.gather(*tasks, return_exceptions=True)
         database.close()

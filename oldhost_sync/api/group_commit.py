@@ -1,0 +1,122 @@
+"""Group commit: one transaction after the other takes all the changes of single requests that came meanwhile.
+
+The more wait, the less each one costs: a change by itself is four round trips and a synced commit, a group some ten and
+one. The transaction waits for no lock, and has a thread of its own. A change that it does not record (somebody holds
+its row or its key, its key is another change's, the database refuses a value) is recorded alone, which waits or says
+why, so that no change waits for another one's trouble.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.database import Database
+from oldhost_sync.api.problems import database_away, too_busy
+from oldhost_sync.store.errors import TransactionContended
+from oldhost_sync.store.intake.batch_recorder import Waits, record_groups
+from oldhost_sync.store.intake.change_batch import ChangeBatch
+from oldhost_sync.store.intake.change_recorder import NO_WAIT, RecordedChange, record_accepted
+from oldhost_sync.store.intake.validation import Acceptable
+from oldhost_sync.store.transactions import is_the_values_fault, run_in_transaction
+
+
+class _Waiting(NamedTuple):
+    """`result`: None when the group did not record this change."""
+
+    change: Acceptable
+    result: asyncio.Future[RecordedChange | None]
+
+
+class GroupCommit:
+    """Records the changes of single requests, all of one host."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._waiting: deque[_Waiting] = deque()
+        self._transaction: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Changes that wait for the next transaction."""
+        return len(self._waiting)
+
+    async def record(self, change: Acceptable) -> RecordedChange:
+        """Returns when it is committed. Raises Problem or StoreError."""
+        recorded = await self._with_others(change)
+        if recorded is None:
+            alone = partial(record_accepted, change=change, look_for_schedule=not change.key_is_new)
+            recorded = await self._database.run(alone)
+        return recorded
+
+    async def _with_others(self, change: Acceptable) -> RecordedChange | None:
+        if self._transaction is not None and self._database.circuit.is_open:
+            raise database_away(self._database.circuit.reason)
+        if len(self._waiting) >= limits.DATABASE_QUEUE_MAX:
+            raise too_busy()
+        mine = _Waiting(change, asyncio.get_running_loop().create_future())
+        self._waiting.append(mine)
+        if self._transaction is None:
+            self._begin()
+        await asyncio.wait({mine.result}, timeout=limits.DATABASE_QUEUE_SECONDS_MAX)
+        if not mine.result.done() and mine in self._waiting:
+            self._waiting.remove(mine)
+            self._database.notice_silence()
+            raise too_busy()
+        return await mine.result
+
+    def _begin(self) -> None:
+        """The next transaction, with those that wait."""
+        count = min(len(self._waiting), limits.GROUP_COMMIT_MAX)
+        group = [self._waiting.popleft() for _ in range(count)]
+        self._transaction = asyncio.create_task(self._record(group)) if group else None
+
+    async def _record(self, group: Sequence[_Waiting]) -> None:
+        fn = partial(_record_together, changes=[each.change for each in group])
+        results: Sequence[RecordedChange | Exception | None]
+        try:
+            results = await self._database.work(fn, one_at_a_time=True)
+        except Exception as error:  # noqa: BLE001 - each request answers it
+            results = [error] * len(group)
+        self._begin()
+        for (_, waiting), result in zip(group, results, strict=True):
+            if waiting.done():
+                continue  # its request was ended
+            if isinstance(result, Exception):
+                waiting.set_exception(result)
+            else:
+                waiting.set_result(result)
+
+
+def _record_together(engine: Engine, *, changes: Sequence[Acceptable]) -> Sequence[RecordedChange | None]:
+    """In one transaction; None for a change that it did not record. Raises StoreError."""
+    fn = partial(_record_one if len(changes) == 1 else _record_several, changes=changes)
+    try:
+        return run_in_transaction(engine, fn, attempts=1)
+    except TransactionContended:
+        return [None] * len(changes)
+    except DBAPIError as error:
+        if not is_the_values_fault(error):
+            raise
+        return [None] * len(changes)
+
+
+def _record_one(connection: Connection, *, changes: Sequence[Acceptable]) -> Sequence[RecordedChange | None]:
+    """By fewer statements than several."""
+    (change,) = changes
+    return [record_accepted(connection, change, look_for_schedule=not change.key_is_new, patience=NO_WAIT)]
+
+
+def _record_several(connection: Connection, *, changes: Sequence[Acceptable]) -> Sequence[RecordedChange | None]:
+    batch = ChangeBatch(changes)
+    attempt = record_groups(connection, changes[0].host, batch.groups, Waits.FOR_NOTHING)
+    held = {index: TransactionContended("somebody holds it") for group in attempt.held for index, _ in group.items}
+    results = batch.results(attempt.results | held)
+    return [result if isinstance(result, RecordedChange) else None for result in results]

@@ -1,0 +1,175 @@
+"""Group commit: who waits is recorded with the others that wait, and none of them for the trouble of another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import OperationalError
+
+from oldhost_sync.api import limits
+from oldhost_sync.api.database import Database, connect_for_api
+from oldhost_sync.api.group_commit import GroupCommit
+from oldhost_sync.stack.mariadb import DatabaseUrls
+from oldhost_sync.store import transactions
+from oldhost_sync.store.engine import create_engine
+from oldhost_sync.store.errors import CommitUncertain, IdempotencyConflict
+from oldhost_sync.store.intake.change_recorder import RecordedChange
+from oldhost_sync.store.intake.validation import Acceptable, accept
+from tests.integration.api.conftest import HOST
+from tests.integration.api.test_writes import count_changes, rows
+from tests.integration.store.writing import change_sql
+
+pytestmark = pytest.mark.mariadb
+
+
+def a_change(unit: str, key: str | None = None, status: str = "Clean") -> Acceptable:
+    return accept(HOST, "unit", unit, "unit_status_changed", {"status": status}, key, None, None, "api:shop")
+
+
+@asynccontextmanager
+async def recording(database_url: str) -> AsyncIterator[GroupCommit]:
+    database = Database(connect_for_api(database_url))
+    try:
+        yield GroupCommit(database)
+    finally:
+        database.close()
+
+
+@contextmanager
+def held(engine: Engine, unit: str) -> Iterator[Connection]:
+    """The unit's row is locked until the connection's transaction ends."""
+    key = {"host": HOST, "id": unit}
+    made = "INSERT INTO units (host, id, state, created_at, updated_at) VALUES (:host, :id, '{}', NOW(6), NOW(6))"
+    with engine.begin() as connection:
+        connection.execute(text(made), key)
+    with engine.connect() as connection:
+        connection.execute(text("SELECT 1 FROM units WHERE host = :host AND id = :id FOR UPDATE"), key)
+        yield connection
+
+
+async def asked(commits: GroupCommit, *changes: Acceptable) -> list[asyncio.Task[RecordedChange]]:
+    """Each is asked for in this order, and has got as far as it can without an answer."""
+    tasks = [asyncio.create_task(commits.record(change)) for change in changes]
+    await asyncio.sleep(0)
+    return tasks
+
+
+def test_changes_that_come_during_a_transaction_are_recorded_together_in_the_next(
+    database_url: str, engine: Engine
+) -> None:
+    async def scenario() -> None:
+        async with recording(database_url) as commits:
+            tasks = await asked(commits, *(a_change(f"u{number}") for number in range(21)))
+            assert commits.waiting == 20
+            answers = await asyncio.gather(*tasks)
+        assert [answer.duplicate for answer in answers] == [False] * 21
+        found = rows(engine, "SELECT id, created_at FROM outbox_events ORDER BY id")
+        assert [row.id for row in found] == [answer.change_id for answer in answers]
+        # One statement has one time.
+        assert len({row.created_at for row in found[1:]}) == 1
+        shown = rows(engine, "SELECT status, newest_change_id FROM units ORDER BY newest_change_id")
+        assert [tuple(row) for row in shown] == [("Clean", row.id) for row in found]
+
+    asyncio.run(scenario())
+
+
+def test_a_unit_that_somebody_holds_delays_its_own_change_alone(database_url: str, engine: Engine) -> None:
+    async def scenario() -> None:
+        async with recording(database_url) as commits:
+            with held(engine, "slow") as holder:
+                first, slow, quick = await asked(commits, *(a_change(unit) for unit in ("first", "slow", "quick")))
+                await asyncio.gather(first, quick)
+                assert not slow.done()
+                holder.rollback()
+                assert not (await slow).duplicate
+
+    asyncio.run(scenario())
+
+
+def test_however_many_changes_wait_for_a_held_unit_others_are_recorded(database_url: str, engine: Engine) -> None:
+    async def scenario() -> None:
+        async with recording(database_url) as commits:
+            with held(engine, "slow") as holder:
+                slow = await asked(commits, *(a_change("slow") for _ in range(2 * limits.DATABASE_THREADS)))
+                while commits.waiting:
+                    await asyncio.wait(slow, timeout=0.01)
+                await commits.record(a_change("quick"))
+                assert not any(task.done() for task in slow)
+                holder.rollback()
+                await asyncio.gather(*slow)
+
+    asyncio.run(scenario())
+
+
+def test_changes_of_one_unit_are_recorded_in_the_order_of_asking(database_url: str, engine: Engine) -> None:
+    async def scenario() -> None:
+        async with recording(database_url) as commits:
+            await asyncio.gather(*await asked(commits, *(a_change("u", status=str(number)) for number in range(6))))
+        found = rows(engine, "SELECT JSON_VALUE(payload, '$.status') AS status FROM outbox_events ORDER BY id")
+        assert [row.status for row in found] == ["0", "1", "2", "3", "4", "5"]
+        assert rows(engine, "SELECT status FROM units")[0].status == "5"
+
+    asyncio.run(scenario())
+
+
+def test_a_key_that_was_used_gets_its_first_answer_or_is_refused_and_no_other_is(
+    database_url: str, engine: Engine
+) -> None:
+    async def scenario() -> None:
+        async with recording(database_url) as commits:
+            original = await commits.record(a_change("u1", "k"))
+            first, same, other, new = await asked(
+                commits, a_change("u0"), a_change("u1", "k"), a_change("u1", "k", "Dirty"), a_change("u1", "new")
+            )
+            assert not (await first).duplicate
+            assert ((await same).change_id, (await same).duplicate) == (original.change_id, True)
+            with pytest.raises(IdempotencyConflict, match="idempotency key k was used for another change"):
+                await other
+            assert not (await new).duplicate
+        assert count_changes(engine) == 3
+
+    asyncio.run(scenario())
+
+
+def test_a_value_that_the_database_refuses_fails_its_own_change_alone(
+    database: DatabaseUrls, database_url: str, engine: Engine
+) -> None:
+    owner = create_engine(database.migration)
+    change_sql(owner, "ALTER TABLE units ADD CONSTRAINT ck_test CHECK (status <> 'poison')")
+    owner.dispose()
+
+    async def scenario() -> None:
+        async with recording(database_url) as commits:
+            changes = [a_change("u0"), a_change("u1", status="poison"), a_change("u2")]
+            answers = await asyncio.gather(*await asked(commits, *changes), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [RecordedChange, OperationalError, RecordedChange]
+        assert count_changes(engine) == 2
+
+    asyncio.run(scenario())
+
+
+def test_when_the_end_of_the_commit_is_unknown_each_is_told_so(
+    database_url: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Connection] = []
+
+    def commit(connection: Connection) -> None:
+        connection.commit()
+        seen.append(connection)
+        if len(seen) == 2:
+            raise CommitUncertain("the answer was lost")
+
+    async def scenario() -> None:
+        monkeypatch.setattr(transactions, "_commit", commit)
+        async with recording(database_url) as commits:
+            tasks = await asked(commits, *(a_change(unit) for unit in ("first", "u1", "u2")))
+            answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [RecordedChange, CommitUncertain, CommitUncertain]
+        assert count_changes(engine) == 3
+
+    asyncio.run(scenario())
