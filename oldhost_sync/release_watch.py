@@ -129,8 +129,8 @@ class ReleaseWatch:
             self._seen_since = began
         if began >= self._runs_due_at or lapsed or found != before or not self._may_take.is_set():
             self._runs_due_at = began  # unless this look ends well
-            is_settled = await self._look_at_runs()
-            self._runs_due_at = began + (RUNS_LOOK_SECONDS if is_settled else FRESH_SECONDS)
+            all_known = await self._look_at_runs()
+            self._runs_due_at = began + (RUNS_LOOK_SECONDS if all_known else FRESH_SECONDS)
 
     async def _look_at_runs(self) -> bool:
         """Whether each run keeps what all know. One that was asked to end may be followed by one that is no better: a

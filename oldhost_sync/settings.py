@@ -108,10 +108,13 @@ class Settings(BaseSettings):
     txn_per_lww: int = Field(default=3, ge=1, le=1000, description="TXN turns to one LWW turn while both wait")
     ban_seconds: Span = Field(
         default=900.0,
-        description="How long OldHost bans: used when it does not say; after as long it is asked again",
+        description="The length of a ban when OldHost does not tell it; OldHost is asked again after at most this time",
     )
     settle_seconds: float = Field(
-        default=10.0, gt=0, le=600, description="The wait after an ambiguous end before OldHost is asked"
+        default=10.0,
+        gt=0,
+        le=600,
+        description="How long after a send OldHost may still apply it; until then 'not applied' proves nothing",
     )
     request_timeout_seconds: float = Field(
         default=5.0,

@@ -16,7 +16,7 @@ from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.resyncer import Resyncer
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.intake.resync import latest_resyncs, request_resync, results_of
-from oldhost_sync.store.ledger.completion import Ending, payload_hash, settle
+from oldhost_sync.store.ledger.completion import Ending, payload_hash, record_fate
 from tests.integration.store.writing import HOST, change_sql, record, recorded, rows
 
 pytestmark = pytest.mark.mariadb
@@ -42,7 +42,7 @@ def applied(engine: Engine, **change: Any) -> int:
             done.change_id, **named, priority_class=done.ref.priority_class, outcome=Outcome.APPLIED,
             nonce=done.change_id, payload_hash=payload_hash(values["payload"]),
         )  # fmt: skip
-        settle(connection, HOST, ending)
+        record_fate(connection, HOST, ending)
     return done.change_id
 
 
