@@ -4,7 +4,8 @@ READ COMMITTED, because under REPEATABLE READ a claim whose LIMIT exceeds the ro
 new connection checks the server first, so no role works on one that could lose commits, even after a fail-over. Every
 wait is bounded, and the server's bound is below the client's, so that a slow statement ends with a clear error and its
 connection stays usable. An idle transaction means a frozen process: the server ends it and frees its locks. When the
-process wakes, its next statement or COMMIT finds the connection lost, and nothing of its transaction is kept.
+process wakes, its next statement or COMMIT finds the connection lost, and nothing of its transaction is kept; before
+its COMMIT it begins anew.
 """
 
 from __future__ import annotations

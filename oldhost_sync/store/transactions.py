@@ -1,8 +1,9 @@
 """The one way to run a transaction: the whole function again on a conflict, and a clear error otherwise.
 
 After a deadlock the server has rolled the transaction back; a session that only repeats its last statement would commit
-half of it (trap 20). So the whole function is repeated, in a new transaction, a bounded number of times. An error at
-COMMIT is ambiguous and is never repeated here: :class:`CommitUncertain` makes the caller look.
+half of it (trap 20). So the whole function is repeated, in a new transaction, a bounded number of times; and once when
+the server had ended the transaction of a process that stood still. An error at COMMIT is ambiguous and never repeated
+here: :class:`CommitUncertain` makes the caller look.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ _CHECK_VIOLATED = 4025
 NO_ACCESS_ERRORS = {1044: "access denied", 1045: "access denied", 1049: "unknown database", 1142: "access denied"}
 NOT_MIGRATED_ERRORS = {1054: "a column is missing", 1146: "a table is missing"}
 
+# The server had ended the connection before this statement could be sent.
+_GONE = 2006
+
 # Database errors of a server that can't do it now; nothing is wrong with the statement.
 UNAVAILABLE_ERRORS = {
     0: "connection closed",
@@ -71,11 +75,15 @@ UNAVAILABLE_ERRORS = {
     1969: "statement took too long",
     2002: "can't connect",
     2003: "can't connect",
-    2006: "server has gone away",
+    _GONE: "server has gone away",
     2013: "connection lost",
     2014: "connection out of step",
     2027: "malformed packet",
 }
+
+
+class _ConnectionEnded(DatabaseUnavailable):
+    """The server had ended the connection in the middle of the transaction, and kept nothing of it."""
 
 
 def error_code(error: BaseException) -> int | None:
@@ -102,7 +110,8 @@ def translate(error: Exception) -> StoreError | None:
     if code in RETRIABLE_ERRORS:
         return TransactionContended(f"{RETRIABLE_ERRORS[code]} (MariaDB {code})")
     if code in UNAVAILABLE_ERRORS:
-        return DatabaseUnavailable(f"{UNAVAILABLE_ERRORS[code]} (MariaDB {code})")
+        kind = _ConnectionEnded if code == _GONE else DatabaseUnavailable
+        return kind(f"{UNAVAILABLE_ERRORS[code]} (MariaDB {code})")
     if error.connection_invalidated:
         return DatabaseUnavailable("the database connection was lost")
     return None
@@ -126,9 +135,24 @@ def run_in_transaction(
 ) -> T:
     """Run `fn` in one transaction and commit; on a listed conflict run all of it again, at most `attempts` times.
 
-    `fn` must have no effect but through its connection. `pause(seconds)` waits between attempts, `chance()` in [0, 1)
-    spreads the waiting. Raises DatabaseUnavailable, TransactionContended, CommitUncertain, or what `fn` raised.
+    All of that once more when the server had ended the connection: to it, a process that gets no CPU is a frozen one
+    (`idle_transaction_timeout`). `fn` must have no effect but through its connection. `pause(seconds)` waits between
+    attempts, `chance()` in [0, 1) spreads the waiting. Raises DatabaseUnavailable, TransactionContended,
+    CommitUncertain, or what `fn` raised.
     """
+    try:
+        return _repeated(engine, fn, attempts, pause, chance)
+    except _ConnectionEnded:
+        return _repeated(engine, fn, attempts, pause, chance)
+
+
+def _repeated(
+    engine: Engine,
+    fn: Callable[[Connection], T],
+    attempts: int,
+    pause: Callable[[float], None],
+    chance: Callable[[], float],
+) -> T:
     for attempt in range(attempts):
         try:
             return _once(engine, fn)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
+from select import poll
+from typing import Any
 
 import pytest
 from sqlalchemy import insert, select, text
@@ -47,6 +49,48 @@ def test_trap_20_mariadb_deadlock_is_retried_as_a_whole_function(engine: Engine)
             future.result()
     assert len(attempts) == 3
     assert [row["amount"] for row in rows(engine, "SELECT amount FROM purses ORDER BY id")] == [100, 100]
+
+
+def test_a_process_that_stood_still_in_a_transaction_begins_it_anew(engine: Engine) -> None:
+    """It got no CPU for as long as the server lets a transaction idle: no outage, and none of it is there twice."""
+    change_sql(engine, "CREATE TABLE notes (id INT PRIMARY KEY AUTO_INCREMENT, note TEXT) ENGINE=InnoDB")
+    notes: list[str] = []
+
+    def fn(connection: Connection) -> None:
+        notes.append(f"attempt {len(notes) + 1}")
+        connection.exec_driver_sql("INSERT INTO notes (note) VALUES (%s)", (notes[-1],))
+        if len(notes) == 1:
+            _wait_for_its_end(connection)
+        connection.exec_driver_sql("INSERT INTO notes (note) VALUES ('and more')")
+
+    brief = create_engine(engine.url.render_as_string(hide_password=False), idle_transaction_seconds=1)
+    run_in_transaction(brief, fn, attempts=1)
+    brief.dispose()
+    assert [row["note"] for row in rows(engine, "SELECT note FROM notes ORDER BY id")] == ["attempt 2", "and more"]
+
+
+def test_a_transaction_that_is_ended_each_time_is_an_outage(engine: Engine) -> None:
+    attempts: list[int] = []
+
+    def fn(connection: Connection) -> None:
+        attempts.append(len(attempts))
+        connection.exec_driver_sql("SELECT id FROM units FOR UPDATE")
+        _wait_for_its_end(connection)
+        connection.exec_driver_sql("SELECT id FROM units")
+
+    brief = create_engine(engine.url.render_as_string(hide_password=False), idle_transaction_seconds=1)
+    with pytest.raises(DatabaseUnavailable, match="2006"):
+        run_in_transaction(brief, fn)
+    brief.dispose()
+    assert len(attempts) == 2
+
+
+def _wait_for_its_end(connection: Connection) -> None:
+    """Until the server has reset the connection."""
+    driver: Any = connection.connection.driver_connection
+    only_errors = poll()
+    only_errors.register(driver._sock, 0)
+    assert only_errors.poll(10_000), "the server has not ended it"
 
 
 def test_trap_20_mariadb_lock_wait_is_retried_until_the_lock_is_free(engine: Engine) -> None:

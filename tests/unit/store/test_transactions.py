@@ -69,7 +69,17 @@ def test_repetition_is_bounded(engine: Engine) -> None:
     assert seen(engine) == []
 
 
-@pytest.mark.parametrize("code", sorted(UNAVAILABLE_ERRORS))
+def test_a_connection_that_the_server_had_ended_is_repeated_once_without_a_pause(engine: Engine) -> None:
+    def must_not(_: float) -> None:
+        pytest.fail("must not wait")
+
+    assert run_in_transaction(engine, failing([2006]), attempts=1, pause=must_not) == 2
+    assert seen(engine) == [2]
+    with pytest.raises(DatabaseUnavailable, match="gone away"):
+        run_in_transaction(engine, failing([2006, 2006]), pause=must_not)
+
+
+@pytest.mark.parametrize("code", sorted(UNAVAILABLE_ERRORS.keys() - {2006}))
 def test_an_absent_server_is_said_at_once_and_not_repeated(engine: Engine, code: int) -> None:
     codes = [code, code]
     with pytest.raises(DatabaseUnavailable):
