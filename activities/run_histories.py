@@ -21,7 +21,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.recovery import Heartbeat, HistoryGone, RunEvents, RunStart, SignalEvent
+from activities.signal_recovery import Heartbeat, HistoryGone, RunEvents, RunStart, SignalEvent
 from oldhost_sync.payload_encryption import KeyMissing
 from workflows import messages
 from workflows.messages import workflow_id

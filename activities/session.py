@@ -24,8 +24,8 @@ from oldhost_sync.oldhost.exchange import Exchange
 from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.patience import Patience
 from oldhost_sync.oldhost.recovery import Opened, Opening
+from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.policy.changes import BOUND, HELD, WAITING, Fate
 from oldhost_sync.policy.events import (
@@ -68,7 +68,7 @@ class SessionActivities:
     recorder: SessionRecorder = field(init=False)
     _sessions: dict[str, Session] = field(default_factory=dict)
     _connectors: dict[str, Connector] = field(default_factory=dict)
-    _patience: dict[str, Patience] = field(default_factory=dict)
+    _reply_timeout: dict[str, ReplyTimeout] = field(default_factory=dict)
     _first_contact: dict[str, FirstContact] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _opens_no_more: threading.Event = field(default_factory=threading.Event)
@@ -192,7 +192,7 @@ class SessionActivities:
             clock=self.clock,
             limits=self.limits,
             beat=beat,
-            patience=self._patience_with(host),
+            reply_timeout=self._reply_timeout_of(host),
             first_contact=self._first_contact_with(host),
             listener=None if self.tracer is None else partial(_trace, self.tracer, host),
         )
@@ -204,10 +204,10 @@ class SessionActivities:
                 self._connectors[host] = Connector(self.addresses(host), self.clock)
             return self._connectors[host]
 
-    def _patience_with(self, host: str) -> Patience:
+    def _reply_timeout_of(self, host: str) -> ReplyTimeout:
         """One for each host: what a session has learnt the next one knows."""
         with self._lock:
-            return self._patience.setdefault(host, Patience())
+            return self._reply_timeout.setdefault(host, ReplyTimeout())
 
     def _first_contact_with(self, host: str) -> FirstContact:
         with self._lock:

@@ -10,8 +10,8 @@ from datetime import timedelta
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.oldhost.connector import Connector
-from oldhost_sync.oldhost.patience import Patience
 from oldhost_sync.oldhost.recovery import Ended, Opened, Opening
+from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.policy.events import OpeningPostponed
 from oldhost_sync.roles.worker import parse_address, session_limits
@@ -26,7 +26,7 @@ class Holding:
         self._settings = settings
         self._engine = engine
         self._session: Session | None = None
-        self._patience = Patience()
+        self._reply_timeout = ReplyTimeout()
         self.bound: list[int] = []  # what recovery wants sent first
 
     def session(self) -> Session:
@@ -63,5 +63,5 @@ class Holding:
             clock=time.monotonic,
             limits=limits,
             beat=lambda: None,
-            patience=self._patience,
+            reply_timeout=self._reply_timeout,
         ).open()

@@ -111,7 +111,7 @@ def _record_together(engine: Engine, *, changes: Sequence[Acceptable]) -> Sequen
 def _record_one(connection: Connection, *, changes: Sequence[Acceptable]) -> Sequence[RecordedChange | None]:
     """By fewer statements than several."""
     (change,) = changes
-    return [record_accepted(connection, change, look_for_schedule=not change.key_is_new, patience=NO_WAIT)]
+    return [record_accepted(connection, change, look_for_schedule=not change.key_is_new, lock_wait=NO_WAIT)]
 
 
 def _record_several(connection: Connection, *, changes: Sequence[Acceptable]) -> Sequence[RecordedChange | None]:

@@ -3,8 +3,8 @@
 After any error, any stray byte or a "Connection: close" it is closed for good; a new one is a new session's business.
 `is_alive` is asked *before* a row is marked SENT, so that a connection the host closed while idle leaves nothing in
 doubt. A deadline is total: it covers writing and reading together, on a monotonic clock. Between the two, while OldHost
-works, the session does its own work; an answer that came meanwhile is read however late it got. A reader with less
-patience gives up sooner, but only for a silence that it has listened to: a process that was stopped looks again first.
+works, the session does its own work; an answer that came meanwhile is read however late it got. A reader may give up
+sooner, but only for a silence that it has listened to: a process that was stopped looks again first.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class HostConnection(Protocol):
 
     def begin(self, request: bytes, *, timeout_seconds: float, while_waiting: Heartbeat) -> None: ...
 
-    def finish(self, *, while_waiting: Heartbeat, patience_seconds: float = math.inf) -> Response: ...
+    def finish(self, *, while_waiting: Heartbeat, reply_seconds: float = math.inf) -> Response: ...
 
     def close(self) -> None: ...
 
@@ -137,10 +137,10 @@ class OldHostConnection:
             if not written:
                 self.close()
 
-    def finish(self, *, while_waiting: Heartbeat, patience_seconds: float = math.inf) -> Response:
+    def finish(self, *, while_waiting: Heartbeat, reply_seconds: float = math.inf) -> Response:
         """Read the answer. Raises ExchangeCut or ConnectionClosed; after both it is closed for good.
 
-        It is given up when no byte has come `patience_seconds` after the writing began, though not before a slice of
+        It is given up when no byte has come `reply_seconds` after the writing began, though not before a slice of
         that was listened to; whatever has begun to come has its whole time.
         """
         if self._socket is None or self._until is None:
@@ -148,7 +148,7 @@ class OldHostConnection:
         until, self._until = self._until, None
         whole = False
         try:
-            quiet_until = max(self._began + patience_seconds, self._clock() + min(patience_seconds, SLICE_SECONDS))
+            quiet_until = max(self._began + reply_seconds, self._clock() + min(reply_seconds, SLICE_SECONDS))
             response = self._read(self._socket, _Wait(self._clock, until, quiet_until), while_waiting)
             self._answers += 1
             whole = response.reusable

@@ -18,7 +18,7 @@ from oldhost_sync.oldhost.answer_limit import AnswerLimit
 from oldhost_sync.oldhost.connection import SLICE_SECONDS, Address, Clock, Heartbeat, OldHostConnection, ready
 from oldhost_sync.oldhost.errors import NoConnection
 
-# Looking up and connecting together; a resolver's own patience is mostly 5 s a server, twice.
+# Looking up and connecting together; a resolver's own timeout is mostly 5 s a server, twice.
 REACH_SECONDS_MAX = 12.0
 # To one address: OldHost's machine answers at once, or it is away.
 CONNECT_SECONDS_MAX = 2.0

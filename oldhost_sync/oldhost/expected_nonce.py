@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
 from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.patience import Patience
+from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
 from oldhost_sync.oldhost.wire import AskAnswer, encode_ask, read_ask
 
 
 def ask(
-    connection: HostConnection, limits: SessionLimits, beat: Heartbeat, clock: Clock, patience: Patience
+    connection: HostConnection, limits: SessionLimits, beat: Heartbeat, clock: Clock, reply_timeout: ReplyTimeout
 ) -> AskAnswer:
     """Ask once, waiting the whole request timeout; raises what the exchange raises. A slow answer is learnt from."""
     began = clock()
@@ -17,5 +17,5 @@ def ask(
         encode_ask(connection.authority), timeout_seconds=limits.request_timeout_seconds, while_waiting=beat
     )
     response = connection.finish(while_waiting=beat)
-    patience.answered(clock() - began, operation=False)
+    reply_timeout.answered(clock() - began, operation=False)
     return read_ask(response.status, response.body)

@@ -15,13 +15,13 @@ class SessionLimits:
 
     # From before the SENT transaction began to the first byte; later it is too old to send safely (trap 2).
     send_within_seconds: float = 1.0
-    # One exchange, writing and reading together. A silent host is mostly given up sooner (patience.py); the settle time
-    # covers the longest wait all the same.
+    # One exchange, writing and reading together. A silent host is mostly given up sooner (reply_timeout.py); the settle
+    # time covers the longest wait all the same.
     request_timeout_seconds: float = 5.0
     # After SENT: when nothing of it can be applied any more.
     settle_seconds: float = 10.0
     # How long a session tries to get the connection before it tells the writer to come back.
-    connect_patience_seconds: float = 20.0
+    reconnect_seconds_max: float = 20.0
     connect_pause_seconds: float = 0.5
     # While something in doubt may still be applied late: OldHost is asked at once, and again after each of these.
     # Most that is applied late comes within these seconds; the settle time is waited for only by what did not.

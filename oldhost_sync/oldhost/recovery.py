@@ -26,7 +26,7 @@ from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger, Reconciled, TakenOver
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.nonce_pipeline import Condition
-from oldhost_sync.oldhost.patience import Patience
+from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.oldhost.wire import Ambiguous, Banned, Busy, ConnectionInUse, Expected, OutOfRange
 from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, SessionOpened
@@ -77,8 +77,8 @@ class _Mismatch:
 class Opening:
     """All that opening a session needs; `owner` names who holds it.
 
-    `newest`: id and acceptance of the newest change that the writer holds, if it holds any. `patience`: what is known
-    of how long this host's answers take; a new one knows nothing.
+    `newest`: id and acceptance of the newest change that the writer holds, if it holds any. `reply_timeout`: what is
+    known of how long this host's answers take; a new one knows nothing.
     """
 
     ledger: Ledger
@@ -89,7 +89,7 @@ class Opening:
     limits: SessionLimits
     beat: Heartbeat
     newest: tuple[int, ...] = ()
-    patience: Patience = field(default_factory=Patience)
+    reply_timeout: ReplyTimeout = field(default_factory=ReplyTimeout)
     first_contact: FirstContact = field(default_factory=FirstContact)
     listener: ExchangeListener | None = None
 
@@ -169,7 +169,7 @@ class Opening:
         connection, reading = reached
         if taken.newest_written is None or isinstance(reading, OutOfRange) or reading.nonce <= taken.newest_written:
             if isinstance(reading, Expected):
-                self.patience.found_unfinished(self.clock())
+                self.reply_timeout.found_unfinished(self.clock())
             connection.close()
             return None
         early = self._outcome(taken, reached, final=False)
@@ -239,7 +239,7 @@ class Opening:
             gate=self.gate,
             clock=self.clock,
             limits=self.limits,
-            patience=self.patience,
+            reply_timeout=self.reply_timeout,
             first_contact=self.first_contact,
             listener=self.listener,
         )
@@ -279,7 +279,7 @@ class Opening:
         Tries for a while: OldHost may only just be noticing that the last connection is gone. Until it did, a request
         that the network held back may have come in over it; so what may still be applied late is waited for.
         """
-        until = min(over_at, self.clock() + self.limits.connect_patience_seconds)
+        until = min(over_at, self.clock() + self.limits.reconnect_seconds_max)
         last = _LastReading()
         while True:
             reached = self._try_to_reach(taken, over_at, last)
@@ -338,7 +338,7 @@ class Opening:
                 break
             if readings and not connection.is_alive():
                 return self._hung_up(readings)
-            answer = ask(connection, self.limits, self.beat, self.clock, self.patience)
+            answer = ask(connection, self.limits, self.beat, self.clock, self.reply_timeout)
             match answer:
                 case Expected() | OutOfRange():
                     self.first_contact.answered(self.clock())
@@ -359,7 +359,7 @@ class Opening:
             case Banned(retry_after):
                 return OpeningPostponed(self.ledger.ban(epoch, self.limits.ban_span(retry_after)), "ban")
             case ConnectionInUse():
-                self.patience.found_unfinished(self.clock())
+                self.reply_timeout.found_unfinished(self.clock())
                 return self._come_back("connection", "OldHost serves another connection")
             case Ambiguous(why, unreadable):
                 return self._come_back("unreadable" if unreadable else "connection", why)

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from oldhost_sync.oldhost.connection import Heartbeat
-from oldhost_sync.oldhost.connection_hold import ConnectionHold
 from oldhost_sync.oldhost.errors import (
     Fenced,
     HostError,
@@ -29,6 +28,7 @@ from oldhost_sync.oldhost.errors import (
 from oldhost_sync.oldhost.ledger import Answered, Reservation, Reserved, consumed
 from oldhost_sync.oldhost.nonce_pipeline import Place, SendStep
 from oldhost_sync.oldhost.refusal import Refusal, Unwritten, kind, refusal, why_ended, why_halted
+from oldhost_sync.oldhost.shared_connection import SharedConnection
 from oldhost_sync.oldhost.wire import (
     Ambiguous,
     Answer,
@@ -56,14 +56,14 @@ class RunningSend:
 
     def __init__(
         self,
-        hold: ConnectionHold,
+        shared: SharedConnection,
         change_ids: Sequence[int],
         beat: Heartbeat,
         accepted_at_ms: Mapping[int, int] | None = None,
     ) -> None:
-        self._hold = hold
-        self._ledger, self._connection, self._pipeline = hold.ledger, hold.connection, hold.pipeline
-        self._clock, self._limits, self._patience = hold.clock, hold.limits, hold.patience
+        self._shared = shared
+        self._ledger, self._connection, self._pipeline = shared.ledger, shared.connection, shared.pipeline
+        self._clock, self._limits, self._reply_timeout = shared.clock, shared.limits, shared.reply_timeout
         self._change_ids, self._beat, self._accepted_at_ms = change_ids, beat, accepted_at_ms
         self._place = Place()
         self._unreserved = list(change_ids)
@@ -94,11 +94,11 @@ class RunningSend:
         except InvariantViolated as error:
             why = self._halted or f"invariant violated: {error}"
             # Where the ledger keeps it, the next opening finds it and asks OldHost for the count that `resolve` needs.
-            self._halted = self._halted if self._hold.halt(why) else why
+            self._halted = self._halted if self._shared.halt(why) else why
         except LedgerError as error:
-            self._hold.close(f"{type(error).__name__}: {error}")
+            self._shared.close(f"{type(error).__name__}: {error}")
         except BaseException:
-            self._hold.close("unexpected error")
+            self._shared.close("unexpected error")
             raise
         finally:
             self._pipeline.leave(self._place)
@@ -127,10 +127,10 @@ class RunningSend:
             return False
         if not self._pipeline.take_ahead(self._place, self._unreserved, self._beat):
             if self._pipeline.is_open and self._clock() < self._place.until:
-                self._hold.close(f"send {self._place.sequence} came without the one before it")
+                self._shared.close(f"send {self._place.sequence} came without the one before it")
             return False
         try:
-            reserved = self._ledger.reserve(self._hold.epoch, self._unreserved, self._accepted_at_ms)
+            reserved = self._ledger.reserve(self._shared.epoch, self._unreserved, self._accepted_at_ms)
             self._take_over(reserved)
         finally:
             self._pipeline.release_ahead()
@@ -159,7 +159,7 @@ class RunningSend:
                     self._pipeline.release_ahead()
                 step = self._pipeline.wait(self._place, first.nonce, self._beat, marked=True)
         except TimeoutError as error:
-            self._hold.close(str(error))
+            self._shared.close(str(error))
             return SendStep.OVER
         return step
 
@@ -181,10 +181,10 @@ class RunningSend:
             while not self._give_back() and self._operations and self._send_next():
                 pass
         except BaseException as error:
-            self._hold.close(f"{type(error).__name__}: {error}")  # before anybody else gets the wire
+            self._shared.close(f"{type(error).__name__}: {error}")  # before anybody else gets the wire
             raise
         finally:
-            self._hold.release_wire()
+            self._shared.release_wire()
 
     def _send_next(self) -> bool:
         """False when the answer, or the lack of one, ends the session."""
@@ -199,7 +199,7 @@ class RunningSend:
             return False
         self._pending = Answered(operation, answer)
         if not consumed(answer):
-            self._hold.close(f"operation {operation.nonce} was refused without its nonce being used: {answer}")
+            self._shared.close(f"operation {operation.nonce} was refused without its nonce being used: {answer}")
             return False
         self._pipeline.used(operation.nonce)
         return True
@@ -215,7 +215,7 @@ class RunningSend:
             if beyond is None or not (self._pending is None or self._wait_recorded(self._pending.operation.nonce - 1)):
                 return False
             answered, self._pending = self._pending, None
-            self._record(answered, lambda: self._ledger.give_back(self._hold.epoch, answered, beyond))
+            self._record(answered, lambda: self._ledger.give_back(self._shared.epoch, answered, beyond))
             self._pipeline.gave_back(beyond)
         finally:
             self._pipeline.release_ahead()
@@ -228,10 +228,10 @@ class RunningSend:
         A mark that grew too old before one byte was written is renewed: that asks the fence again (trap 2).
         """
         if self._marked is None:
-            if not self._pipeline.is_open or not self._wait_recorded(operation.nonce - 2) or not self._hold.is_alive():
+            if not (self._pipeline.is_open and self._wait_recorded(operation.nonce - 2) and self._shared.is_alive()):
                 return False
             self._advance(operation)
-        elif self._pipeline.is_closed or not self._hold.is_alive():
+        elif self._pipeline.is_closed or not self._shared.is_alive():
             return False
         elif self._too_old():
             self._advance(operation, again=True)
@@ -242,7 +242,7 @@ class RunningSend:
 
     def _still_in_time(self) -> bool:
         if self._too_old():
-            self._hold.close("marked SENT too long ago to be sent safely")
+            self._shared.close("marked SENT too long ago to be sent safely")
         return not self._pipeline.is_closed
 
     def _exchange(self, operation: Reserved, following: Reserved | None) -> Answer | Unwritten:
@@ -251,11 +251,11 @@ class RunningSend:
             self._pipeline.on_wire(operation.nonce)
             began, accepted_at_ms = self._clock(), (self._accepted_at_ms or {}).get(operation.change_id)
             answer = self._exchange_once(operation, following)
-            self._hold.exchanged(operation, answer, began, accepted_at_ms)
+            self._shared.exchanged(operation, answer, began, accepted_at_ms)
             if not isinstance(answer, Busy) or not waits_left:
                 break
             self._pipeline.rest(self._limits.busy_pause(answer.retry_after), self._beat)
-            if self._pipeline.is_closed or not self._hold.is_alive():
+            if self._pipeline.is_closed or not self._shared.is_alive():
                 break
             if not self._renew_mark(operation):
                 break
@@ -273,7 +273,7 @@ class RunningSend:
         """Write; while OldHost works, record the answer before and mark the next; read."""
         began = self._clock()
         self._marked = self._marked if self._marked is not operation else None
-        self._hold.first_contact.forget()
+        self._shared.first_contact.forget()
         try:
             self._connection.begin(
                 encode_sync(operation.nonce, operation.body, self._connection.authority),
@@ -282,22 +282,22 @@ class RunningSend:
             )
             self._work_meanwhile(operation, following)
             worked = self._clock()
-            patience = self._patience.wait_seconds(self._limits.request_timeout_seconds)
-            response = self._connection.finish(while_waiting=self._beat, patience_seconds=patience)
+            reply_timeout = self._reply_timeout.wait_seconds(self._limits.request_timeout_seconds)
+            response = self._connection.finish(while_waiting=self._beat, reply_seconds=reply_timeout)
         except NothingWritten as error:
             return Unwritten(str(error))
         except HostError as error:
             if isinstance(error, Silent):
-                self._patience.gave_up(began)
+                self._reply_timeout.gave_up(began)
             return Ambiguous(str(error), unreadable=isinstance(error, Unreadable))
         heard = self._clock()
         self._wire_seconds += heard - began
         self._exchanges += 1
         if not response.reusable:
-            self._hold.close("OldHost ended the connection after its answer")
+            self._shared.close("OldHost ended the connection after its answer")
         answer = read_answer(response.status, response.body, operation.nonce)
         took = heard - began if heard - worked > AT_ONCE_SECONDS else 0.0
-        self._patience.answered(took, operation=isinstance(answer, Applied | Rejected))
+        self._reply_timeout.answered(took, operation=isinstance(answer, Applied | Rejected))
         return answer
 
     def _work_meanwhile(self, operation: Reserved, following: Reserved | None) -> None:
@@ -313,7 +313,7 @@ class RunningSend:
 
     def _give_up(self, operation: Reserved, answer: Answer | Unwritten) -> None:
         """The answer ends the session. What was certainly not taken counts as not sent; recovery decides the rest."""
-        self._hold.close(why_ended(operation, answer))
+        self._shared.close(why_ended(operation, answer))
         self._refusal = kind(answer)
         follows = refusal(operation, answer)
         if follows.halts:
@@ -323,7 +323,7 @@ class RunningSend:
             if follows.bans:
                 self._ban(operation, answer, follows)
             elif follows.takes_back:
-                self._hold.retry(lambda: self._ledger.take_back(self._hold.epoch, operation), self._beat)
+                self._shared.retry(lambda: self._ledger.take_back(self._shared.epoch, operation), self._beat)
         except (Fenced, LedgerUnavailable):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is: an answer that is not kept must not be forgotten
@@ -338,21 +338,21 @@ class RunningSend:
         if refusal(operation, answer).takes_back:
             self._never_taken = None if operation.sends else operation.change_id
             with contextlib.suppress(LedgerError):
-                self._ledger.take_back(self._hold.epoch, operation)
-        self._hold.halt(self._halted)
+                self._ledger.take_back(self._shared.epoch, operation)
+        self._shared.halt(self._halted)
 
     def _ban(self, operation: Reserved, answer: Answer | Unwritten, follows: Refusal) -> None:
         def keep() -> int:
             return self._ledger.ban(
-                self._hold.epoch,
-                self._hold.ban_seconds(answer),
+                self._shared.epoch,
+                self._shared.ban_seconds(answer),
                 refused=operation if follows.takes_back else None,
                 halt=self._halted or None,
                 expected=answer.expected if isinstance(answer, Replay) else None,
             )
 
         self._banned_ms = round(self._limits.ban_seconds * 1000)
-        self._banned_ms = self._hold.retry(keep, self._beat)
+        self._banned_ms = self._shared.retry(keep, self._beat)
 
     # -------------------------------------------------------------------------------------------------------- recording
 
@@ -362,7 +362,7 @@ class RunningSend:
         began = self._clock()
         if sent is not None:
             self._fates[sent.change_id] = Fate(sent.change_id, BOUND, sent.nonce)
-        self._record(answered, lambda: self._ledger.advance(self._hold.epoch, answered, sent, again=again))
+        self._record(answered, lambda: self._ledger.advance(self._shared.epoch, answered, sent, again=again))
         if sent is not None:
             self._marked, self._marked_at = sent, began
             self._pipeline.marked(sent.nonce)
@@ -388,10 +388,10 @@ class RunningSend:
     def _wait_recorded(self, nonce: int) -> bool:
         if self._pipeline.wait_recorded(nonce, self._beat):
             return True
-        self._hold.close("an earlier answer could not be recorded")
+        self._shared.close("an earlier answer could not be recorded")
         return False
 
     def _take_back(self) -> None:
         """What was marked but never written: it stays bound, and its next send counts as the first."""
         if self._marked is not None:
-            self._ledger.take_back(self._hold.epoch, self._marked)
+            self._ledger.take_back(self._shared.epoch, self._marked)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from oldhost_sync.oldhost.connection import Clock, Heartbeat, HostConnection
-from oldhost_sync.oldhost.connection_hold import ConnectionHold
 from oldhost_sync.oldhost.errors import HostError, LedgerError
 from oldhost_sync.oldhost.exchange import ExchangeListener
 from oldhost_sync.oldhost.expected_nonce import ask
@@ -21,14 +20,15 @@ from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.nonce_pipeline import Condition, NoncePipeline
-from oldhost_sync.oldhost.patience import Patience
+from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
 from oldhost_sync.oldhost.send import RunningSend
+from oldhost_sync.oldhost.shared_connection import SharedConnection
 from oldhost_sync.oldhost.wire import Banned, Busy, Expected
 from oldhost_sync.policy.events import Probed, SendEnded
 
 
 class Session:
-    """One epoch's hold of the connection. `next_nonce`: what OldHost expects, by both sides, at the start; up to
+    """The connection of one epoch. `next_nonce`: what OldHost expects, by both sides, at the start; up to
     `bound_until` the nonces are bound to their changes already.
     """
 
@@ -43,14 +43,14 @@ class Session:
         gate: Condition,
         clock: Clock,
         limits: SessionLimits,
-        patience: Patience,
+        reply_timeout: ReplyTimeout,
         first_contact: FirstContact,
         listener: ExchangeListener | None = None,
     ) -> None:
         self.epoch = epoch
         self._pipeline = NoncePipeline(gate, clock, limits, next_nonce, bound_until)
-        self._hold = ConnectionHold(
-            epoch, ledger, connection, clock, limits, self._pipeline, patience, first_contact, listener
+        self._shared = SharedConnection(
+            epoch, ledger, connection, clock, limits, self._pipeline, reply_timeout, first_contact, listener
         )
 
     @property
@@ -76,7 +76,7 @@ class Session:
         that is not on the wire. Any error ends the session; what is not one of the ledger's or the host's is raised
         after that.
         """
-        return RunningSend(self._hold, change_ids, beat, accepted_at_ms).run(sequence, urgent=urgent)
+        return RunningSend(self._shared, change_ids, beat, accepted_at_ms).run(sequence, urgent=urgent)
 
     def stop_sends(self) -> None:
         """The sends that are under way end with the operation on the wire; what is left waits. The session goes on."""
@@ -88,16 +88,16 @@ class Session:
         Not asked when the wire is not free in time: a probe can wait for the next one.
         """
         expected = 0
-        if self._pipeline.take_wire(self._hold.limits.probe_wait_seconds, beat):
+        if self._pipeline.take_wire(self._shared.limits.probe_wait_seconds, beat):
             try:
-                if self._hold.is_alive():
+                if self._shared.is_alive():
                     expected = self._probe(beat)
             except HostError as error:
                 self.close(f"asking for the expected nonce: {error}")
             except LedgerError as error:
                 self.close(f"{type(error).__name__}: {error}")
             finally:
-                self._hold.release_wire()
+                self._shared.release_wire()
         return Probed(self.is_open, expected, self.closed_because)
 
     def watch(self) -> bool:
@@ -105,21 +105,21 @@ class Session:
         if self._pipeline.is_closed:
             return False
         try:
-            current = self._hold.ledger.epoch()
+            current = self._shared.ledger.epoch()
             if current != self.epoch:
                 self.close(f"epoch {current} took over")
         except LedgerError:
             pass  # without the database nobody else can take over either
         if self._pipeline.try_wire():
             try:
-                self._hold.is_alive()
+                self._shared.is_alive()
             finally:
-                self._hold.release_wire()
+                self._shared.release_wire()
         return not self._pipeline.is_closed
 
     def close(self, reason: str) -> None:
         """Write nothing more. The connection goes at once, or as soon as the operation on the wire has ended."""
-        self._hold.close(reason)
+        self._shared.close(reason)
 
     def begin_no_more(self, reason: str) -> None:
         """What is on the wire or marked for it ends by itself; nothing comes after it."""
@@ -133,14 +133,14 @@ class Session:
         return ended
 
     def _probe(self, beat: Heartbeat) -> int:
-        answer = ask(self._hold.connection, self._hold.limits, beat, self._hold.clock, self._hold.patience)
+        answer = ask(self._shared.connection, self._shared.limits, beat, self._shared.clock, self._shared.reply_timeout)
         if isinstance(answer, Expected):
             if answer.nonce != self._pipeline.next_nonce:
                 self.close(f"OldHost expects nonce {answer.nonce}, we expected {self._pipeline.next_nonce}")
             return answer.nonce
         if isinstance(answer, Banned):
             self.close("OldHost bans us")
-            self._hold.retry(lambda: self._hold.ledger.ban(self.epoch, self._hold.ban_seconds(answer)), beat)
+            self._shared.retry(lambda: self._shared.ledger.ban(self.epoch, self._shared.ban_seconds(answer)), beat)
         elif not isinstance(answer, Busy):
             self.close(f"asking for the expected nonce: {answer}")
         return 0

@@ -35,8 +35,8 @@ class OutboxWatch:
     _heard: dict[str, _Wait] = field(default_factory=dict)
     _seen: dict[str, Unrelayed] = field(default_factory=dict)
 
-    async def look(self, host: str, patience_s: float | None) -> Unrelayed:
-        """What the outbox has for `host`, once a wait ends; after `patience_s` (None: whenever) what it had last.
+    async def look(self, host: str, timeout_s: float | None) -> Unrelayed:
+        """What the outbox has for `host`, once a wait ends; after `timeout_s` (None: whenever) what it had last.
 
         Raises what the wait raised: StoreError or DBAPIError, to each relay once.
         """
@@ -44,7 +44,7 @@ class OutboxWatch:
             self._wait = asyncio.create_task(self._await_something())
             self._wait.add_done_callback(_take_failure)
         wait = self._wait
-        if (await asyncio.wait({wait}, timeout=patience_s))[0]:
+        if (await asyncio.wait({wait}, timeout=timeout_s))[0]:
             self._heard[host], self._seen[host] = wait, NOTHING
             self._seen[host] = wait.result().get(host, NOTHING)
         return self._seen.get(host, NOTHING)

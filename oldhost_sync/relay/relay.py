@@ -145,7 +145,7 @@ class Relay:
         seen = await self.transactions.look(lambda connection: relay_queue.unrelayed(connection, self.owner))
         return seen.get(self.host, NOTHING)
 
-    def _patience(self, now: float) -> float | None:
+    def _watch_timeout_s(self, now: float) -> float | None:
         """How long to wait for something new: until what waits is to be signalled or marked. None: until a wait ends;
         while the database is away only that tells whether it is back.
         """
@@ -239,11 +239,13 @@ class Relay:
         return self._room
 
     def _held_by_writer(self, connection: Connection, most: int) -> int:
-        held = relay_queue.unprocessed_up_to(connection, self.host, most + 1)
-        if held < most:
-            return held
-        back = relay_queue.held_back_up_to(connection, self.host, HELD_BACK_COUNTED_MAX)
-        return relay_queue.unprocessed_up_to(connection, self.host, most + 1 + back) - back if back else held
+        unprocessed = relay_queue.unprocessed_up_to(connection, self.host, most + 1)
+        if unprocessed < most:
+            return unprocessed
+        held_back = relay_queue.held_back_up_to(connection, self.host, HELD_BACK_COUNTED_MAX)
+        if not held_back:
+            return unprocessed
+        return relay_queue.unprocessed_up_to(connection, self.host, most + 1 + held_back) - held_back
 
     # -------------------------------------------------------------------------------------------------- through outages
 
@@ -251,7 +253,7 @@ class Relay:
         """One round, and the pause after it."""
         try:
             if self.watch and self.leadership.held(self.monotonic()):
-                self._seen = await self.watch.look(self.host, self._patience(self.monotonic()))
+                self._seen = await self.watch.look(self.host, self._watch_timeout_s(self.monotonic()))
             done = await self.run_once(self.monotonic())
         except SignalFailed as error:
             return self._failed(RelayState.WRITER_AWAY, error)

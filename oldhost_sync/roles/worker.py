@@ -30,10 +30,10 @@ from temporalio.worker import FixedSizeSlotSupplier, WorkerTuner
 
 from activities.alerts import AlertActivities
 from activities.books import RecordingActivities
-from activities.recovery import RecoveryActivities
 from activities.resync import ResyncActivities
 from activities.run_histories import TemporalHistories
 from activities.session import SessionActivities
+from activities.signal_recovery import RecoveryActivities
 from oldhost_sync.delivery import POST_SECONDS_MAX, Delivery, post
 from oldhost_sync.environment import settings
 from oldhost_sync.logs import log_to_stderr

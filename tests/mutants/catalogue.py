@@ -42,7 +42,7 @@ class Mutant:
 
 SEND = "oldhost_sync/oldhost/send.py"
 PIPELINE = "oldhost_sync/oldhost/nonce_pipeline.py"
-PATIENCE = "oldhost_sync/oldhost/patience.py"
+REPLY_TIMEOUT = "oldhost_sync/oldhost/reply_timeout.py"
 LEDGER = "oldhost_sync/store/ledger/maria_ledger.py"
 RECONCILIATION = "oldhost_sync/store/ledger/reconciliation.py"
 FENCE = "oldhost_sync/store/ledger/fence.py"
@@ -470,23 +470,23 @@ MUTANTS = (
         levels=(UNIT,),
     ),
     Mutant(
-        "as little patience after a wait in vain as before it",
-        (Patch(PATIENCE, " or self._given_up_since is not None:\n", ":\n"),),
+        "no longer a timeout after a wait in vain than before it",
+        (Patch(REPLY_TIMEOUT, " or self._given_up_since is not None:\n", ":\n"),),
         levels=(UNIT,),
     ),
     Mutant(
         "silence that nobody listened to",
-        (Patch("oldhost_sync/oldhost/connection.py", "max(self._began + patience_seconds, self._clock() + min(patience_seconds, SLICE_SECONDS))", "self._began + patience_seconds"),),
+        (Patch("oldhost_sync/oldhost/connection.py", "max(self._began + reply_seconds, self._clock() + min(reply_seconds, SLICE_SECONDS))", "self._began + reply_seconds"),),
         levels=(UNIT,),
     ),
     Mutant(
         "nothing learnt from an operation that was only slow",
-        (Patch("oldhost_sync/oldhost/recovery.py", "            case ConnectionInUse():\n                self.patience.found_unfinished(self.clock())\n", "            case ConnectionInUse():\n"),),
+        (Patch("oldhost_sync/oldhost/recovery.py", "            case ConnectionInUse():\n                self.reply_timeout.found_unfinished(self.clock())\n", "            case ConnectionInUse():\n"),),
         levels=(OVERDUE,),
     ),
     Mutant(
-        "patience is of a session",
-        (Patch("oldhost_sync/oldhost/recovery.py", "            patience=self.patience,\n", "            patience=Patience(),\n"),),
+        "the reply timeout is of a session",
+        (Patch("oldhost_sync/oldhost/recovery.py", "            reply_timeout=self.reply_timeout,\n", "            reply_timeout=ReplyTimeout(),\n"),),
         levels=(OVERDUE,),
     ),
     Mutant(

@@ -96,7 +96,7 @@ def command(level: str, mutant: Mutant) -> list[str]:
         RESETS: [*pytest, "tests/faults/test_signals_unread.py", "-k", "nobody_had_started"],
         GIVING_WAY: [*pytest, "tests/integration/session/test_giving_way.py"],
         RECOVERY: [*pytest, "tests/integration/session/test_recovery.py"],
-        OVERDUE: [*pytest, "tests/integration/session/test_patience.py"],
+        OVERDUE: [*pytest, "tests/integration/session/test_reply_timeout.py"],
         RELEASES: [*pytest, "tests/unit/policy/test_release.py", "tests/unit/test_release_watch.py"],
         WATCHES: [*pytest, "tests/unit/relay", "tests/unit/test_writer_health.py"],
     }[level]

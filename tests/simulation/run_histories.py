@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from temporalio.api.common.v1 import Payload
 
-from activities.recovery import Heartbeat, HistoryGone, RunEvents, RunStart, SignalEvent
+from activities.signal_recovery import Heartbeat, HistoryGone, RunEvents, RunStart, SignalEvent
 from tests.simulation.hub import Hub
 from workflows import messages
 

@@ -22,7 +22,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TimeoutType
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
-from activities.recovery import SignalEvent
+from activities.signal_recovery import SignalEvent
 from tests.simulation.hub import Hub, Timer
 from tests.simulation.run_histories import RunRecord, RunRecords
 from tests.simulation.workflow_run import CONVERTER, Run, payload_of

@@ -11,8 +11,8 @@ from temporalio.exceptions import ApplicationError
 
 from activities.alerts import AlertActivities
 from activities.books import RecordingActivities
-from activities.recovery import RecoveryActivities
 from activities.session import SessionActivities
+from activities.signal_recovery import RecoveryActivities
 from oldhost_sync.oldhost.answer_limit import AnswerLimit
 from oldhost_sync.oldhost.connection import Address, OldHostConnection
 from oldhost_sync.oldhost.errors import NoConnection

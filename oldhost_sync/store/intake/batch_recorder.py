@@ -181,7 +181,7 @@ class _BatchRecorder:
         self._connection = connection
         self._host = host
         self._waits = waits
-        self._patience = "" if waits is Waits.FOR_ALL else NO_WAIT
+        self._lock_wait = "" if waits is Waits.FOR_ALL else NO_WAIT
         self._known: dict[str, dict[str, Row[*tuple[Any, ...]]]] = {table: {} for table in _KNOWN}
 
     # ------------------------------------------------------------------------------------------------------------ keys
@@ -192,7 +192,7 @@ class _BatchRecorder:
         for table in tables if keys else ():
             query = f"{_KNOWN[table]}({_places(len(keys))})"
             if locking:
-                query = f"{self._patience}{query} LOCK IN SHARE MODE"
+                query = f"{self._lock_wait}{query} LOCK IN SHARE MODE"
             rows = self._connection.exec_driver_sql(query, (self._host, *keys)).all()
             self._known[table].update({row.idempotency_key: row for row in rows})
             found = found or bool(rows)
@@ -255,9 +255,9 @@ class _BatchRecorder:
             found.update((entity_type, entity_id) for entity_id in rows)
         return found
 
-    def _make(self, shadow: Shadow, entities: Sequence[Entity], patience: str) -> None:
+    def _make(self, shadow: Shadow, entities: Sequence[Entity], lock_wait: str) -> None:
         values = tuple(value for entity in entities for value in shadow.key_of(self._host, entity))
-        self._connection.exec_driver_sql(patience + shadow.lock_rows(len(entities)), values)
+        self._connection.exec_driver_sql(lock_wait + shadow.lock_rows(len(entities)), values)
 
     def _write(self, decisions: Sequence[Decision]) -> dict[int, Result]:
         new = sorted((each for decision in decisions for each in decision.new), key=lambda each: each[0])
@@ -307,7 +307,7 @@ class _BatchRecorder:
         for part in _parts([len(change.payload) for change in changes]):
             values = tuple(value for row in rows[part] for value in row)
             places = ", ".join([_CHANGE_ROW] * len(rows[part]))
-            statement = f"{self._patience}{head}{places} RETURNING idempotency_key, id, created_at"
+            statement = f"{self._lock_wait}{head}{places} RETURNING idempotency_key, id, created_at"
             try:
                 returned = self._connection.exec_driver_sql(statement, values).all()
             except IntegrityError as error:

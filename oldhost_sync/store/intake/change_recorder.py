@@ -162,17 +162,17 @@ def _shadow(host: str, entity_type: str, entity_id: str) -> tuple[Shadow, tuple[
 
 
 def record_accepted(
-    connection: Connection, change: Acceptable, *, look_for_schedule: bool, patience: str = ""
+    connection: Connection, change: Acceptable, *, look_for_schedule: bool, lock_wait: str = ""
 ) -> RecordedChange:
     """Record `change` now. `look_for_schedule` False: its key can't be in `scheduled_changes`.
 
-    `patience`: NO_WAIT, or nothing for the connection's own.
+    `lock_wait`: NO_WAIT, or nothing for the connection's own.
     """
     # Locked until the end of the transaction; a new entity gets an empty row.
     shadow, key = _shadow(change.host, change.entity_type, change.entity_id)
-    connection.exec_driver_sql(patience + shadow.lock, key)
+    connection.exec_driver_sql(lock_wait + shadow.lock, key)
     try:
-        row = connection.exec_driver_sql(patience + _INSERT_CHANGE, _change_values(change)).one()
+        row = connection.exec_driver_sql(lock_wait + _INSERT_CHANGE, _change_values(change)).one()
     except IntegrityError as error:
         if error_code(error) != DUPLICATE_KEY:
             raise

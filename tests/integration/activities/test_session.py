@@ -16,7 +16,7 @@ from oldhost_simulator.simulator import Simulator
 from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.patience import KNOWN_AFTER
+from oldhost_sync.oldhost.reply_timeout import KNOWN_AFTER
 from oldhost_sync.policy.events import OpeningPostponed, OpeningReported, SendEnded, SessionOpened
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.views.session_list import read_sessions
@@ -36,7 +36,7 @@ def oldhost() -> Iterator[Simulator]:
 
 
 def worker(world: MariaWorld, oldhost: Simulator, name: str) -> SessionActivities:
-    limits = SessionLimits(connect_patience_seconds=2.0, connect_pause_seconds=0.02, look_up_seconds=0.02)
+    limits = SessionLimits(reconnect_seconds_max=2.0, connect_pause_seconds=0.02, look_up_seconds=0.02)
     return SessionActivities(
         engine=world.engine,
         addresses=lambda host: Address(oldhost.config.host, oldhost.port),

@@ -24,8 +24,8 @@ from oldhost_sync.oldhost.connector import Connector
 from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger
 from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.patience import Patience
 from oldhost_sync.oldhost.recovery import Ended, Opened, Opening
+from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
 from oldhost_sync.oldhost.response import Response
 from oldhost_sync.oldhost.session import Session
 from oldhost_sync.policy.changes import Fate
@@ -50,7 +50,7 @@ class StageLimits(SessionLimits):
 LIMITS = StageLimits(
     request_timeout_seconds=0.4,
     settle_seconds=3.0,
-    connect_patience_seconds=0.3,
+    reconnect_seconds_max=0.3,
     connect_pause_seconds=0.02,
     busy_pause_seconds_min=0.01,
     busy_pause_seconds_max=0.05,
@@ -66,7 +66,7 @@ class ProcessDied(BaseException):
     """The process is gone: no code of the product may catch this and do IO."""
 
 
-class Endless(Patience):
+class Endless(ReplyTimeout):
     """Waits the request timeout, whatever it learns: a simulator in a busy test process is slow now and then."""
 
     def wait_seconds(self, most: float) -> float:
@@ -86,7 +86,7 @@ class Process:
     """One worker process: its hook sees every IO call; after its death each of them fails.
 
     `forged`: what it hears instead of OldHost's answers, which does not hear of these operations or questions.
-    `requests`: the operations that it wrote, byte by byte; `patience_seconds`: how long it would wait for each reply.
+    `requests`: the operations that it wrote, byte by byte; `reply_seconds`: how long it would wait for each reply.
     """
 
     hook: Hook = no_hook
@@ -95,8 +95,8 @@ class Process:
     clock_offset: float = 0.0
     forged: list[Response] = field(default_factory=list)
     requests: list[bytes] = field(default_factory=list)
-    patience_seconds: list[float] = field(default_factory=list)
-    patience: Patience = field(default_factory=Endless)
+    reply_seconds: list[float] = field(default_factory=list)
+    reply_timeout: ReplyTimeout = field(default_factory=Endless)
 
     def clock(self) -> float:
         return time.monotonic() + self.clock_offset
@@ -153,13 +153,13 @@ class WatchedConnection:
             self._process.requests.append(request)
         self._process.around("ask" if self._asking else "write", write)
 
-    def finish(self, *, while_waiting: Heartbeat, patience_seconds: float = math.inf) -> Response:
+    def finish(self, *, while_waiting: Heartbeat, reply_seconds: float = math.inf) -> Response:
         def read() -> Response:
             if self._process.forged:
                 return self._process.forged.pop(0)
             if not self._asking:
-                self._process.patience_seconds.append(patience_seconds)
-            return self._connection.finish(while_waiting=while_waiting, patience_seconds=patience_seconds)
+                self._process.reply_seconds.append(reply_seconds)
+            return self._connection.finish(while_waiting=while_waiting, reply_seconds=reply_seconds)
 
         response: Response = self._process.around("hear" if self._asking else "read", read)
         return response
@@ -202,7 +202,7 @@ class Stage:
             clock=process.clock,
             limits=self.limits,
             beat=lambda: None,
-            patience=process.patience,
+            reply_timeout=process.reply_timeout,
             first_contact=self.first_contact,
         )
 

@@ -137,17 +137,17 @@ def test_a_trickling_answer_does_not_stretch_the_deadline(peer: Peer) -> None:
     accepted.close()
 
 
-def impatient_exchange(
-    connection: OldHostConnection, patience_seconds: float, meanwhile: Callable[[], None], beat: Callable[[], None]
+def brief_exchange(
+    connection: OldHostConnection, reply_seconds: float, meanwhile: Callable[[], None], beat: Callable[[], None]
 ) -> Response:
     connection.begin(REQUEST, timeout_seconds=60, while_waiting=beat)
     meanwhile()
-    return connection.finish(while_waiting=beat, patience_seconds=patience_seconds)
+    return connection.finish(while_waiting=beat, reply_seconds=reply_seconds)
 
 
-def test_a_reader_without_patience_gives_up_before_the_deadline(peer: Peer) -> None:
+def test_a_reader_with_a_short_timeout_gives_up_before_the_deadline(peer: Peer) -> None:
     with pytest.raises(Silent, match="longer than its answers take"):
-        impatient_exchange(peer.connection, 0.02, lambda: None, lambda: None)
+        brief_exchange(peer.connection, 0.02, lambda: None, lambda: None)
     assert not peer.connection.is_alive()
 
 
@@ -159,7 +159,7 @@ def test_a_process_that_was_stopped_listens_before_it_gives_up(peer: Peer) -> No
     def stop() -> None:
         now[0] += 50.0
 
-    response = impatient_exchange(connection, 0.02, stop, lambda: accepted.sendall(GOOD))
+    response = brief_exchange(connection, 0.02, stop, lambda: accepted.sendall(GOOD))
     assert response.status == 200
     connection.close()
     accepted.close()
@@ -174,7 +174,7 @@ def test_an_answer_that_came_while_the_process_was_stopped_is_read(peer: Peer) -
         accepted.sendall(GOOD)
         now[0] += 500.0
 
-    assert impatient_exchange(connection, 0.02, stop, lambda: None).status == 200
+    assert brief_exchange(connection, 0.02, stop, lambda: None).status == 200
     connection.close()
     accepted.close()
 
@@ -188,7 +188,7 @@ def test_an_answer_that_has_begun_has_its_whole_time(peer: Peer) -> None:
         now[0] += 20.0
         accepted.sendall(rest.pop())
 
-    response = impatient_exchange(connection, 0.02, lambda: accepted.sendall(GOOD[:20]), come_slowly)
+    response = brief_exchange(connection, 0.02, lambda: accepted.sendall(GOOD[:20]), come_slowly)
     assert response.status == 200
     connection.close()
     accepted.close()

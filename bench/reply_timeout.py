@@ -1,4 +1,4 @@
-"""How patient to be with a reply: what the rule costs with several hosts, and others beside it. Virtual time, no IO.
+"""How long to wait for a reply: what the rule costs with several hosts, and others beside it. Virtual time, no IO.
 
 A host answers one request after the other; some replies never come. Where one is given up the next session needs some
 time, is told that the connection is in use until OldHost is done with the operation, and looks again after the pauses
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from bench.result import Result
 from bench.stage import Stage
 from oldhost_sync.oldhost.limits import SessionLimits
-from oldhost_sync.oldhost.patience import FACTOR, HALF_LIFE, Patience
+from oldhost_sync.oldhost.reply_timeout import FACTOR, HALF_LIFE, ReplyTimeout
 
 OPERATIONS = 100_000
 LOST = (0.0, 0.01, 0.02)
@@ -68,7 +68,7 @@ HOSTS = {
 }
 
 
-class Quantile(Patience):
+class Quantile(ReplyTimeout):
     """Another rule: the 99th percentile of the last 200 answers instead of the slowest."""
 
     def __init__(self, factor: float) -> None:
@@ -87,20 +87,20 @@ class Quantile(Patience):
             self._slowest = self._sorted[int(0.99 * len(self._sorted))]
 
 
-class Endless(Patience):
+class Endless(ReplyTimeout):
     """The rule until 0.2: the whole request timeout, always."""
 
     def wait_seconds(self, most: float) -> float:
         return most
 
 
-RULES: dict[str, Callable[[], Patience]] = {
+RULES: dict[str, Callable[[], ReplyTimeout]] = {
     "request timeout": Endless,
-    "slowest × 1.25": lambda: Patience(1.25),
-    "slowest × 1.5": lambda: Patience(1.5),
-    f"slowest × {FACTOR:g} (shipped)": Patience,
-    "slowest × 3": lambda: Patience(3.0),
-    f"slowest × {FACTOR:g}, half after {HALF_LIFE // 10}": lambda: Patience(half_life=HALF_LIFE // 10),
+    "slowest × 1.25": lambda: ReplyTimeout(1.25),
+    "slowest × 1.5": lambda: ReplyTimeout(1.5),
+    f"slowest × {FACTOR:g} (shipped)": ReplyTimeout,
+    "slowest × 3": lambda: ReplyTimeout(3.0),
+    f"slowest × {FACTOR:g}, half after {HALF_LIFE // 10}": lambda: ReplyTimeout(half_life=HALF_LIFE // 10),
     f"99th percentile × {FACTOR:g}": lambda: Quantile(FACTOR),
 }
 
@@ -114,7 +114,7 @@ class Played:
     false: int = 0
 
 
-def play(host: Host, patience: Patience, lost: float, operations: int, seed: int = 1) -> Played:
+def play(host: Host, reply_timeout: ReplyTimeout, lost: float, operations: int, seed: int = 1) -> Played:
     """One session after the other, always with work waiting."""
     chance, played = random.Random(seed), Played()
     most = LIMITS.request_timeout_seconds
@@ -122,19 +122,19 @@ def play(host: Host, patience: Patience, lost: float, operations: int, seed: int
         began = played.seconds
         takes = host.takes(chance, began)
         played.worked += takes
-        is_lost, wait = chance.random() < lost, patience.wait_seconds(most)
+        is_lost, wait = chance.random() < lost, reply_timeout.wait_seconds(most)
         if not is_lost and takes <= wait:
             played.seconds += takes
-            patience.answered(takes, operation=True)
+            reply_timeout.answered(takes, operation=True)
             continue
         played.false += not is_lost and takes <= most
-        patience.gave_up(began)
-        played.seconds = _settled_at(host, patience, chance, began, began + takes, began + wait)
+        reply_timeout.gave_up(began)
+        played.seconds = _settled_at(host, reply_timeout, chance, began, began + takes, began + wait)
     return played
 
 
 def _settled_at(
-    host: Host, patience: Patience, chance: random.Random, began: float, done: float, given_up: float
+    host: Host, reply_timeout: ReplyTimeout, chance: random.Random, began: float, done: float, given_up: float
 ) -> float:
     """When the next session has heard that the operation is applied."""
     now = given_up + OPENING_SECONDS
@@ -142,17 +142,17 @@ def _settled_at(
         now += pause
         if now >= done:
             break
-        patience.found_unfinished(now)
+        reply_timeout.found_unfinished(now)
     else:
         now = max(began + LIMITS.settle_seconds, done)
     asked = host.takes(chance, now)
-    patience.answered(asked, operation=False)
+    reply_timeout.answered(asked, operation=False)
     return now + asked
 
 
 def measure(stage: Stage) -> Result:
     result = Result(
-        "patience",
+        "reply-timeout",
         "How long a reply is waited for",
         conditions=[
             "arithmetic in virtual time, always with work waiting; request timeout 5 s, settle time 10 s",

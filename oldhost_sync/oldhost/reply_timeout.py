@@ -18,7 +18,7 @@ MARGIN_SECONDS = 0.1
 LEAST_SECONDS = 0.3
 
 
-class Patience:
+class ReplyTimeout:
     """Of one host, kept from session to session; who holds the connection uses it. All in seconds."""
 
     def __init__(self, factor: float = FACTOR, half_life: int = HALF_LIFE) -> None:

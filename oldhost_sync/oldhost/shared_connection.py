@@ -1,4 +1,4 @@
-"""One epoch's hold of the one connection: what a session and its sends share, and how they let it go."""
+"""The one connection as a session and its sends share it, and how they let it go."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from oldhost_sync.oldhost.first_contact import FirstContact
 from oldhost_sync.oldhost.ledger import Ledger, Reserved
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.nonce_pipeline import NoncePipeline
-from oldhost_sync.oldhost.patience import Patience
 from oldhost_sync.oldhost.refusal import Unwritten, kind
+from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
 from oldhost_sync.oldhost.wire import Answer, Banned, Replay
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionHold:
+class SharedConnection:
     """The connection of one session; the pipeline decides who may write."""
 
     epoch: int
@@ -30,7 +30,7 @@ class ConnectionHold:
     clock: Clock
     limits: SessionLimits
     pipeline: NoncePipeline
-    patience: Patience
+    reply_timeout: ReplyTimeout
     first_contact: FirstContact
     listener: ExchangeListener | None = None
 

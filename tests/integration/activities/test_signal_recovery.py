@@ -10,7 +10,7 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.testing import ActivityEnvironment
 
-from activities.recovery import Heartbeat, HistoryGone, RecoveryActivities, RunEvents, RunStart, SignalEvent
+from activities.signal_recovery import Heartbeat, HistoryGone, RecoveryActivities, RunEvents, RunStart, SignalEvent
 from oldhost_sync.policy.limits import RETENTION_DAYS
 from tests.conformance.maria_world import HOST, MariaWorld
 from workflows import messages
