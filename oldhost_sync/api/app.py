@@ -137,7 +137,7 @@ def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], Door | None]) -> 
     for add_routes in more:
         door = add_routes(app, parts)
         doors += [door] if door is not None else []
-    parts.metrics.watch_database(lambda: float(parts.database.circuit.is_open), lambda: float(parts.waiting))
+    parts.metrics.watch_database(lambda: float(parts.database.circuit.is_open), lambda: float(parts.database.waiting))
     known = public_paths(app)
     requests = RequestTracer(parts.tracer, parts.host) if parts.tracer else None
     app.add_middleware(Edge, parts=parts, public_paths=known, doors=doors, requests=requests)

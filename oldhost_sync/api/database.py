@@ -34,7 +34,7 @@ _NOT_SET_UP = NO_ACCESS_ERRORS | NOT_MIGRATED_ERRORS
 _ONE_STATEMENT = {1317, 1969}
 
 
-def connect_for_api(database_url: str, connections: int = limits.DATABASE_CONNECTIONS) -> Engine:
+def connect_for_api(database_url: str, connections: int = limits.DATABASE_THREADS + 1) -> Engine:
     """An engine with a connection for each thread and shorter timeouts than elsewhere: people wait for it."""
     engine = create_engine(database_url, pool_size=connections, statement_seconds=limits.DATABASE_STATEMENT_SECONDS)
 
@@ -102,12 +102,18 @@ class Database:
     """Runs functions of a connection, each in one transaction, on its own threads; and work of several transactions."""
 
     def __init__(
-        self, engine: Engine, *, threads: int = limits.DATABASE_THREADS, clock: Callable[[], float] = time.monotonic
+        self,
+        engine: Engine,
+        *,
+        threads: int = limits.DATABASE_THREADS,
+        hosts: int = 1,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
-        self._threads = ThreadPoolExecutor(threads + 1, thread_name_prefix="api-database")
+        self._threads = ThreadPoolExecutor(threads + hosts, thread_name_prefix="api-database")
         self._free = Places(threads, limits.DATABASE_QUEUE_MAX)
         self._batches = Places(limits.BATCHES_AT_ONCE, limits.BATCHES_WAITING_MAX)
+        self._waiting: list[Callable[[], int]] = [lambda: self._free.waiting]
         self._clock = clock
         self._last_end = clock()
         self.circuit = Circuit(limits.DATABASE_PROBE_SECONDS)
@@ -131,7 +137,8 @@ class Database:
     async def work(self, fn: Callable[[Engine], T], *, one_at_a_time: bool = False) -> T:
         """Run `fn`, which makes its own transactions, on a thread. Raises Problem or StoreError.
 
-        `one_at_a_time`: for the one caller that never has two under way; a thread of its own is always free for it.
+        `one_at_a_time`: for each host's one caller that begins the next when it has heard of the last; there is a
+        thread for each host beside the others.
         """
         if not self.circuit.admits(self._clock()):
             raise database_away(self.circuit.reason)
@@ -158,12 +165,16 @@ class Database:
         """For what must not wait for requests, nor they for it: the same database, on connections of its own."""
         url = self._engine.url.render_as_string(hide_password=False)
         threads = limits.DATABASE_THREADS_BESIDE
-        return Database(connect_for_api(url, threads), threads=threads, clock=self._clock)
+        return Database(connect_for_api(url, threads), threads=threads, hosts=0, clock=self._clock)
 
     @property
     def waiting(self) -> int:
-        """Requests in the waiting room."""
-        return self._free.waiting
+        """Requests that wait, for a thread or for the next transaction of a group."""
+        return sum(count() for count in self._waiting)
+
+    def count_waiting(self, count: Callable[[], int]) -> None:
+        """Who else has requests that wait for the database."""
+        self._waiting.append(count)
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)

@@ -54,11 +54,6 @@ class Parts:
         object.__setattr__(self, "books", BookCount(self.host, self.database, self.clock))
         object.__setattr__(self, "planner", PlannerProcess(self.host, self.database, self.policy))
 
-    @property
-    def waiting(self) -> int:
-        """Requests that wait for the database."""
-        return self.database.waiting + self.commits.waiting
-
     def hosts_for(self, token_name: str) -> Sequence[str]:
         """The hosts that this process serves and that the token of this name is for."""
         return [host for host, tokens in self.tokens_by_host.items() if tokens.knows(token_name)] or [self.host]

@@ -1,9 +1,9 @@
 """Group commit: one transaction after the other takes all the changes of single requests that came meanwhile.
 
 The more wait, the less each one costs: a change by itself is four round trips and a synced commit, a group some ten and
-one. The transaction waits for no lock, and has a thread of its own. A change that it does not record (somebody holds
-its row or its key, its key is another change's, the database refuses a value) is recorded alone, which waits or says
-why, so that no change waits for another one's trouble.
+one. The transaction waits for no lock and has a thread of its own. Where it meets a conflict as a whole, its halves are
+tried. A change that is not recorded then (somebody holds its row or its key, its key is another change's, the database
+refuses a value) is recorded alone, which waits or says why, so that no change waits for another one's trouble.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import database_away, too_busy
-from oldhost_sync.store.errors import TransactionContended
-from oldhost_sync.store.intake.batch_recorder import Waits, record_groups
-from oldhost_sync.store.intake.change_batch import ChangeBatch
+from oldhost_sync.api.silence import is_silent
+from oldhost_sync.store.errors import InvalidChange, StoreError, TransactionContended
+from oldhost_sync.store.intake.batch_recorder import Waits
+from oldhost_sync.store.intake.batch_submission import submit_changes
 from oldhost_sync.store.intake.change_recorder import NO_WAIT, RecordedChange, record_accepted
 from oldhost_sync.store.intake.validation import Acceptable
 from oldhost_sync.store.transactions import is_the_values_fault, run_in_transaction
 
+# None: the group did not record this change.
+_Result = RecordedChange | StoreError | None
+
 
 class _Waiting(NamedTuple):
-    """`result`: None when the group did not record this change."""
-
     change: Acceptable
     result: asyncio.Future[RecordedChange | None]
 
@@ -41,6 +43,7 @@ class GroupCommit:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._waiting: deque[_Waiting] = deque()
+        database.count_waiting(lambda: self.waiting)
         self._transaction: asyncio.Task[None] | None = None
 
     @property
@@ -65,8 +68,7 @@ class GroupCommit:
         self._waiting.append(mine)
         if self._transaction is None:
             self._begin()
-        await asyncio.wait({mine.result}, timeout=limits.DATABASE_QUEUE_SECONDS_MAX)
-        if not mine.result.done() and mine in self._waiting:
+        if await is_silent(mine.result, limits.DATABASE_QUEUE_SECONDS_MAX) and mine in self._waiting:
             self._waiting.remove(mine)
             self._database.notice_silence()
             raise too_busy()
@@ -95,28 +97,23 @@ class GroupCommit:
                 waiting.set_result(result)
 
 
-def _record_together(engine: Engine, *, changes: Sequence[Acceptable]) -> Sequence[RecordedChange | None]:
-    """In one transaction; None for a change that it did not record. Raises StoreError."""
-    fn = partial(_record_one if len(changes) == 1 else _record_several, changes=changes)
+def _record_together(engine: Engine, *, changes: Sequence[Acceptable]) -> Sequence[_Result]:
+    """In one transaction, or in smaller ones where that meets a conflict. Raises StoreError when nothing was kept."""
+    if len(changes) == 1:
+        return [_record_one(engine, changes[0])]
+    host, seconds = changes[0].host, limits.DATABASE_QUEUE_SECONDS_MAX
+    results = submit_changes(engine, host, changes, waits=Waits.FOR_NOTHING, come_back=False, seconds_max=seconds)
+    return [None if isinstance(result, TransactionContended | InvalidChange) else result for result in results]
+
+
+def _record_one(engine: Engine, change: Acceptable) -> RecordedChange | None:
+    """By fewer statements than several."""
+    fn = partial(record_accepted, change=change, look_for_schedule=not change.key_is_new, lock_wait=NO_WAIT)
     try:
         return run_in_transaction(engine, fn, attempts=1)
-    except TransactionContended:
-        return [None] * len(changes)
+    except (TransactionContended, InvalidChange):
+        return None
     except DBAPIError as error:
         if not is_the_values_fault(error):
             raise
-        return [None] * len(changes)
-
-
-def _record_one(connection: Connection, *, changes: Sequence[Acceptable]) -> Sequence[RecordedChange | None]:
-    """By fewer statements than several."""
-    (change,) = changes
-    return [record_accepted(connection, change, look_for_schedule=not change.key_is_new, lock_wait=NO_WAIT)]
-
-
-def _record_several(connection: Connection, *, changes: Sequence[Acceptable]) -> Sequence[RecordedChange | None]:
-    batch = ChangeBatch(changes)
-    attempt = record_groups(connection, changes[0].host, batch.groups, Waits.FOR_NOTHING)
-    held = {index: TransactionContended("somebody holds it") for group in attempt.held for index, _ in group.items}
-    results = batch.results(attempt.results | held)
-    return [result if isinstance(result, RecordedChange) else None for result in results]
+        return None

@@ -45,11 +45,13 @@ SAID_OF_STRANGERS = ("Invalid HTTP request", "Unsupported upgrade request", "No 
 
 def build(settings: Settings) -> Parts:
     """What the routes work with. Opens no connection: the API starts also while database and Temporal are away."""
-    tokens = {host: _tokens(settings, host) for host in settings.hosts()}
+    hosts = settings.hosts()
+    tokens = {host: _tokens(settings, host) for host in hosts}
+    engine = connect_for_api(settings.need_database_url(), limits.DATABASE_THREADS + len(hosts))
     return Parts(
         host=settings.host,
         tokens=tokens[settings.host],
-        database=Database(connect_for_api(settings.need_database_url())),
+        database=Database(engine, hosts=len(hosts)),
         writer=_writer(settings, settings.host),
         policy=temporal.writer_policy(settings),
         tracer=role_tracer(settings, "api"),

@@ -40,7 +40,7 @@ _CHECK_VIOLATED = 4025
 NO_ACCESS_ERRORS = {1044: "access denied", 1045: "access denied", 1049: "unknown database", 1142: "access denied"}
 NOT_MIGRATED_ERRORS = {1054: "a column is missing", 1146: "a table is missing"}
 
-# The server had ended the connection before this statement could be sent.
+# PyMySQL's, of a statement that could not be sent.
 _GONE = 2006
 
 # Database errors of a server that can't do it now; nothing is wrong with the statement.
@@ -82,10 +82,6 @@ UNAVAILABLE_ERRORS = {
 }
 
 
-class _ConnectionEnded(DatabaseUnavailable):
-    """The server had ended the connection in the middle of the transaction, and kept nothing of it."""
-
-
 def error_code(error: BaseException) -> int | None:
     """MariaDB's number for `error`, or None."""
     original = error.orig if isinstance(error, DBAPIError) else error
@@ -110,8 +106,7 @@ def translate(error: Exception) -> StoreError | None:
     if code in RETRIABLE_ERRORS:
         return TransactionContended(f"{RETRIABLE_ERRORS[code]} (MariaDB {code})")
     if code in UNAVAILABLE_ERRORS:
-        kind = _ConnectionEnded if code == _GONE else DatabaseUnavailable
-        return kind(f"{UNAVAILABLE_ERRORS[code]} (MariaDB {code})")
+        return DatabaseUnavailable(f"{UNAVAILABLE_ERRORS[code]} (MariaDB {code})")
     if error.connection_invalidated:
         return DatabaseUnavailable("the database connection was lost")
     return None
@@ -142,8 +137,17 @@ def run_in_transaction(
     """
     try:
         return _repeated(engine, fn, attempts, pause, chance)
-    except _ConnectionEnded:
-        return _repeated(engine, fn, attempts, pause, chance)
+    except DatabaseUnavailable as error:
+        if not _had_ended(error.__cause__):
+            raise
+    return _repeated(engine, fn, attempts, pause, chance)
+
+
+def _had_ended(error: BaseException | None) -> bool:
+    """Whether the server had ended the connection before the statement could be sent; a server that hangs has not."""
+    if not isinstance(error, DBAPIError) or error.orig is None or error_code(error) != _GONE:
+        return False
+    return not isinstance(error.orig.__context__, TimeoutError)
 
 
 def _repeated(

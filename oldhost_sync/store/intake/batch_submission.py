@@ -48,24 +48,27 @@ def submit_changes(
     host: str,
     items: Sequence[Item],
     *,
+    waits: Waits = Waits.FOR_NEW,
+    come_back: bool = True,
     seconds_max: float = limits.BATCH_SECONDS_MAX,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> list[Result]:
     """Record the items, each entity's all or none; one result for each, in their order.
 
-    `seconds_max` for coming back to what others hold, after which it is TransactionContended. Raises
+    `waits`: of the first transaction. `come_back`, for `seconds_max` in all, to what others hold; else, or after that,
+    it is TransactionContended. Raises
     DatabaseUnavailable or CommitUncertain where nothing at all is known to be recorded; else these are the results of
     the items that they concern.
     """
     batch = ChangeBatch(items)
-    work = _Submission(engine, host, to_try=[batch.groups] if batch.groups else [])
+    work = _Submission(engine, host, waits, to_try=[batch.groups] if batch.groups else [])
     deadline = clock() + seconds_max
     left = seconds_max
     while work.to_try and left > 0:
         _try(work, work.to_try.pop(0))
         left = deadline - clock()
-        if not work.to_try and work.held and left > 0:
+        if come_back and not work.to_try and work.held and left > 0:
             pause(min(limits.TRANSACTION_PAUSE_SECONDS, left))
             # Each pass waits for another one: the first may be held for long.
             work.to_try, work.held = [[*work.held[1:], work.held[0]]], []

@@ -177,10 +177,10 @@ def record_accepted(
         if error_code(error) != DUPLICATE_KEY:
             raise
         _undo(connection, change, None)
-        return _first_answer(connection, change)
+        return _first_answer(connection, change, lock_wait)
     change_id, accepted_at, priority_class = row
     if look_for_schedule:
-        earlier = _earlier_schedule(connection, change)
+        earlier = _earlier_schedule(connection, change, lock_wait)
         if earlier is not None:
             _undo(connection, change, change_id)
             return earlier
@@ -222,7 +222,7 @@ def _record_scheduled(connection: Connection, change: Acceptable) -> RecordedCha
     except IntegrityError as error:
         if error_code(error) != DUPLICATE_KEY:
             raise
-        return _earlier_schedule(connection, change)
+        return _earlier_schedule(connection, change, "")
     if row is None:
         return None
     known = connection.exec_driver_sql(_CHANGE_OF_KEY, (change.host, change.idempotency_key)).one_or_none()
@@ -237,8 +237,8 @@ def newly_scheduled(change: Acceptable, scheduled_id: int, accepted_at: datetime
     return RecordedChange(None, scheduled_id, change.idempotency_key, None, accepted, SCHEDULED)
 
 
-def _first_answer(connection: Connection, change: Acceptable) -> RecordedChange:
-    known = connection.exec_driver_sql(_CHANGE_OF_KEY, (change.host, change.idempotency_key)).one()
+def _first_answer(connection: Connection, change: Acceptable, lock_wait: str) -> RecordedChange:
+    known = connection.exec_driver_sql(lock_wait + _CHANGE_OF_KEY, (change.host, change.idempotency_key)).one()
     return earlier_change(change, known)
 
 
@@ -252,8 +252,9 @@ def earlier_change(change: Acceptable, known: Row[*tuple[Any, ...]]) -> Recorded
     )
 
 
-def _earlier_schedule(connection: Connection, change: Acceptable) -> RecordedChange | None:
-    known = connection.exec_driver_sql(_SCHEDULED_OF_KEY, (change.host, change.idempotency_key)).one_or_none()
+def _earlier_schedule(connection: Connection, change: Acceptable, lock_wait: str) -> RecordedChange | None:
+    key = (change.host, change.idempotency_key)
+    known = connection.exec_driver_sql(lock_wait + _SCHEDULED_OF_KEY, key).one_or_none()
     return None if known is None else earlier_schedule(change, known)
 
 

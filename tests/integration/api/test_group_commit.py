@@ -18,13 +18,17 @@ from oldhost_sync.stack.mariadb import DatabaseUrls
 from oldhost_sync.store import transactions
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import CommitUncertain, IdempotencyConflict
-from oldhost_sync.store.intake.change_recorder import RecordedChange
+from oldhost_sync.store.intake.change_recorder import RecordedChange, record_accepted
 from oldhost_sync.store.intake.validation import Acceptable, accept
 from tests.integration.api.conftest import HOST
 from tests.integration.api.test_writes import count_changes, rows
 from tests.integration.store.writing import change_sql
 
 pytestmark = pytest.mark.mariadb
+
+MAKE_UNIT = text(
+    "INSERT INTO units (host, id, state, created_at, updated_at) VALUES (:host, :id, '{}', NOW(6), NOW(6))"
+)
 
 
 def a_change(unit: str, key: str | None = None, status: str = "Clean") -> Acceptable:
@@ -44,9 +48,8 @@ async def recording(database_url: str) -> AsyncIterator[GroupCommit]:
 def held(engine: Engine, unit: str) -> Iterator[Connection]:
     """The unit's row is locked until the connection's transaction ends."""
     key = {"host": HOST, "id": unit}
-    made = "INSERT INTO units (host, id, state, created_at, updated_at) VALUES (:host, :id, '{}', NOW(6), NOW(6))"
     with engine.begin() as connection:
-        connection.execute(text(made), key)
+        connection.execute(MAKE_UNIT, key)
     with engine.connect() as connection:
         connection.execute(text("SELECT 1 FROM units WHERE host = :host AND id = :id FOR UPDATE"), key)
         yield connection
@@ -102,6 +105,56 @@ def test_however_many_changes_wait_for_a_held_unit_others_are_recorded(database_
                 assert not any(task.done() for task in slow)
                 holder.rollback()
                 await asyncio.gather(*slow)
+
+    asyncio.run(scenario())
+
+
+def test_a_unit_that_somebody_is_making_delays_its_own_changes_alone(database_url: str, engine: Engine) -> None:
+    """However many they are: its row is not to be seen yet, so it is no held row."""
+
+    async def scenario() -> None:
+        async with recording(database_url) as commits:
+            with engine.connect() as holder:
+                holder.execute(MAKE_UNIT, {"host": HOST, "id": "slow"})
+                slow = await asked(commits, *(a_change("slow") for _ in range(2 * limits.DATABASE_THREADS)))
+                while commits.waiting:
+                    await asyncio.wait(slow, timeout=0.01)
+                first, late, quick = await asked(commits, *(a_change(unit) for unit in ("first", "slow", "quick")))
+                await asyncio.gather(first, quick)
+                assert not any(task.done() for task in (*slow, late))
+                holder.rollback()
+                await asyncio.gather(*slow, late)
+
+    asyncio.run(scenario())
+
+
+def test_a_key_that_is_being_recorded_elsewhere_delays_its_own_change_alone(database_url: str, engine: Engine) -> None:
+    async def scenario() -> None:
+        async with recording(database_url) as commits:
+            with engine.connect() as holder:
+                record_accepted(holder, a_change("u1", "k"), look_for_schedule=False)
+                tasks = await asked(commits, a_change("first"), a_change("u2", "k"), a_change("quick"))
+                first, same_key, quick = tasks
+                await asyncio.gather(first, quick)
+                assert not same_key.done()
+                holder.rollback()
+                assert not (await same_key).duplicate
+
+    asyncio.run(scenario())
+
+
+def test_a_repeated_key_whose_change_is_locked_delays_itself_alone(database_url: str, engine: Engine) -> None:
+    async def scenario() -> None:
+        async with recording(database_url) as commits:
+            original = await commits.record(a_change("u1", "k"))
+            with engine.connect() as holder:
+                lock = text("SELECT 1 FROM outbox_events WHERE id = :id FOR UPDATE")
+                holder.execute(lock, {"id": original.change_id})
+                repeat, quick = await asked(commits, a_change("u1", "k"), a_change("quick"))
+                await quick
+                assert not repeat.done()
+                holder.rollback()
+                assert (await repeat).change_id == original.change_id
 
     asyncio.run(scenario())
 

@@ -164,15 +164,18 @@ def test_where_nothing_was_recorded_the_error_is_raised(engine: Engine, monkeypa
 def test_a_server_that_goes_away_at_any_statement_leaves_nothing_half_done(
     engine: Engine, mariadb_server: PrivateMariaDB, after: int
 ) -> None:
-    """The connection is killed before the statement of that number."""
+    """The connection is killed before the statement of that number, and again when all is begun anew."""
     items = [item(f"u{number % 4}", f"k{number}", n=number) for number in range(8)]
     submit(engine, item("u0", "first"))
-    left = [after]
+    left = [after, after]
 
     @event.listens_for(engine, "before_cursor_execute")
     def kill(connection: Connection, *_: Any) -> None:
+        if not left:
+            return
         left[0] -= 1
         if left[0] == 0:
+            left.pop(0)
             driver = connection.connection.driver_connection
             assert driver is not None
             with mariadb_server.connect() as root, root.cursor() as cursor:

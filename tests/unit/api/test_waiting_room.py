@@ -23,8 +23,10 @@ class HangingEngine:
 
     def __init__(self) -> None:
         self.let_go = threading.Event()
+        self.asked = threading.Semaphore(0)
 
     def connect(self) -> Any:
+        self.asked.release()
         self.let_go.wait(10)
         raise ValueError("let go")
 
@@ -121,6 +123,57 @@ def test_changes_that_wait_behind_a_hanging_transaction_give_up_and_the_next_are
         hanging.let_go.set()
         with pytest.raises(ValueError, match="let go"):
             await stuck
+        database.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_process_that_stood_still_meanwhile_goes_on_waiting(
+    hanging: HangingEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "DATABASE_QUEUE_SECONDS_MAX", 0.6)
+
+    async def scenario() -> None:
+        database = Database(cast("Engine", hanging), threads=1)
+        commits = GroupCommit(database)
+        tasks = [asyncio.create_task(commits.record(a_change(unit))) for unit in ("stuck", "waiting")]
+        await asyncio.sleep(0)
+        threading.Event().wait(0.8)  # nothing runs in this process meanwhile
+        hanging.let_go.set()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [str(answer) for answer in answers] == ["let go", "let go"]
+        assert not database.circuit.is_open
+        database.close()
+
+    asyncio.run(scenario())
+
+
+def test_each_host_has_a_thread_for_its_groups_beside_the_others(hanging: HangingEngine) -> None:
+    async def scenario() -> None:
+        database = Database(cast("Engine", hanging), threads=1, hosts=2)
+        tasks = [asyncio.create_task(database.run(lambda _: None))]
+        tasks += [asyncio.create_task(GroupCommit(database).record(a_change("u"))) for _ in range(2)]
+        assert await asyncio.to_thread(hanging.asked.acquire, timeout=5)
+        assert await asyncio.to_thread(hanging.asked.acquire, timeout=5)
+        assert await asyncio.to_thread(hanging.asked.acquire, timeout=5)
+        hanging.let_go.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        database.close()
+
+    asyncio.run(scenario())
+
+
+def test_those_who_wait_for_a_group_are_counted_with_those_who_wait_for_a_thread(hanging: HangingEngine) -> None:
+    async def scenario() -> None:
+        database = Database(cast("Engine", hanging), threads=1, hosts=2)
+        commits = [GroupCommit(database), GroupCommit(database)]
+        tasks = [asyncio.create_task(database.run(lambda _: None)) for _ in range(2)]
+        tasks += [asyncio.create_task(each.record(a_change("u"))) for each in commits for _ in range(3)]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert database.waiting == 1 + 2 + 2
+        hanging.let_go.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
         database.close()
 
     asyncio.run(scenario())

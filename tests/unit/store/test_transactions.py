@@ -79,6 +79,20 @@ def test_a_connection_that_the_server_had_ended_is_repeated_once_without_a_pause
         run_in_transaction(engine, failing([2006, 2006]), pause=must_not)
 
 
+def test_a_statement_that_a_hanging_server_did_not_take_is_not_repeated(engine: Engine) -> None:
+    calls: list[int] = []
+
+    def fn(_: Connection) -> None:
+        calls.append(1)
+        unsent = pymysql.err.OperationalError(2006, "MySQL server has gone away (timed out)")
+        unsent.__context__ = TimeoutError()
+        raise OperationalError("SELECT 1", {}, unsent)
+
+    with pytest.raises(DatabaseUnavailable):
+        run_in_transaction(engine, fn)
+    assert calls == [1]
+
+
 @pytest.mark.parametrize("code", sorted(UNAVAILABLE_ERRORS.keys() - {2006}))
 def test_an_absent_server_is_said_at_once_and_not_repeated(engine: Engine, code: int) -> None:
     codes = [code, code]
