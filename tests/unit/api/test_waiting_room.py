@@ -151,7 +151,7 @@ def test_a_process_that_stood_still_meanwhile_goes_on_waiting(
 def test_each_host_has_a_thread_for_its_groups_beside_the_others(hanging: HangingEngine) -> None:
     async def scenario() -> None:
         database = Database(cast("Engine", hanging), threads=1, hosts=2)
-        tasks = [asyncio.create_task(database.run(lambda _: None))]
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(database.run(lambda _: None))]
         tasks += [asyncio.create_task(GroupCommit(database).record(a_change("u"))) for _ in range(2)]
         assert await asyncio.to_thread(hanging.asked.acquire, timeout=5)
         assert await asyncio.to_thread(hanging.asked.acquire, timeout=5)
@@ -167,7 +167,7 @@ def test_those_who_wait_for_a_group_are_counted_with_those_who_wait_for_a_thread
     async def scenario() -> None:
         database = Database(cast("Engine", hanging), threads=1, hosts=2)
         commits = [GroupCommit(database), GroupCommit(database)]
-        tasks = [asyncio.create_task(database.run(lambda _: None)) for _ in range(2)]
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(database.run(lambda _: None)) for _ in range(2)]
         tasks += [asyncio.create_task(each.record(a_change("u"))) for each in commits for _ in range(3)]
         for _ in range(10):
             await asyncio.sleep(0)
