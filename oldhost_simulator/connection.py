@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from oldhost_simulator.limits import READ_BYTES
 from oldhost_simulator.wire import RequestReader
 
+# The kernel keeps what is sent so until the connection is closed (Linux), and then sends it and the close together.
+WITH_THE_CLOSE = getattr(socket, "MSG_MORE", 0)
+
 
 @dataclass(slots=True, eq=False)
 class Connection:
@@ -33,12 +36,16 @@ class Connection:
         self.reader.feed(data)
         return bool(data)
 
-    def write(self, data: bytes) -> bool:
-        """False when the peer is gone, or has not read for so long that an answer no longer fits in its buffer."""
+    def write(self, data: bytes, *, closes: bool = False) -> bool:
+        """False when the peer is gone, or has not read for so long that an answer no longer fits in its buffer.
+
+        `closes`: the caller closes the connection next. The peer then finds the end right behind the data, however
+        slow this process is.
+        """
         if self.gone:
             return False
         try:
-            return self.sock.send(data) == len(data)
+            return self.sock.send(data, WITH_THE_CLOSE if closes else 0) == len(data)
         except OSError:
             return False
 

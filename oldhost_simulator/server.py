@@ -226,7 +226,7 @@ class Server:
 
     def _reply(self, connection: Connection, reply: bytes, *, last: bool, reset: bool = False) -> None:
         """A client that has gone costs only the reply: what was read whole from it is still served."""
-        sent = not reply or connection.write(reply)
+        sent = not reply or connection.write(reply, closes=last and not reset)
         connection.in_process = False
         self._counters.end_request(self._loop.clock.now())
         if last:

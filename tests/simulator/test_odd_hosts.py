@@ -1,8 +1,12 @@
 """Hosts and proxies that behave oddly: what a client sees of each, and what OldHost's own books say."""
 
+import socket
+from unittest.mock import Mock, create_autospec
+
 import pytest
 
 from oldhost_simulator import Simulator
+from oldhost_simulator.connection import Connection
 from tests.simulator.client import AdminClient, Line, operation, sync_bytes
 
 
@@ -13,6 +17,14 @@ def test_a_host_can_close_quietly_after_each_second_reply(simulator: object, lin
     assert (reply.status, "Connection" in reply.headers) == (200, False)
     assert line.receive_to_end() == b""
     assert admin.applied_nonces(at_least=2) == [1, 2]
+
+
+@pytest.mark.parametrize(("closes", "flags"), [(True, socket.MSG_MORE), (False, 0)])
+def test_the_last_answer_leaves_together_with_the_end_of_its_connection(closes: bool, flags: int) -> None:
+    """A host without CPU between the two would look like one that closes later, which is another fault."""
+    sock: Mock = create_autospec(socket.socket, instance=True)
+    Connection(sock, 1).write(b"answer", closes=closes)
+    sock.send.assert_called_once_with(b"answer", flags)
 
 
 @pytest.mark.parametrize("length", [True, False])
