@@ -42,8 +42,6 @@ exhaustive: setup  ## every single fault, and every pair while an operation is i
 
 check: lint fast  ## linters, types, import contracts and the fast tests
 
-# They compute all the time: each further job would only load everything once more.
-fast: JOBS := $(shell nproc)
 fast: $(VENV)/.installed  ## the fast tests
 	$(PYTEST) -q -m "not slow and not exhaustive" $(FAST) $(PYTEST_OPTIONS)
 
