@@ -78,7 +78,7 @@ class End:
             del self.inbox[: len(data)]
         return data
 
-    def send(self, data: bytes) -> int:
+    def send(self, data: bytes, _flags: int = 0) -> int:
         if self.closed or self.broken:
             raise BrokenPipeError("the connection is gone")
         self._deliver(lambda: self.peer._arrived(bytes(data)))
@@ -165,7 +165,7 @@ class ClientEnd(End):
         for wake in waiting:
             wake(True)
 
-    def send(self, data: bytes) -> int:
+    def send(self, data: bytes, _flags: int = 0) -> int:
         self.process.check()
         whole = bytes(data)
         self.before_write(whole)
