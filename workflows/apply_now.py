@@ -1,6 +1,6 @@
-"""What applications ask of the writer itself: to record a change now, and to wait for what becomes of it.
+"""The updates that applications send to the writer itself: record a change now, and wait for its fate.
 
-Both are promises: `submit` answers when the change is recorded, `apply_now` when it has its fate, or when that can't be
+`submit` answers when the change is recorded; `apply_now` answers when the change has its fate, or when that will not be
 soon.
 """
 
@@ -27,14 +27,14 @@ with workflow.unsafe.imports_passed_through():
     from workflows.submission_keys import update_key
     from workflows.waiting_updates import WaitingUpdates
 
-# An open handler must not hold up a new run, nor the ten that may be open at a time the operators' updates; the promise
-# gives applications this long, recording included.
+# An open handler delays a new run, and Temporal takes only ten open updates, operators' included. So `apply_now` waits
+# this long at most, recording included.
 APPLY_NOW_MS = 25_000
 RECORDING_LIMIT = timedelta(seconds=10)
 
 
 class DirectChanges:
-    """`wake` wakes the writer's loop; `leaving` tells that a new run is about to begin."""
+    """`wake` wakes the writer's loop; `leaving` says whether a new run is about to begin."""
 
     def __init__(
         self, host: str, machine: Machine, reception: Reception, wake: Callable[[], None], leaving: Callable[[], bool]
@@ -47,7 +47,7 @@ class DirectChanges:
         self._waiting = WaitingUpdates()
 
     def check_room(self) -> None:
-        """Raises ValueError when too many wait already."""
+        """Raises ValueError when too many updates wait already."""
         self._waiting.check_room()
 
     async def submit(self, change: dict[str, Any]) -> messages.SubmitAnswer:
@@ -65,14 +65,13 @@ class DirectChanges:
             recorded = await self._record(change, "apply_now", only_class="EMERGENCY")
         answer = messages.ApplyNowAnswer(recorded.idempotency_key, recorded.change_id, "ACCEPTED", recorded.nonce)
         if recorded.ref is None or recorded.processed:
-            # A nonce alone says nothing: a rejection may have used it up. Recorded by a worker before 0.2: no outcome
-            # is told.
+            # A nonce alone proves nothing: a rejection may have used it up. A worker before 0.2 reports no outcome.
             answer.status = recorded.outcome or "SETTLED"
             return answer
         if not self._waiting.may_wait_for_fate:
             self._reception.hand_over(recorded)
             self._wake()
-            answer.message = "accepted, not yet applied; others wait already: ask for its fate by the idempotency key"
+            answer.message = "accepted, not yet applied; too many callers wait: ask for its fate by the idempotency key"
             return answer
         with self._waiting.for_a_fate():
             fate = await self._await_fate(from_wire(recorded.ref), until_ms, by_relay=recorded.by_relay)
@@ -122,7 +121,7 @@ class DirectChanges:
             await workflow.wait_condition(
                 lambda: waiter.fate is not None or machine.draining or bool(self._why_not_now()),
                 timeout=timedelta(milliseconds=max(until_ms - now_ms(), 1)),
-                timeout_summary="apply_now answers by then",
+                timeout_summary="apply_now must answer",
             )
         waiter.watchers -= 1
         if not waiter.watchers:
