@@ -52,7 +52,7 @@ def relay_transactions(engine: Engine, looks: Engine) -> dict[str, Transactions]
 
 @dataclass(frozen=True, slots=True)
 class SharedPolls:
-    """The polls that all relays of a process share: hosts with unrelayed changes, with due ones, and leases to renew."""
+    """The polls that all relays of a process share: for unrelayed changes, due changes, and leases to renew."""
 
     outbox: OutboxWatch
     schedule: SharedPoll[frozenset[str]]
