@@ -84,7 +84,7 @@ class DirectChanges:
     # ------------------------------------------------------------------------------------------------------- recording
 
     async def _record(self, change: dict[str, Any], source: str, only_class: str = "") -> messages.Recorded:
-        """By an activity of its own, at once."""
+        """Record the change at once, by a separate activity."""
         update = workflow.current_update_info()
         key = update_key(update.id, change) if update else str(workflow.uuid4())
         submission = Submission(change, key, source=source, only_class=only_class)

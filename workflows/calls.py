@@ -1,4 +1,4 @@
-"""The activities as the writer calls them: each with its time limits and its rule for retries, in one place.
+"""The activities as the writer calls them: each with its timeouts and its retry policy, in one place.
 
 Activities that talk to OldHost have one attempt: an ambiguous end is left to the recovery path, never retried blindly
 (trap 1). Their timeouts are multiplied by `slack` for a slow worker (policy/failure_detector.py). Activities that only

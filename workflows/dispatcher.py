@@ -147,7 +147,7 @@ class Acting:
         try:
             await calls.close_session(self._host, action, self._slack)
         except ActivityError:
-            workflow.logger.warning("closing the session failed; the next one takes over from it")
+            workflow.logger.warning("closing the session failed; the next session takes over from it")
         self._machine.closed()
 
     async def _probe(self, action: actions.Probe) -> None:
@@ -183,7 +183,7 @@ class Acting:
             return
         self._listing.heard(page.lists_states)
         if action.part is Part.EMERGENCIES and not action.after_id:
-            self._load_standing(page)  # nothing was read before it
+            self._load_standing(page)  # the first page of a rebuild
         self._machine.took_page(action, list(page.changes()), page.last_id, page.more, now_ms())
 
     async def _record_halt(self, action: actions.RecordHalt) -> None:

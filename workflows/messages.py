@@ -29,7 +29,7 @@ from oldhost_sync.policy.wire_ref import (
 )
 from oldhost_sync.policy.writer_policy import WriterPolicy
 
-__all__ = [  # of the policy, and part of what crosses the boundary
+__all__ = [  # defined in the policy, and part of what crosses the boundary
     "AT_MS_MAX",
     "BOUND",
     "CHANGE_ID_MAX",

@@ -94,7 +94,7 @@ class Reception:
         return self.inbox.retry_at_ms()
 
     async def record(self, batch: list[Submission]) -> None:
-        """Record one batch; the machine takes over what is recorded."""
+        """Record one batch, and give the recorded changes to the machine."""
         try:
             request = messages.Submissions(self._host, batch, may_leave=self._knows_places)
             request.original_run_id = self._original_run_id if self._knows_places else ""

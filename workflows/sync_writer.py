@@ -67,7 +67,7 @@ class SyncWriterWorkflow:
             workflow.register_random_seed_callback(self._after_reset)
 
     @workflow.run
-    async def run(self, argument: RawValue = NOTHING) -> None:  # noqa: ARG002 - `__init__` took it
+    async def run(self, argument: RawValue = NOTHING) -> None:  # noqa: ARG002 - `__init__` has read it
         if self.reception.recovering:
             self.acting.start(self.reception.recover())
         if not self.machine.loaded and self.machine.release == RELEASE_MIN:

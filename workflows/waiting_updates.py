@@ -13,7 +13,7 @@ UPDATES_MAX = 6
 
 
 class WaitingUpdates:
-    """Counts them."""
+    """Counts the updates that wait."""
 
     def __init__(self) -> None:
         self._books = 0

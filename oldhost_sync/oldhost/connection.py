@@ -172,8 +172,8 @@ class OldHostConnection:
                 self._wait(sock, wait, while_waiting, writing=True)
             except OSError as error:
                 if len(left) == len(request):
-                    raise NothingWritten(f"the connection was gone: {error}") from error
-                raise ExchangeCut(f"cut while writing: {error}") from error
+                    raise NothingWritten(f"the connection was lost before writing: {error}") from error
+                raise ExchangeCut(f"the connection was lost while writing: {error}") from error
 
     def _read(self, sock: socket.socket, wait: _Wait, while_waiting: Heartbeat) -> Response:
         reader = ResponseReader()
@@ -190,14 +190,14 @@ class OldHostConnection:
             except OSError as error:
                 if not reader.has_begun:
                     self._limit.closed_after(self._answers)
-                raise ExchangeCut(f"no answer to be read: {error}") from error
+                raise ExchangeCut(f"the connection was lost while reading: {error}") from error
             except NotAResponse as error:
-                raise Unreadable(f"no answer to be read: {error}") from error
+                raise Unreadable(f"the answer can't be read: {error}") from error
             if response is not None:
                 return response
             wait.quiet_until = math.inf
             if not data:
-                raise ExchangeCut("closed before the answer was whole")
+                raise ExchangeCut("closed before the answer was complete")
 
     def _wait(self, sock: socket.socket, wait: _Wait, while_waiting: Heartbeat, *, writing: bool) -> None:
         while True:

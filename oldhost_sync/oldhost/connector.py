@@ -102,7 +102,7 @@ class _LookUp:
     def _run(self) -> None:
         try:
             self.found = self._ask()
-        except (OSError, UnicodeError) as error:  # a label that is too long is no OSError
+        except (OSError, UnicodeError) as error:  # a label that is too long raises UnicodeError
             self.error = error if isinstance(error, OSError) else OSError(str(error))
         finally:
             self.ended.set()

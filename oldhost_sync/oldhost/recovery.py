@@ -45,7 +45,7 @@ _NO_KEEP_ALIVE = (
 
 
 Reading = Expected | OutOfRange
-# A connection, and what OldHost said over it.
+# A connection, and OldHost's reading over it.
 Reached = tuple[HostConnection, Reading]
 
 
@@ -108,8 +108,8 @@ class Opening:
     def count(self) -> Count:
         """What OldHost expects now, for an operator's decision; does not take over the epoch."""
         try:
-            nobody = TakenOver(self.ledger.epoch(), next_nonce=None, last_applied_nonce=None)
-            reached = self._reach(nobody, self.clock() + self.limits.count_seconds)
+            nothing = TakenOver(self.ledger.epoch(), next_nonce=None, last_applied_nonce=None)
+            reached = self._reach(nothing, self.clock() + self.limits.count_seconds)
         except LedgerUnavailable as error:
             return Count(None, str(error))
         if isinstance(reached, OpeningPostponed):

@@ -67,7 +67,7 @@ class ResponseReader:
 
     def _whole(self) -> Response:
         if self._status is None:
-            raise NotAResponse("an end without a beginning")
+            raise NotAResponse("the end of a response without its beginning")
         surplus, ended = self._http.trailing_data
         reusable = self._http.their_state is h11.DONE and not surplus and not ended
         return Response(self._status, bytes(self._body), reusable)

@@ -127,7 +127,7 @@ class RunningSend:
             return False
         if not self._pipeline.take_ahead(self._place, self._unreserved, self._beat):
             if self._pipeline.is_open and self._clock() < self._place.until:
-                self._shared.close(f"send {self._place.sequence} came without the one before it")
+                self._shared.close(f"send {self._place.sequence} arrived, but the one before it did not")
             return False
         try:
             reserved = self._ledger.reserve(self._shared.epoch, self._unreserved, self._accepted_at_ms)

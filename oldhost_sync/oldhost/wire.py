@@ -164,7 +164,7 @@ def too_large(body: bytes) -> bool:
 
 
 def read_answer(status: int, body: bytes, nonce: int) -> Answer:
-    """What `status` and `body` say of the operation sent with `nonce`."""
+    """What `status` and `body` say about the operation sent with `nonce`."""
     fields = _json_object(body)
     if fields is None:
         return _unreadable(f"status {status} without a JSON object")
@@ -184,7 +184,7 @@ def read_answer(status: int, body: bytes, nonce: int) -> Answer:
 
 
 def read_ask(status: int, body: bytes) -> AskAnswer:
-    """What `status` and `body` say when the expected nonce was asked for."""
+    """What `status` and `body` answer to an ask for the expected nonce."""
     fields = _json_object(body)
     if fields is None:
         return _unreadable(f"status {status} without a JSON object")
@@ -211,7 +211,7 @@ def _read_rejected(fields: Mapping[str, Any], nonce: int) -> Answer:
     """By the protocol: consumed, unless `expected_nonce` says otherwise."""
     expected = _nonce(fields.get("expected_nonce"))
     if expected is None and "expected_nonce" in fields:
-        return _unreadable("rejected, with an expected nonce that is none")
+        return _unreadable("rejected, with an invalid expected nonce")
     if expected not in {None, nonce, nonce + 1}:
         return _unreadable(f"rejected {nonce}, but expects {expected}")
     return Rejected(_text(fields.get("reason")), consumed=expected != nonce)

@@ -37,7 +37,7 @@ THREADS = {
     "figures": 1,
     "load": 1,
 }
-# One for each thread: no duty waits for another's connection.
+# One for each thread, so that no duty waits for a connection.
 CONNECTIONS = sum(THREADS.values())
 # Each kind makes one look at a time for all hosts; five kinds look: outbox, schedule, watch, fates, and traces if on.
 LOOKS = 5

@@ -45,7 +45,7 @@ COUNTING_PAUSE = 20
 # 8.
 HELD_BACK_COUNTED_MAX = 1_000_000
 
-# Hands refs to the writer. When it returns they are durable there; when it raises, that is unknown.
+# Sends refs to the writer. When it returns, they are durable at Temporal; when it raises, that is unknown.
 Signal = Callable[[list[ChangeRef]], Awaitable[None]]
 
 
