@@ -71,7 +71,7 @@ class DirectChanges:
         if not self._waiting.may_wait_for_fate:
             self._reception.hand_over(recorded)
             self._wake()
-            answer.message = "accepted, not yet applied; too many callers wait: ask for its fate by the idempotency key"
+            answer.message = "accepted, not yet applied; others wait already: ask for its fate by the idempotency key"
             return answer
         with self._waiting.for_a_fate():
             fate = await self._await_fate(from_wire(recorded.ref), until_ms, by_relay=recorded.by_relay)
@@ -121,7 +121,7 @@ class DirectChanges:
             await workflow.wait_condition(
                 lambda: waiter.fate is not None or machine.draining or bool(self._why_not_now()),
                 timeout=timedelta(milliseconds=max(until_ms - now_ms(), 1)),
-                timeout_summary="apply_now must answer",
+                timeout_summary="apply_now answers by then",
             )
         waiter.watchers -= 1
         if not waiter.watchers:

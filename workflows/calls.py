@@ -87,7 +87,7 @@ async def stop_sends(host: str, action: actions.StopSends, release: int, slack: 
         schedule_to_start_timeout=SCHEDULE_TO_START * slack,
         start_to_close_timeout=CLOSING_LIMIT,
         retry_policy=ONCE,
-        summary="stop the running sends",
+        summary="the sends under way end",
     )
 
 
@@ -101,7 +101,7 @@ async def close_session(host: str, action: actions.CloseSession, slack: int) -> 
         heartbeat_timeout=HEARTBEAT_TIMEOUT * slack,
         retry_policy=ONCE,
         cancellation_type=TO_THE_END,
-        summary=f"close session {action.epoch}",
+        summary=f"session {action.epoch} ends",
     )
 
 
@@ -116,7 +116,7 @@ async def probe(host: str, action: actions.Probe, slack: int) -> events.Probed:
         heartbeat_timeout=HEARTBEAT_TIMEOUT * slack,
         retry_policy=ONCE,
         cancellation_type=TO_THE_END,
-        summary="does OldHost still expect our next nonce?",
+        summary="is the nonce still the one we expect?",
     )
 
 
@@ -133,8 +133,8 @@ async def load_outstanding(page: messages.OutstandingPage, retry_policy: RetryPo
 
 def _what_is_read(page: messages.OutstandingPage) -> str:
     if page.entity is not None:
-        return f"outstanding changes of {page.entity[0]} {page.entity[1]}"
-    return "sweep: missed changes" if page.quiet_ms else "rebuild: outstanding changes"
+        return f"what waits of {page.entity[0]} {page.entity[1]}?"
+    return "sweep: what was missed?" if page.quiet_ms else "rebuild: what is outstanding?"
 
 
 async def record_submissions(request: messages.Submissions, within: timedelta | None = None) -> list[messages.Recorded]:
@@ -158,7 +158,7 @@ async def recover_submissions(request: messages.Recovery) -> messages.Recovered:
         start_to_close_timeout=RECOVERY_LIMIT,
         heartbeat_timeout=RECOVERY_HEARTBEAT,
         retry_policy=UNTIL_IT_WORKS,
-        summary="record signals that earlier runs left unread",
+        summary="signals that earlier runs left unread",
     )
 
 

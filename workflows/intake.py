@@ -59,10 +59,10 @@ def read_change(raw: RawValue) -> Any:
     """The JSON value that arrived, or a sentence that says why it can't be used."""
     size = len(raw.payload.data)
     if size > CHANGE_BYTES_MAX:
-        return f"too large: {size} bytes, at most {CHANGE_BYTES_MAX} are accepted"
+        return f"too large: {size} bytes, at most {CHANGE_BYTES_MAX} are taken"
     value = _value(raw)
     if value is None:
-        return "it was empty"
+        return "there was nothing in it"
     return why_unfit(value) or value
 
 

@@ -20,5 +20,5 @@ class NightlyResyncWorkflow:
             result_type=int,
             start_to_close_timeout=DATABASE_LIMIT,
             retry_policy=UNTIL_IT_WORKS,
-            summary=f"request a resync of {nightly.host}",
+            summary=f"a resync of {nightly.host} is asked for",
         )

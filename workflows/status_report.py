@@ -27,8 +27,8 @@ _WAITS_FOR = {
 NEXT_STEPS = {
     "HALTED": "compare OldHost with the ledger, then `resolve` (docs/operations.md)",
     "PAUSED": "`resume` when the reason is gone",
-    "BANNED": "none: sending continues by itself when the ban is over",
-    **dict.fromkeys(STATES.values(), "check what OldHost answers, and whether a proxy or firewall is in between"),
+    "BANNED": "none: it goes on by itself when the ban is over",
+    **dict.fromkeys(STATES.values(), "see what OldHost answers, and whether something stands between"),
 }
 LISTED = ("HALTED", "PAUSED", "BANNED", *STATES.values())
 
@@ -171,7 +171,7 @@ def _stops(machine: Machine, now_ms: int) -> Iterator[str]:
     if machine.breaker.state is BreakerState.HALTED:
         yield "a decision about the halt"
     if machine.paused:
-        yield "an operator to resume"
+        yield "somebody to resume"
     if machine.blocked_ms(now_ms):
         yield "the ban to end"
 

@@ -272,7 +272,7 @@ async def test_find_and_upcoming_tell_where_a_change_is(stage: Stage) -> None:
         found = await writer.handle.query("find", args=["unit", "a"])
         assert [(one["change_id"], one["place"]) for one in found["changes"]] == [(debounced, "debounced")]
         assert 0 < found["changes"][0]["due_in_ms"] <= 120_000
-        assert found["changes"][0]["waits_for"] == "the debounce to end, an operator to resume"
+        assert found["changes"][0]["waits_for"] == "the debounce to end, somebody to resume"
         assert [one["change_id"] for one in await writer.handle.query("upcoming", 5)] == [urgent, first]
         assert (await writer.handle.query("find", args=["unit", "nobody"]))["changes"] == []
 

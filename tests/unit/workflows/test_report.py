@@ -77,8 +77,8 @@ def test_while_nothing_is_sent_a_change_waits_for_what_ends_that(play: Play) -> 
     play.machine.operators.pause("ana", "quiet")
     play.take("EMERGENCY", "a")
     play.take("LWW", "b")
-    assert waits_for(play, "a") == "an operator to resume"
-    assert waits_for(play, "b") == "the debounce to end, an operator to resume"
+    assert waits_for(play, "a") == "somebody to resume"
+    assert waits_for(play, "b") == "the debounce to end, somebody to resume"
     play.machine.banned(900_000, play.now_ms)
     play.machine.halt("nonces differ")
-    assert waits_for(play, "a") == "a decision about the halt, an operator to resume, the ban to end"
+    assert waits_for(play, "a") == "a decision about the halt, somebody to resume, the ban to end"
