@@ -1,9 +1,10 @@
 """SyncWriterWorkflow: the singleton that drives one OldHost. A thin driver of the pure machine.
 
 Its fixed workflow id makes it the only writer, without a lease. Signals and updates feed the machine; `decide` says
-what to do; each action becomes an activity whose result is fed back. The run continues as new, with the machine's
-snapshot, when Temporal suggests it, after 8 MiB of history or 5,000 signals, for new settings or another release, and
-after a reset (`_must_renew`); what the snapshot can't hold is rebuilt from MariaDB.
+what to do; each action becomes an activity whose result is fed back. While an activity talks to OldHost, no timer is
+set except for alerts. The run continues as new, with the machine's snapshot, when Temporal suggests it, after 8 MiB of
+history or 5,000 signals, for new settings or another release, and after a reset (`_must_renew`); what the snapshot
+can't hold is rebuilt from MariaDB.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class SyncWriterWorkflow:
             self._alert_unreadable("enqueue", unreadable)
 
     def _configure(self, policy: RawValue) -> None:
-        """Take new settings (from `starter.py`). If they differ, a new run starts at once and uses them."""
+        """Take new settings (from `starter.py`). Unless this run was given the same, a new run begins at once."""
         read = intake.read_policy(policy)
         if read is None:
             self._alert_unreadable("configure", 1)
