@@ -39,7 +39,7 @@ class Transactions:
         return await loop.run_in_executor(self._threads, run)
 
     async def look(self, fn: Callable[[Connection], T]) -> T:
-        """Run `fn`, which must read by single statements. Raises StoreError or DBAPIError."""
+        """Run `fn`, which must work if each statement commits by itself. Raises StoreError or DBAPIError."""
         if self._looks is None:
             return await self.run(fn)
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(look, self._looks, fn))
