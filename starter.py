@@ -1,4 +1,4 @@
-"""`python starter.py`: start the writer of SYNC_HOST, or attach to the one that runs; safe to run twice."""
+"""`python starter.py`: start the writer of SYNC_HOST, or attach to the running one; safe to run twice."""
 
 from oldhost_sync.roles.starter import main
 

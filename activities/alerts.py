@@ -1,9 +1,9 @@
-"""What people must be told, as the workflow raises it: a row, once per cause, and no more.
+"""Records the alerts that the workflow raises: one row per cause.
 
-The row is what counts. Whoever is told of it (the webhook, `oldhost_sync.delivery`) is told outside of the workflow: it
-has to go on, and to begin its new run, while nobody listens. The writer tells of each dead letter, since it does not
-know OldHost's reasons; here they are grouped by them. Nor does it know what the ledger does of a ban's cause, which is
-added here.
+Only the row is written here. The webhook delivers it outside of the workflow (`oldhost_sync.delivery`), which must go
+on, and begin a new run, while the webhook does not answer. The writer raises an alert for each dead letter, since it
+does not know OldHost's reasons; here they are grouped by reason. The cause of a ban, which only the ledger has, is
+added here, too.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from oldhost_sync.store.views.ban import read_ban
 from workflows import messages
 
 DEAD_LETTER, DEAD_LETTERS = "dead:", "dead-letters"
-# Each is one cause, however the writer numbers it, and counts what comes.
+# Kinds that are one cause whatever dedupe key the writer gives (None: its key counts); their counts are added up.
 ADDED_UP = {"strays": "strays", "unreadable-signal": None}
 
 
 @dataclass(frozen=True, slots=True)
 class AlertActivities:
-    """Works on the database only; holds nothing."""
+    """Works on the database only; has no state."""
 
     engine: Engine
 
     @activity.defn(no_thread_cancel_exception=True)
     def raise_alert(self, alert: messages.Alert) -> None:
-        """Open or close an alert: of runs begun before 0.2."""
+        """Open or close an alert; for runs begun before 0.2."""
         run_in_transaction(self.engine, lambda connection: _keep_all(connection, alert.host, [alert]))
 
     @activity.defn(no_thread_cancel_exception=True)
     def raise_alerts(self, alerts: messages.Alerts) -> None:
-        """Open or close them in their order, all or none."""
+        """Open or close alerts in this order, all or none."""
         run_in_transaction(self.engine, lambda connection: _keep_all(connection, alerts.host, alerts.items))
 
 

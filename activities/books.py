@@ -1,6 +1,6 @@
-"""What the workflow may ask of the books: record what was submitted to it, read what is outstanding, keep decisions.
+"""The workflow's database activities: record submissions and operators' decisions, read outstanding changes.
 
-Temporal repeats these until they work, so each is safe to repeat: a submission has its idempotency key, a decision its
+Temporal retries them until they succeed, so each is idempotent: a submission has its idempotency key, a decision its
 own id.
 """
 
@@ -44,7 +44,7 @@ from workflows.messages import properties_of, to_wire
 
 FIELDS = ("entity_type", "entity_id", "event_type", "payload", "idempotency_key", "occurred_at", "not_before")
 
-# With the first page of these comes what stands: nothing was read before it.
+# Parts whose first page also has the standing: pause, ban, dead letters.
 BEGINNINGS = ("", "emergencies")
 SWEEP = "sweep"
 
@@ -59,11 +59,10 @@ def _not_asked(_: str) -> Count:
 
 @dataclass(frozen=True, slots=True)
 class RecordingActivities:
-    """Works on the database. `policy`: the settings of a writer that was started without any.
+    """Works on the database. `policy`: the settings for a writer that was started without any.
 
-    `count`: what a host expects now, asked before a halt of it is resolved. `act_keys`: check the API's signatures of
-    operators' acts. `lists_states`: whether the writer's search
-    attributes are registered.
+    `count`: asks what a host expects now, before a halt is resolved. `act_keys`: verify the API's signatures of
+    operators' acts. `lists_states`: whether the writer's search attributes are registered.
     """
 
     engine: Engine
@@ -74,7 +73,7 @@ class RecordingActivities:
 
     @activity.defn(no_thread_cancel_exception=True)
     def record_submissions(self, request: messages.Submissions) -> list[messages.Recorded]:
-        """One answer per item; what makes no sense is kept as a refused change with an alert, never raised."""
+        """One answer per item; an invalid change is stored as refused, with an alert, and never raises."""
         if request.original_run_id and request.original_run_id != activity.info().workflow_run_id:
             return [messages.Recorded(item.fallback_key, left=True, after_reset=True) for item in request.items]
         if request.may_leave:
@@ -144,10 +143,10 @@ def _id_of_activity() -> str:
 def record_or_leave(
     engine: Engine, host: str, items: Sequence[messages.Submission], blocked: set[tuple[str, str]]
 ) -> list[messages.Recorded]:
-    """As `record`, each in its transaction; one whose entity's row somebody holds is left, and what follows of that
-    entity.
+    """As `record`, each in its own transaction; a change whose entity's row is locked is left, with all later ones of
+    that entity.
 
-    `blocked`: the entities of what was left, before and after.
+    `blocked`: the entities with left changes; this call adds to it.
     """
     answers: list[messages.Recorded] = []
     for item in items:
@@ -173,7 +172,7 @@ def _record_at_once(connection: Connection, host: str, item: messages.Submission
 
 
 def _entity_of(change: Any) -> tuple[str, str] | None:
-    """Which entity a change names, if it names one that can be looked for."""
+    """The entity that a change names, if it is a valid one."""
     if not isinstance(change, Mapping):
         return None
     entity_type, entity_id = change.get("entity_type"), change.get("entity_id")
@@ -184,11 +183,11 @@ def _entity_of(change: Any) -> tuple[str, str] | None:
 
 
 def record(connection: Connection, host: str, item: messages.Submission) -> messages.Recorded:
-    """Record one submission. The workflow takes it over from here, unless older changes of its entity are still with
-    the relay: then the relay brings it after them (invariant I4).
+    """Record one submission. The workflow gets it from here, unless older changes of its entity are not relayed yet:
+    then the relay brings it after them (invariant I4).
 
-    It is not marked as relayed: the answer of this activity may be lost, and newer changes of the entity would go first
-    until its repetition. The relay hands it over too, and the writer knows it by its id.
+    It is not marked as relayed: this activity's result may be lost, and until its retry newer changes of the entity
+    would be sent first. The relay signals it as well, and the writer recognizes it by its id.
     """
     savepoint = connection.begin_nested()
     try:
@@ -204,9 +203,9 @@ def record(connection: Connection, host: str, item: messages.Submission) -> mess
 
 
 def _why_refused(error: Exception) -> str:
-    """What is wrong with the change; empty when something else is to blame, and the same change may be taken later.
+    """What is wrong with the change; empty if the error has another cause and the change may succeed later.
 
-    Repeating a change that no code foresaw would repeat its error for ever, with all that was submitted behind it.
+    An unforeseen error of a change must not be retried: it would recur for ever and block all later submissions.
     """
     if isinstance(error, InvalidChange):
         return str(error)
@@ -220,7 +219,7 @@ def _why_refused(error: Exception) -> str:
 def _record_change(connection: Connection, host: str, item: messages.Submission) -> RecordedChange:
     fields = _fields(item.change)
     if item.only_class and class_of(connection, host, fields["event_type"]).value != item.only_class:
-        raise InvalidChange(f"{fields['event_type']} is not {item.only_class}; submit it as any other change")
+        raise InvalidChange(f"{fields['event_type']} is not {item.only_class}; submit it as an ordinary change")
     fields["idempotency_key"] = fields["idempotency_key"] or item.fallback_key
     return record_change(connection, host=host, source=item.source, **fields)
 
@@ -249,9 +248,9 @@ def _answer(connection: Connection, host: str, recorded: RecordedChange) -> mess
 
 
 def _refuse(connection: Connection, host: str, item: messages.Submission, reason: str) -> messages.Recorded:
-    """Kept under the workflow's own key: the application's may belong to another change."""
-    reason = storable(reason, TEXT_LENGTH_MAX)  # the answer travels as an error's text, which must be Unicode
-    if not item.only_class:  # an update's sender is told at once; a signal's has nothing but this row
+    """Store the refused change under the workflow's own key: the application's may belong to another change."""
+    reason = storable(reason, TEXT_LENGTH_MAX)  # it is returned as an error's text, which must be Unicode
+    if not item.only_class:  # the sender of `apply_now` gets the reason at once; a signal's sender has only this row
         record_refused(
             connection,
             host=host,
@@ -264,7 +263,7 @@ def _refuse(connection: Connection, host: str, item: messages.Submission, reason
 
 
 def _fields(change: Any) -> dict[str, Any]:
-    """The fields of `record_change` out of any JSON value; InvalidChange says what is wrong."""
+    """The fields for `record_change` from any JSON value; InvalidChange says what is wrong."""
     if not isinstance(change, Mapping):
         raise InvalidChange("a change must be a JSON object")
     unknown = sorted(str(name)[:64] for name in change if name not in FIELDS)
@@ -273,7 +272,7 @@ def _fields(change: Any) -> dict[str, Any]:
     missing = [name for name in FIELDS[:4] if name not in change]
     if missing:
         raise InvalidChange(f"missing fields: {', '.join(missing)}")
-    check_name("event_type", change["event_type"])  # the database is asked for its class before all else is checked
+    check_name("event_type", change["event_type"])  # its class is read from the database before the other checks
     times = {name: _time(name, change.get(name)) for name in ("occurred_at", "not_before")}
     return {name: change.get(name) for name in FIELDS[:5]} | times
 

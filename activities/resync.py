@@ -1,4 +1,4 @@
-"""The nightly resync, asked for: a row that the relay works on."""
+"""Requests the nightly resync: writes a row that the relay works on."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from oldhost_sync.store.intake.resync import oldest_unfinished, request_resync
 from oldhost_sync.store.transactions import run_in_transaction
 from workflows.messages import NightlyResync
 
-# Nobody's name: Temporal's clock acts.
+# The actor is Temporal's Schedule, not a person.
 SCHEDULE = Actor("nightly-resync", Channel.TEMPORAL, verified=None)
 
 
 @dataclass(frozen=True, slots=True)
 class ResyncActivities:
-    """Works on the database only; holds nothing."""
+    """Works on the database only; has no state."""
 
     engine: Engine
 
     @activity.defn(no_thread_cancel_exception=True)
     def request_nightly_resync(self, nightly: NightlyResync) -> int:
-        """The number of the resync; of one that is not through yet, rather than a second one behind it."""
+        """The number of the resync; if one is still unfinished, its number, and no second one is requested."""
 
         def ask(connection: Connection) -> int:
             under_way = oldest_unfinished(connection, nightly.host)

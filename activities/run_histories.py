@@ -1,4 +1,4 @@
-"""Runs' histories, read from Temporal. Activities run in threads; requests to Temporal run on the worker's loop."""
+"""Reads runs' histories from Temporal. Activities run in threads, requests to Temporal on the worker's event loop."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from workflows.messages import workflow_id
 
 T = TypeVar("T")
 
-# Temporal writes its list of runs a moment after a run began; the run that asks is in it once those before it are.
-# Until then the activity fails, and Temporal repeats it so much later.
+# Temporal lists a run a moment after it began; once the calling run is listed, so are all earlier ones. Until then the
+# activity fails, and Temporal retries it after this time.
 LISTED_AGAIN = timedelta(seconds=1)
 RUNS_LISTED_MAX = 1_000
 BEAT_SECONDS = 1.0
@@ -39,7 +39,7 @@ RECORDING = "record_submissions"
 
 @dataclass(slots=True)
 class TemporalHistories:
-    """`loop`: the client's."""
+    """`loop`: the client's event loop."""
 
     client: Client
     loop: asyncio.AbstractEventLoop
@@ -70,7 +70,7 @@ class TemporalHistories:
             self._wait(self._read(page.history.events, found), beat)
             token = page.next_page_token
             beat()
-        found.knows_places = found.knows_places or not tasks  # no task of it was ever done: nothing has a key yet
+        found.knows_places = found.knows_places or not tasks  # no workflow task ever completed: no signal has a key yet
         return found
 
     def _wait(self, question: Coroutine[Any, Any, T], beat: Heartbeat) -> T:
@@ -103,12 +103,12 @@ class TemporalHistories:
             raise
 
     async def _input(self, payloads: Sequence[Payload]) -> messages.WriterInput:
-        """The argument of a run; nothing carried where it can't be read (the run itself could not either)."""
+        """A run's argument; an empty one if it can't be read (the run itself could not read it either)."""
         try:
             (given,) = await self.client.data_converter.decode(payloads, [messages.WriterInput])
         except KeyMissing:
             raise
-        except Exception:  # noqa: BLE001 - whatever a converter makes of foreign bytes
+        except Exception:  # noqa: BLE001 - a converter may raise anything for unknown bytes
             return messages.WriterInput()
         return given if isinstance(given, messages.WriterInput) else messages.WriterInput()
 
@@ -129,7 +129,7 @@ class TemporalHistories:
             found.signals.append(SignalEvent(attributes.request_id, at, payloads[0] if payloads else Payload()))
 
     async def _is_release(self, event: HistoryEvent) -> bool:
-        """Whether this marks a run whose keys come from the signals' places (0.2 and later)."""
+        """Whether this marks a run that derives keys from the signals' places (0.2 and later)."""
         for details in event.marker_recorded_event_attributes.details.values():
             for payload in details.payloads:
                 try:
@@ -152,4 +152,4 @@ class TemporalHistories:
 
 
 def _no_beat() -> None:
-    """One short call."""
+    """No heartbeat: for one short call."""

@@ -1,8 +1,8 @@
-"""What the workflow may ask of OldHost: open a session, send, probe, close. Each host has at most one session here.
+"""The activities that talk to OldHost: open a session, send, probe, close. Each host has at most one session here.
 
-`open_session` runs on whichever worker takes it; the others on the queue of the worker that holds the session. They
-block in a thread of the worker's pool and heartbeat, so that a dead worker is noticed in seconds.
-A heartbeat is no lease: what fences a session is the ledger's epoch. Temporal never retries these.
+`open_session` runs on any worker; the others run on the queue of the worker that holds the session. They block a thread
+of the worker's pool and heartbeat, so that a dead worker is noticed in seconds.
+A heartbeat is not a lease: the ledger's epoch fences a session. Temporal never retries these activities.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NOT_HERE = "this worker does not hold the session"
 
 @dataclass(slots=True)
 class SessionActivities:
-    """`addresses`: of each host. `task_queue`: this worker's own, for its sessions' activities. `clock`: seconds."""
+    """`addresses`: each host's. `task_queue`: this worker's own, for its sessions' activities. `clock`: in seconds."""
 
     engine: Engine
     addresses: Callable[[str], Address]
@@ -88,7 +88,7 @@ class SessionActivities:
         opening = replace(self._opening(request.host, beat), newest=tuple(request.newest))
         outcome = opening.open()
         ended = self._opened(request, outcome) if isinstance(outcome, Opened) else outcome
-        if isinstance(outcome, Opened) and self._leaving.is_set():  # it took so long that the drain went by
+        if isinstance(outcome, Opened) and self._leaving.is_set():  # the worker drained during the opening
             self._end_here(request.host, "this worker is leaving", beat)
             self._write_down()
             return _LEAVING
@@ -133,14 +133,14 @@ class SessionActivities:
     # ----------------------------------------------------------------------------------- what the worker drives
 
     def watch(self) -> None:
-        """Until `drain`: let go of connections that OldHost closed or that another session took over."""
+        """Until `drain`, release connections that OldHost has closed or whose host another session has taken over."""
         while not self._leaving.wait(WATCH_SECONDS):
             for host, session in self._open_sessions():
                 self._look_at(host, session)
             self._write_down()
 
     def _look_at(self, host: str, session: Session) -> None:
-        """Whatever goes wrong with one look, the next one comes: a fenced connection must be let go."""
+        """Check one session. An error must not stop the next check: a fenced connection must be released."""
         try:
             if session.watch():
                 return
@@ -149,10 +149,10 @@ class SessionActivities:
             self.recorder.ended(host, session.epoch, session.closed_because)
             self._forget(host, session)
         except Exception:
-            logger.exception("a look at the session of %s failed; the next one comes", host)
+            logger.exception("a check of the session of %s failed; it will be checked again", host)
 
     def open_no_more(self) -> None:
-        """SIGTERM: openings are refused from now on; those under way end, and sessions go on."""
+        """At SIGTERM: refuse further openings; running ones may finish, and open sessions go on."""
         self._opens_no_more.set()
 
     def drain(self) -> None:
@@ -160,19 +160,20 @@ class SessionActivities:
         self.open_no_more()
         self._leaving.set()
         sessions, why = self._open_sessions(), "this worker is leaving"
-        for _, session in sessions:  # all at once, as each may take long
+        for _, session in sessions:  # all together, since each may take long
             session.begin_no_more(why)
         for host, session in sessions:
             if not self._end(host, session, why, _no_beat):
-                logger.error("session of %s did not end in time; its successor waits the settle time", host)
+                logger.error("session of %s did not end in time; the next session waits for the settle time", host)
         self._write_down()
 
     # -------------------------------------------------------------------------------------------------- sessions
 
     def _beating(self) -> Callable[[], None]:
-        """What the work calls whenever it looks up: a heartbeat, but none in the first seconds.
+        """Returns the heartbeat that waiting code calls; it sends none in the first seconds.
 
-        The timeout runs from an activity's start, so an earlier one would tell nothing, and each costs an action.
+        The heartbeat timeout runs from the activity's start, so an earlier one would be useless, and each costs an
+        action.
         """
         began = self.clock()
 
@@ -198,14 +199,14 @@ class SessionActivities:
         )
 
     def _connector(self, host: str) -> Connector:
-        """One for each host, as it remembers the address that worked."""
+        """One for each host, because it remembers the address that worked."""
         with self._lock:
             if host not in self._connectors:
                 self._connectors[host] = Connector(self.addresses(host), self.clock)
             return self._connectors[host]
 
     def _reply_timeout_of(self, host: str) -> ReplyTimeout:
-        """One for each host: what a session has learnt the next one knows."""
+        """One for each host, so that the next session knows what this one has learnt."""
         with self._lock:
             return self._reply_timeout.setdefault(host, ReplyTimeout())
 
@@ -218,7 +219,7 @@ class SessionActivities:
         return MariaLedger(self.engine, host, timedelta(seconds=self.limits.settle_seconds), clock)
 
     def count(self, host: str) -> Count:
-        """What OldHost expects now: for whoever decides about a halt, in which no session is open."""
+        """What OldHost expects now, for an operator who resolves a halt, during which no session is open."""
         return self._opening(host, _no_beat).count()
 
     def _opened(self, request: messages.OpenSession, opened: Opened) -> SessionOpened:
@@ -249,7 +250,7 @@ class SessionActivities:
                 self.metrics.connection_open.labels(host).set(0)
 
     def _end_here(self, host: str, why: str, beat: Callable[[], None]) -> None:
-        """The session of this host, if this worker has one."""
+        """End this host's session, if this worker has one."""
         with self._lock:
             session = self._sessions.pop(host, None)
         if session is not None:
@@ -275,7 +276,7 @@ class SessionActivities:
         return ended
 
     def _write_down(self) -> None:
-        """For people only: whatever goes wrong, the next look comes."""
+        """Write the records of sessions. They are only for people, so an error must not stop anything."""
         try:
             self.recorder.write()
         except Exception:
@@ -283,12 +284,12 @@ class SessionActivities:
 
 
 def _told_as_before(fates: Sequence[Fate]) -> list[Fate]:
-    """For a run begun before 0.2, which knows of no HELD."""
+    """The fates for a run begun before 0.2, which does not know HELD."""
     return [Fate(fate.change_id, WAITING) if fate.outcome == HELD else fate for fate in fates]
 
 
 def _trace(tracer: Tracer, host: str, done: Exchange) -> None:
-    """In the thread of the activity that sent it, whose names in Temporal's UI the span has."""
+    """Must run in the thread of the sending activity, since the span has its ids in Temporal's UI."""
 
     def spans() -> Iterator[Span]:
         operation, accepted_at_ms = done.operation, done.accepted_at_ms
@@ -302,11 +303,11 @@ def _trace(tracer: Tracer, host: str, done: Exchange) -> None:
 
 
 def _no_beat() -> None:
-    """For work that no activity waits for."""
+    """No heartbeat: for work outside of an activity that heartbeats."""
 
 
 def _log_opening(host: str, ended: OpeningReported) -> None:
-    """What changes the writer's state; the other reasons to come back pass by the dozen."""
+    """Log only what changes the writer's state; openings are postponed for other reasons far too often."""
     match ended:
         case SessionOpened():
             about = {"host": host, "epoch": ended.epoch, "nonce": ended.expected_nonce}

@@ -1,12 +1,12 @@
-"""Recovery of what earlier runs of the writer left unread: signals that Temporal acknowledged and no activity recorded.
+"""Recovers signals that earlier runs of the writer left unread: acknowledged by Temporal, but not recorded.
 
-A run that ends by continue-as-new hands over what it knows. One that ends otherwise (terminated, failed, ended by the
-server because its history is too large, reset) leaves its signals in its history, and the next run has it read here:
-back to the last run that was given everything by its predecessor. Each signal has the key that the run itself would
-have given it, so that what was recorded is not recorded again. Where a history is gone, people are told.
+A run that ends by continue-as-new passes everything on. A run that ends otherwise (terminated, failed, ended by the
+server because its history is too large, reset) leaves signals in its history. The next run has the histories read here,
+back to the last run that got everything from its predecessor. Each signal gets the key that its own run would have
+given it, so that no change is recorded twice. If a history is gone, an alert is raised.
 
-A reset run begins with a copy of another's history, and is given again the signals of all runs that followed;
-Temporal's id of each signal's request tells them apart.
+A reset run begins with a copy of another run's history, and gets the signals of all following runs again; Temporal's
+request id of each signal identifies the repetitions.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from workflows.submission_keys import signal_key
 
 logger = logging.getLogger(__name__)
 
-# More runs than this without one that was given everything means that something ends each of them.
+# If this many runs in a row did not get everything from their predecessors, something keeps ending them.
 RUNS_MAX = 200
 SIGNALS_LOST = "signals-lost"
 ALL_EARLIER = "all earlier ones"
-# Temporal's clock and the database's differ by less; no history is gone so soon.
+# Temporal's and the database's clocks differ by less than this; no history is deleted this early.
 CLOCKS_APART = timedelta(minutes=10)
 BATCH = 50
 
@@ -47,12 +47,12 @@ Heartbeat = Callable[[], None]
 
 
 class HistoryGone(Exception):  # noqa: N818 - it says what happened
-    """Temporal has this run's history no more."""
+    """Temporal has deleted this run's history."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """How a run began. `original_run_id`: its own, or that of the run whose history it took over at a reset."""
+    """How a run began. `original_run_id`: its own, or after a reset that of the run whose history was copied."""
 
     run_id: str
     original_run_id: str
@@ -66,7 +66,7 @@ class RunStart:
 
 @dataclass(frozen=True, slots=True)
 class SignalEvent:
-    """One `submit_change` signal of a run, as it came."""
+    """One `submit_change` signal of a run, not decoded."""
 
     request_id: str
     at: datetime
@@ -83,7 +83,7 @@ class RunEvents:
 
 
 class Histories(Protocol):
-    """Where runs' histories are."""
+    """Access to runs' histories."""
 
     def runs_before(self, host: str, run_id: str, beat: Heartbeat) -> list[str]:
         """Ids of the runs that began before this one, the latest first."""
@@ -94,8 +94,8 @@ class Histories(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecoveryActivities:
-    """Reads histories, writes the database; holds nothing. `changes_kept_days`: as retention keeps them, and with them
-    the keys by which a signal is found to be recorded.
+    """Reads histories, writes the database; has no state. `changes_kept_days`: how long retention keeps changes, and so
+    the keys that show whether a signal is recorded.
     """
 
     engine: Engine
@@ -104,7 +104,7 @@ class RecoveryActivities:
 
     @activity.defn(no_thread_cancel_exception=True)
     def recover_submissions(self, request: messages.Recovery) -> messages.Recovered:
-        """Safe to repeat, and cheap where it was done: the keys are looked up, 50 at a time."""
+        """Idempotent, and cheap to repeat: keys that are already recorded are looked up, 50 at a time."""
         recovered = messages.Recovered()
         runs = self._runs_to_read(request, recovered)
         seen: dict[str, None] = {}
@@ -121,13 +121,13 @@ class RecoveryActivities:
         elif runs:
             run_in_transaction(self.engine, partial(close_alert, host=request.host, dedupe_key=SIGNALS_LOST))
         if blocked:
-            raise TransactionContended(f"the rows of {len(blocked)} entities are held by others; all else is recorded")
+            raise TransactionContended(f"the rows of {len(blocked)} entities are locked; all else is recorded")
         if recovered.recorded:
-            logger.warning("recorded %s signals of %s that earlier runs had left", recovered.recorded, request.host)
+            logger.warning("recorded %s signals of %s that earlier runs left unread", recovered.recorded, request.host)
         return recovered
 
     def _runs_to_read(self, request: messages.Recovery, recovered: messages.Recovered) -> list[RunStart]:
-        """The latest first: back to a run that was given everything, and to the originals of those that were reset."""
+        """Latest first: back to a run that got everything from its predecessor, and to the originals of reset runs."""
         walk = _Walk(request, self.histories)
         found: list[RunStart] = []
         originals: dict[str, None] = {}
@@ -158,7 +158,7 @@ class RecoveryActivities:
     def _submissions_of(
         self, host: str, run: RunStart, seen: dict[str, None], recovered: messages.Recovered, began_at: datetime
     ) -> tuple[list[Submission], int]:
-        """All submissions to a run, in order, and how many of them are too old to know whether they were recorded."""
+        """All submissions to a run, in order; and the number of those too old to know whether they were recorded."""
         try:
             events = self.histories.events_of(host, run.run_id, activity.heartbeat)
         except HistoryGone:
@@ -176,9 +176,7 @@ class RecoveryActivities:
                 continue
             key = signal_key(run.original_run_id, place, signal.payload.data)
             submissions.append(Submission(intake.read_change(RawValue(signal.payload)), key))
-        if (
-            not events.knows_places
-        ):  # begun before 0.2: the keys were made by chance, and stand in the activities' inputs
+        if not events.knows_places:  # begun before 0.2: keys were random, and are in the activities' inputs
             for submission, key in zip(submissions, events.scheduled, strict=False):
                 submission.fallback_key = key
         return submissions, too_old
@@ -199,9 +197,8 @@ class RecoveryActivities:
         if too_old:
             parts.append(f"{too_old} signals are older than {self.changes_kept_days} days")
         message = (
-            f"Changes that were signalled to the writer may be lost: {' and '.join(parts)}. What was sent by signal "
-            "and "
-            "is not found by its key must be sent again; see docs/messages.md, what a signal promises."
+            f"Changes that were signalled to the writer may be lost: {' and '.join(parts)}. Send again those that are "
+            "not found by their key; see docs/messages.md, what a signal promises."
         )
 
         def tell(connection: Connection) -> None:
@@ -218,7 +215,7 @@ class RecoveryActivities:
 
 
 class _Walk:
-    """From run to run, backwards; asks for the list of runs only where no run says which it continued."""
+    """Walks backwards from run to run; lists the runs only if a run does not say which one it continued."""
 
     def __init__(self, request: messages.Recovery, histories: Histories) -> None:
         self._request = request

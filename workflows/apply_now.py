@@ -1,6 +1,6 @@
-"""What applications ask of the writer itself: to record a change now, and to wait for what becomes of it.
+"""The updates that applications send to the writer itself: record a change now, and wait for its fate.
 
-Both are promises: `submit` answers when the change is recorded, `apply_now` when it has its fate, or when that can't be
+`submit` answers when the change is recorded; `apply_now` answers when the change has its fate, or when that will not be
 soon.
 """
 
@@ -27,14 +27,14 @@ with workflow.unsafe.imports_passed_through():
     from workflows.submission_keys import update_key
     from workflows.waiting_updates import WaitingUpdates
 
-# An open handler must not hold up a new run, nor the ten that may be open at a time the operators' updates; the promise
-# gives applications this long, recording included.
+# An open handler delays a new run, and Temporal takes only ten open updates, operators' included. So `apply_now` waits
+# this long at most, recording included.
 APPLY_NOW_MS = 25_000
 RECORDING_LIMIT = timedelta(seconds=10)
 
 
 class DirectChanges:
-    """`wake` wakes the writer's loop; `leaving` tells that a new run is about to begin."""
+    """`wake` wakes the writer's loop; `leaving` says whether a new run is about to begin."""
 
     def __init__(
         self, host: str, machine: Machine, reception: Reception, wake: Callable[[], None], leaving: Callable[[], bool]
@@ -47,7 +47,7 @@ class DirectChanges:
         self._waiting = WaitingUpdates()
 
     def check_room(self) -> None:
-        """Raises ValueError when too many wait already."""
+        """Raises ValueError when too many updates wait already."""
         self._waiting.check_room()
 
     async def submit(self, change: dict[str, Any]) -> messages.SubmitAnswer:
@@ -65,8 +65,7 @@ class DirectChanges:
             recorded = await self._record(change, "apply_now", only_class="EMERGENCY")
         answer = messages.ApplyNowAnswer(recorded.idempotency_key, recorded.change_id, "ACCEPTED", recorded.nonce)
         if recorded.ref is None or recorded.processed:
-            # A nonce alone says nothing: a rejection may have used it up. Recorded by a worker before 0.2: no outcome
-            # is told.
+            # A nonce alone proves nothing: a rejection may have used it up. A worker before 0.2 reports no outcome.
             answer.status = recorded.outcome or "SETTLED"
             return answer
         if not self._waiting.may_wait_for_fate:
@@ -85,7 +84,7 @@ class DirectChanges:
     # ------------------------------------------------------------------------------------------------------- recording
 
     async def _record(self, change: dict[str, Any], source: str, only_class: str = "") -> messages.Recorded:
-        """By an activity of its own, at once."""
+        """Record the change at once, by a separate activity."""
         update = workflow.current_update_info()
         key = update_key(update.id, change) if update else str(workflow.uuid4())
         submission = Submission(change, key, source=source, only_class=only_class)

@@ -1,8 +1,8 @@
-"""The activities as the writer calls them: each with its time limits and its rule for retries, in one place.
+"""The activities as the writer calls them: each with its timeouts and its retry policy, in one place.
 
-What talks to OldHost has one attempt: an ambiguous end goes to the recovery path, never to a blind retry (trap 1). It
-has `slack`, by which its worker may be slow (policy/failure_detector.py). What works on the database is idempotent and
-is tried until it works.
+Activities that talk to OldHost have one attempt: an ambiguous end is left to the recovery path, never retried blindly
+(trap 1). Their timeouts are multiplied by `slack` for a slow worker (policy/failure_detector.py). Activities that only
+use the database are idempotent and are retried until they succeed.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ with workflow.unsafe.imports_passed_through():
 
 ONCE = RetryPolicy(maximum_attempts=1)
 UNTIL_IT_WORKS = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
-# Cancelled or not, what is at OldHost comes to its end first.
+# A cancelled activity that talks to OldHost still finishes first.
 TO_THE_END = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
-# A dead worker is noticed after this; heartbeats come from the third second on.
+# A dead worker is noticed after this; heartbeats start in the third second.
 HEARTBEAT_TIMEOUT = timedelta(seconds=6)
-# The holder of a session polls its own queue all the time: not taken by then means that it is gone. An idle worker that
-# is killed is noticed by this; one that was only held up loses its session, which costs half a second.
+# The worker that holds a session polls its own queue all the time: if it has not taken a task by then, it is gone. This
+# is how a killed idle worker is noticed; one that was only delayed loses its session, which costs half a second.
 SCHEDULE_TO_START = timedelta(seconds=2)
-# Connecting may wait for OldHost to notice that the last connection is gone.
+# Connecting may have to wait until OldHost notices that the last connection is gone.
 OPENING_LIMIT = timedelta(seconds=90)
-# Far above what a batch can take: a session that hangs is noticed by its own deadlines and by its heartbeats.
+# Far above what a send can take: its own deadlines and heartbeats detect a session that hangs.
 SENDING_LIMIT = timedelta(seconds=120)
 PROBING_LIMIT = timedelta(seconds=60)
 CLOSING_LIMIT = timedelta(seconds=20)
 DATABASE_LIMIT = timedelta(seconds=30)
-# Some thousand signals of 28 kB take half a minute; what did not fit goes on with the next attempt, from where it
-# stood.
+# Some thousand signals of 28 kB take half a minute; after this limit the next attempt resumes where the last one
+# stopped.
 RECOVERY_LIMIT = timedelta(minutes=10)
 # A statement may take 8 s, and a page of history some seconds.
 RECOVERY_HEARTBEAT = timedelta(seconds=30)
-# A union, which the converter takes and its signature does not; it tells them apart by `state`.
+# A union: the data converter accepts it (it decides by `state`), but `result_type` is not typed for one.
 _OPENING_REPORTED: Any = events.OpeningReported
 
 
@@ -138,7 +138,7 @@ def _what_is_read(page: messages.OutstandingPage) -> str:
 
 
 async def record_submissions(request: messages.Submissions, within: timedelta | None = None) -> list[messages.Recorded]:
-    """`within`: ActivityError after that, whoever still tries; None: until it works."""
+    """`within`: raise ActivityError after this time, even if a retry would follow; None: retry until it succeeds."""
     return await workflow.execute_activity(  # type: ignore[no-any-return]
         "record_submissions",
         request,

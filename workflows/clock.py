@@ -1,7 +1,7 @@
 """The writer's clock: the workflow's own time, the same in every replay.
 
-It is the server's, and stands still for hours in a run when that is set back. A timer that has rung proves how late it
-is, so the writer's clock goes on from there.
+It is the server's clock. If that is set back by hours, a run's time stands still for hours. A timer that has fired
+proves that its time has come, so the writer's clock is never behind the latest one that fired.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from temporalio import workflow
 
 
 class Clock:
-    """Of one run. `proven_ms`: when the latest timer was due that has rung."""
+    """The clock of one run. `proven_ms`: the latest due time of a timer that has fired."""
 
     def __init__(self) -> None:
         self.proven_ms = 0
@@ -22,12 +22,12 @@ class Clock:
 
 
 def now_ms() -> int:
-    """Epoch milliseconds; they move only between workflow tasks."""
+    """Epoch milliseconds; they advance only between workflow tasks."""
     told_ms = workflow.time_ns() // 1_000_000
     clock: Clock | None = getattr(workflow.instance(), "clock", None)
     return told_ms if clock is None else max(told_ms, clock.proven_ms)
 
 
 def present_ms() -> int:
-    """For queries only: the time now. The writer's own stands still while nothing happens, as during a ban."""
+    """The real time, for queries only. The writer's own time stands still while nothing happens, as during a ban."""
     return max(now_ms(), time.time_ns() // 1_000_000)

@@ -1,4 +1,4 @@
-"""Acting: each action that the machine decides on becomes an activity, and the machine is told how it ended."""
+"""Acting: each action that the machine decides on becomes an activity, and its result is fed back to the machine."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ with workflow.unsafe.imports_passed_through():
     from workflows.operator_acts import OperatorActs
     from workflows.state_list import StateList
 
-# A sweep's page, and how long a change must have been relayed to be missed: what is younger is on its way.
+# A sweep's page, and how long ago a change must have been relayed to count as missed: a younger one may still arrive.
 SWEEP_REFS = 1000
 SWEEP_QUIET_MS = 30_000
 
 
 class Acting:
-    """`under_way`: activities not ended yet. `at_the_host`: those of them that speak to OldHost; they end soon, so the
-    workflow sets no timer beside them.
+    """`under_way`: number of running activities. `at_the_host`: those that talk to OldHost; they end soon, so meanwhile
+    the workflow sets no timer except for alerts.
 
-    `wake` is called when one has ended, `load_standing` with the first page of what is outstanding.
+    `wake` is called when one has ended, `load_standing` with the first page of outstanding changes.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class Acting:
         task.add_done_callback(self._tasks.pop)
 
     async def _guard(self, work: Coroutine[Any, Any, None], at_the_host: bool) -> None:
-        """Level 0: whatever breaks the machine's own rules halts the writer; it never goes on as if nothing were."""
+        """Level 0: an unexpected exception halts the writer."""
         try:
             await work
         except (ActivityError, asyncio.CancelledError):
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it halts the writer
+        except Exception as error:  # noqa: BLE001 - any other exception halts the writer
             workflow.logger.error("an invariant is violated: %s", error)
             self._machine.violated(f"{type(error).__name__}: {error}")
         finally:
@@ -141,13 +141,13 @@ class Acting:
         try:
             await calls.stop_sends(self._host, action, self._machine.release, self._slack)
         except ActivityError:
-            workflow.logger.warning("the sends under way could not be told to end; they end by themselves")
+            workflow.logger.warning("the running sends could not be told to stop; they end by themselves")
 
     async def _close_session(self, action: actions.CloseSession) -> None:
         try:
             await calls.close_session(self._host, action, self._slack)
         except ActivityError:
-            workflow.logger.warning("closing the session failed; the next one takes over from it")
+            workflow.logger.warning("closing the session failed; the next session takes over from it")
         self._machine.closed()
 
     async def _probe(self, action: actions.Probe) -> None:
@@ -183,7 +183,7 @@ class Acting:
             return
         self._listing.heard(page.lists_states)
         if action.part is Part.EMERGENCIES and not action.after_id:
-            self._load_standing(page)  # nothing was read before it
+            self._load_standing(page)  # the first page of a rebuild
         self._machine.took_page(action, list(page.changes()), page.last_id, page.more, now_ms())
 
     async def _record_halt(self, action: actions.RecordHalt) -> None:

@@ -1,9 +1,8 @@
-"""The inbox: changes that came by signal, in their order, until an activity has recorded them in the outbox.
+"""The inbox: changes that arrived by signal, in order, until an activity has recorded them in the outbox.
 
-They are the one thing with payloads that the writer holds (invariant I9): they are recorded at once. What has not been
-when a new run begins is carried there while it is small; else it stays behind in this run's history, and the next run
-finds it there. One whose entity's row somebody holds is put back: it and what follows of its entity wait, all others go
-on.
+Nothing else in the writer's memory has payloads (invariant I9), so they are recorded at once. Those not yet recorded
+when a new run begins are passed to it if they are small; otherwise the next run reads them from this run's history. A
+change whose entity's row is locked is put back: it and the later changes of its entity wait, all others are recorded.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from dataclasses import dataclass
 from workflows.messages import Submission
 
 PER_ACTIVITY_MAX = 50
-# An activity's input copies the payloads into history: with batches of this size a copy is recorded within
-# milliseconds, and what is left when a run ends is small.
+# An activity's input copies the payloads into history: a batch of this size is recorded within milliseconds, and little
+# is left when a run ends.
 BATCH_BYTES_MAX = 128 * 1024
-# Temporal refuses inputs above 2 MiB, of an activity and of a new run, and stops at them for ever; half is the
-# snapshot's.
+# Temporal refuses an input above 2 MiB, of an activity or of a new run, and the workflow is stuck for ever; half of it
+# is for the snapshot.
 BYTES_MAX = 512 * 1024
-# Who holds an entity's row is mostly gone within a second; each attempt copies the payload into history again.
+# A row lock is usually released within a second; each attempt copies the payload into history again.
 RETRY_MS_MIN = 1_000
 RETRY_MS_MAX = 60_000
 
 
 @dataclass
 class Item:
-    """`entity` None: it names none, and follows nothing."""
+    """`entity` None: the change names none, so it waits for no other change."""
 
     submission: Submission
     size: int
@@ -37,17 +36,17 @@ class Item:
 
 @dataclass
 class Block:
-    """An entity that could not be recorded; `since` the last attempt the pause doubled."""
+    """An entity whose changes could not be recorded: not tried again before `until_ms`; the next pause is doubled."""
 
     until_ms: int
     pause_ms: int
 
 
 class Inbox:
-    """`recording`: an activity is at it; the next batch waits for its end, so that the order holds.
+    """`recording`: an activity is recording a batch; the next batch waits for it, to keep the order.
 
     `held`: nothing is recorded yet, because older signals are still read from an earlier run's history. `release`: runs
-    begun before 0.2 take larger batches, and record before a new run what they can't carry.
+    begun before 0.2 take larger batches, and record what they can't pass to a new run before it begins.
     """
 
     def __init__(self, carried: Iterable[Submission], *, release: int = 2) -> None:
@@ -74,14 +73,14 @@ class Inbox:
         self._bytes += item.size
 
     def next_batch(self, *, draining: bool, now_ms: int = 0) -> list[Submission]:
-        """What to record now: nothing before a new run."""
+        """The changes to record now; none while the run is ending."""
         if self.recording or self.held or not self._waiting or (draining and self._may_end):
             return []
         self._under_way = self._take(now_ms)
         return [item.submission for item in self._under_way]
 
     def recorded(self, left: Iterable[int], now_ms: int) -> None:
-        """The batch has ended; `left`: which of it, by their places, were not recorded."""
+        """The batch has ended; `left`: the positions in it of changes that were not recorded."""
         back = [self._under_way[place] for place in left]
         self._unblock({item.entity for item in self._under_way if item.entity} - {item.entity for item in back})
         for item in back:
@@ -91,15 +90,15 @@ class Inbox:
         self._under_way, self._waiting = [], back + self._waiting
 
     def failed(self) -> None:
-        """The batch came to no end: all of it waits again."""
+        """The activity failed: the whole batch waits again."""
         self._under_way, self._waiting = [], self._under_way + self._waiting
 
     def retry_at_ms(self) -> int | None:
-        """When something that was left may be tried again; None: nothing waits for that."""
+        """When to try blocked changes again; None: there are none."""
         return min((block.until_ms for block in self._blocked.values()), default=None) if self._waiting else None
 
     def carried(self) -> list[Submission] | None:
-        """What the next run is given; None where it is too much, and stays behind in this run's history."""
+        """The changes to pass to the next run; None when they are too large and stay in this run's history."""
         if self._release > 1 and self._bytes > BYTES_MAX:
             return None
         return [item.submission for item in [*self._under_way, *self._waiting]]
@@ -109,7 +108,7 @@ class Inbox:
         return self._release > 1 or self._bytes <= BYTES_MAX
 
     def _take(self, now_ms: int) -> list[Item]:
-        """The next items in order, but for those of a blocked entity."""
+        """The next items in order, without those of a blocked entity."""
         taken: list[Item] = []
         rest: list[Item] = []
         left = self._bytes_per_batch

@@ -1,8 +1,8 @@
-"""Intake: what a signal carried, made safe to keep.
+"""Intake: decodes what a signal carried, safely.
 
-A signal has no answer and can't be refused, and an error in its handler would stop the writer at that task for ever. So
-nothing here raises, whatever the bytes: a change that can't be kept becomes a sentence that says why, and recording
-that refuses it where people see it; a ref that can't be read is counted.
+A signal has no answer and can't be refused, and an error in its handler would block the writer at that task for ever.
+So nothing here raises, whatever the bytes: an unusable change is replaced by a sentence that says why, which is refused
+visibly when it is recorded; an unreadable ref is counted.
 """
 
 from __future__ import annotations
@@ -19,43 +19,44 @@ from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX, PAYLOAD_DEPTH_MAX
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from workflows.messages import WORKFLOW_ID_PREFIX, WriterInput, beside, from_wire
 
-# No change that OldHost would take is larger; a few of them must fit in one activity's input.
+# OldHost takes no larger change; a few of them must fit in one activity's input.
 CHANGE_BYTES_MAX = HOST_BODY_BYTES_MAX
-# The change, its payload, and what a payload may nest; recording says exactly what is too deep.
+# The change, its payload, and the nesting that a payload may have; recording reports exactly what is too deep.
 CHANGE_DEPTH_MAX = PAYLOAD_DEPTH_MAX + 8
 
-# Not `isinstance`, which the SDK's sandbox makes some ten times slower: this is asked of every value of every signal.
+# Not `isinstance`, which the SDK's sandbox makes some ten times slower: every value of every signal is checked.
 JSON_TYPES = frozenset({str, int, float, bool, dict, list, type(None)})
 
 MAY_BE_ZERO = ("debounce_ms", "max_wait_ms", "early_send_ms")
-# Nobody waits a year, and Temporal's timers end at some hundreds: one that can't be set stops the writer for ever.
+# A year: no sensible wait is longer. A timer beyond Temporal's limit (some hundreds of years) can't be set, which would
+# block the writer for ever.
 FIGURE_MAX = 366 * 86_400_000
 
 
 def read_input(raw: RawValue, workflow_id: str) -> tuple[WriterInput, str]:
-    """The argument of the workflow, and what was wrong with it ("": nothing). None, null and {} are good ones.
+    """The workflow's argument, and what was wrong with it ("": nothing). None, null and {} are valid.
 
-    The host is the workflow's id's, whatever the argument says: two writers of one host would take each other's session
-    away.
+    The host in the workflow's id overrides the one in the argument: two writers of one host would take each other's
+    session away.
     """
     given, problem = WriterInput(), ""
     if raw.payload.data:
         try:
             hint: Any = WriterInput | None
             given = workflow.payload_converter().from_payload(raw.payload, hint) or given
-        except Exception as error:  # noqa: BLE001 - whatever a converter makes of foreign bytes
-            problem = f"it can't be read ({type(error).__name__}); the writer goes on with what the database knows"
+        except Exception as error:  # noqa: BLE001 - a converter may raise anything for unknown bytes
+            problem = f"it can't be read ({type(error).__name__}); the writer continues with the state in the database"
     if given.policy is not None and not _is_policy(given.policy):
-        given.policy, problem = None, "its policy has figures that are none; the worker's settings hold"
+        given.policy, problem = None, "its policy has invalid numbers; the worker's settings are used"
     host = workflow_id.removeprefix(WORKFLOW_ID_PREFIX)
     if given.host not in ("", host):
-        problem = f"it names the host {given.host[:64]!r}, the workflow's id {host!r}, which counts"
+        problem = f"it names the host {given.host[:64]!r}, but the workflow's id names {host!r}, which is used"
     given.host = host
     return given, problem
 
 
 def read_change(raw: RawValue) -> Any:
-    """The JSON value that came, or a sentence in its place."""
+    """The JSON value that arrived, or a sentence that says why it can't be used."""
     size = len(raw.payload.data)
     if size > CHANGE_BYTES_MAX:
         return f"too large: {size} bytes, at most {CHANGE_BYTES_MAX} are taken"
@@ -76,7 +77,7 @@ def why_unfit(value: Any) -> str:
 
 
 def read_refs(raw: RawValue) -> tuple[list[ChangeRef], int]:
-    """The refs that came, and how many things among them are none."""
+    """The refs that arrived, and the number of items that are not refs."""
     value = _value(raw)
     items = value.get("refs") if isinstance(value, dict) else None
     if not isinstance(items, list):
@@ -92,16 +93,16 @@ def read_refs(raw: RawValue) -> tuple[list[ChangeRef], int]:
 
 
 def read_policy(raw: RawValue) -> WriterPolicy | None:
-    """The policy that came, or None: only the two waits may be nothing at all, and none may be for ever."""
+    """The policy that arrived, or None if a number in it is out of range (only those of MAY_BE_ZERO may be 0)."""
     try:
         policy: WriterPolicy = workflow.payload_converter().from_payload(raw.payload, WriterPolicy)
         return policy if _is_policy(policy) else None
-    except Exception:  # noqa: BLE001 - whatever a converter makes of foreign bytes
+    except Exception:  # noqa: BLE001 - a converter may raise anything for unknown bytes
         return None
 
 
 def read_release(raw: RawValue) -> int | None:
-    """The release of decisions that came, or None."""
+    """The release of the decisions that arrived, or None."""
     value = _value(raw)
     return value if type(value) is int else None
 
@@ -118,12 +119,12 @@ def _value(raw: RawValue) -> Any:
     converter = workflow.payload_converter() if workflow.in_workflow() else DataConverter.default.payload_converter
     try:
         return converter.from_payload(raw.payload)
-    except Exception as error:  # noqa: BLE001 - whatever a converter makes of foreign bytes
+    except Exception as error:  # noqa: BLE001 - a converter may raise anything for unknown bytes
         return f"not readable as JSON ({type(error).__name__})"
 
 
 def _parts(value: Any) -> Iterator[tuple[Any, int]]:
-    """Every value in it with its depth; no recursion, which the sender could exhaust."""
+    """Every nested value with its depth. No recursion, since a sender could exceed its limit."""
     rest = [(value, 1)]
     while rest:
         part, depth = rest.pop()

@@ -2,12 +2,12 @@
 OldHost comes back as the machine's own events (`oldhost_sync/policy/events.py`).
 
 Two rules. Ids only: no payload and no personal data (invariant I9); the one exception is a submitted change, which is
-recorded at once and travels on as a ref. Tolerant: every field added later has a default, because a running workflow
-and an older sender meet here; a change travels as a short list, because thousands share one signal.
+recorded at once and passed on as a ref. Tolerant: every field added later has a default, because a running workflow may
+meet an older sender here. A change is sent as a short list, because thousands share one signal.
 """
 
-# Annotations are values here, not text: the SDK asks for the types of each dataclass that it decodes, and text would be
-# compiled anew every time (a twentieth of a busy worker's time).
+# No `from __future__ import annotations` here: the SDK resolves the types of each dataclass that it decodes, and would
+# compile annotations that are text every time (a twentieth of a busy worker's time).
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -29,7 +29,7 @@ from oldhost_sync.policy.wire_ref import (
 )
 from oldhost_sync.policy.writer_policy import WriterPolicy
 
-__all__ = [  # of the policy, and part of what crosses the boundary
+__all__ = [  # defined in the policy, and part of what crosses the boundary
     "AT_MS_MAX",
     "BOUND",
     "CHANGE_ID_MAX",
@@ -61,7 +61,7 @@ def workflow_id(host: str) -> str:
 
 
 def nightly_resync_id(host: str) -> str:
-    """The id of a host's Schedule; what it starts has the time added to it."""
+    """The id of a host's Schedule; Temporal adds the time to it for the workflows that it starts."""
     return f"nightly-resync:{host}"
 
 
@@ -77,7 +77,7 @@ class NightlyResync:
 
 @dataclass
 class Submission:
-    """What an application signalled, as it came (any JSON value), and a key for the retries of recording it.
+    """What an application signalled, unchanged (any JSON value), and an idempotency key for retries of recording it.
 
     `only_class`: refuse the change unless the event type's rule gives it this class (`apply_now` takes EMERGENCY only).
     """
@@ -100,9 +100,9 @@ class Alerts:
 class WriterInput:
     """Argument of `SyncWriterWorkflow`; every field has a default, and there may be no argument at all.
 
-    `host`: empty: from the workflow's id. `policy` None: the worker's settings. `snapshot` None: rebuild from MariaDB.
-    `submissions`, `decisions`: what the run before had begun to record. `unrecorded`: its history, and perhaps those of
-    the runs before it, hold signals that were not recorded.
+    `host` empty: taken from the workflow's id. `policy` None: the worker's settings. `snapshot` None: rebuild from
+    MariaDB. `submissions`, `decisions`: not yet recorded by the previous run. `unrecorded`: its history, and perhaps
+    those of earlier runs, hold signals that were not recorded.
     """
 
     host: str = ""
@@ -125,7 +125,7 @@ class EnqueueBatch:
 
     @classmethod
     def of(cls, refs: Sequence[ChangeRef]) -> Self:
-        """The signal that tells of these."""
+        """The signal that carries these."""
         return cls([to_wire(ref) for ref in refs], properties_of(refs))
 
 
@@ -133,7 +133,7 @@ class EnqueueBatch:
 class OperatorRequest:
     """Argument of operators' updates. `change_id` for retry and discard, the entity for flush, `mode` for resolve.
 
-    `channel`, `signature`: how the API says that it has checked the operator's token; others leave them out.
+    `channel`, `signature`: the API's proof that it has checked the operator's token; other callers leave them out.
     """
 
     operator: str = ""
@@ -146,7 +146,7 @@ class OperatorRequest:
     signature: ActSignature | None = None
 
     def act(self, host: str, action: str, decision_id: str = "") -> OperatorAct:
-        """The same as what is made durable."""
+        """The act to record for this request."""
         entity = [self.entity_type, self.entity_id] if self.entity_type and self.entity_id else None
         return OperatorAct(
             host,
@@ -163,7 +163,7 @@ class OperatorRequest:
 
 
 class ResolveMode(StrEnum):
-    """How an operator ends a halt: send the ledger's operations again, or take OldHost's count as the truth."""
+    """How an operator ends a halt: send the ledger's operations again, or accept OldHost's count as correct."""
 
     RESEND = "resend"
     ADOPT = "adopt"
@@ -171,10 +171,9 @@ class ResolveMode(StrEnum):
 
 @dataclass
 class SubmitAnswer:
-    """Answer of `submit`, after the change was recorded: `change_id` is 0 while one with a `not_before` waits for its
-    time.
+    """Answer of `submit`, after the change was recorded. `change_id` is 0 while a change waits for its `not_before`.
 
-    `status`: PENDING, SCHEDULED, or the change's fate, for a repetition of one that has it.
+    `status`: PENDING, SCHEDULED, or the fate of a repeated change that already has one.
     """
 
     idempotency_key: str
@@ -186,7 +185,8 @@ class SubmitAnswer:
 class ApplyNowAnswer:
     """Answer of `apply_now`: `nonce` is None while the change is accepted but not yet at OldHost (ask by the key).
 
-    `status`: ACCEPTED or the change's fate. Only APPLIED says that OldHost has it: a rejection may use up a nonce, too.
+    `status`: ACCEPTED or the change's fate. Only APPLIED means that OldHost has it: a rejection may use up a nonce,
+    too.
     """
 
     idempotency_key: str
@@ -215,11 +215,10 @@ class OpenSession:
 class SendRequest:
     """Input of `send`, on the session's own queue: change ids in the order to be sent.
 
-    `sequence`: this is the session's first, second, … send; it reserves its nonces after the one before it (0: at
-    once).
-    `release`: what the writer's run understands; one begun before 0.2 (release 1) is told WAITING instead of HELD.
-    `accepted_at_ms`: of each change, so that one whose id the database gave out again is noticed.
-    `urgent`: goes before all that is not on the wire. `stops`: the sends under way end with the operation on the wire.
+    `sequence`: this is the session's first, second, … send; it reserves its nonces after the previous one (0: at once).
+    `release`: of the writer's run; one begun before 0.2 (release 1) gets WAITING instead of HELD. `accepted_at_ms`: of
+    each change, to detect an id that the database has given to another change. `urgent`: sent before everything that is
+    not on the wire. `stops`: no new send; running sends end after the operation on the wire.
     """
 
     host: str
@@ -244,10 +243,10 @@ class SessionRef:
 class OutstandingPage:
     """Input of `load_outstanding`: changes without a fate, after `after_id`, in id order.
 
-    `quiet_ms`: only those relayed at least so long ago (the sweep leaves the ones on their way alone). `part`:
-    "emergencies", with the older changes of their entities; "rest", all; "entity", all of `entity`; "sweep". None of
-    these gives what is held behind a dead letter. Empty, from runs begun before 0.2: all relayed ones, and the dead
-    letters.
+    `quiet_ms`: only changes relayed at least this long ago (the sweep skips those that the writer may be about to get).
+    `part`: "emergencies", with the older changes of their entities; "rest", all; "entity", all of `entity`; "sweep".
+    None of these returns changes held behind a dead letter. Empty (runs begun before 0.2): all relayed ones, and the
+    dead letters.
     """
 
     host: str
@@ -260,11 +259,11 @@ class OutstandingPage:
 
 @dataclass
 class Outstanding:
-    """Result of `load_outstanding`. With the first page comes what else a new writer must know: `held`, entities with a
-    dead letter as [entity_type, entity_id, [change ids]] (runs begun before 0.2 only); `dead_letters`, how many there
-    are; `paused` by whom and why; `ban_left_ms` of the last ban, negative when it is over; `policy`, the worker's
-    settings, for a writer that was started without any. With the first page of a sweep: `paused`, and whether the books
-    are `halted` (None: not told). With both, `lists_states`: whether the writer's search attributes are registered.
+    """Result of `load_outstanding`. The first page also has what else a new writer needs: `held`, entities with a
+    dead letter as [entity_type, entity_id, [change ids]] (runs begun before 0.2 only); `dead_letters`, their number;
+    `paused`, by whom and why; `ban_left_ms` of the last ban, negative when it is over; `policy`, the worker's settings,
+    for a writer that was started without any. The first page of a sweep has `paused`, and whether the ledger is
+    `halted` (None: not known). Both have `lists_states`: whether the writer's search attributes are registered.
     `properties`: of the refs, as in `EnqueueBatch`.
     """
 
@@ -281,7 +280,7 @@ class Outstanding:
     properties: list[str] = field(default_factory=list)
 
     def changes(self) -> Iterator[ChangeRef]:
-        """The refs, read."""
+        """The decoded refs."""
         return all_from_wire(self.refs, self.properties)
 
 
@@ -289,10 +288,9 @@ class Outstanding:
 class Submissions:
     """Input of `record_submissions`: to be recorded in this order, each in its own transaction.
 
-    `may_leave`: what can't be recorded now, because somebody holds its entity's row, is left for later, and with it
-    what follows of that entity. `original_run_id`: of the run that asks, before any reset; another one than the
-    activity's own run says that the run was reset, and that nobody can tell by the position alone which signal is
-    which: all are left.
+    `may_leave`: a change whose entity's row is locked is left for later, with all following changes of that entity.
+    `original_run_id`: of the calling run, before any reset. If it differs from the activity's own run, the run was
+    reset, so a signal's position no longer identifies it, and all items are left.
     """
 
     host: str
@@ -305,11 +303,11 @@ class Submissions:
 class Recorded:
     """Result of `record_submissions`, one per item: `ref` None when it was refused; `refused` then says why.
 
-    `processed`: an idempotent repetition of a change that has its fate already (`nonce`: the one that it used up,
+    `processed`: an idempotent repetition of a change that already has its fate (`nonce`: the one that it used up,
     applied or rejected).
-    `outcome`: PENDING, SCHEDULED, CANCELLED or its fate. `by_relay`: older changes of its entity are still on their
-    way; the relay brings it after them. `left`: not recorded, to be asked again; `after_reset`: the run was reset, and
-    what it holds is for `recover_submissions`. `properties`: the ref's, as in `EnqueueBatch`.
+    `outcome`: PENDING, SCHEDULED, CANCELLED or its fate. `by_relay`: older changes of its entity are not relayed yet;
+    the relay brings it after them. `left`: not recorded, to be tried again; `after_reset`: the run was reset, and
+    `recover_submissions` records what it holds. `properties`: the ref's, as in `EnqueueBatch`.
     """
 
     idempotency_key: str = ""
@@ -326,13 +324,13 @@ class Recorded:
     properties: list[str] = field(default_factory=list)
 
     def changes(self) -> Iterator[ChangeRef]:
-        """The ref, read; none when it was refused."""
+        """The decoded ref; none when the change was refused."""
         return all_from_wire([] if self.ref is None else [self.ref], self.properties)
 
 
 @dataclass
 class Recovery:
-    """Input of `recover_submissions`: the run that asks, and the one that it continues ("": none)."""
+    """Input of `recover_submissions`: the calling run, and the one that it continues ("": none)."""
 
     host: str
     run_id: str
@@ -343,7 +341,7 @@ class Recovery:
 
 @dataclass
 class Recovered:
-    """Result of `recover_submissions`: how many signals it has recorded; `gone`: runs whose history is deleted."""
+    """Result of `recover_submissions`: the number of signals recorded; `gone`: runs whose history is deleted."""
 
     recorded: int = 0
     runs: int = 0

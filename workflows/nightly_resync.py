@@ -1,4 +1,4 @@
-"""What a Temporal Schedule starts each night: it asks for a resync of one host and ends; the relay does the rest."""
+"""A Temporal Schedule starts this each night: it requests a resync of one host and ends; the relay does the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ with workflow.unsafe.imports_passed_through():
 class NightlyResyncWorkflow:
     @workflow.run
     async def run(self, nightly: NightlyResync) -> int:
-        """The resync's number; of the one before, if that is not through yet."""
+        """The resync's number; that of the previous one, if it is not finished yet."""
         return await workflow.execute_activity(  # type: ignore[no-any-return]
             "request_nightly_resync",
             nightly,

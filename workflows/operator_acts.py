@@ -1,7 +1,7 @@
-"""Operators' acts, one after the other: each is made durable first, with who and why, and then the machine follows.
+"""Operators' acts, one after the other: each is first recorded, with who and why, and then applied to the machine.
 
-One order for all of them, and the same in the books as here: whatever fails in between, a writer that is rebuilt from
-the books does what this one would have done. What a run could not finish is carried to the next, under the same id.
+The order is the same in MariaDB as here, so whatever fails in between, a writer that is rebuilt from MariaDB acts as
+this one would have. An act that a run could not finish is passed to the next run, under the same id.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ with workflow.unsafe.imports_passed_through():
     from workflows.clock import now_ms
     from workflows.messages import OperatorRequest
 
-# Each waiting act is one of the ten updates that Temporal lets wait; while the database is away they would fill all
-# places.
+# Temporal lets ten updates wait per run, and each waiting act is one of them; while the database is away acts would
+# take all ten places.
 PENDING_MAX = 3
 
 
 @dataclass
 class PendingAct:
-    """`answer`: what the operator is told; `refused`: why nothing was done."""
+    """`answer`: the operator's answer; `refused`: why nothing was done."""
 
     decision: messages.OperatorAct
     answer: str | int | None = None
@@ -36,7 +36,7 @@ class PendingAct:
 
 
 class OperatorActs:
-    """`pending`: not done yet, in order. `leaving`: tells that a new run takes over what is pending."""
+    """`pending`: acts not done yet, in order. `leaving`: whether a new run is about to take them over."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class OperatorActs:
         self.at_work = False
 
     def check_room(self) -> None:
-        """Raises ValueError when too many wait already."""
+        """Raises ValueError when too many acts wait already."""
         if len(self.pending) >= PENDING_MAX:
             first = self.pending[0].decision
             raise ValueError(
@@ -67,7 +67,7 @@ class OperatorActs:
         return act
 
     def add_halt(self, host: str, halt: RecordHalt) -> None:
-        """The writer's own act: a halt that must outlive it."""
+        """Add the writer's own act: a halt, which must outlast this run."""
         reason = halt.reason
         decision = messages.OperatorAct(
             host, "halt", "writer", reason, halt.never_taken, decision_id=f"{workflow.uuid4()}", epoch=halt.epoch
@@ -76,7 +76,7 @@ class OperatorActs:
             self.add(decision)
 
     async def carry_out(self, host: str, action: str, request: OperatorRequest) -> str | int:
-        """Add an act and wait for its end; ApplicationError says why nothing was done, or that the next run does it."""
+        """Add an act and wait for it; ApplicationError says why nothing was done, or that the next run does it."""
         if self._machine.release == RELEASE_MIN:
             return await self._carry_out_as_before(request.act(host, action, str(workflow.uuid4())))
         act = self.add(request.act(host, action, str(workflow.uuid4())))
@@ -117,7 +117,7 @@ class OperatorActs:
         self._wake()
 
     async def _carry_out_as_before(self, decision: messages.OperatorAct) -> str | int:
-        """In runs begun before 0.2 the machine followed a pause, a resume and a flush before they were durable."""
+        """In runs begun before 0.2 a pause, resume or flush was applied to the machine before it was recorded."""
         answer: str | int | None = None
         try:
             if decision.action in ("pause", "resume", "flush"):

@@ -1,12 +1,12 @@
-"""Reception: changes that applications hand to the workflow itself, until they are recorded in the outbox.
+"""Reception: changes that applications send to the workflow itself, until they are recorded in the outbox.
 
-A signal is acknowledged by Temporal before anybody here has read it. So its key comes from where it stands: the run it
-was sent to (before any reset), and its place among that run's submissions. Whoever reads the run's history finds the
-same key, and a signal that this run leaves unread, however it ends, is recorded by a later one, exactly once (invariant
-I13).
+Temporal acknowledges a signal before the workflow has read it. So its idempotency key is derived from its position: the
+run it was sent to (before any reset), and its place among that run's submissions. A later run that reads this run's
+history derives the same key, so a signal that this run leaves unread, however it ends, is recorded exactly once
+(invariant I13).
 
-While no worker runs, up to 10,000 signals pile up at Temporal, which hands all of them over in one task. Their handlers
-only keep them; what they say is read some at a pass, so that the task ends long before Temporal takes it for a
+While no worker runs, up to 10,000 signals queue up at Temporal, which delivers all of them in one task. Their handlers
+only store them; a limited number is decoded at each pass, so that the task ends long before Temporal takes it for a
 deadlock.
 """
 
@@ -27,10 +27,10 @@ with workflow.unsafe.imports_passed_through():
     from workflows.messages import Submission
     from workflows.submission_keys import signal_key
 
-# Older signals are recorded before newer ones, so that the newest state wins; if reading them takes longer, the newer
-# ones go on.
+# Signals of earlier runs are recorded before newer ones, so that the newest state wins; after this long the newer ones
+# no longer wait.
 HELD_MS_MAX = 120_000
-# Read at a pass: some 20 ms each, by count where they are small, by size where they are large.
+# Limits of what is decoded at a pass, some 20 ms each: the count for small signals, the size for large ones.
 READ_AT_ONCE_MAX = 500
 READ_BYTES_MAX = 1024 * 1024
 
@@ -38,7 +38,7 @@ READ_BYTES_MAX = 1024 * 1024
 class Reception:
     """`recovering`: signals of earlier runs are still being read from their histories, and recorded before newer ones.
 
-    `was_reset`: an operator reset this run; what Temporal gave it again is for the next run to tell apart.
+    `was_reset`: an operator reset this run; the next run finds out which of the signals delivered again are recorded.
     """
 
     def __init__(self, host: str, machine: Machine, wake: Callable[[], None], given: messages.WriterInput) -> None:
@@ -59,7 +59,7 @@ class Reception:
         self._unread: deque[tuple[int, RawValue]] = deque()
 
     def take(self, raw: RawValue) -> None:
-        """One `submit_change`; `read` makes a submission of it."""
+        """Store one `submit_change`; `read` decodes it."""
         self._submitted += 1
         if self._knows_places:
             self._unread.append((self._submitted, raw))
@@ -68,7 +68,7 @@ class Reception:
             self.inbox.add(Submission(change, str(workflow.uuid4())))
 
     def read(self) -> None:
-        """Read some of what was taken, in its order."""
+        """Decode some of the stored signals, in order."""
         size = 0
         for _ in range(min(READ_AT_ONCE_MAX, len(self._unread))):
             if size >= READ_BYTES_MAX:
@@ -88,13 +88,13 @@ class Reception:
         return self.inbox.next_batch(draining=self._machine.draining, now_ms=now_ms())
 
     def wake_at_ms(self) -> int | None:
-        """When there may be something to record without anything having happened."""
+        """When there may be something to record even if no event arrives."""
         if self.inbox.held:
             return self._held_until_ms if len(self.inbox) else None
         return self.inbox.retry_at_ms()
 
     async def record(self, batch: list[Submission]) -> None:
-        """Record one batch; the machine takes over what is recorded."""
+        """Record one batch, and give the recorded changes to the machine."""
         try:
             request = messages.Submissions(self._host, batch, may_leave=self._knows_places)
             request.original_run_id = self._original_run_id if self._knows_places else ""
@@ -112,12 +112,12 @@ class Reception:
             self._machine.enqueue(recorded.changes(), now_ms())
 
     async def recover(self) -> None:
-        """Record what earlier runs left unread, from their histories; the relay brings it."""
+        """Record the signals that earlier runs left unread, from their histories; the relay brings those changes."""
         request = messages.Recovery(self._host, self._run_id, self._original_run_id, self._continued_run_id, now_ms())
         try:
             await calls.recover_submissions(request)
         except ActivityError:
-            workflow.logger.warning("signals of earlier runs could not be looked for; the next run tries again")
+            workflow.logger.warning("the search for unread signals of earlier runs failed; the next run tries again")
             return
         finally:
             self.inbox.held = False
@@ -126,11 +126,11 @@ class Reception:
 
     @property
     def follows_a_reset(self) -> bool:
-        """Ask only at the end of the run: history before the reset was played without it, and must replay the same."""
+        """Use only at the end of the run: the events before the reset must replay as they did without it."""
         return self._run_id != self._original_run_id
 
     def successor(self) -> tuple[list[Submission], bool]:
-        """What the next run is given, and whether it must look into histories."""
+        """The submissions for the next run, and whether it must read earlier runs' histories."""
         carried = self.inbox.carried()
         if self.recovering or self.follows_a_reset or self.has_unread or carried is None:
             return [], True

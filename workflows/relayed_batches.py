@@ -1,8 +1,8 @@
-"""Relayed: batches of refs that the relay has signalled, taken over a few at a pass.
+"""Relayed: batches of refs that the relay has signalled; the machine takes a few at each pass.
 
-While no worker runs, they pile up at Temporal, which hands them over in one task when one comes: 200 of them are
-100,000 changes and some 2 s of work, which Temporal takes for a deadlock. The task would be tried again, for ever, with
-the same end.
+While no worker runs, they queue up at Temporal, which delivers them in one task when a worker starts: 200 of them are
+100,000 changes and some 2 s of work, which Temporal takes for a deadlock. It would retry the task for ever, with the
+same result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BATCHES_AT_ONCE_MAX = 6
 
 
 class Relayed:
-    """`waiting`: batches not taken over yet, in the order in which they came."""
+    """`waiting`: batches that the machine has not taken yet, in order of arrival."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -32,7 +32,7 @@ class Relayed:
         self.waiting.append(batch)
 
     def take(self, now_ms: int) -> int:
-        """Take some over; returns how many things in them can't be read. In runs begun before 0.2 all."""
+        """Give some to the machine (all in runs begun before 0.2); returns the number of items that can't be read."""
         at_most = len(self.waiting) if self._machine.release == RELEASE_MIN else BATCHES_AT_ONCE_MAX
         unreadable = 0
         for _ in range(min(at_most, len(self.waiting))):

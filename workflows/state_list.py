@@ -1,7 +1,7 @@
 """The writer's host and state as search attributes: one list in Temporal's UI shows which of fifty writers are halted.
 
-Temporal fails the task of a workflow that sets an attribute which its namespace does not know, again and again. So the
-writer sets them only when a worker has told that they are registered (`oldhost_sync/search_attributes.py`).
+If a workflow sets an attribute that is not registered in its namespace, Temporal fails the task, again and again. So
+the writer sets them only after a worker has reported that they are registered (`oldhost_sync/search_attributes.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ STATE = SearchAttributeKey.for_keyword("SyncState")
 
 
 class StateList:
-    """What the list shows of this writer; a run takes over what the one before has shown."""
+    """What the list shows of this writer; a run starts with what the previous one has shown."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -23,7 +23,7 @@ class StateList:
         self._logged = self._shown
 
     def heard(self, is_registered: bool | None) -> None:
-        """What a worker told; None: nothing, as those of releases before do."""
+        """Take what a worker reported; None: a worker of an earlier release, which does not report it."""
         if is_registered is not None:
             self._is_registered = is_registered
 

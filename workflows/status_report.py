@@ -15,8 +15,7 @@ from oldhost_sync.policy.preview import upcoming as next_operations
 from oldhost_sync.policy.progress import STATES
 from oldhost_sync.policy.session import Phase
 
-# An answer names at most so many changes of one entity: nobody reads more, and while it is made the writer does nothing
-# else.
+# At most this many changes of one entity are in an answer: while it is built, the writer does nothing else.
 FOUND_MAX = 200
 IN_FLIGHT, IN_LANE, DEBOUNCED, HELD = "in flight", "in its lane", "debounced", "held behind a dead letter"
 _WAITS_FOR = {
@@ -77,7 +76,7 @@ def _forecast(machine: Machine, now_ms: int) -> dict[str, Any]:
 
 
 def state(machine: Machine) -> str:
-    """One word for people."""
+    """The writer's state in one word, for people."""
     if not machine.loaded:
         return "REBUILDING"
     if machine.breaker.state.value == "HALTED":
@@ -94,14 +93,14 @@ def state(machine: Machine) -> str:
 
 
 def listed_state(machine: Machine) -> str:
-    """The state as Temporal's list shows it: what lasts. Connecting, renewing and reading pass within seconds."""
+    """The state for Temporal's list, which shows lasting ones only: connecting and the like pass within seconds."""
     shown = state(machine)
     return shown if shown in LISTED else "SENDING"
 
 
 def find(machine: Machine, entity: EntityKey, now_ms: int) -> dict[str, Any]:
     """Where the entity's changes are: debounced, in their lane, or in flight. `held`: how many more wait in MariaDB
-    behind its dead letters, as far as the writer has seen them. The oldest FOUND_MAX are named; `count` is of all.
+    behind its dead letters, as far as the writer has seen them. The oldest FOUND_MAX are listed; `count` counts all.
     """
     hold = machine.coalescer.holds.get(entity)
     held = {entry.ref.change_id for entry in hold.waiting} if hold else set()
@@ -121,7 +120,7 @@ def find(machine: Machine, entity: EntityKey, now_ms: int) -> dict[str, Any]:
 
 
 def upcoming(machine: Machine, count: int, now_ms: int) -> list[dict[str, Any]]:
-    """The next operations, if nothing new comes in."""
+    """The next operations, if no new change arrives."""
     return [_ref(ref) for ref in next_operations(machine.coalescer, count, now_ms, machine.load.service_ms)]
 
 
@@ -160,7 +159,7 @@ def _place_of(entry: PendingOperation, held: set[int]) -> str:
 
 
 def _where(entry: PendingOperation, place: str, stops: str, now_ms: int) -> dict[str, Any]:
-    """`waits_for`: `stops` where nothing is sent at all; a debounce ends all the same."""
+    """`waits_for`: `stops` if nothing is sent at all, after the change's own reason if that is a debounce or a hold."""
     own = _WAITS_FOR[place]
     waits_for = f"{own}, {stops}" if stops and place in (DEBOUNCED, HELD) else stops or own
     due_in_ms = max(0, entry.due_at_ms - now_ms)

@@ -1,8 +1,10 @@
 """SyncWriterWorkflow: the singleton that drives one OldHost. A thin driver of the pure machine.
 
-Its fixed id takes the place of a lease. Signals and updates feed the machine; `decide` says what to do; each action
-becomes an activity whose end is fed back. Timers only while nothing is on its way. A new run is started when Temporal
-suggests it, with the machine's snapshot; what can't be carried is rebuilt from MariaDB.
+Its fixed workflow id makes it the only writer, without a lease. Signals and updates feed the machine; `decide` says
+what to do; each action becomes an activity whose result is fed back. While an activity talks to OldHost, no timer is
+set except for alerts. The run continues as new, with the machine's snapshot, when Temporal suggests it, after 8 MiB of
+history or 5,000 signals, for new settings or another release, and after a reset (`_must_renew`); what the snapshot
+can't hold is rebuilt from MariaDB.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ with workflow.unsafe.imports_passed_through():
 
 UNREADABLE_ALERT_MS = 60_000
 
-# What a signal without an argument carries.
+# Stands for the argument of a signal that has none.
 NOTHING = RawValue(Payload())
 
 
@@ -56,7 +58,7 @@ class SyncWriterWorkflow:
         self.relayed = Relayed(self.machine)
         self.acts = OperatorActs(self.machine, self._wake, lambda: self.renewal.leaving, given.decisions)
         self.direct = DirectChanges(self.host, self.machine, self.reception, self._wake, lambda: self.renewal.leaving)
-        self.alarms: dict[int, asyncio.Task[None]] = {}  # timers under way, by when they ring
+        self.alarms: dict[int, asyncio.Task[None]] = {}  # running timers, by when they fire
         self.unreadable = 0
         self.tell_unreadable_at_ms = 0
         self.listing = StateList(self.host)
@@ -66,7 +68,7 @@ class SyncWriterWorkflow:
             workflow.register_random_seed_callback(self._after_reset)
 
     @workflow.run
-    async def run(self, argument: RawValue = NOTHING) -> None:  # noqa: ARG002 - `__init__` took it
+    async def run(self, argument: RawValue = NOTHING) -> None:  # noqa: ARG002 - `__init__` has read it
         if self.reception.recovering:
             self.acting.start(self.reception.recover())
         if not self.machine.loaded and self.machine.release == RELEASE_MIN:
@@ -91,10 +93,10 @@ class SyncWriterWorkflow:
 
     @workflow.signal(dynamic=True)
     def signalled(self, name: str, args: Sequence[RawValue]) -> None:
-        """`enqueue`, `submit_change`, `configure`, `renew` (with another release), or nothing that we know.
+        """Every signal: `enqueue`, `submit_change`, `configure`, `renew` (with another release), or an unknown one.
 
-        All come this way because an argument too few or too many makes the SDK's own dispatch raise, and a signal that
-        raises stops the writer at its task for ever.
+        A dynamic handler, because the SDK's own dispatch raises on a missing or extra argument, and a signal that
+        raises blocks the writer at that workflow task for ever.
         """
         argument = args[0] if args else NOTHING
         self.reception.signals += 1
@@ -112,7 +114,7 @@ class SyncWriterWorkflow:
         self.wakeup_requested = True
 
     def _enqueue(self, batch: RawValue) -> None:
-        """Refs of recorded changes, from the relay. What can't be read is dropped here and found by the sweep."""
+        """Take refs of recorded changes from the relay. Unreadable ones are dropped here; the sweep finds them."""
         self.relayed.add(batch)
         if self.machine.release == RELEASE_MIN:
             self._take_relayed()
@@ -122,7 +124,7 @@ class SyncWriterWorkflow:
             self._alert_unreadable("enqueue", unreadable)
 
     def _configure(self, policy: RawValue) -> None:
-        """New settings (from `starter.py`): they hold from the next run, which starts at once when they differ."""
+        """Take new settings (from `starter.py`). Unless this run was given the same, a new run begins at once."""
         read = intake.read_policy(policy)
         if read is None:
             self._alert_unreadable("configure", 1)
@@ -134,7 +136,7 @@ class SyncWriterWorkflow:
 
     @workflow.update
     async def submit(self, change: dict[str, Any]) -> messages.SubmitAnswer:
-        """Record a change of any class, and only then say so; a refused one fails the update with the reason."""
+        """Record a change of any class, then answer; a refused change fails the update with the reason."""
         return await self.direct.submit(change)
 
     @submit.validator
@@ -144,7 +146,7 @@ class SyncWriterWorkflow:
 
     @workflow.update
     async def apply_now(self, change: dict[str, Any]) -> messages.ApplyNowAnswer:
-        """Record an EMERGENCY change and wait up to 25 s for its fate; in a ban or halt the answer comes at once."""
+        """Record an EMERGENCY change and wait up to 25 s for its fate; during a pause, ban or halt, answer at once."""
         return await self.direct.apply_now(change)
 
     @apply_now.validator
@@ -154,7 +156,7 @@ class SyncWriterWorkflow:
 
     @workflow.update
     async def pause(self, request: OperatorRequest) -> str:
-        """Stop sending and close the connection; changes go on being taken and coalesced."""
+        """Stop sending and close the connection; changes are still accepted and coalesced."""
         return str(await self.acts.carry_out(self.host, "pause", request))
 
     @pause.validator
@@ -172,7 +174,7 @@ class SyncWriterWorkflow:
 
     @workflow.update
     async def flush(self, request: OperatorRequest) -> int:
-        """End the debounce of one entity's keys, or of all; returns how many keys."""
+        """End the debounce of one entity's keys, or of all keys; returns the number of keys."""
         return int(await self.acts.carry_out(self.host, "flush", request))
 
     @flush.validator
@@ -182,12 +184,12 @@ class SyncWriterWorkflow:
 
     @workflow.update
     async def retry(self, request: OperatorRequest) -> str:
-        """Send a dead letter again, before what is held behind it."""
+        """Send a dead letter again, before the changes held behind it."""
         return str(await self.acts.carry_out(self.host, "retry", request))
 
     @workflow.update
     async def discard(self, request: OperatorRequest) -> str:
-        """Give a dead letter up; what is held behind it goes on."""
+        """Give up a dead letter; the changes held behind it are released."""
         return str(await self.acts.carry_out(self.host, "discard", request))
 
     @retry.validator
@@ -204,11 +206,11 @@ class SyncWriterWorkflow:
         if request.change_id is None:
             raise ValueError("say which dead letter (change_id)")
         if request.change_id in self.machine.in_flight:
-            raise ValueError(f"change {request.change_id} is on its way to OldHost; see what becomes of it first")
+            raise ValueError(f"change {request.change_id} is being sent to OldHost; wait for the result first")
 
     @workflow.update
     async def resolve(self, request: OperatorRequest) -> str:
-        """End a halt: `resend` sends the ledger's operations again, `adopt` takes OldHost's count as the truth."""
+        """End a halt: `resend` sends the ledger's operations again, `adopt` accepts OldHost's count as correct."""
         return str(await self.acts.carry_out(self.host, "resolve", request))
 
     @resolve.validator
@@ -224,9 +226,9 @@ class SyncWriterWorkflow:
             raise ValueError(objection)
 
     def _check_loaded(self) -> None:
-        """A rebuild under way would undo the operator's act. What makes no sense is refused without a history event."""
+        """Refuse an act while a rebuild, which would undo it, is running. A refusal writes no history event."""
         if not self.machine.loaded:
-            raise ValueError("the writer is still reading what is outstanding from MariaDB: repeat this in a moment")
+            raise ValueError("the writer is still reading outstanding changes from MariaDB: try again in a moment")
         self.acts.check_room()
 
     # --------------------------------------------------------------------------------------------------------- queries
@@ -246,7 +248,7 @@ class SyncWriterWorkflow:
     # -------------------------------------------------------------------------------------------- loading and recording
 
     async def _rebuild(self) -> None:
-        """Runs of release 1 read from MariaDB what is outstanding first; later ones read it as they go."""
+        """Read all outstanding changes from MariaDB before sending. Release 1 only; later ones read while they send."""
         after_id = 0
         while True:
             page = await calls.load_outstanding(messages.OutstandingPage(self.host, after_id), calls.UNTIL_IT_WORKS)
@@ -274,8 +276,8 @@ class SyncWriterWorkflow:
 
     @property
     def _leaves_at_once(self) -> bool:
-        """A run that was reset waits for no activity: Temporal never times out one that no worker had started, nor any
-        later one. The next session finds out what became of an operation on its way, as after a terminate.
+        """A run that was reset does not wait for activities: after a reset Temporal never times out an activity that no
+        worker had started, nor any later one. The next session resolves an operation in flight, as after a terminate.
         """
         return self.reception.was_reset and workflow.patched("reset-leaves-at-once")
 
@@ -310,8 +312,8 @@ class SyncWriterWorkflow:
     # --------------------------------------------------------------------------------------------------------- waiting
 
     async def _wait(self) -> None:
-        """Until something happens. A timer only when none that is set rings soon enough: each costs history (trap 18),
-        and one that rings for nothing costs less than taking it back.
+        """Wait until something happens. Set a timer only if no running one fires early enough: each costs history
+        (trap 18), and one that fires for nothing costs less than cancelling it.
         """
         wake_at_ms = self.machine.watch_at_ms() if self.acting.at_the_host else self._wake_at_ms()
         if self.relayed.waiting or (self.reception.has_unread and not self.machine.draining):
@@ -328,7 +330,7 @@ class SyncWriterWorkflow:
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     def _may_leave(self) -> bool:
-        """The last that waited for an answer has it, and book-keeping has had its time."""
+        """Every waiting caller has its answer, and database activities have had their time."""
         at_work = (self.acting.at_the_host and not self._leaves_at_once) or bool(self.relayed.waiting)
         return self.renewal.leaving and not at_work and workflow.all_handlers_finished()
 
@@ -344,11 +346,10 @@ class SyncWriterWorkflow:
         self.wakeup_requested = True
 
     def _is_drained(self) -> bool:
-        """Nothing is under way any more; or after a moment nothing that speaks to OldHost, and nobody waits for an
-        answer.
+        """No activity is running; or, after a moment, none that talks to OldHost, and no caller waits for an answer.
 
-        Book-keeping may hang for as long as somebody holds a row or a table; what of it is not done, the next run does
-        again.
+        Database activities may hang while another transaction holds a row or table lock; the next run repeats whatever
+        they did not finish.
         """
         if self.relayed.waiting:
             return False
@@ -361,28 +362,28 @@ class SyncWriterWorkflow:
     def _successor(self) -> WriterInput:
         carried: snapshot.Snapshot | None = {**snapshot.dump(self.machine), "at_ms": now_ms()}
         if self.reception.follows_a_reset:
-            carried = None  # what the machine knows is as old as the event that it was reset to
+            carried = None  # the machine's state is as old as the event that the run was reset to
         submissions, unrecorded = self.reception.successor()
         decisions = [act.decision for act in self.acts.pending]
         return WriterInput(self.host, self.policy, carried, submissions, decisions, unrecorded)
 
     def _tell_of_start(self, unreadable: str) -> None:
         if unreadable:
-            text = f"The writer was started with an argument that is not right: {unreadable}."
+            text = f"The writer was started with a wrong argument: {unreadable}."
             self.machine.unreadable(text, "unreadable-start")
 
     def _after_reset(self, _: int) -> None:
-        """An operator reset this run; Temporal gives a run a new seed at no other time."""
+        """Called when an operator resets this run: Temporal changes a run's random seed only then."""
         self.reception.was_reset = True
         self._wake()
 
     def _alert_unreadable(self, name: str, count: int) -> None:
-        """One alert a minute at most, however many there are."""
+        """Raise one alert a minute at most, with the count."""
         self.unreadable += count
         self.wakeup_requested = True
         if now_ms() >= self.tell_unreadable_at_ms:
             text = (
-                f"{self.unreadable} things that came by signal can't be read, the last by {name[:64]!r}; "
+                f"{self.unreadable} items that arrived by signal can't be read, the last by {name[:64]!r}; "
                 "see docs/messages.md."
             )
             self.machine.unreadable(text, "unreadable-signals")
@@ -391,7 +392,7 @@ class SyncWriterWorkflow:
 
 
 def _readable(carried: snapshot.Snapshot | None) -> snapshot.Snapshot | None:
-    """None if the worker that began the run did not know this version: it rebuilt the state, and so do we."""
+    """None if the worker that began the run could not read this version: it rebuilt the state, so a replay must too."""
     version = carried.get("version", 0) if carried else 0
     if version > snapshot.VERSION_UNMARKED and not workflow.patched(f"snapshot-{version}"):
         return None

@@ -1,4 +1,4 @@
-"""Validators of updates. A ValueError says what is wrong, and nothing of a refused update reaches history."""
+"""Validators of updates. A ValueError says what is wrong; a refused update leaves nothing in the history."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ CHANGE_FIELDS = ("entity_type", "entity_id", "event_type", "payload")
 
 
 def check_urgent_change(change: dict[str, Any]) -> None:
-    """`apply_now`: as any change, and for now."""
+    """For `apply_now`: a valid change without `not_before`."""
     if change.get("not_before") is not None:
-        raise ValueError("apply_now is for now: leave not_before out, or submit the change")
+        raise ValueError("apply_now takes no not_before: leave it out, or submit the change")
     check_change(change)
 
 
 def check_change(change: dict[str, Any]) -> None:
-    """Whole, and of a size and shape that an activity can be given."""
+    """Complete, and of a size and shape that fit into an activity's input."""
     missing = [name for name in CHANGE_FIELDS if name not in change]
     if missing:
         raise ValueError(f"the change lacks {', '.join(missing)}")
@@ -32,7 +32,7 @@ def check_change(change: dict[str, Any]) -> None:
 
 
 def check_named(request: OperatorRequest) -> None:
-    """Every act of an operator's: who and why, in words that can be recorded."""
+    """For every operator's act: who and why, in text that can be recorded."""
     if not request.operator.strip() or not request.reason.strip():
         raise ValueError("say who you are (operator) and why (reason): both are recorded")
     for name, text in (
@@ -48,7 +48,7 @@ def check_named(request: OperatorRequest) -> None:
 
 
 def _check_signature(request: OperatorRequest) -> None:
-    """Of a size that history can hold; whether it fits is found where the act is recorded."""
+    """Of a size that history can hold; it is verified where the act is recorded."""
     signature = request.signature or messages.ActSignature()
     for name, text in (("channel", request.channel), ("nonce", signature.nonce), ("digest", signature.digest)):
         if len(text) > SIGNATURE_TEXT_MAX or not text.isascii():

@@ -1,29 +1,29 @@
-"""How many updates of applications may wait at a time. Temporal takes ten in flight per run, operators' included."""
+"""How many updates of applications may wait at a time. Temporal allows ten in flight per run, operators' included."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# So many wait for a change's fate, which may take 25 s each; whoever comes then is told to ask by the key.
+# Updates that wait for a change's fate, up to 25 s each; further callers are told to ask by the idempotency key.
 FATES_MAX = 4
-# With those that wait for the database (10 s at most while it is away). Three places are for operators
-# (`operator_acts.PENDING_MAX`); the tenth stays free, so that Temporal itself refuses nobody.
+# Those and the ones that wait for the database (10 s at most while it is away). Three places are for operators
+# (`operator_acts.PENDING_MAX`); the tenth stays free, so that Temporal itself never refuses an update.
 UPDATES_MAX = 6
 
 
 class WaitingUpdates:
-    """Counts them."""
+    """Counts the updates that wait."""
 
     def __init__(self) -> None:
         self._books = 0
         self._fates = 0
 
     def check_room(self) -> None:
-        """Raises ValueError when one more would leave no place for operators."""
+        """Raises ValueError when one more would take a place reserved for operators."""
         if self._books + self._fates >= UPDATES_MAX:
             raise ValueError(
-                f"{UPDATES_MAX} updates wait already: repeat this in a moment, with the same idempotency_key"
+                f"{UPDATES_MAX} updates wait already: try again in a moment, with the same idempotency_key"
             )
 
     @property

@@ -1,28 +1,29 @@
 """After how many answers OldHost closes a connection, learnt from the last one that it closed.
 
-Some hosts and proxies end each connection after so many requests. A request that is written while the close is on its
-way can't be told from one that was read, so it waits for the whole settle time. Where the last connection ended after N
-answers, the next one is given a moment after its N-th, to see the close before the next request is written.
+Some hosts and proxies close each connection after a fixed number of requests. If a request is written while the close
+is still arriving, we can't tell whether it was read, so it is in doubt for the whole settle time. So if the last
+connection ended after N answers, we wait a moment after the N-th on the next one, to see the close before we write
+again.
 """
 
 from __future__ import annotations
 
-# Far longer than a close takes behind the answer it follows, and lost once for each N answers at most.
+# How long that wait is: far longer than a close takes to follow its answer, and needed only once for every N answers.
 CLOSE_SECONDS = 0.25
 
 
 class AnswerLimit:
-    """Of one host; kept from connection to connection."""
+    """For one host; kept from connection to connection."""
 
     def __init__(self) -> None:
-        self._answers = 0  # 0: none known
+        self._answers = 0  # 0: no limit known
 
     def closed_after(self, answers: int) -> None:
-        """OldHost closed a connection that had given so many whole answers."""
+        """OldHost closed a connection after this many complete answers."""
         self._answers = answers
 
     def outlived(self) -> None:
-        """A connection was not closed when it was expected: nothing is known any more."""
+        """A connection was not closed when expected, so no limit is known any more."""
         self._answers = 0
 
     def is_reached(self, answers: int) -> bool:

@@ -1,10 +1,10 @@
 """The one socket to OldHost. It does one exchange at a time and hides nothing: no retry, no reconnect (trap 14).
 
-After any error, any stray byte or a "Connection: close" it is closed for good; a new one is a new session's business.
-`is_alive` is asked *before* a row is marked SENT, so that a connection the host closed while idle leaves nothing in
-doubt. A deadline is total: it covers writing and reading together, on a monotonic clock. Between the two, while OldHost
-works, the session does its own work; an answer that came meanwhile is read however late it got. A reader may give up
-sooner, but only for a silence that it has listened to: a process that was stopped looks again first.
+After any error, any stray byte or a "Connection: close" it is closed for good; only a new session opens another.
+`is_alive` is called *before* a row is marked SENT, so that a connection closed by the host while idle leaves nothing in
+doubt. One deadline covers writing and reading together, on a monotonic clock. Between the two, while OldHost works, the
+session does its own work; an answer that has already arrived is read even after the deadline. A reader may give up
+earlier, but only after it has really listened: a process that was suspended looks again first.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from oldhost_sync.oldhost.errors import (
 )
 from oldhost_sync.oldhost.response import NotAResponse, Response, ResponseReader
 
-# How long a wait on the socket lasts before `while_waiting` is called: well below any heartbeat timeout.
+# A wait on the socket calls `while_waiting` after this time, which is well below any heartbeat timeout.
 SLICE_SECONDS = 0.5
 READ_BYTES = 16 * 1024
-# A connection that went away without a word (a firewall that forgot it, a machine that lost its power) is found out
-# within a minute, and an idle one is kept alive in tables on the way, which forget after some 240 s.
+# TCP keep-alive detects a connection that vanished silently (a firewall dropped its state, a machine lost power) within
+# a minute, and keeps an idle one in the connection tables of firewalls, which expire after some 240 s.
 KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 Clock = Callable[[], float]
@@ -64,7 +64,7 @@ class HostConnection(Protocol):
 
 @dataclass(slots=True)
 class _Wait:
-    """Until `until`, or until `quiet_until` if no byte has come by then."""
+    """Wait until `until`, or until `quiet_until` if no byte has arrived by then."""
 
     clock: Clock
     until: float
@@ -75,7 +75,7 @@ class _Wait:
         return min(self.until, self.quiet_until) - self.clock()
 
     def looked(self, seconds: float) -> None:
-        """However long a look took, nobody listened for longer than a slice: we or the machine may have stood still."""
+        """A look counts as one slice at most, however long it took: the process may have been suspended."""
         self.quiet_until += max(0.0, seconds - SLICE_SECONDS)
 
     def given_up(self) -> str:
@@ -83,7 +83,7 @@ class _Wait:
 
 
 class OldHostConnection:
-    """A blocking connection over a plain socket. `limit`: what is known of how many answers a connection gives."""
+    """A blocking connection over a plain socket. `limit`: after how many answers OldHost closes, if known."""
 
     def __init__(
         self, sock: socket.socket, clock: Clock, authority: str = "oldhost", limit: AnswerLimit | None = None
@@ -92,18 +92,18 @@ class OldHostConnection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in KEEP_ALIVE.items():
-            if hasattr(socket, option):  # not every system counts all three
+            if hasattr(socket, option):  # not every system has all three
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         self._socket: socket.socket | None = sock
         self._clock = clock
         self.authority = authority
-        self._until: float | None = None  # the deadline of what is on the wire
+        self._until: float | None = None  # the deadline of the exchange on the wire
         self._began = 0.0
         self._limit = limit or AnswerLimit()
         self._answers = 0
 
     def is_alive(self) -> bool:
-        """False, and closed for good, when the host closed it or sent a byte nobody asked for."""
+        """False, and closed for good, when the host has closed it or sent an unexpected byte."""
         if self._socket is None:
             return False
         if self._limit.is_reached(self._answers) and not ready(self._socket, CLOSE_SECONDS, writing=False):
@@ -140,8 +140,8 @@ class OldHostConnection:
     def finish(self, *, while_waiting: Heartbeat, reply_seconds: float = math.inf) -> Response:
         """Read the answer. Raises ExchangeCut or ConnectionClosed; after both it is closed for good.
 
-        It is given up when no byte has come `reply_seconds` after the writing began, though not before a slice of
-        that was listened to; whatever has begun to come has its whole time.
+        Gives up if no byte has arrived `reply_seconds` after the writing began, but not before it has listened for a
+        slice of that; once a byte has arrived, the whole request timeout applies.
         """
         if self._socket is None or self._until is None:
             raise ConnectionClosed("nothing is on the wire")
@@ -172,8 +172,8 @@ class OldHostConnection:
                 self._wait(sock, wait, while_waiting, writing=True)
             except OSError as error:
                 if len(left) == len(request):
-                    raise NothingWritten(f"the connection was gone: {error}") from error
-                raise ExchangeCut(f"cut while writing: {error}") from error
+                    raise NothingWritten(f"the connection was lost before writing: {error}") from error
+                raise ExchangeCut(f"the connection was lost while writing: {error}") from error
 
     def _read(self, sock: socket.socket, wait: _Wait, while_waiting: Heartbeat) -> Response:
         reader = ResponseReader()
@@ -190,14 +190,14 @@ class OldHostConnection:
             except OSError as error:
                 if not reader.has_begun:
                     self._limit.closed_after(self._answers)
-                raise ExchangeCut(f"no answer to be read: {error}") from error
+                raise ExchangeCut(f"the connection was lost while reading: {error}") from error
             except NotAResponse as error:
-                raise Unreadable(f"no answer to be read: {error}") from error
+                raise Unreadable(f"the answer can't be read: {error}") from error
             if response is not None:
                 return response
             wait.quiet_until = math.inf
             if not data:
-                raise ExchangeCut("closed before the answer was whole")
+                raise ExchangeCut("closed before the answer was complete")
 
     def _wait(self, sock: socket.socket, wait: _Wait, while_waiting: Heartbeat, *, writing: bool) -> None:
         while True:
@@ -211,7 +211,7 @@ class OldHostConnection:
 
 
 def ready(sock: socket.socket, seconds: float, *, writing: bool) -> bool:
-    """poll, not select: a process with many hosts has file numbers beyond 1024."""
+    """Uses poll, not select: a process with many hosts has file descriptors beyond 1024."""
     poll = select.poll()
     poll.register(sock, select.POLLOUT if writing else select.POLLIN)
     return bool(poll.poll(seconds * 1000))

@@ -1,9 +1,8 @@
-"""The way to OldHost: its name looked up and its address connected to under one deadline, with a heartbeat all the
-while.
+"""Connects to OldHost: looks its name up and opens the socket under one deadline, with heartbeats throughout.
 
-A name server that takes its time blocks a thread of its own, never the caller: who opens a session would miss its
-heartbeats and be given up each time. A look-up that outlasts the deadline goes on, and the next try gets what it found.
-The last address that worked is tried while the name server is slow or away.
+A slow name server blocks a thread of its own, never the caller, which would otherwise miss its heartbeats and be given
+up each time. A look-up that outlasts the deadline continues, and the next try uses its result. While the name server is
+slow or away, the last address that worked is tried.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from oldhost_sync.oldhost.answer_limit import AnswerLimit
 from oldhost_sync.oldhost.connection import SLICE_SECONDS, Address, Clock, Heartbeat, OldHostConnection, ready
 from oldhost_sync.oldhost.errors import NoConnection
 
-# Looking up and connecting together; a resolver's own timeout is mostly 5 s a server, twice.
+# Look-up and connect together; a resolver's own timeout is usually 5 s a server, twice.
 REACH_SECONDS_MAX = 12.0
-# To one address: OldHost's machine answers at once, or it is away.
+# For each address: OldHost's machine answers at once, or it is away.
 CONNECT_SECONDS_MAX = 2.0
-# With an address known that worked before: how long a newer one is waited for.
+# How long to wait for the look-up if there is an address that worked before.
 LOOK_UP_SECONDS = 1.0
 
 SockAddress = tuple[socket.AddressFamily, tuple[object, ...]]
@@ -36,7 +35,7 @@ def resolve(name: str, port: int) -> list[SockAddress]:
 
 
 class Connector:
-    """The way to the host at `address`; one opening at a time uses it. `clock`: seconds that only go forward."""
+    """Connects to the host at `address`, for one opening at a time. `clock`: monotonic seconds."""
 
     def __init__(self, address: Address, clock: Clock, resolve: Resolve = resolve) -> None:
         self._address = address
@@ -62,7 +61,7 @@ class Connector:
         return self._connect_to(self._take(), until, beat)
 
     def _found(self, until: float, beat: Heartbeat) -> bool:
-        """Whether the name server has answered; a look-up under way is waited for, whoever began it."""
+        """Whether the name server has answered; waits for a running look-up, even one from an earlier try."""
         if self._look_up is None:
             self._look_up = _LookUp(lambda: self._resolve(self._address.name, self._address.port))
         while not self._look_up.ended.wait(max(0.0, min(SLICE_SECONDS, until - self._clock()))):
@@ -91,7 +90,7 @@ class Connector:
 
 
 class _LookUp:
-    """One question to the name server, in a thread that nobody waits for at the end."""
+    """One query to the name server, in a daemon thread, so that it does not delay the process's end."""
 
     def __init__(self, ask: Callable[[], list[SockAddress]]) -> None:
         self.ended = threading.Event()
@@ -103,7 +102,7 @@ class _LookUp:
     def _run(self) -> None:
         try:
             self.found = self._ask()
-        except (OSError, UnicodeError) as error:  # a label that is too long is no OSError
+        except (OSError, UnicodeError) as error:  # a label that is too long raises UnicodeError
             self.error = error if isinstance(error, OSError) else OSError(str(error))
         finally:
             self.ended.set()

@@ -1,4 +1,4 @@
-"""OldHost's count as it is now: what an operator's decision about a halt begins from."""
+"""OldHost's current count, on which an operator's decision about a halt is based."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """The nonce that OldHost expects. None: it could not be asked, and `why`."""
+    """The nonce that OldHost expects. None: it could not be asked; `why` has the reason."""
 
     nonce: int | None
     why: str = ""
 
 
-NOT_ASKED = Count(None, "nobody here can ask it")
+NOT_ASKED = Count(None, "this process can't ask it")

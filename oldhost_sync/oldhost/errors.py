@@ -1,17 +1,17 @@
-"""What may go wrong at OldHost's boundary; each leaf says whose fault it is and whether to try again.
+"""The errors at OldHost's boundary: each one's cause, and what to do.
 
 HostError
-├── NoConnection          the host's or the network's; yes, a little later (nothing was sent)
-├── NothingWritten        the network's; yes, on a new connection (not one byte of the request left)
-├── ExchangeCut           anybody's; never blindly: the request may have been applied (recovery decides)
-│   ├── Silent            the host's or the network's; likewise: not one byte came in time
-│   └── Unreadable        the host's or a proxy's; likewise: bytes came, and they are no answer
+├── NoConnection          host or network; retry a little later (nothing was sent)
+├── NothingWritten        network; retry on a new connection (not one byte of the request was sent)
+├── ExchangeCut           any cause; never retry blindly: the request may have been applied (recovery decides)
+│   ├── Silent            host or network; as ExchangeCut: not one byte of the answer arrived in time
+│   └── Unreadable        host or proxy; as ExchangeCut: bytes arrived that are not a valid answer
 └── ConnectionClosed      ours: the connection was given up; open a new session
 LedgerError
-├── Fenced                nobody's: another session took over; stop, never touch the host again
+├── Fenced                another session took over; stop, never touch the host again
 ├── LedgerHalted          an operator must decide first
-├── LedgerUnavailable     the database's; the outcome may be unknown: close, and let recovery read what is there
-└── InvariantViolated     ours: a bug or a foreign hand; halt, never go on (docs/reliability.md, level L0)
+├── LedgerUnavailable     database; the outcome may be unknown: close, and let recovery read what was committed
+└── InvariantViolated     a bug, or rows changed by hand; halt, never go on (docs/reliability.md, level L0)
 """
 
 # ruff: noqa: N818 - a name says what happened, as `except Fenced` reads
@@ -32,15 +32,15 @@ class NothingWritten(HostError):
 
 
 class ExchangeCut(HostError):
-    """No whole answer came: closed, silent past the deadline, or garbage. The request may have been applied."""
+    """No complete answer: closed, silent past the deadline, or garbage. The request may have been applied."""
 
 
 class Silent(ExchangeCut):
-    """No byte of an answer came as long as it was waited for. The request may have been applied."""
+    """No byte of an answer arrived before the timeout. The request may have been applied."""
 
 
 class Unreadable(ExchangeCut):
-    """What came is no HTTP response within the limits. The request may have been applied."""
+    """The bytes are not an HTTP response within the limits. The request may have been applied."""
 
 
 class ConnectionClosed(HostError):
@@ -52,7 +52,7 @@ class LedgerError(Exception):
 
 
 class Fenced(LedgerError):
-    """The epoch is not ours any more: another session owns the host."""
+    """The epoch is stale: another session owns the host."""
 
 
 class LedgerHalted(LedgerError):
@@ -64,4 +64,4 @@ class LedgerUnavailable(LedgerError):
 
 
 class InvariantViolated(LedgerError):
-    """Something that cannot be. Sending stops and the writer is halted with this message."""
+    """An impossible state. Sending stops and the writer is halted with this message."""

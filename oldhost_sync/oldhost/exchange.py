@@ -1,4 +1,4 @@
-"""What a session tells of each operation that it wrote: an exchange, as it ended."""
+"""An exchange: what a session reports to its listener about each operation that it wrote."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from oldhost_sync.oldhost.ledger import Reserved
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One operation on the wire, once, for `seconds`. `answer`: its kind, as in metrics; "ambiguous" when none came.
+    """One operation, once on the wire for `seconds`. `answer`: its kind, as in metrics; "ambiguous" if there was none.
 
-    `accepted_at_ms`: when the operation's change was accepted; None where the writer did not say.
+    `accepted_at_ms`: when the operation's change was accepted; None if the writer did not send it.
     """
 
     operation: Reserved
@@ -22,5 +22,5 @@ class Exchange:
     accepted_at_ms: int | None
 
 
-# It is called by who holds the wire: it does no IO and raises nothing.
+# Called by the thread that holds the wire: it must do no IO and raise nothing.
 ExchangeListener = Callable[[Exchange], None]

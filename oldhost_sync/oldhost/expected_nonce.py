@@ -1,4 +1,4 @@
-"""Ask OldHost for the nonce it expects: the only truth after an ambiguous end (docs/protocol.md)."""
+"""Ask OldHost for the nonce it expects: after an ambiguous end only this decides (docs/protocol.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oldhost_sync.oldhost.wire import AskAnswer, encode_ask, read_ask
 def ask(
     connection: HostConnection, limits: SessionLimits, beat: Heartbeat, clock: Clock, reply_timeout: ReplyTimeout
 ) -> AskAnswer:
-    """Ask once, waiting the whole request timeout; raises what the exchange raises. A slow answer is learnt from."""
+    """Ask once, with the full request timeout; raises HostErrors. The answer's time counts for the reply timeout."""
     began = clock()
     connection.begin(
         encode_ask(connection.authority), timeout_seconds=limits.request_timeout_seconds, while_waiting=beat

@@ -1,12 +1,11 @@
-"""What a session asks of the nonce ledger: the seam between "what may be sent" and "how it is remembered".
+"""The interface between a session, which decides what may be sent, and the nonce ledger, which stores it.
 
-Two implementations keep the same conformance suite: MariaDB's (`oldhost_sync.store.ledger.maria_ledger`) and the
+Two implementations pass the same conformance suite: MariaDB's (`oldhost_sync.store.ledger.maria_ledger`) and the
 simulation's in memory. Every call is one transaction. Every call that changes anything compares the epoch under the
-ledger row's lock and raises :class:`~oldhost_sync.oldhost.errors.Fenced` when it is not ours: that is the fence (trap
-2).
+ledger's row lock and raises :class:`~oldhost_sync.oldhost.errors.Fenced` if it is stale: that is the fence (trap 2).
 
 A nonce's row: RESERVED → SENT → APPLIED or FAILED. RESERVED means that no byte was ever written: the next takeover
-releases it. SENT is bound to its nonce and its exact body until it is known what became of it.
+releases it. A SENT operation is bound to its nonce and its exact body until its result is known.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from typing import Any, Protocol
 from oldhost_sync.oldhost.wire import Applied, Malformed, Rejected
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate, PriorityClass
 
-# How many bound operations a new session is told of at once; more only after an operator's `resolve resend`.
+# How many bound operations a new session gets at once; there are more only after an operator's `resolve resend`.
 BOUND_MAX = 100
 
-# The answers that end an operation: its row and its change get their fate by them.
+# The answers that end an operation: they decide the result of its row and the fate of its change.
 Definite = Applied | Rejected | Malformed
 
 
@@ -41,7 +40,7 @@ class Reserved:
 
     @staticmethod
     def of(change: Any, *, nonce: int, body: bytes, sends: int) -> Reserved:
-        """`change`: whatever has a change's columns, as a row of the database has."""
+        """`change`: any object with a change's columns, such as a database row."""
         return Reserved(
             nonce=nonce,
             change_id=change.change_id,
@@ -68,9 +67,9 @@ class InDoubt:
 class TakenOver:
     """What a takeover found. `next_nonce` None: OldHost was never asked. Waits in milliseconds from now.
 
-    `settle_wait_ms`: by the youngest row that may have been written. One that was marked and taken
-    back before a byte of it left, or that OldHost refused, can't be applied late: nobody waits for it.
-    `halted`: nothing may go on; None while an operator's `resolve` waits for the comparison that follows.
+    `settle_wait_ms`: for the newest row that may have been written. A row that was marked and taken back before a byte
+    was written, or that OldHost refused, can't be applied late and needs no wait.
+    `halted`: why nothing may be sent; None while an operator's `resolve` waits for the comparison that follows.
     """
 
     epoch: int
@@ -85,18 +84,18 @@ class TakenOver:
 
     @property
     def may_be_late(self) -> bool:
-        """Something of ours may still be applied."""
+        """Whether an operation of ours may still be applied."""
         return any(row.sends for row in self.in_doubt)
 
     @property
     def newest_written(self) -> int | None:
-        """The last nonce that may have been on the wire; None where there is none, or too many to know."""
+        """The last nonce that may have been on the wire; None if there is none, or if there may be more than listed."""
         written = [row.nonce for row in self.in_doubt if row.sends]
         return written[-1] if written and len(self.in_doubt) < BOUND_MAX else None
 
     @property
     def final_nonces(self) -> list[int]:
-        """What OldHost expects when no apply of ours is to come, if nobody but us writes to it."""
+        """What OldHost expects once none of our operations is still to be applied, if we are the only writer."""
         if self.next_nonce is None or self.last_applied_nonce is None:
             return []
         if not self.may_be_late:
@@ -106,9 +105,9 @@ class TakenOver:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """The ledger compared with OldHost. `halted`: they can't both be right; an operator decides.
+    """The ledger compared with OldHost. `halted`: they contradict each other; an operator decides.
 
-    `mismatch`: the same, found by a comparison that was not to halt; nothing was changed.
+    `mismatch`: the same, from a comparison that must not halt; nothing was changed.
     """
 
     fates: list[Fate] = field(default_factory=list)
@@ -121,7 +120,7 @@ class Reconciled:
 class Reservation(list["Reserved | Fate"]):
     """One entry per change id, in order: a nonce with its exact body, or a fate.
 
-    A fate without an outcome: WAITING, as some of `older` go first; or HELD, behind the dead letters in `held`.
+    A fate without an outcome: WAITING, because some of `older` go first; or HELD, behind the dead letters in `held`.
     """
 
     def __init__(self, entries: Iterable[Reserved | Fate] = ()) -> None:
@@ -132,7 +131,7 @@ class Reservation(list["Reserved | Fate"]):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An operation and the definite answer it got."""
+    """An operation and its definite answer."""
 
     operation: Reserved
     answer: Definite
@@ -147,49 +146,49 @@ class Ledger(Protocol):
     """The ledger of one host."""
 
     def take_over(self, owner: str) -> TakenOver:
-        """Begin a new epoch; nobody of an older one can reserve, mark or record from now on. Releases RESERVED rows."""
+        """Begin a new epoch; sessions of older ones can't reserve, mark or record any more. Releases RESERVED rows."""
 
     def adopt_first(self, epoch: int, expected: int) -> None:
-        """The very first contact: number from what OldHost expects."""
+        """At the very first contact: start counting at what OldHost expects."""
 
     def reconcile(self, epoch: int, expected: int, *, final: bool = True) -> Reconciled:
         """Compare with OldHost's expected nonce: in-doubt rows below it are APPLIED, the others stay bound, or halt.
 
-        Before that an operator's decision that waited for this count is carried out, if it is the one he was shown.
+        First, an operator's decision that waits for this count is carried out, if it is the count that they were shown.
 
-        `final` False: a mismatch changes nothing, since one reading may be false.
+        `final` False: a mismatch changes nothing, since one reading may be wrong.
         """
 
     def reserve(
         self, epoch: int, change_ids: Sequence[int], accepted_at_ms: Mapping[int, int] | None = None
     ) -> Reservation:
-        """Bind nonces to those of these changes that may go now; a change overtakes no older one of its entity.
+        """Bind nonces to those changes that may be sent now; a change overtakes no older one of its entity.
 
-        `accepted_at_ms`: when each was accepted, as far as the writer knows. A change that is gone, or is another one
-        than then, was lost by the database (a fail-over to a replica that lacked it): that halts, LedgerHalted.
+        `accepted_at_ms`: when each was accepted, as far as the writer knows. If a change is missing, or its id now
+        belongs to another one, the database has lost it (a failover to a replica without it): halts, LedgerHalted.
         """
 
     def check_known(self, epoch: int, change_id: int, accepted_at_ms: int) -> None:
-        """Halts, LedgerHalted, when the database does not have this change (any more): it has lost the last ones."""
+        """Halt, LedgerHalted, if this change is not in the database (any more): it has lost the newest ones."""
 
     def advance(
         self, epoch: int, answered: Answered | None, sent: Reserved | None, *, again: bool = False
     ) -> Fate | None:
-        """Record an answer and mark the next operation SENT, together; gives the fate of what was answered.
+        """Record an answer and mark the next operation SENT, together; returns the fate of the answered change.
 
-        `again`: OldHost has certainly not taken the send before this one (busy, or never written): it does not count.
+        `again`: OldHost has certainly not taken the previous send (busy, or never written), so it does not count.
         """
 
     def give_back(self, epoch: int, answered: Answered | None, beyond: int) -> Fate | None:
         """Record an answer, as `advance` does, and release every nonce beyond `beyond`: their changes wait again.
 
-        Not one byte of them was ever written; that one may have been is an InvariantViolated.
+        Raises InvariantViolated if a byte of one of them may have been written.
         """
 
     def take_back(self, epoch: int, marked: Reserved) -> None:
         """`marked` was marked SENT by this epoch and OldHost has certainly not taken it: that does not count as a send.
 
-        To say so twice is to say so once.
+        Idempotent.
         """
 
     def ban(
@@ -201,24 +200,24 @@ class Ledger(Protocol):
         halt: str | None = None,
         expected: int | None = None,
     ) -> int:
-        """OldHost bans us: nobody sends until then. Gives the milliseconds left, margin included.
+        """OldHost bans us: nothing is sent until it ends. Returns the milliseconds left, margin included.
 
         `refused`: the operation that got this answer and was certainly not applied by this send (together with `halt`:
-        unless something on the way delivered it twice; an operator says which).
-        `halt`: halt as well, for this reason; `expected`: what OldHost expected then.
+        unless a proxy delivered it twice; an operator decides which).
+        `halt`: also halt, for this reason; `expected`: what OldHost expected then.
         """
 
     def halt(self, epoch: int, reason: str, expected: int | None = None) -> None:
         """Stop the host until an operator decides."""
 
     def complete_halt(self, epoch: int, expected: int) -> str:
-        """A halt that says nothing of OldHost's count gets what it expects, where that contradicts the ledger.
+        """Add what OldHost expects to a halt that lacks it, if that contradicts the ledger.
 
-        Without it a `resolve` has no count to follow, and the next comparison would halt again. Gives the reason.
+        Otherwise `resolve` would have no count to use, and the next comparison would halt again. Returns the reason.
         """
 
     def fates(self, change_ids: Sequence[int]) -> list[Fate]:
-        """What is recorded of each: an outcome, BOUND (it holds a nonce that may have been used) or WAITING."""
+        """What is recorded for each: an outcome, BOUND (it has a nonce that may have been used) or WAITING."""
 
     def epoch(self) -> int:
-        """The epoch that may act now."""
+        """The current epoch."""

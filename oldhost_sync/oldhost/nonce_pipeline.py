@@ -1,15 +1,15 @@
-"""Whose turn it is: the bookkeeping between the threads of one session. It waits, but does no IO.
+"""Coordinates the threads of one session: which of them may reserve, mark, write and record. Waits, but does no IO.
 
-A nonce goes through four points, each in strict order: reserved (a send claims it) → marked SENT → on the wire →
-recorded. Marking runs one ahead of the wire, and recording one behind it: the ledger's work is done while OldHost
-works, and at most two rows are in doubt at any moment (I6).
+A nonce passes four points, each in strict order: reserved (a send claims it) → marked SENT → on the wire → recorded.
+Marking is one nonce ahead of the wire and recording one behind, so the ledger works while OldHost does, and at most two
+rows are in doubt at any moment (I6).
 
-Ordinary sends reserve in the order of their sequence. An urgent one goes before all that is not on the wire: whoever
-holds the wire gives the later nonces back after the operation on it, the urgent send reserves them, and the others
-reserve anew. What was bound when the session began keeps its nonces (up to `bound_until`).
+Ordinary sends reserve in the order of their sequence. An urgent one is sent before everything that is not on the wire:
+after the current operation the thread that holds the wire gives back all later nonces, the urgent send reserves them,
+and the other sends reserve again. Operations bound when the session began keep their nonces (up to `bound_until`).
 
-Two ways to end. *closed*: nothing more is written. *draining*: the operation on the wire ends, one more goes if a
-send whose next operation is marked SENT finds the wire free, and the others give their nonces back.
+A session ends in one of two ways. *closed*: nothing more is written. *draining*: the operation on the wire finishes,
+one more that is already marked SENT may follow, and all other nonces are given back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from oldhost_sync.oldhost.limits import SessionLimits
 
 
 class Condition(Protocol):
-    """A condition to wait at, as `threading.Condition` is one."""
+    """A condition variable, such as `threading.Condition`."""
 
     def __enter__(self) -> object: ...
 
@@ -44,15 +44,15 @@ class SendStep(Enum):
     """What a waiting send may do now."""
 
     SEND = auto()  # it holds the wire
-    MARK = auto()  # the operation before its first is on the wire: mark that one meanwhile
-    RESERVE = auto()  # its nonces were given back: reserve anew
+    MARK = auto()  # the operation before its first one is on the wire: mark its first one now
+    RESERVE = auto()  # its nonces were given back: reserve again
     OVER = auto()  # the session ended
 
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A send's place among the others. `sequence`: its turn among the ordinary ones (0: none, at once). `until`: from
-    then on it sends no more. `reserved`: all that it still has to send.
+    """A send's place among the others. `sequence`: its position among the ordinary ones (0: none, at once). `until`: it
+    sends nothing after this. `reserved`: everything that it still has to send has a nonce.
     """
 
     sequence: int = 0
@@ -62,7 +62,7 @@ class Place:
 
 
 class NoncePipeline:
-    """The nonces of one session. Guarded by its gate; `next_nonce` is what OldHost expects at the start."""
+    """The nonces of one session. `gate` guards all state; `next_nonce` is what OldHost expects at the start."""
 
     def __init__(
         self, gate: Condition, clock: Clock, limits: SessionLimits, next_nonce: int, bound_until: int = 0
@@ -70,18 +70,18 @@ class NoncePipeline:
         self._gate = gate
         self._clock = clock
         self._limits = limits
-        self._next = next_nonce  # to go on the wire next
+        self._next = next_nonce  # the next one on the wire
         self._bound_until = bound_until
         self._marked = next_nonce - 1  # marked SENT by this session up to here
         self._recorded = next_nonce - 1  # recorded up to here
-        self._on_wire = 0  # the nonce that OldHost works on, or 0
-        self._taken = False  # somebody holds the wire
-        self._ahead = False  # somebody changes in the ledger what is ahead of the wire
-        self._claimed: dict[int, tuple[Place, int]] = {}  # by nonce: whose it is, and for which change
+        self._on_wire = 0  # the nonce that OldHost is working on, or 0
+        self._taken = False  # a thread holds the wire
+        self._ahead = False  # a thread is changing, in the ledger, the nonces ahead of the wire
+        self._claimed: dict[int, tuple[Place, int]] = {}  # by nonce: the send that owns it, and its change
         self._places: dict[Place, None] = {}
-        self._came = 0  # the ordinary sends have come up to this sequence
-        self._early: set[int] = set()  # those that came before their predecessor
-        self._records_lost = False  # an answer could not be recorded: none after it can
+        self._came = 0  # all ordinary sends up to this sequence have arrived
+        self._early: set[int] = set()  # sequences that arrived before their predecessor
+        self._records_lost = False  # an answer could not be recorded, so no later one can be
         self._draining = ""
         self._closed = ""
 
@@ -105,7 +105,7 @@ class NoncePipeline:
         return self._next
 
     def close(self, reason: str) -> bool:
-        """Nothing more is written. True: nobody holds the wire, so the caller hangs up; else its holder does."""
+        """Write nothing more. True: no thread holds the wire, so the caller closes the socket; else its holder does."""
         with self._gate:
             self._closed = self._closed or reason
             self._gate.notify_all()
@@ -117,7 +117,7 @@ class NoncePipeline:
             self._gate.notify_all()
 
     def wait_idle(self, timeout_seconds: float, beat: Heartbeat) -> bool:
-        """Wait until no send is under way and the wire is free; False when that took too long."""
+        """Wait until no send is running and the wire is free; False on timeout."""
         until = self._clock() + timeout_seconds
         while True:
             with self._gate:
@@ -140,22 +140,22 @@ class NoncePipeline:
             self._gate.notify_all()
 
     def leave(self, place: Place) -> None:
-        """Its send is through; whatever it had claimed is nobody's any more."""
+        """End a send: remove its place and its claims."""
         with self._gate:
             self._places.pop(place, None)
             self._claimed = {nonce: claim for nonce, claim in self._claimed.items() if claim[0] is not place}
             self._gate.notify_all()
 
     def stop(self) -> None:
-        """The sends that are here send no more than what is on the wire; the session goes on."""
+        """End the present sends after the operation on the wire; the session goes on."""
         with self._gate:
             for place in self._places:
                 place.until = min(place.until, self._clock())
             self._gate.notify_all()
 
     def take_ahead(self, place: Place, change_ids: Container[int], beat: Heartbeat) -> bool:
-        """Wait until this send may reserve for these changes, and nobody else reserves. False when it never may: the
-        session ended, its time is over, or the send before it never came.
+        """Wait until this send may reserve for these changes, and keep the others from reserving. False when it never
+        may: the session ended, its time is over, or the send before it did not arrive.
         """
         since = self._clock()
         while True:
@@ -172,7 +172,7 @@ class NoncePipeline:
             beat()
 
     def hold_ahead(self, beat: Heartbeat) -> None:
-        """Wait until nobody changes what is ahead of the wire, and keep it so."""
+        """Wait until no other thread changes the nonces ahead of the wire, and keep the others from it."""
         while True:
             with self._gate:
                 if not self._ahead:
@@ -187,18 +187,18 @@ class NoncePipeline:
             self._gate.notify_all()
 
     def claim(self, place: Place, changes: Mapping[int, int]) -> None:
-        """A send reserved these nonces, all that it wants, in order and without a hole; each for one change."""
+        """Note all nonces that a send has reserved, in order and without a gap, each for one change."""
         nonces = list(changes)
         with self._gate:
             for before, nonce in zip([None, *nonces], nonces, strict=False):
-                check(nonce not in self._claimed, f"nonce {nonce} is on its way already")
-                check(before is None or before + 1 == nonce, f"a hole before nonce {nonce}")
+                check(nonce not in self._claimed, f"nonce {nonce} is claimed already")
+                check(before is None or before + 1 == nonce, f"a missing nonce before {nonce}")
             self._claimed.update({nonce: (place, change_id) for nonce, change_id in changes.items()})
             place.reserved = True
             self._gate.notify_all()
 
     def holds(self, place: Place, nonce: int) -> bool:
-        """Whether the nonce is still this send's."""
+        """Whether the nonce still belongs to this send."""
         with self._gate:
             return self._holds(place, nonce)
 
@@ -209,7 +209,7 @@ class NoncePipeline:
         return self._clock() >= place.until
 
     def _may_reserve(self, place: Place, change_ids: Container[int]) -> bool:
-        """Not while another send may still end one of these changes: its fate, or its nonce, comes first."""
+        """Not while another send still has a claim for one of these changes whose result is not recorded."""
         if self._ahead or any(
             nonce > self._recorded and change_id in change_ids for nonce, (_, change_id) in self._claimed.items()
         ):
@@ -229,29 +229,32 @@ class NoncePipeline:
 
     @property
     def _fixed(self) -> int:
-        """The last nonce that nobody gives back."""
+        """The last nonce that can't be given back."""
         return max(self._on_wire, self._next - 1, self._bound_until)
 
     @property
     def _bound_are_claimed(self) -> bool:
-        """What was bound before has its nonces next; an urgent send that takes one of them along leaves no hole."""
+        """Whether the bound operations, which are next, have claimed their nonces; without that an urgent send would
+        leave a gap.
+        """
         return self._bound_until <= max([self._recorded, *self._claimed])
 
     @property
     def _in_the_way(self) -> list[int]:
-        """Nonces of ordinary sends that an urgent one is to have instead."""
+        """Nonces of ordinary sends that an urgent one needs."""
         return [nonce for nonce, (place, _) in self._claimed.items() if nonce > self._fixed and not place.urgent]
 
     @property
     def gives_way(self) -> bool:
-        """Somebody urgent waits for nonces that others have reserved."""
+        """An urgent send waits for nonces that ordinary ones have reserved."""
         with self._gate:
             return self._urgent_waits and bool(self._in_the_way)
 
     def to_give_back(self, *, rejected: bool) -> int | None:
-        """Asked by who holds the wire, between two operations: all nonces beyond the one returned go back now, if any.
+        """Which nonces the holder of the wire must give back between two operations: all beyond the one returned; None
+        if there are none.
 
-        After a rejection the ledger is asked anew what may go: what was reserved behind it may be held now.
+        After a rejection all of them, so that the ledger decides again: a change reserved behind it may now be held.
         """
         with self._gate:
             beyond = self._fixed
@@ -261,7 +264,7 @@ class NoncePipeline:
             return beyond if owners and (rejected or gives_way or ends) else None
 
     def gave_back(self, beyond: int) -> None:
-        """The ledger has all nonces beyond this one again: who had claimed them reserves anew, in the same order."""
+        """The ledger has released all nonces beyond this one: their sends reserve again, in the same order."""
         with self._gate:
             for nonce, (place, _) in list(self._claimed.items()):
                 if nonce > beyond:
@@ -273,10 +276,10 @@ class NoncePipeline:
     # -------------------------------------------------------------------------------------------------- the wire
 
     def wait(self, place: Place, nonce: int, beat: Heartbeat, *, marked: bool) -> SendStep:
-        """Wait for the turn of a send whose first is `nonce`; `marked`: that one is SENT already. With MARK comes what
-        is ahead of the wire.
+        """Wait until a send, whose first nonce is `nonce`, may act; `marked`: that one is already SENT. With MARK the
+        caller also holds `ahead` (see `release_ahead`).
 
-        Raises TimeoutError when the wire is free and nobody comes for the nonces before it.
+        Raises TimeoutError when the wire is free and no send claims the nonces before it.
         """
         free_since: float | None = None
         while True:
@@ -297,7 +300,7 @@ class NoncePipeline:
                 elif free_since is None:
                     free_since = self._clock()
                 elif self._clock() - free_since >= self._limits.predecessor_seconds:
-                    raise TimeoutError(f"nonce {self._next} is bound and must go before {nonce}")
+                    raise TimeoutError(f"nonce {self._next} is bound and must be sent before {nonce}")
                 self._gate.wait(self._limits.look_up_seconds)
             beat()
 
@@ -305,7 +308,7 @@ class NoncePipeline:
         return not self._ahead and self._on_wire == nonce - 1 == self._marked and self._recorded >= nonce - 2
 
     def take_wire(self, timeout_seconds: float, beat: Heartbeat) -> bool:
-        """Wait until the wire is free, whatever is next, and hold it; False on timeout or when the session ended."""
+        """Wait until the wire is free, whatever nonce is next, and take it; False on timeout or if the session ends."""
         until = self._clock() + timeout_seconds
         while True:
             with self._gate:
@@ -346,7 +349,7 @@ class NoncePipeline:
             self._gate.notify_all()
 
     def used(self, nonce: int) -> None:
-        """OldHost has used it up."""
+        """OldHost has used up this nonce."""
         with self._gate:
             self._next = nonce + 1
 
@@ -361,7 +364,7 @@ class NoncePipeline:
             self._gate.notify_all()
 
     def wait_recorded(self, nonce: int, beat: Heartbeat) -> bool:
-        """Wait until all up to `nonce` are recorded; False when that will never be."""
+        """Wait until all answers up to `nonce` are recorded; False when they never will be."""
         while True:
             with self._gate:
                 if self._recorded >= nonce:
@@ -373,7 +376,7 @@ class NoncePipeline:
             beat()
 
     def rest(self, seconds: float, beat: Heartbeat) -> None:
-        """Let time pass, until the session is closed at the latest."""
+        """Sleep, but no longer than until the session is closed."""
         until = self._clock() + seconds
         while True:
             with self._gate:
@@ -385,6 +388,6 @@ class NoncePipeline:
 
 
 def check(holds: bool, otherwise: str) -> None:
-    """An invariant of the session; the check stays on in production."""
+    """Check an invariant of the session, in production too."""
     if not holds:
         raise InvariantViolated(otherwise)

@@ -1,8 +1,9 @@
-"""The one recovery path: crash, lost reply, timeout, ban, restart, deploy all come through here.
+"""The one recovery path, for every cause: crash, lost reply, timeout, ban, restart, deploy.
 
-Take over the epoch → wait out a ban or the settle time (the writer does the waiting) → connect → ask the expected nonce
-until two reads agree → compare with the ledger → a session, or a reason to wait or to halt. Asked at once after an
-ambiguous end, only "it was applied" is an answer: else the operation may still sit in OldHost's buffer (trap 1).
+Take over the epoch → wait for the end of a ban or of the settle time (the writer waits) → connect → ask for the
+expected nonce until two reads agree → compare with the ledger → a session, or a reason to wait or to halt. Right after
+an ambiguous end only "it was applied" can be trusted: otherwise the operation may still be in OldHost's buffer (trap
+1).
 """
 
 from __future__ import annotations
@@ -34,30 +35,30 @@ from oldhost_sync.policy.wire_ref import to_wire
 
 Connect = Callable[[], HostConnection]
 
-# May be over in a moment: tried again while the opening lasts, before the writer is told to come back.
+# Causes that may be gone in a moment: retried during the opening, before the writer is told to come back.
 _TRIED_AGAIN = frozenset({"connection", "busy", "unreadable"})
-# More is bound than the ledger named: nothing of this session is given back.
+# More operations are bound than the ledger listed: this session gives nothing back.
 ALL_BOUND = 2**63
 _NO_KEEP_ALIVE = (
-    "OldHost closes the connection after each answer (HTTP/1.0, or 'Connection: close'): a session needs one that stays"
+    "OldHost closes the connection after each answer (HTTP/1.0, or 'Connection: close'): it must keep it open"
 )
 
 
 Reading = Expected | OutOfRange
-# A connection, and what OldHost said over it.
+# A connection, and OldHost's reading over it.
 Reached = tuple[HostConnection, Reading]
 
 
 @dataclass(slots=True)
 class _LastReading:
-    """What OldHost said last, over whichever connection of one look: the next reading has to be the same."""
+    """OldHost's last reading, over any connection of one look; the next reading has to be the same."""
 
     value: Reading | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A session, and what recovery found out before it."""
+    """A session, and what recovery found before it began."""
 
     session: Session
     event: SessionOpened
@@ -68,17 +69,17 @@ Ended = Opened | OpeningPostponed | OpeningHalted
 
 @dataclass(frozen=True, slots=True)
 class _Mismatch:
-    """OldHost and the ledger can't both be right; asked once so far."""
+    """OldHost and the ledger contradict each other, by one reading so far."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """All that opening a session needs; `owner` names who holds it.
+    """Everything needed to open a session; `owner` names the process that opens it.
 
-    `newest`: id and acceptance of the newest change that the writer holds, if it holds any. `reply_timeout`: what is
-    known of how long this host's answers take; a new one knows nothing.
+    `newest`: id and acceptance time of the newest change that the writer has, if any. `reply_timeout`: what is known of
+    how long this host's answers take.
     """
 
     ledger: Ledger
@@ -94,7 +95,7 @@ class Opening:
     listener: ExchangeListener | None = None
 
     def open(self) -> Ended:
-        """One pass through the recovery path; raises nothing that a ledger or a connection raises on purpose."""
+        """One pass through the recovery path; raises no LedgerError and no HostError."""
         try:
             return self._open_or_halt()
         except Fenced as error:
@@ -105,10 +106,10 @@ class Opening:
             return OpeningHalted(str(error))
 
     def count(self) -> Count:
-        """What OldHost expects now, for an operator's decision; nothing is taken over."""
+        """What OldHost expects now, for an operator's decision; does not take over the epoch."""
         try:
-            nobody = TakenOver(self.ledger.epoch(), next_nonce=None, last_applied_nonce=None)
-            reached = self._reach(nobody, self.clock() + self.limits.count_seconds)
+            nothing = TakenOver(self.ledger.epoch(), next_nonce=None, last_applied_nonce=None)
+            reached = self._reach(nothing, self.clock() + self.limits.count_seconds)
         except LedgerUnavailable as error:
             return Count(None, str(error))
         if isinstance(reached, OpeningPostponed):
@@ -122,7 +123,7 @@ class Opening:
         try:
             return self._open()
         except InvariantViolated as error:
-            # Whoever's epoch it is: that the ledger contradicts itself is true in all of them.
+            # Whichever epoch is current: a ledger that contradicts itself does so in every epoch.
             return self._violated(self.ledger.epoch(), error)
 
     def _open(self) -> Ended:
@@ -140,14 +141,14 @@ class Opening:
         outcome = self._look(taken, over_at, final=False)
         if not isinstance(outcome, _Mismatch):
             return outcome
-        # One reading may be false (a stale replica behind the address, a proxy): halting needs a second, later one.
+        # One reading may be wrong (a stale replica behind the address, a proxy): halting needs a second, later one.
         self._rest(self.limits.second_look_seconds)
         again = self._look(taken, self.clock() + self.limits.second_look_seconds_max, final=True)
         return OpeningHalted(again.why) if isinstance(again, _Mismatch) else again
 
     def _look_early(self, taken: TakenOver, over_at: float) -> Ended:
-        """Something may be applied late. But an expected nonce beyond all that may have been written proves that it was
-        applied: only "not applied yet" has to wait for the settle time. So ask at once, and go on asking.
+        """Some operation may be applied late. But an expected nonce beyond all those that may have been written proves
+        that they were applied: only "not applied yet" has to wait for the settle time. So ask at once, then repeatedly.
         """
         until = self.clock() + taken.settle_wait_ms / 1000
         pauses = () if taken.newest_written is None else (0.0, *self.limits.early_look_pauses)
@@ -162,7 +163,7 @@ class Opening:
         return OpeningPostponed(max(left_ms, 1), "settle", f"{len(taken.in_doubt)} in doubt")
 
     def _look_once(self, taken: TakenOver, until: float) -> Ended | None:
-        """None: OldHost does not say (yet) that all which may have been written was applied."""
+        """None: OldHost does not say (yet) that everything that may have been written was applied."""
         reached = self._try_to_reach(taken, until, _LastReading())
         if isinstance(reached, OpeningPostponed):
             return reached if reached.reason == "ban" else None
@@ -176,7 +177,7 @@ class Opening:
         return None if isinstance(early, _Mismatch) else early
 
     def _loss(self, taken: TakenOver) -> str:
-        """Why the ledger was halted: the database has lost the newest change that the writer holds. Or nothing."""
+        """Why the ledger was halted, if the database has lost the newest change that the writer has; else empty."""
         try:
             if self.newest:
                 self.ledger.check_known(taken.epoch, *self.newest)
@@ -185,9 +186,9 @@ class Opening:
         return ""
 
     def _halted(self, taken: TakenOver, why: str, over_at: float) -> OpeningHalted:
-        """What OldHost expects belongs to a halt: `resolve` follows it. Asked once, as far as that is possible now.
+        """Add to a halt what OldHost expects, since `resolve` needs it. It is asked once, if that is possible now.
 
-        A database that lost commits mostly lost count, too; two halts in a row would be one cause decided on twice.
+        A database that lost commits usually has a wrong count, too: without this one cause would halt twice.
         """
         if taken.halt_knows_expected or taken.banned_ms > 0 or taken.next_nonce is None:
             return OpeningHalted(why)
@@ -255,8 +256,8 @@ class Opening:
 
     def _out_of_range(self, taken: TakenOver, reading: OutOfRange, *, final: bool) -> OpeningHalted | _Mismatch:
         why = (
-            f"OldHost expects nonce {reading.said}, which is no number to count from: its counter overflowed, or "
-            "something between us and it answers for it. See to that, then `resolve`."
+            f"OldHost expects nonce {reading.said}, which is out of range: its counter overflowed, or "
+            "a proxy answers in its place. Correct that, then `resolve`."
         )
         if final:
             self.ledger.halt(taken.epoch, why)
@@ -264,7 +265,7 @@ class Opening:
         return _Mismatch(why)
 
     def _violated(self, epoch: int, error: InvariantViolated, expected: int | None = None) -> OpeningHalted:
-        """Stop, and record why where operators look."""
+        """Halt, and record the reason for operators."""
         reason = f"invariant violated: {error}"
         self.ledger.halt(epoch, reason, expected)
         return OpeningHalted(reason)
@@ -272,12 +273,13 @@ class Opening:
     # ------------------------------------------------------------------------------------------- reaching OldHost
 
     def _reach(self, taken: TakenOver, over_at: float) -> Reached | OpeningPostponed:
-        """A connection, and the expected nonce that was read twice alike.
+        """A connection, and the expected nonce from two equal readings.
 
-        If OldHost closes after two answers, the second reading comes over the next connection; one answer is left then.
+        If OldHost closes a connection after two answers, the second reading is made over the next connection, which can
+        then still answer once.
 
-        Tries for a while: OldHost may only just be noticing that the last connection is gone. Until it did, a request
-        that the network held back may have come in over it; so what may still be applied late is waited for.
+        Retries for a while, since OldHost may not have noticed yet that the last connection is gone. Until it does, a
+        request delayed by the network may arrive over the old one; so wait for whatever may still be applied late.
         """
         until = min(over_at, self.clock() + self.limits.reconnect_seconds_max)
         last = _LastReading()
@@ -316,7 +318,7 @@ class Opening:
                 connection.close()
 
     def _may_come_late_for(self, taken: TakenOver, reading: Reading) -> float:
-        """Seconds from now."""
+        """Seconds from now in which an operation may still be applied late."""
         is_all_applied = isinstance(reading, Expected) and reading.nonce - 1 == taken.newest_written
         if is_all_applied or not taken.may_be_late:
             return 0.0
@@ -325,11 +327,11 @@ class Opening:
     def _read_expected(
         self, connection: HostConnection, taken: TakenOver, over_at: float, last: _LastReading
     ) -> Reading | OpeningPostponed:
-        """What OldHost expects, read twice alike, the second time on a connection that is open after it.
+        """What OldHost expects, by two equal readings, with the connection still open after the second.
 
-        Once is enough where nothing may have been sent since the ledger counted and OldHost says what it counts: no
-        apply of ours can change it, so that a host which gives few answers to a connection still gets operations. So is
-        one that says that all which may have been sent was applied.
+        One reading is enough if it is certain (`final_nonces`): nothing may have been sent since the ledger's count,
+        and OldHost gives the same count; or it says that everything that may have been sent was applied. So a host that
+        gives few answers per connection still gets operations.
         """
         certain = [Expected(nonce) for nonce in taken.final_nonces]
         readings = 0
@@ -352,7 +354,7 @@ class Opening:
                     return self._not_told(answer, taken.epoch)
         if last.value is None:
             return self._come_back("busy", "OldHost stays busy when it is asked for the expected nonce")
-        return self._come_back("unsteady", f"the expected nonce did not hold still; the last reading was {last.value}")
+        return self._come_back("unsteady", f"the expected nonce kept changing; the last reading was {last.value}")
 
     def _not_told(self, answer: Banned | ConnectionInUse | Ambiguous, epoch: int) -> OpeningPostponed:
         match answer:

@@ -1,9 +1,9 @@
-"""What follows from an answer after which the session does not go on: a table, and a sentence for people.
+"""The consequences of an answer that ends the session: a table, and a sentence for people.
 
-A send that OldHost has certainly not taken (the answer did not use the nonce up) is taken back: it does not count. For
-if its nonce turns out to be used after all, somebody else has used it, and calling the operation applied would lose it
-(I2). Only what is ambiguous counts, and a replay of what may have arrived before: then the nonce is probably used by
-us.
+A send that OldHost has certainly not taken (the answer did not use up the nonce) is taken back: it does not count. If
+its nonce turns out to be used after all, another writer has used it, and calling the operation applied would lose it
+(I2). Only an ambiguous send counts, and a replay of an operation that may have arrived before: then we have probably
+used the nonce ourselves.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from oldhost_sync.oldhost.wire import Ambiguous, Answer, Banned, Busy, Connectio
 
 @dataclass(frozen=True, slots=True)
 class Unwritten:
-    """No answer: the connection was gone before the first byte."""
+    """No answer: the connection was lost before the first byte was written."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`takes_back`: this send does not count; `bans`: nobody sends for a while; `halts`: an operator must decide."""
+    """`takes_back`: this send does not count; `bans`: nothing is sent for a while; `halts`: an operator must decide."""
 
     takes_back: bool
     bans: bool = False
@@ -39,7 +39,7 @@ _REFUSALS: dict[type[Answer | Unwritten], Refusal] = {
     Replay: Refusal(takes_back=False, bans=True),
     Ambiguous: Refusal(takes_back=False),
 }
-# Nobody but another writer can have used the nonce.
+# Only another writer can have used the nonce.
 _REPLAY_OF_A_FIRST_SEND = Refusal(takes_back=True, bans=True, halts=True)
 
 
@@ -51,14 +51,14 @@ def refusal(operation: Reserved, answer: Answer | Unwritten) -> Refusal:
 
 
 def kind(answer: Answer | Unwritten) -> str:
-    """The answer's name in metrics and reports; an answer that came but can't be read has a name of its own."""
+    """The answer's name in metrics and reports; an answer that can't be read is "unreadable"."""
     if isinstance(answer, Ambiguous) and answer.unreadable:
         return "unreadable"
     return type(answer).__name__.lower()
 
 
 def why_ended(operation: Reserved, answer: Answer | Unwritten) -> str:
-    """A sentence for people: what OldHost answered, or did not, that ended the session."""
+    """A sentence for people: which answer of OldHost, or lack of one, ended the session."""
     nonce = operation.nonce
     match answer:
         case Gap(expected):
@@ -79,12 +79,12 @@ def why_ended(operation: Reserved, answer: Answer | Unwritten) -> str:
 
 
 def why_halted(operation: Reserved, expected: int | None) -> str:
-    """A sentence for operators, of a replay of what was never sent before. `expected`: by OldHost, if it said."""
+    """A sentence for operators about the replay of a first send. `expected`: OldHost's expected nonce, if it said."""
     nonce = operation.nonce
     begins = f"OldHost calls nonce {nonce} a replay, though we never sent it before: somebody else wrote to OldHost"
-    if expected is not None and expected > nonce + 1:  # what a proxy delivered twice would be the last
+    if expected is not None and expected > nonce + 1:  # an operation that a proxy delivered twice would be the last
         return f"{begins}, up to nonce {expected - 1}. Decide by `resolve`."
     return (
-        f"{begins}, or a proxy delivered change {operation.change_id} twice. Look whether OldHost has it, then decide: "
-        "`resolve adopt` counts it as applied, `resolve resend` sends it again."
+        f"{begins}, or a proxy delivered change {operation.change_id} twice. Check whether OldHost has it, then "
+        "decide: `resolve adopt` counts it as applied, `resolve resend` sends it again."
     )

@@ -1,7 +1,7 @@
-"""One HTTP/1.1 response, read piece by piece, pure: h11 knows the grammar, this file knows the limits.
+"""One HTTP/1.1 response, read piece by piece, pure: h11 has the grammar, this file the limits.
 
-A reader serves one exchange. It never guesses: what is no response, too large, or cut short raises
-:class:`NotAResponse`, and bytes beyond the response are reported, so that the connection is not used again.
+A reader serves one exchange. It never guesses: a response that is invalid, too large or truncated raises
+:class:`NotAResponse`, and bytes after the response are reported, so that the connection is not used again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import h11
 
-# The longest answer of the contract is some hundred bytes; a page of HTML from a confused proxy still fits.
+# The protocol's longest answer has some hundred bytes; a proxy's HTML error page still fits.
 HEAD_BYTES_MAX = 16 * 1024
 BODY_BYTES_MAX = 64 * 1024
 
@@ -18,12 +18,12 @@ _ASKED = h11.Request(method=b"POST", target=b"/", headers=[(b"host", b"oldhost")
 
 
 class NotAResponse(Exception):  # noqa: N818 - says what came
-    """What came is no HTTP response within the limits; the connection is of no more use."""
+    """The bytes are not an HTTP response within the limits; the connection can't be used again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A whole response. `reusable`: the connection may carry the next request."""
+    """A complete response. `reusable`: the connection may carry the next request."""
 
     status: int
     body: bytes
@@ -31,13 +31,13 @@ class Response:
 
 
 class ResponseReader:
-    """Feed it what the socket gives (b"" for the end); it answers None until the response is whole."""
+    """Feed it the bytes from the socket (b"" for the end); it returns None until the response is complete."""
 
     def __init__(self) -> None:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES_MAX)
         self._http.send(_ASKED)
         self._http.send(h11.EndOfMessage())
-        self.has_begun = False  # a byte of it came
+        self.has_begun = False  # its first byte has arrived
         self._status: int | None = None
         self._body = bytearray()
 
@@ -67,7 +67,7 @@ class ResponseReader:
 
     def _whole(self) -> Response:
         if self._status is None:
-            raise NotAResponse("an end without a beginning")
+            raise NotAResponse("the end of a response without its beginning")
         surplus, ended = self._http.trailing_data
         reusable = self._http.their_state is h11.DONE and not surplus and not ended
         return Response(self._status, bytes(self._body), reusable)

@@ -1,11 +1,11 @@
-"""A send: operations that go over a session one after the other, from their reservation to their recorded answers.
+"""A send: operations of one session, sent one after the other, from their reservation to their recorded answers.
 
-All its nonces are reserved at once, while its predecessor is on the wire, then it waits for its turn. On the wire goes
-only what was marked SENT less than a second ago; while OldHost works on N, the answer to N-1 is recorded and N+1 is
-marked, in one transaction. So the socket never waits for the database, and at most two rows are in doubt (I6).
+It reserves all its nonces at once, while its predecessor is on the wire, and then waits for the wire. An operation is
+written only if it was marked SENT less than a second ago; while OldHost works on N, one transaction records the answer
+to N-1 and marks N+1. So the socket never waits for the database, and at most two rows are in doubt (I6).
 
-It gives way: for an urgent send, after a rejection, and when its time is over, what is not on the wire loses its nonce
-in the transaction that records the last answer. Then it reserves anew what it still has to send, in its turn.
+For an urgent send, after a rejection, and when its time is over, operations that are not on the wire give back their
+nonces, in the transaction that records the last answer. The send then waits until it may reserve again.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, EntityKey, Fa
 from oldhost_sync.policy.events import SendEnded
 from oldhost_sync.policy.wire_ref import to_wire
 
-# An answer that is read so soon was there before it was asked for: how long it took is not known.
+# An answer read this quickly had already arrived before the read, so how long it took is not known.
 AT_ONCE_SECONDS = 0.001
 
 
 class RunningSend:
-    """Goes once. `_unreserved`: changes without a nonce or a fate, in order; `_operations`: reserved, not used up.
+    """Runs once. `_unreserved`: changes without a nonce or a fate, in order; `_operations`: reserved, not used up.
 
-    `_marked`: SENT since `_marked_at`, not one byte written; `_pending`: answered, not recorded.
+    `_marked`: marked SENT at `_marked_at`, not one byte written; `_pending`: answered, not recorded.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class RunningSend:
         self._held: list[tuple[EntityKey, list[int]]] = []
 
     def run(self, sequence: int, *, urgent: bool = False) -> SendEnded:
-        """Reserve, go as far as the session lasts, record. Any error ends the session; what is not one of the ledger's
-        or the host's is raised after that.
+        """Reserve, send until the session ends, record. Any error ends the session; one that is neither a LedgerError
+        nor a HostError is then raised.
         """
         self._place = Place(sequence, urgent, self._clock() + self._limits.send_seconds)
         self._pipeline.enter(self._place)
@@ -93,7 +93,7 @@ class RunningSend:
             self._take_back()
         except InvariantViolated as error:
             why = self._halted or f"invariant violated: {error}"
-            # Where the ledger keeps it, the next opening finds it and asks OldHost for the count that `resolve` needs.
+            # If the ledger has recorded the halt, the next opening asks OldHost for the count that `resolve` needs.
             self._halted = self._halted if self._shared.halt(why) else why
         except LedgerError as error:
             self._shared.close(f"{type(error).__name__}: {error}")
@@ -105,7 +105,7 @@ class RunningSend:
         return self._ended()
 
     def _ended(self) -> SendEnded:
-        """What became of it: a change without a fate so far waits as before."""
+        """The result of the send: a change without a fate is WAITING."""
         return SendEnded(
             [self._fates.get(change_id) or Fate(change_id, WAITING) for change_id in self._change_ids],
             session_open=self._pipeline.is_open,
@@ -122,12 +122,12 @@ class RunningSend:
     # ---------------------------------------------------------------------------------------------- reserving, the turn
 
     def _reserve(self) -> bool:
-        """Nonces for all that has neither one nor a fate, in this send's turn; False when nothing is left to send."""
+        """Reserve nonces, when this send may, for changes without one or a fate; False if there is nothing to send."""
         if not self._unreserved:
             return False
         if not self._pipeline.take_ahead(self._place, self._unreserved, self._beat):
             if self._pipeline.is_open and self._clock() < self._place.until:
-                self._shared.close(f"send {self._place.sequence} came without the one before it")
+                self._shared.close(f"send {self._place.sequence} arrived, but the one before it did not")
             return False
         try:
             reserved = self._ledger.reserve(self._shared.epoch, self._unreserved, self._accepted_at_ms)
@@ -148,7 +148,7 @@ class RunningSend:
         self._pipeline.claim(self._place, {one.nonce: one.change_id for one in self._operations})
 
     def _take_turn(self) -> SendStep:
-        """Wait until the wire is free for this send, its first operation marked meanwhile if there is time for it."""
+        """Wait until the wire is free for this send; mark its first operation while waiting, if there is time."""
         first = self._operations[0]
         try:
             step = self._pipeline.wait(self._place, first.nonce, self._beat, marked=False)
@@ -164,7 +164,7 @@ class RunningSend:
         return step
 
     def _lose_nonces(self) -> None:
-        """What was given back waits for new nonces, in the same order."""
+        """Queue the changes whose nonces were given back for new ones, in the same order."""
         while self._operations and not self._pipeline.holds(self._place, self._operations[-1].nonce):
             lost = self._operations.pop()
             self._fates.pop(lost.change_id, None)
@@ -175,13 +175,13 @@ class RunningSend:
     # ------------------------------------------------------------------------------------------------------- operations
 
     def _send_holding_the_wire(self) -> None:
-        """One after the other, as long as each answer is definite and used its nonce up, and nobody has to go first."""
+        """Send one after the other while each answer is definite and uses up its nonce and no other send goes first."""
         try:
             self._lose_nonces()
             while not self._give_back() and self._operations and self._send_next():
                 pass
         except BaseException as error:
-            self._shared.close(f"{type(error).__name__}: {error}")  # before anybody else gets the wire
+            self._shared.close(f"{type(error).__name__}: {error}")  # before another thread gets the wire
             raise
         finally:
             self._shared.release_wire()
@@ -205,7 +205,7 @@ class RunningSend:
         return True
 
     def _give_back(self) -> bool:
-        """Between two operations: if somebody has to go first, nonces go back. True: all that this send has left."""
+        """Between two operations: give nonces back if another send goes first. True: this send has none left."""
         rejected = self._pending is not None and isinstance(self._pending.answer, Rejected)
         if self._pipeline.to_give_back(rejected=rejected) is None:
             return False
@@ -223,9 +223,9 @@ class RunningSend:
         return not self._operations
 
     def _mark_in_time(self, operation: Reserved) -> bool:
-        """SENT less than a second ago, and the connection alive; False when it is not to be written.
+        """Mark the operation SENT, unless it was less than a second ago; False when it must not be written.
 
-        A mark that grew too old before one byte was written is renewed: that asks the fence again (trap 2).
+        A mark that is too old before a byte was written is renewed: that checks the fence again (trap 2).
         """
         if self._marked is None:
             if not (self._pipeline.is_open and self._wait_recorded(operation.nonce - 2) and self._shared.is_alive()):
@@ -246,7 +246,7 @@ class RunningSend:
         return not self._pipeline.is_closed
 
     def _exchange(self, operation: Reserved, following: Reserved | None) -> Answer | Unwritten:
-        """The operation on the wire, again and again while OldHost is busy."""
+        """Write the operation and read its answer; repeat while OldHost is busy."""
         for waits_left in range(self._limits.busy_waits_max, -1, -1):
             self._pipeline.on_wire(operation.nonce)
             began, accepted_at_ms = self._clock(), (self._accepted_at_ms or {}).get(operation.change_id)
@@ -262,7 +262,7 @@ class RunningSend:
         return answer
 
     def _renew_mark(self, operation: Reserved) -> bool:
-        """Mark SENT again after OldHost refused the send; what is already marked for later keeps its own deadline."""
+        """Mark SENT again after OldHost refused the send; the following operation's mark keeps its own deadline."""
         following, since = self._marked, self._marked_at
         self._advance(operation, again=True)
         in_time = self._still_in_time()
@@ -270,7 +270,7 @@ class RunningSend:
         return in_time
 
     def _exchange_once(self, operation: Reserved, following: Reserved | None) -> Answer | Unwritten:
-        """Write; while OldHost works, record the answer before and mark the next; read."""
+        """Write; while OldHost works, record the previous answer and mark the next operation; read."""
         began = self._clock()
         self._marked = self._marked if self._marked is not operation else None
         self._shared.first_contact.forget()
@@ -312,7 +312,9 @@ class RunningSend:
     # -------------------------------------------------------------------------------------------- what ends the session
 
     def _give_up(self, operation: Reserved, answer: Answer | Unwritten) -> None:
-        """The answer ends the session. What was certainly not taken counts as not sent; recovery decides the rest."""
+        """The answer ends the session. An operation that was certainly not taken counts as not sent; recovery decides
+        about any other.
+        """
         self._shared.close(why_ended(operation, answer))
         self._refusal = kind(answer)
         follows = refusal(operation, answer)
@@ -326,12 +328,12 @@ class RunningSend:
                 self._shared.retry(lambda: self._ledger.take_back(self._shared.epoch, operation), self._beat)
         except (Fenced, LedgerUnavailable):
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is: an answer that is not kept must not be forgotten
+        except Exception as error:  # noqa: BLE001 - whatever it is, an answer that was not recorded must not be lost
             self._halt_unkept(operation, answer, error)
 
     def _halt_unkept(self, operation: Reserved, answer: Answer | Unwritten, error: Exception) -> None:
-        """OldHost refused the operation and the ledger did not keep that: without it, the next comparison may take the
-        operation for applied and lose it. So nobody sends on; the writer makes the halt durable if the ledger can't.
+        """OldHost refused the operation and the ledger could not record that: the next comparison might take it for
+        applied and lose it. So halt; the writer makes the halt durable if the ledger can't.
         """
         why = f"{why_ended(operation, answer)}; that could not be recorded: {type(error).__name__}: {error}"
         self._halted = self._halted or f"invariant violated: {why}"
@@ -357,7 +359,7 @@ class RunningSend:
     # -------------------------------------------------------------------------------------------------------- recording
 
     def _advance(self, sent: Reserved | None, *, again: bool = False) -> None:
-        """One transaction: the pending answer recorded, `sent` marked SENT. Until it is recorded, all is in doubt."""
+        """In one transaction, record the pending answer and mark `sent` SENT. Until it commits, both are in doubt."""
         answered, self._pending = self._pending, None
         began = self._clock()
         if sent is not None:
@@ -381,7 +383,7 @@ class RunningSend:
             self._pipeline.recorded(answered.operation.nonce)
 
     def _record_pending(self) -> None:
-        """The send's last answer, while the next send's first operation is on the wire already."""
+        """Record the send's last answer, while the next send's first operation is already on the wire."""
         if self._pending is not None and self._wait_recorded(self._pending.operation.nonce - 1):
             self._advance(None)
 
@@ -392,6 +394,6 @@ class RunningSend:
         return False
 
     def _take_back(self) -> None:
-        """What was marked but never written: it stays bound, and its next send counts as the first."""
+        """Take back an operation that was marked but not written: it stays bound; its next send counts as the first."""
         if self._marked is not None:
             self._ledger.take_back(self._shared.epoch, self._marked)

@@ -1,11 +1,11 @@
 """The session: one host, one epoch, one connection, operations in strict order of their nonces.
 
-Whatever is not a definite, consumed answer ends the session: the connection is closed, what is in doubt is BOUND, the
-rest WAITING, and the one recovery path (`recovery.py`) decides by OldHost's expected nonce. Nothing here retries,
-reconnects or guesses.
+Anything but a definite answer that consumes the nonce ends the session: the connection is closed, operations in doubt
+are BOUND, the rest are WAITING, and the one recovery path (`recovery.py`) decides by OldHost's expected nonce. Nothing
+here retries, reconnects or guesses.
 
-Plain blocking code; the ledger, the connection, the clock and the waiting (`Condition`) are given to it, so that the
-simulation runs this very code on its own time. No gate is held during IO.
+Plain blocking code. The ledger, the connection, the clock and the condition variable are parameters, so that the
+simulation runs the same code on its own clock. No lock is held during IO.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from oldhost_sync.policy.events import Probed, SendEnded
 
 
 class Session:
-    """The connection of one epoch. `next_nonce`: what OldHost expects, by both sides, at the start; up to
-    `bound_until` the nonces are bound to their changes already.
+    """The connection of one epoch. `next_nonce`: what OldHost expects at the start, as the ledger agrees; up to
+    `bound_until` the nonces are already bound to their changes.
     """
 
     def __init__(
@@ -70,22 +70,22 @@ class Session:
         accepted_at_ms: Mapping[int, int] | None = None,
         urgent: bool = False,
     ) -> SendEnded:
-        """Send these changes in order, as far as the session lasts; gives one fate for each.
+        """Send these changes in order until the session ends; returns one fate for each.
 
-        `sequence` k reserves after k-1 has: two sends reach the worker in any order (0: at once). `urgent`: before all
-        that is not on the wire. Any error ends the session; what is not one of the ledger's or the host's is raised
-        after that.
+        `sequence` k reserves after k-1, since two sends reach the worker in any order (0: at once). `urgent`: before
+        everything that is not on the wire. Any error ends the session; one that is neither a LedgerError nor a
+        HostError is then raised.
         """
         return RunningSend(self._shared, change_ids, beat, accepted_at_ms).run(sequence, urgent=urgent)
 
     def stop_sends(self) -> None:
-        """The sends that are under way end with the operation on the wire; what is left waits. The session goes on."""
+        """End the running sends after the operation on the wire; their other changes wait. The session goes on."""
         self._pipeline.stop()
 
     def probe(self, beat: Heartbeat) -> Probed:
-        """Ask the expected nonce and compare; a difference ends the session, and recovery says what it means.
+        """Ask for the expected nonce and compare; a difference ends the session, and recovery decides what it means.
 
-        Not asked when the wire is not free in time: a probe can wait for the next one.
+        Skipped when the wire is not free in time: the next probe will do.
         """
         expected = 0
         if self._pipeline.take_wire(self._shared.limits.probe_wait_seconds, beat):
@@ -101,7 +101,7 @@ class Session:
         return Probed(self.is_open, expected, self.closed_because)
 
     def watch(self) -> bool:
-        """One look of the idle watch; False when the session is over. Lets go when fenced or when OldHost hung up."""
+        """Check an idle session: close it if it is fenced or OldHost has hung up; False when it is over."""
         if self._pipeline.is_closed:
             return False
         try:
@@ -109,7 +109,7 @@ class Session:
             if current != self.epoch:
                 self.close(f"epoch {current} took over")
         except LedgerError:
-            pass  # without the database nobody else can take over either
+            pass  # without the database no other session can take over either
         if self._pipeline.try_wire():
             try:
                 self._shared.is_alive()
@@ -118,15 +118,15 @@ class Session:
         return not self._pipeline.is_closed
 
     def close(self, reason: str) -> None:
-        """Write nothing more. The connection goes at once, or as soon as the operation on the wire has ended."""
+        """Write nothing more. The connection is closed at once, or as soon as the operation on the wire has ended."""
         self._shared.close(reason)
 
     def begin_no_more(self, reason: str) -> None:
-        """What is on the wire or marked for it ends by itself; nothing comes after it."""
+        """Let the operations that are on the wire or marked for it finish; begin no others."""
         self._pipeline.drain(reason)
 
     def drain(self, reason: str, timeout_seconds: float, beat: Heartbeat) -> bool:
-        """Finish what is on the wire or marked for it, record that, then close; False when it took too long."""
+        """Finish the operations on the wire or marked for it, record them, then close; False on timeout."""
         self.begin_no_more(reason)
         ended = self._pipeline.wait_idle(timeout_seconds, beat)
         self.close(reason)

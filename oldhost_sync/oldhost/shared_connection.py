@@ -1,4 +1,4 @@
-"""The one connection as a session and its sends share it, and how they let it go."""
+"""The one connection, shared by a session and its sends, and how it is closed."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class SharedConnection:
     def exchanged(
         self, operation: Reserved, answer: Answer | Unwritten, began: float, accepted_at_ms: int | None
     ) -> None:
-        """An operation was on the wire since `began`; `answer`: its end."""
+        """Report to the listener: an operation was on the wire from `began` until now, with this `answer`."""
         if self.listener is not None:
             seconds = self.clock() - began
             self.listener(Exchange(operation, self.epoch, kind(answer), seconds, accepted_at_ms))
 
     def close(self, reason: str) -> None:
-        """Write nothing more. The connection goes at once, or as soon as the operation on the wire has ended."""
+        """Write nothing more. The connection is closed at once, or as soon as the operation on the wire has ended."""
         if self.pipeline.close(reason):
             self.connection.close()
 
@@ -61,7 +61,7 @@ class SharedConnection:
         return alive
 
     def halt(self, reason: str) -> bool:
-        """Stop, and record why where operators look. False: fenced, or without a database, it can't be recorded."""
+        """Halt, and record the reason for operators. False: it can't be recorded (fenced, or no database)."""
         self.close(reason)
         try:
             self.ledger.halt(self.epoch, reason)
@@ -70,7 +70,7 @@ class SharedConnection:
         return True
 
     def retry(self, keep: Callable[[], T], beat: Heartbeat) -> T:
-        """What must not be forgotten is tried a few times while the database is away; done twice it is as done once."""
+        """Try a few times while the database is away, for what must not be lost; `keep` must be idempotent."""
         for _ in range(self.limits.insist_times - 1):
             try:
                 return keep()

@@ -1,8 +1,8 @@
-"""The protocol (docs/protocol.md) as a pure codec: bytes out, answers in. No socket, no clock, no hope.
+"""The protocol (docs/protocol.md) as a pure codec: bytes out, answers in. No socket, no clock.
 
-The client believes no more than the page says. An answer is one of a closed set of values; whatever the page does not
-list, and whatever speaks of another nonce than ours, is :class:`Ambiguous`: the request may have been applied, may not
-have been, or may still be. Garbage never becomes :class:`Applied`.
+The client relies only on what that page says. An answer is one of a closed set of values; any that the page does not
+list, or that is about another nonce than ours, is :class:`Ambiguous`: the request may have been applied or not, or may
+still be applied. Garbage never becomes :class:`Applied`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
 
-# No ban and no pause is longer; a larger number is no span. Who waits asks far more often anyway.
+# No ban and no pause is longer; a larger number is garbage. We ask far more often anyway.
 RETRY_AFTER_SECONDS_MAX = 86_400.0
-# The ledger keeps nonces as BIGINT (to 2^63 - 1) and must be able to count on from what OldHost says. No counter that
-# began at 0 ever gets here: a larger number is garbage, or a counter that overflowed.
+# The ledger stores nonces as BIGINT (up to 2^63 - 1) and must be able to continue counting from OldHost's number. A
+# counter that began at 0 never gets this far: a larger number is garbage, or a counter that overflowed.
 NONCE_MAX = 2**62
 # A number that is out of range may have thousands of digits.
 SAID_LENGTH_MAX = 40
@@ -54,7 +54,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """400 nonce_replay: our nonce was used before; a ban begins. `retry_after` in seconds, None when not said."""
+    """400 nonce_replay: our nonce was used before; a ban begins. `retry_after` in seconds, None if not given."""
 
     expected: int | None
     retry_after: float | None
@@ -62,14 +62,14 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Banned:
-    """403 banned: not consumed. `retry_after` in seconds, None when not said."""
+    """403 banned: not consumed. `retry_after` in seconds, None if not given."""
 
     retry_after: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """503 busy: not consumed; the same bytes again after `retry_after` seconds."""
+    """503 busy: not consumed; send the same bytes again after `retry_after` seconds."""
 
     retry_after: float
 
@@ -95,14 +95,14 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class OutOfRange:
-    """The answer to an ask names a nonce that no ledger can count from; `said`: which, shortened."""
+    """The answer to an ask has a nonce that the ledger can't count from; `said`: that number, shortened."""
 
     said: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
-    """Any other end: only the expected nonce decides. `unreadable`: an answer came that the protocol does not have."""
+    """Any other end: only the expected nonce decides. `unreadable`: an answer arrived that is not in the protocol."""
 
     why: str
     unreadable: bool = False
@@ -116,7 +116,7 @@ AskAnswer = Expected | OutOfRange | Banned | Busy | ConnectionInUse | Ambiguous
 
 
 def encode_sync(nonce: int, body: bytes, host: str = "oldhost") -> bytes:
-    """The whole request for one operation, the same bytes for the same arguments."""
+    """The complete request for one operation, the same bytes for the same arguments."""
     return (
         f"POST /oldhost/sync HTTP/1.1\r\nHost: {host}\r\nX-Nonce: {nonce}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -156,7 +156,7 @@ def operation_body(
 
 
 def too_large(body: bytes) -> bool:
-    """Whether OldHost would call it malformed (over 64 KiB)."""
+    """Whether OldHost would reject it as malformed (over 64 KiB)."""
     return len(body) > HOST_BODY_BYTES_MAX
 
 
@@ -164,7 +164,7 @@ def too_large(body: bytes) -> bool:
 
 
 def read_answer(status: int, body: bytes, nonce: int) -> Answer:
-    """What `status` and `body` say of the operation sent with `nonce`."""
+    """What `status` and `body` say about the operation sent with `nonce`."""
     fields = _json_object(body)
     if fields is None:
         return _unreadable(f"status {status} without a JSON object")
@@ -184,13 +184,13 @@ def read_answer(status: int, body: bytes, nonce: int) -> Answer:
 
 
 def read_ask(status: int, body: bytes) -> AskAnswer:
-    """What `status` and `body` say when the expected nonce was asked for."""
+    """What `status` and `body` answer to an ask for the expected nonce."""
     fields = _json_object(body)
     if fields is None:
         return _unreadable(f"status {status} without a JSON object")
     if status == 200:
         said = fields.get("expected_nonce")
-        # A sync's answer has a nonce beside the expected one: it is no answer to an ask.
+        # An answer to a sync request has a nonce beside the expected one: it does not belong to this ask.
         if not _is_whole(said) or "nonce" in fields:
             return _unreadable("status 200 without an expected nonce")
         expected = _nonce(said)
@@ -208,10 +208,10 @@ def _read_applied(fields: Mapping[str, Any], nonce: int) -> Answer:
 
 
 def _read_rejected(fields: Mapping[str, Any], nonce: int) -> Answer:
-    """The page: consumed, unless `expected_nonce` says otherwise."""
+    """By the protocol: consumed, unless `expected_nonce` says otherwise."""
     expected = _nonce(fields.get("expected_nonce"))
     if expected is None and "expected_nonce" in fields:
-        return _unreadable("rejected, with an expected nonce that is none")
+        return _unreadable("rejected, with an invalid expected nonce")
     if expected not in {None, nonce, nonce + 1}:
         return _unreadable(f"rejected {nonce}, but expects {expected}")
     return Rejected(_text(fields.get("reason")), consumed=expected != nonce)
@@ -237,12 +237,12 @@ def _json_object(body: bytes) -> dict[str, Any] | None:
 
 
 def _is_whole(value: object) -> bool:
-    """A whole number, and neither True nor 501.0: a lax reading is how garbage becomes an answer."""
+    """A whole number, and neither True nor 501.0: a lax check would accept garbage as an answer."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _nonce(value: object) -> int | None:
-    """A nonce that the ledger can keep and count from."""
+    """A nonce that the ledger can store and count from."""
     return value if isinstance(value, int) and _is_whole(value) and 0 <= value <= NONCE_MAX else None
 
 

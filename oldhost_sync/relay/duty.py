@@ -1,7 +1,7 @@
 """A duty in a loop of its own: round after round, through every outage, which is logged once.
 
-A duty that fails stops no other. It waits for a database or server that is away. An unexpected error ends the round and
-is logged with its traceback; the next round comes after a growing pause.
+A failing duty stops no other. It waits for a database or server that is away. An unexpected error ends the round and is
+logged with its traceback; the pause before the next round grows.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from oldhost_sync.telemetry import RelayMetrics
 
 logger = logging.getLogger(__name__)
 
-# A lock, or an outage that another loop is about to log, passes within fewer rounds.
+# Rounds that fail before it is logged: a lock, or an outage that another loop is about to log, lasts fewer.
 FAILED_ROUNDS_TOLD = 3
 PAUSE_SECONDS_MAX = 30.0
 
 
 class Duty(Protocol):
-    """`name`: what is not done while it fails; `host`: whose (or "all hosts"); `pause_s`: how long to wait then."""
+    """`name`: what is not done while it fails; `host`: for which host (or "all hosts"); `pause_s`: the pause then."""
 
     name: str
     host: str
@@ -36,7 +36,7 @@ class Duty(Protocol):
 
 
 async def repeat(stop: asyncio.Event, step: Callable[[], Awaitable[float]]) -> None:
-    """Take steps until `stop`; each says how long to wait before the next."""
+    """Call `step` until `stop` is set; it returns the pause before the next call."""
     while not stop.is_set():
         pause = await step()
         try:
@@ -47,7 +47,7 @@ async def repeat(stop: asyncio.Event, step: Callable[[], Awaitable[float]]) -> N
 
 @dataclass(eq=False)
 class DutyLoop:
-    """Runs one duty. `outage_known`: whether the database's outage is logged already."""
+    """Runs one duty. `outage_known`: whether the database's outage has already been logged."""
 
     duty: Duty
     monotonic: Callable[[], float]

@@ -1,7 +1,7 @@
-"""Completes the traces of changes whose fates are known: by what the database has recorded, whoever decided them.
+"""Completes the traces of changes that have a fate, from the fates recorded in the database.
 
-A relay that begins or takes over looks back a minute: what was decided before its first look is told, too. A fate that
-is told twice has the same spans. Only while traces are on.
+A relay that starts or takes over looks back a minute, so that fates recorded before its first look are traced, too. A
+fate that is traced twice has the same spans. Runs only while traces are on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from oldhost_sync.traces.span import Span
 from oldhost_sync.traces.tracer import Tracer
 
 TRACED_EVERY_SECONDS = 1.0
-# Transactions whose fates are read in one look; far more than an OldHost answers in that time.
+# Transactions whose fates are read in one look; OldHost answers far fewer in that time.
 TRACED_SEQUENCES_MAX = 500
 
 
@@ -39,7 +39,7 @@ class FateTracer:
     leaderships: Mapping[str, Leadership]
     owner: str
     tracer: Tracer
-    # By host, the number of the last fate that was looked at.
+    # By host, the number of the last fate that was traced.
     _seen: dict[str, int] = field(default_factory=dict)
 
     async def run_once(self, now: float) -> float:

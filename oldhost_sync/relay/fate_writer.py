@@ -1,4 +1,4 @@
-"""Writes the fates that waited for a locked row, and numbers the fates that have no number.
+"""Writes the fates that wait for a locked row, and numbers the fates that have no number.
 
 One poll a second for all hosts of the process. It needs no lease: two relays at once skip each other's rows.
 """
@@ -25,14 +25,14 @@ class FateWriter:
         self._hosts = frozenset(hosts)
 
     async def run_once(self, _now: float) -> float:
-        """A batch for each host that has any; a full one is followed soon."""
+        """Write a batch for each host that has any; after a full one the next follows soon."""
         full = [
             await self._write(host) for host in await self._transactions.look(hosts_with_work) if host in self._hosts
         ]
         return limits.RELAY_POLL_SECONDS if any(full) else self.pause_s
 
     async def _write(self, host: str) -> bool:
-        """Whether a batch was full, so that there may be more."""
+        """Returns whether a batch was full, so that there may be more."""
         batch, numbers = limits.RELAY_FATES_BATCH_ROWS, limits.RELAY_NUMBERED_ROWS
         written = await self._transactions.run(lambda connection: write_pending_fates(connection, host, batch))
         numbered = await self._transactions.run(lambda connection: number_fates(connection, host, numbers))

@@ -1,4 +1,4 @@
-"""One host's duties put together: they share the lease; each has its own loop and database connections."""
+"""The duties of one host: they share the lease; each has its own loop and database connections."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from oldhost_sync.settlement.folder import SettlementFolder
 from oldhost_sync.telemetry import RelayMetrics
 from oldhost_sync.traces.tracer import Tracer
 
-# Threads for each kind of duty.
-# "outbox" is the one that waits in MariaDB.
+# Threads for each kind of duty. "outbox" is the one whose statement waits in MariaDB.
 THREADS = {
     "outbox": 1,
     "relay": 4,
@@ -38,22 +37,22 @@ THREADS = {
     "figures": 1,
     "load": 1,
 }
-# One for each thread: no duty waits for another's connection.
+# One for each thread, so that no duty waits for a connection.
 CONNECTIONS = sum(THREADS.values())
-# Each kind looks once at a time for all hosts, and five kinds do: outbox, schedule, watch, fates, and traces if on.
+# Each kind makes one look at a time for all hosts; five kinds look: outbox, schedule, watch, fates, and traces if on.
 LOOKS = 5
 
 
 def relay_transactions(engine: Engine, looks: Engine) -> dict[str, Transactions]:
-    """What the relays of all hosts of a process share, by kind of duty. `engine` must have CONNECTIONS connections,
-    `looks`, which commits by itself, LOOKS.
+    """The transactions that all relays of a process share, by kind of duty. `engine` must have CONNECTIONS connections;
+    `looks`, in autocommit mode, must have LOOKS.
     """
     return {kind: Transactions(engine, threads, kind, looks=looks) for kind, threads in THREADS.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class SharedPolls:
-    """What all relays of a process ask together: whose outbox or schedule has something, and whose lease is theirs."""
+    """The polls that all relays of a process share: for unrelayed changes, due changes, and leases to renew."""
 
     outbox: OutboxWatch
     schedule: SharedPoll[frozenset[str]]
@@ -104,7 +103,7 @@ class HostRelay:
         return self.relay.condition
 
     async def run(self, stop: asyncio.Event) -> None:
-        """The host's duties until `stop` is set, through every outage; then give the lease up."""
+        """Run the host's duties until `stop` is set, through every outage; then release the lease."""
         async with asyncio.TaskGroup() as loops:
             loops.create_task(self.relay.repeat(stop))
             for loop in self.loops:

@@ -1,7 +1,7 @@
-"""Looks at all hosts that this process relays for: their figures for Prometheus, and the alerts that follow from state.
+"""Watches all hosts that this process relays for: their metrics for Prometheus, and alerts that depend on their state.
 
-Every ten seconds, or as seldom as keeps the looks a small share of the time. The books, which count all that is kept,
-are looked at every few minutes.
+It looks every ten seconds, or less often if looks would take more than a small share of the time. The books, which
+count all rows, are checked every few minutes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oldhost_sync.store.views.host_figures import HostFigures, read_figures
 from oldhost_sync.telemetry import ExportedHost, HostMetrics
 
 LOOK_SECONDS = 10.0
-# The looks take at most this share of the time.
+# The pause after a look, as a multiple of its duration: looks take at most 1 % of the time.
 PAUSE_FOR_EACH_SECOND = 100
 BOOKS_SECONDS = 300.0
 QUIET_SECONDS = 3600.0
@@ -30,7 +30,7 @@ QUIET_SECONDS = 3600.0
 @dataclass(slots=True)
 class _Host:
     figures: HostFigures | None = None
-    # Which dead letters the alerts tell of; None: not known, as after a takeover.
+    # Identifies the dead letters that the alerts cover; None: not known, as after a takeover.
     dead_letters: tuple[int, int] | None = None
     imbalance: int = 0
     books_at: float = float("-inf")
@@ -88,7 +88,7 @@ class HostWatch:
         self.metrics.show(name, ExportedHost(figures, state, drain_s, ratio, host.imbalance))
 
     async def _keep(self, name: str, figures: HostFigures, now: float) -> None:
-        """What is seldom due; most looks find nothing to do here."""
+        """The checks that are seldom due; most looks find nothing to do here."""
         host = self._hosts[name]
         if figures.dead_letters_id != host.dead_letters:
             await self.transactions.run(lambda connection: keep_dead_letter_alerts(connection, name))

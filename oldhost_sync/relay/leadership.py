@@ -1,7 +1,8 @@
 """Whether this process is the active relay of a host: the lease as its duties see it.
 
-The lease is for efficiency only: two active relays do no harm. Each duty asks before a round. The first that finds a
-third of the span over renews it; the others do not wait for that. A process renews the leases of all its hosts at once.
+The lease is for efficiency only: two active relays do no harm. Each duty checks it before a round. The first one that
+finds a third of the lease's time over renews it; the others do not wait for that. A process renews the leases of all
+its hosts together.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.store.errors import DatabaseUnavailable, StoreError
 from oldhost_sync.store.outbox.relay_lease import release_lease, renew_leases, take_lease
 
-# When the lease of each host that this process has ends, in monotonic seconds.
+# When the lease of each of this process's hosts ends, in monotonic seconds.
 Renewals = SharedPoll[dict[str, float]]
 
 
 def renewals(lease_s: float) -> Renewals:
-    """For all hosts of a process: those that come within a sixth of the span share a renewal."""
+    """For all hosts of a process: requests within a sixth of the lease's time share a renewal."""
     return SharedPoll(lease_s / 6)
 
 
@@ -38,18 +39,19 @@ class Leadership:
     _leased_until: float = float("-inf")
     _tried_at: float = float("-inf")
     _asking: bool = False
-    # Why the last try failed; empty where it did not.
+    # Why the last try failed; empty if it did not.
     _failure: str = ""
 
     def held(self, now: float) -> bool:
-        """As last known, without asking the database."""
+        """Whether this process has the lease, as last known, without asking the database."""
         return now < self._leased_until
 
     async def hold(self, now: float) -> bool:
-        """Renew at a third of the span; ask no more often than that when another relay holds it.
+        """Take or renew the lease, and return whether this process has it. The database is asked no more often than at
+        each third of the lease's time, even while another relay has it.
 
-        Raises StoreError or DBAPIError where the database is away, also for as long as it is not asked again: whether
-        another relay holds the lease is not known then.
+        Raises StoreError or DBAPIError while the database is away, even between two tries, since it is not known then
+        whether another relay has the lease.
         """
         if self._asking or now < self._tried_at + self.lease_s / 3:
             if self._failure and not self.held(now):
@@ -72,11 +74,11 @@ class Leadership:
             renewed = await self.renewals.poll(now, partial(self._renew_all, now))
             if self.host in renewed:
                 self._leased_until = renewed[self.host]
-                self._tried_at = self._leased_until - self.lease_s  # the next renewal is shared, too
+                self._tried_at = self._leased_until - self.lease_s  # so that the next renewal is shared, too
                 return
         span = timedelta(seconds=self.lease_s)
-        held = await self.transactions.run(lambda connection: take_lease(connection, self.host, self.owner, span))
-        self._leased_until = now + self.lease_s if held else float("-inf")
+        taken = await self.transactions.run(lambda connection: take_lease(connection, self.host, self.owner, span))
+        self._leased_until = now + self.lease_s if taken else float("-inf")
 
     async def _renew_all(self, now: float) -> dict[str, float]:
         span = timedelta(seconds=self.lease_s)
@@ -84,5 +86,5 @@ class Leadership:
         return dict.fromkeys(hosts, now + self.lease_s)
 
     async def release(self) -> None:
-        """Release it, so that the next relay need not wait until it expires. Raises StoreError or DBAPIError."""
+        """Release the lease, so that the next relay need not wait for it to expire. Raises StoreError or DBAPIError."""
         await self.transactions.run(lambda connection: release_lease(connection, self.host, self.owner))

@@ -1,4 +1,4 @@
-"""Keeps a sample of each host's load every ten seconds, for charts. What fails here is missing in a chart, no more."""
+"""Records a sample of each host's load every ten seconds, for charts. A failure only leaves a hole in a chart."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LoadRecorder:
     leaderships: Mapping[str, Leadership]
 
     async def run_once(self, now: float) -> float:
-        """One sample for each host. A conflict is not tried again: the next sample has what this one would have."""
+        """Record one sample for each host. A conflict is not retried: the next sample includes what this one missed."""
         for host, leadership in self.leaderships.items():
             if leadership.held(now):
                 await self.transactions.run(partial(record_sample, host=host), attempts=1)

@@ -1,7 +1,7 @@
-"""The wait for something in the outbox, shared by all relays of a process: one statement that waits in MariaDB.
+"""Waits for unrelayed changes, for all relays of a process: one statement that waits inside MariaDB.
 
-Looking from here cost a fifth of an idle host's CPU, most of it for waking up. A relay whose changes wait for the next
-signal is not told of more of the same; of an emergency everybody hears at once.
+Polling from here took a fifth of an idle host's CPU, most of it for waking up. A relay that already has changes waiting
+for its next signal is not woken for more of them; any emergency wakes the relays at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Wait = asyncio.Task[dict[str, Unrelayed]]
 
 @dataclass(eq=False)
 class OutboxWatch:
-    """For all hosts whose lease `owner` holds. One wait is under way at a time; two begin `pace.poll_s` apart.
+    """For all hosts whose lease `owner` has. One wait runs at a time; waits begin at least `pace.poll_s` apart.
 
     `transactions` must look by single statements, and have a thread that nothing else needs.
     """
@@ -31,12 +31,12 @@ class OutboxWatch:
     _wait: _Wait | None = None
     _began_at: float = float("-inf")
     _ended_at: float = float("-inf")
-    # By host: the last wait that its relay has heard of, and what it said.
+    # By host: the last wait whose result its relay has got, and that result.
     _heard: dict[str, _Wait] = field(default_factory=dict)
     _seen: dict[str, Unrelayed] = field(default_factory=dict)
 
     async def look(self, host: str, timeout_s: float | None) -> Unrelayed:
-        """What the outbox has for `host`, once a wait ends; after `timeout_s` (None: whenever) what it had last.
+        """What the outbox has for `host`, once a wait ends; after `timeout_s` (None: no timeout) the last result.
 
         Raises what the wait raised: StoreError or DBAPIError, to each relay once.
         """
@@ -69,6 +69,6 @@ def _now() -> float:
 
 
 def _take_failure(wait: _Wait) -> None:
-    """Nobody may be waiting any more; asyncio would log it."""
+    """Retrieve the exception: asyncio would log it if no relay waits any more."""
     if not wait.cancelled():
         wait.exception()

@@ -1,4 +1,4 @@
-"""How often and how much the relay's duties work; the reason of every number is in policy/limits.py."""
+"""How often and how much the relay's duties work; policy/limits.py has the reason for each number."""
 
 from __future__ import annotations
 

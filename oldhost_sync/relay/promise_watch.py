@@ -1,8 +1,8 @@
-"""Watches the promise to emergencies, from MariaDB alone: an alert at half of the promised time, whatever the cause.
+"""Watches the promise for emergencies, from MariaDB alone: it raises an alert at half the promised time, for any cause.
 
-OldHost away, a ban, a pause, a halt, no writer, a long queue: each shows in the age of an emergency without a fate. One
-alert per incident; it becomes critical when the promise is broken. Each incident is kept as a row. Breaches between two
-polls are found in the fates, which also give the histogram of how long changes took, by class.
+OldHost away, a ban, a pause, a halt, no writer, a long queue: each one shows in the age of an emergency without a fate.
+There is one alert per incident; it becomes critical when the promise is broken. Each incident is stored as a row.
+Breaches between two polls are found in the fates, which also give the histogram of how long changes took, by class.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from oldhost_sync.store.views.late_emergencies import Ended, HostState, WaitingE
 from oldhost_sync.telemetry import AppliedWaits, FateMetrics
 
 LOOK_SECONDS = 1.0
-# For hosts without a waiting emergency the fates are for the figures only, and for what was late of late.
+# While no emergency waits, the fates are needed only for the metrics; more often for a while after a late emergency.
 FATES_SECONDS = 10.0
 LATE_FATES_SECONDS = 3.0
-# Less is clock drift, and the time that the query takes.
+# A smaller step is clock drift, or the time that the query takes.
 STEP_SECONDS = 2.0
 
 
@@ -54,7 +54,7 @@ class _Clock:
     ended: float = 0.0
 
     def stepped_by(self, shown_s: float, began: float, ended: float) -> float:
-        """By how much, at least, it was set since the last time; 0 when the query's own time may explain it."""
+        """By how much, at least, it was set since the last call; 0 if the query's own duration may explain it."""
         last, self.shown_s = self.shown_s, shown_s
         shortest, longest = began - self.ended, ended - self.began
         self.began, self.ended = began, ended
@@ -80,7 +80,7 @@ class PromiseWatch:
     monotonic: Callable[[], float] = time.monotonic
     _hosts: dict[str, _Host] = field(default_factory=dict)
     _clock: _Clock = field(default_factory=_Clock)
-    # By host, how quickly changes end.
+    # By host, the rate at which changes get their fates.
     flows: dict[str, Flow] = field(default_factory=dict)
 
     async def run_once(self, now: float) -> float:
@@ -107,7 +107,7 @@ class PromiseWatch:
         return LOOK_SECONDS
 
     def _notice_step(self, step_s: float) -> None:
-        """After a clock was set, every waiting emergency would seem late, or none for hours."""
+        """Correct ages when the clock was set; else every waiting emergency would seem late, or none for hours."""
         if abs(step_s) >= STEP_SECONDS:
             for host in self._hosts.values():
                 host.step = ClockStep(host.newest_id, host.step.ms + round(step_s * 1000))
@@ -127,7 +127,7 @@ class PromiseWatch:
     def _transact(
         self, connection: Connection, host: str, found: HostState, state: _Host, now: float
     ) -> tuple[list[Ended], bool, bool]:
-        """The fates, whether there are more to read, and whether an emergency is or was late."""
+        """Returns the fates, whether there are more to read, and whether an emergency is or was late."""
         fates, more = late_emergencies.take_fates(connection, host, found.fates)
         late_emergencies.count_applied(connection, host, [each for each in fates if each.outcome == "APPLIED"])
         if self.waits and (fates or not state.shown):
@@ -142,7 +142,7 @@ class PromiseWatch:
         return fates, more, bool(ended.warned or late.warned)
 
     def _count(self, host: str, fates: list[Ended], now: float) -> None:
-        """Only what was committed, so that each fate counts once."""
+        """Count fates after the commit, so that each counts once."""
         applied = sum(each.outcome == "APPLIED" for each in fates)
         self.flows.setdefault(host, Flow(now)).saw(now, len(fates), applied)
         for each in fates if self.metrics else ():
@@ -176,5 +176,5 @@ def _cause(connection: Connection, host: str, waited_ms: int, waiting: list[Wait
 
 
 def _is_urgent(ended: Ended) -> bool:
-    """Rejected and discarded ones count, too: their wait was as long."""
+    """Whether it is an emergency; rejected and discarded ones count, too, since they waited as well."""
     return ended.priority_class is PriorityClass.EMERGENCY and ended.outcome != "REFUSED"

@@ -1,10 +1,9 @@
-"""Forgets what ended long ago: a batch, a pause as long as the batch took, the next; and an hour's rest after a pass.
+"""Deletes rows that ended long ago: in batches, each followed by a pause as long as it took; an hour between passes.
 
-A pass that falls behind is told of (`retention-behind`): one that takes hours, one that fails again and again, and one
-that is not begun because the database's clock says something else than ours (a clock that is far ahead would forget
-everything).
+A pass that falls behind raises an alert (`retention-behind`): if it takes hours, if it fails repeatedly, or if it can't
+begin because the database's clock differs from ours (a clock that is far ahead would delete everything).
 
-Where settlement files are written, nothing is forgotten while their folder is not there.
+If settlement files are written, nothing is deleted while their folder is missing.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from oldhost_sync.store.outbox import retention
 from oldhost_sync.telemetry import RelayMetrics
 
 ALERT_KIND = "retention-behind"
-# A pass finds what ended in the hour before, some million rows at the very most: minutes of work. The first one after a
-# long time may take longer; that is told of, and closed when it is through.
+# A pass deletes what has become old enough in the last hour, at most some million rows: minutes of work. The first pass
+# after a long time may take longer: it raises the alert, which is closed when the pass ends.
 BEHIND_SECONDS = 2 * 3600.0
 CLOCKS_APART_MAX = timedelta(days=1)
 
@@ -50,14 +49,14 @@ class Pruner:
     folder: SettlementFolder | None = None
     _place: retention.PassPosition = retention.BEGINNING
     _began: float | None = None
-    _told: bool = True  # perhaps by the relay before us
+    _alerted: bool = True  # possibly by an earlier relay process
 
     def __post_init__(self) -> None:
         self.host = self.leadership.host
         self.pause_s = self.pace.pause_max_s
 
     async def run_once(self, now: float) -> float:
-        """One batch; while there is more, the next comes soon."""
+        """Delete one batch; while there is more, the next follows soon."""
         if not await self.leadership.hold(now):
             self._began, self._place = None, retention.BEGINNING
             return self.pace.lease_s
@@ -65,13 +64,13 @@ class Pruner:
         try:
             apart = await self._clocks_apart()
             if apart > CLOCKS_APART_MAX:
-                await self._tell(f"the database's clock and this machine's are {apart} apart; nothing is forgotten")
+                await self._alert(f"the database's clock and this machine's differ by {apart}; nothing is deleted")
                 return self.pace.retention_interval_s
             began = self.monotonic()
             done = await self.transactions.run(self._batch)
         except (StoreError, DBAPIError) as error:
             if now - self._began >= BEHIND_SECONDS:
-                await self._tell(f"what is old can't be forgotten: {error}")
+                await self._alert(f"old rows can't be deleted: {error}")
             raise
         self._place = done.place
         if self.metrics and done.gone:
@@ -81,7 +80,7 @@ class Pruner:
             return self.pace.retention_interval_s
         if now - self._began >= BEHIND_SECONDS:
             hours = (now - self._began) / 3600
-            await self._tell(f"forgetting what is old has taken {hours:.0f} h and there is more: more ends than goes")
+            await self._alert(f"deleting old rows has taken {hours:.0f} h so far: more rows are added than deleted")
         return max(self.pace.poll_s, self.monotonic() - began)
 
     def _batch(self, connection: Connection) -> retention.Pruned:
@@ -89,7 +88,7 @@ class Pruner:
         if self.folder is not None:
             try:
                 self.folder.require(last_settled(connection, self.host))
-            except FolderUnusable:  # which the settler's alert tells
+            except FolderUnusable:  # the settler raises the alert for it
                 return retention.Pruned(0, more=False, place=self._place)
         before = retention.horizon_of(connection, self.host, kept)
         return retention.prune(connection, self.host, before, rows=self.pace.retention_rows, place=self._place)
@@ -100,12 +99,12 @@ class Pruner:
 
     async def _end_pass(self) -> None:
         self._began, self._place = None, retention.BEGINNING
-        if self._told:
+        if self._alerted:
             await self.transactions.run(lambda connection: close_alert(connection, self.host, ALERT_KIND))
-            self._told = False
+            self._alerted = False
 
-    async def _tell(self, message: str) -> None:
-        self._told = True
+    async def _alert(self, message: str) -> None:
+        self._alerted = True
         await self.transactions.run(
             lambda connection: raise_alert(connection, self.host, ALERT_KIND, "warning", message)
         )

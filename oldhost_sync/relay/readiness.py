@@ -1,4 +1,4 @@
-"""The relay's readiness: whether it reaches the database and the writers, and their health as last seen."""
+"""The relay's readiness: whether it reaches the database and Temporal, and the writers' health as last seen."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""The relay hands the outbox to the writer: claimed by state, signalled in batches, marked when acknowledged.
+"""The relay sends the outbox to the writer: it claims changes by state, signals them in batches, and marks them.
 
-Who is authoritative: the outbox. A change is marked only after Temporal has acknowledged the signal that carries it, so
-whatever fails in between, it is signalled again, and the writer knows it by its id. One relay is active at a time by a
-lease; two at once would only signal twice. An EMERGENCY goes at once, all else once a second, or as fast as full
-batches can. While the writer holds more than it can use, only emergencies are relayed; everything else is safe in the
-outbox. While MariaDB or Temporal is away it waits, with growing pauses and one line in the log.
+The outbox is authoritative. A change is marked only after Temporal has acknowledged its signal; if anything fails
+before that, it is signalled again, and the writer recognizes it by its id. A lease keeps one relay active at a time;
+two at once would only signal twice. Emergencies are looked for every 50 ms and signalled at once. Other changes are
+signalled once a second, every two seconds while fewer than 20 wait, and every 0.1 s while batches are full. While the
+writer has more than it can use, only emergencies are relayed; the rest is safe in the outbox. While MariaDB or Temporal
+is away, the relay retries with growing pauses and logs one line.
 """
 
 from __future__ import annotations
@@ -40,19 +41,20 @@ logger = logging.getLogger(__name__)
 
 # The pause after a count, as a multiple of its duration: counting takes 5 % of the time at most.
 COUNTING_PAUSE = 20
-# Held behind dead letters; counting a million takes some seconds, and a statement ends after eight.
+# The most changes held behind dead letters that are counted: a million takes some seconds, and a statement ends after
+# 8.
 HELD_BACK_COUNTED_MAX = 1_000_000
 
-# Hands refs to the writer. When it returns they are durable there; when it raises, that is unknown.
+# Sends refs to the writer. When it returns, they are durable at Temporal; when it raises, that is unknown.
 Signal = Callable[[list[ChangeRef]], Awaitable[None]]
 
 
 class SignalFailed(Exception):  # noqa: N818 - reads as what happened
-    """The writer did not acknowledge: Temporal's or the network's fault. The batch stays unmarked; again, later."""
+    """The writer did not acknowledge: Temporal's or the network's fault. The batch stays unmarked and is retried."""
 
 
 class RelayState(StrEnum):
-    """What the relay is doing; each transition is one line in the log."""
+    """What the relay is doing; each transition is logged as one line."""
 
     STARTING = "starting"
     ACTIVE = "active"
@@ -76,7 +78,7 @@ class RelayRound:
 class Relay:
     """One host's relay. `owner` names this process in the lease; `now` arguments are monotonic seconds.
 
-    `watch` waits for something to relay, with the process's other relays; without it each round looks for itself.
+    `watch` waits for unrelayed changes, shared with the process's other relays; without it each round looks itself.
     """
 
     transactions: Transactions
@@ -99,7 +101,7 @@ class Relay:
     _count_at: float = float("-inf")
     _recount_at: float = float("-inf")
     _room: int = 0
-    # The writer has them, but their rows are locked, so they can't be marked yet.
+    # Changes that the writer has but that can't be marked yet, because their rows are locked.
     _unmarked: set[int] = field(default_factory=set)
     _mark_at: float = float("-inf")
 
@@ -107,7 +109,7 @@ class Relay:
         self.leadership = Leadership(self.transactions, self.host, self.owner, self.pace.lease_s, self.renewals)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Relay until `stop` is set, through every outage; then give the lease up."""
+        """Relay until `stop` is set, through every outage; then release the lease."""
         await self.repeat(stop)
         await self.release()
 
@@ -116,14 +118,14 @@ class Relay:
         await repeat(stop, self._guarded_round)
 
     async def run_once(self, now: float) -> RelayRound:
-        """One round: lease, emergencies, and a batch when its time has come.
+        """One round: lease, emergencies, and a batch when one is due.
 
         Raises StoreError or DBAPIError when the database is away, SignalFailed when the writer did not acknowledge.
         """
         done = RelayRound(active=await self.leadership.hold(now))
         if not done.active:
             return done
-        await self._mark_what_was_held(now)
+        await self._mark_unmarked(now)
         seen = self._seen if self.watch else await self._look()
         if seen.emergency:
             done.emergencies = await self._relay_emergencies()
@@ -146,8 +148,8 @@ class Relay:
         return seen.get(self.host, NOTHING)
 
     def _watch_timeout_s(self, now: float) -> float | None:
-        """How long to wait for something new: until what waits is to be signalled or marked. None: until a wait ends;
-        while the database is away only that tells whether it is back.
+        """How long to wait for new changes: until the waiting ones must be signalled or marked. None: until a wait
+        ends, which, while the database is away, is the only sign that it is back.
         """
         if self.condition is RelayState.DATABASE_AWAY:
             return None
@@ -156,7 +158,7 @@ class Relay:
         return max(0.0, min(times) - now) if times else None
 
     async def _is_calm(self, seen: Unrelayed, now: float) -> bool:
-        """Few changes wait for the next signal, and none of them for long: it can be a later one."""
+        """Whether few changes wait for the next signal, and none for long: then it is postponed."""
         if not seen.anything or now >= self._calm_until:
             return False
         most = limits.RELAY_CALM_CHANGES_MAX
@@ -181,7 +183,7 @@ class Relay:
         return refs
 
     async def _claim(self, limit: int, *, emergencies_only: bool = False) -> list[ChangeRef]:
-        """The next changes that the writer does not have, behind those that it has and that are not marked yet."""
+        """The next changes that the writer does not have, without those that it has and that can't be marked yet."""
         most = limit + len(self._unmarked)
         refs = await self.transactions.run(
             lambda connection: relay_queue.claim_batch(connection, self.host, most, emergencies_only=emergencies_only)
@@ -192,9 +194,9 @@ class Relay:
     async def _remember_unmarked(self, ids: list[int]) -> None:
         self._unmarked |= set(await self.transactions.run(lambda connection: relay_queue.unmarked(connection, ids)))
         if len(self._unmarked) > limits.RELAY_UNMARKED_MAX:
-            self._unmarked.clear()  # they are signalled again, and the writer knows them by their ids
+            self._unmarked.clear()  # they are signalled again, and the writer recognizes them by their ids
 
-    async def _mark_what_was_held(self, now: float) -> None:
+    async def _mark_unmarked(self, now: float) -> None:
         if not self._unmarked or now < self._mark_at:
             return
         self._mark_at = now + self.pace.signal_interval_s
@@ -204,11 +206,11 @@ class Relay:
         await self._remember_unmarked(ids)
 
     async def _hand_over(self, refs: list[ChangeRef], kind: str) -> None:
-        """Signal first, mark after the acknowledgement."""
+        """Signal first; mark after the acknowledgement."""
         try:
             await self.signal(refs)
         except Exception as error:
-            # The next round tries again; otherwise it would find nothing to do and count as a recovery.
+            # So that the next round tries again; else it would have nothing to do and look like a recovery.
             self._signal_at = float("-inf")
             raise SignalFailed(f"{type(error).__name__}: {error}") from error
         ids = [ref.change_id for ref in refs]
@@ -217,35 +219,35 @@ class Relay:
             await self._remember_unmarked(ids)
         self._count_relayed(refs, kind)
         if self.tracer:
-            # 20 ms for a full batch: the other hosts' relays go on meanwhile.
+            # 20 ms for a full batch; in a thread, so that the other hosts' relays continue.
             await asyncio.to_thread(self.tracer.record, partial(_relay_spans, self.tracer, self.host, refs))
 
     async def _room_at_writer(self, now: float) -> int:
         """How many more changes the writer may get; counted again at intervals, and whenever it seems full.
 
-        Changes held behind a dead letter stay in the database and do not count. Counting them costs more, so it is done
-        only when the writer seems full, and takes only a small share of the time.
+        Changes held behind a dead letter stay in the database and do not count. They are expensive to count, so that is
+        done only when the writer seems full, and takes only a small share of the time.
         """
         if now >= self._count_at or (self._room <= 0 and now >= self._recount_at):
             began = self.monotonic()
             most = self.pace.unprocessed_max
-            held = await self.transactions.run(lambda connection: self._held_by_writer(connection, most))
+            at_writer = await self.transactions.run(lambda connection: self._at_writer(connection, most))
             took = self.monotonic() - began
             self._count_at = now + max(self.pace.count_interval_s, COUNTING_PAUSE * took)
             self._recount_at = now + COUNTING_PAUSE * took
-            self._room = most - held
+            self._room = most - at_writer
             if self.metrics:
-                self.metrics.unprocessed.labels(self.host).set(held)
+                self.metrics.unprocessed.labels(self.host).set(at_writer)
         return self._room
 
-    def _held_by_writer(self, connection: Connection, most: int) -> int:
+    def _at_writer(self, connection: Connection, most: int) -> int:
         unprocessed = relay_queue.unprocessed_up_to(connection, self.host, most + 1)
         if unprocessed < most:
             return unprocessed
-        held_back = relay_queue.held_back_up_to(connection, self.host, HELD_BACK_COUNTED_MAX)
-        if not held_back:
+        held = relay_queue.held_back_up_to(connection, self.host, HELD_BACK_COUNTED_MAX)
+        if not held:
             return unprocessed
-        return relay_queue.unprocessed_up_to(connection, self.host, most + 1 + held_back) - held_back
+        return relay_queue.unprocessed_up_to(connection, self.host, most + 1 + held) - held
 
     # -------------------------------------------------------------------------------------------------- through outages
 
@@ -263,7 +265,7 @@ class Relay:
         if not done.active:
             self._become(RelayState.STANDBY)
         elif done.held_back:
-            self._become(RelayState.HOLDING_BACK, f"the writer holds {self.pace.unprocessed_max} changes or more")
+            self._become(RelayState.HOLDING_BACK, f"the writer has {self.pace.unprocessed_max} changes or more")
         elif self.condition is not RelayState.HOLDING_BACK or self._room > 0:
             self._become(RelayState.ACTIVE)
         return 0.0 if self.watch and done.active else self.pace.poll_s
@@ -287,11 +289,11 @@ class Relay:
         self.condition = condition
 
     async def release(self) -> None:
-        """Release the lease; when that fails it expires."""
+        """Release the lease; if that fails, it expires."""
         try:
             await self.leadership.release()
         except (StoreError, DBAPIError) as error:
-            logger.info("relay of %s: the lease can't be given back, and will expire (%s)", self.host, error)
+            logger.info("relay of %s: the lease can't be released; it will expire (%s)", self.host, error)
 
     def _count_relayed(self, refs: Sequence[ChangeRef], kind: str) -> None:
         if not self.metrics:

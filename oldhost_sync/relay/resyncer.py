@@ -1,7 +1,7 @@
-"""Sends states again as somebody asked for (`resync`): one a second, and only while nothing urgent waits. What was
-recorded together would be due together after its debounce: a burst in the way of everybody else's changes.
+"""Sends states again for a requested `resync`: one a second, and only while nothing urgent waits. Changes recorded
+together would all be due at once after their debounce, and the burst would delay all other changes.
 
-It works on the oldest request that is not through, from where its cursor stands, so a relay that takes over goes on.
+It works on the oldest unfinished request, from its stored cursor, so a relay that takes over continues there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Resyncer:
         self.host = self.leadership.host
 
     async def run_once(self, now: float) -> float:
-        """The states of the next entity, while there is room for them; then a pause for each."""
+        """Record the states of the next entity, while there is room for them; then pause for each."""
         if not await self.leadership.hold(now):
             return RESYNC_LOOK_SECONDS
         resync = await self.transactions.look(partial(oldest_unfinished, host=self.host))
@@ -56,4 +56,4 @@ class Resyncer:
         try:
             return await self.transactions.run(partial(record_share, resync=resync, share=share), attempts=1)
         except TransactionContended:
-            return 0  # an application holds one of the entities: the next round tries again
+            return 0  # an application has locked one of the entities: the next round tries again

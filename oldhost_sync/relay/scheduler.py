@@ -1,8 +1,8 @@
 """Records scheduled changes when they are due, in due order, each in its own transaction.
 
-The database's clock says what is due, whether or not the writer can be reached. A change that can't be recorded because
-of its own values is withdrawn, with an alert; one that the database can't take now keeps its place. While an
-application holds an entity's row, its changes wait for the next round, and all others are recorded.
+The database's clock decides what is due, whether or not the writer can be reached. A change that can't be recorded
+because of its own values is withdrawn, with an alert; one that the database can't take now keeps its place. While an
+application locks an entity's row, the entity's changes wait for the next round, and all others are recorded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Scheduler:
-    """One host's scheduled changes. `poll`: tells all schedulers of a process which hosts have something due."""
+    """One host's scheduled changes. `poll`: hosts with due changes, shared by all schedulers of a process."""
 
     name = "recording what is due"
 
@@ -48,7 +48,7 @@ class Scheduler:
         self.pause_s = self.pace.schedule_interval_s
 
     async def run_once(self, now: float) -> float:
-        """Record what is due."""
+        """Record the changes that are due."""
         if await self.leadership.hold(now) and await self._anything_due(now):
             await self.record_due(now)
         return self.pace.schedule_interval_s
@@ -61,18 +61,18 @@ class Scheduler:
         return self.host in await self.poll.poll(now, ask)
 
     async def record_due(self, now: float) -> int:
-        """How many were recorded or set aside. Raises StoreError or DBAPIError when the database is away."""
-        held: set[tuple[str, str]] = set()
+        """Returns how many were recorded or withdrawn. Raises StoreError or DBAPIError when the database is away."""
+        locked: set[tuple[str, str]] = set()
         done, last = 0, None
         while await self.leadership.hold(now):
             page = await self._page(last)
             for each in page:
-                if each.entity in held:
+                if each.entity in locked:
                     continue
                 if await self._record(each):
                     done += 1
                 else:
-                    held.add(each.entity)
+                    locked.add(each.entity)
             if len(page) < self.pace.schedule_batch:
                 break
             last, now = page[-1], self.monotonic()
@@ -85,14 +85,14 @@ class Scheduler:
         return await self.transactions.run(lambda connection: schedule.due(connection, self.host, batch, last))
 
     async def _record(self, due: schedule.Due) -> bool:
-        """False while its entity's row is locked."""
+        """Record a due change; False while its entity's row is locked."""
         try:
             await self.transactions.run(lambda connection: schedule.record_due(connection, due), attempts=1)
         except TransactionContended:
             return False
         except (InvalidChange, DBAPIError) as error:
             if isinstance(error, DBAPIError) and not is_the_values_fault(error):
-                raise  # the database's trouble (a missing right, a missing table): the change keeps its place
+                raise  # the database's fault (a missing privilege or table): the change keeps its place
             # The same values would fail in every round.
             reason = f"scheduled change {due.scheduled_id} could not be recorded: {error}"
             logger.exception("relay of %s: %s", self.host, reason)

@@ -1,7 +1,7 @@
-"""Writes a settlement file for each day that is over, and releases days that are old enough to retention.
+"""Writes a settlement file for each past day, and lets retention delete days that are old enough.
 
-It catches up day by day. What stops it is told of (`settlement-stopped`), and retention waits with it: what no file has
-is not deleted.
+It catches up day by day. Whatever stops it raises an alert (`settlement-stopped`), and stops retention, too: operations
+that are in no file are not deleted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from oldhost_sync.store.errors import StoreError
 logger = logging.getLogger(__name__)
 
 ALERT_KIND = "settlement-stopped"
-# Rounds, five seconds apart, that MariaDB refused though it answers: an outage would have kept it from telling.
+# An alert is raised after this many rounds, five seconds apart, that MariaDB refused. In an outage none can be raised.
 FAILURES_TOLD = 5
 
 
@@ -41,7 +41,7 @@ class Settler:
     pace: RelayPace
     folder: SettlementFolder
     monotonic: Callable[[], float] = time.monotonic
-    _told: bool = True  # perhaps by the relay before us
+    _alerted: bool = True  # possibly by an earlier relay process
     _failures: int = 0
 
     def __post_init__(self) -> None:
@@ -49,23 +49,23 @@ class Settler:
         self.pause_s = self.pace.pause_max_s
 
     async def run_once(self, now: float) -> float:
-        """One day; while there are more, the next comes after a pause as long as it took."""
+        """Settle or release one day; while there are more, pause for as long as it took."""
         if not await self.leadership.hold(now):
             return self.pace.lease_s
         began = self.monotonic()
         try:
             done = await self._settle_or_release()
         except (SettlementError, OSError) as error:
-            await self._tell(f"{error}. Nothing is settled or pruned until then.")
+            await self._alert(f"{error}. Nothing is settled or pruned until this is corrected.")
             return self.pace.settlement_interval_s
-        except (StoreError, DBAPIError) as error:  # an outage is told of by others, and ends
+        except (StoreError, DBAPIError) as error:  # other alerts report an outage
             self._failures += 1
             if self._failures >= FAILURES_TOLD:
-                await self._tell(f"MariaDB does not let it: {error}. Nothing is settled or pruned until then.")
+                await self._alert(f"MariaDB refuses it: {error}. Nothing is settled or pruned until this is corrected.")
             raise
         except Exception as error:
             name = type(error).__name__
-            await self._tell(f"It stopped at a fault of ours ({name}: {error}). Report it with the relay's log.")
+            await self._alert(f"It stopped at a bug of ours ({name}: {error}). Report it with the relay's log.")
             raise
         self._failures = 0
         return max(self.pace.poll_s, self.monotonic() - began) if done else self.pace.settlement_interval_s
@@ -74,20 +74,20 @@ class Settler:
         """Whether there may be more to do at once."""
         step = await self.transactions.run(partial(settle_next, folder=self.folder))
         if step.late:
-            await self._tell(f"{step.waits}. Nothing that ended since is pruned.")
+            await self._alert(f"{step.waits}. Nothing that ended after that is pruned.")
         if step.settled is not None:
             logger.info("%s is settled for %s: %s records", step.settled.day, self.host, step.settled.records)
             done = True
         else:
             release = partial(release_next, folder=self.folder, ledger_days=self.pace.retention.ledger)
             done = await self.transactions.run(release) is not None
-        if self._told and not step.late:
+        if self._alerted and not step.late:
             await self.transactions.run(lambda connection: close_alert(connection, self.host, ALERT_KIND))
-            self._told = False
+            self._alerted = False
         return done
 
-    async def _tell(self, message: str) -> None:
-        self._told = True
+    async def _alert(self, message: str) -> None:
+        self._alerted = True
         await self.transactions.run(
             lambda connection: raise_alert(connection, self.host, ALERT_KIND, "warning", message)
         )

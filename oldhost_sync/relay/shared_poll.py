@@ -1,6 +1,6 @@
 """One query for all hosts of a process, shared by their duties while it is fresh.
 
-Hosts are idle most of the time; a query for each, ten times a second, would cost more than all that they send.
+Hosts are idle most of the time; one query for each, ten times a second, would cost more than all their sending.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 class SharedPoll(Generic[T]):
     """A result is shared while it is younger than `fresh_s`.
 
-    Callers wait for the query under way and share its failure: an absent database costs one timeout, not one for each
+    Callers wait for the running query and share its failure: an absent database costs one timeout, not one for each
     host.
     """
 
@@ -25,7 +25,7 @@ class SharedPoll(Generic[T]):
         self._under_way: asyncio.Task[T] | None = None
 
     async def poll(self, now: float, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result of the query that is under way or fresh, or of a new one by `ask`; raises what that raises."""
+        """The result of the running or still fresh query, or of a new one by `ask`; raises what that raises."""
         if self._under_way is None or (self._under_way.done() and now >= self._polled_at + self._fresh_s):
             self._polled_at = now
             self._under_way = asyncio.create_task(ask())

@@ -1,7 +1,7 @@
-"""The relay's way to the database: short transactions on a few threads of their own.
+"""The relay's database access: short transactions on a few threads.
 
-Each kind of duty gets threads of its own, and the engine a connection for each thread: a duty that waits for a lock
-waits alone.
+Each kind of duty has threads of its own, and the engine has a connection for each thread: a duty that waits for a lock
+delays no other kind.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ T = TypeVar("T")
 class Transactions:
     """Runs functions of a connection, each in one transaction, on `threads` threads.
 
-    `looks`: an engine that commits by itself, for what only looks whether there is anything to do. Without it each look
-    is a transaction, too.
+    `looks`: an engine in autocommit mode, for queries that only check whether there is anything to do. Without it each
+    look is a transaction, too.
     """
 
     def __init__(self, engine: Engine, threads: int = 1, name: str = "relay", *, looks: Engine | None = None) -> None:
@@ -33,13 +33,13 @@ class Transactions:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=f"{name}-database")
 
     async def run(self, fn: Callable[[Connection], T], *, attempts: int = TRANSACTION_ATTEMPTS_MAX) -> T:
-        """Run `fn` in a transaction of its own, repeated whole on a conflict. Raises StoreError or DBAPIError."""
+        """Run `fn` in a transaction, which is retried as a whole on a conflict. Raises StoreError or DBAPIError."""
         loop = asyncio.get_running_loop()
         run = partial(run_in_transaction, self._engine, fn, attempts=attempts)
         return await loop.run_in_executor(self._threads, run)
 
     async def look(self, fn: Callable[[Connection], T]) -> T:
-        """Run `fn`, which reads by single statements. Raises StoreError or DBAPIError."""
+        """Run `fn`, which must work if each statement commits by itself. Raises StoreError or DBAPIError."""
         if self._looks is None:
             return await self.run(fn)
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(look, self._looks, fn))

@@ -1,9 +1,9 @@
-"""Watches the writers of all hosts that this process relays for: while something is outstanding, one must run.
+"""Watches the writers of all hosts that this process relays for: while changes are outstanding, the writer must run.
 
-MariaDB says whether something is outstanding and whether fates come; where they come the writer runs, and Temporal is
-not asked. Where they don't, Temporal is asked every few seconds: a run that ended is started again, and one that is
-stuck raises an alert (`writer_watch` decides). A host with nothing outstanding is checked at intervals, since a run
-that ended may have left signals unread.
+MariaDB has the outstanding changes and the new fates. A host with new fates has a running writer, so Temporal is not
+asked. Without new fates Temporal is asked every few seconds: a writer that has ended is started again, and one that is
+stuck raises an alert (`writer_watch` decides). A host with nothing outstanding is also checked at intervals, since a
+run that ended may have left signals unread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 3.0
 IDLE_LOOK_SECONDS = 15.0
-# Hosts described at a time: a hundred hosts take a second, and Temporal has other work.
+# Hosts asked about at a time: a hundred hosts take a second, and Temporal has other work.
 ASKED_AT_A_TIME = 5
 
 
@@ -57,7 +57,7 @@ class Watchdog:
     async def run_once(self, now: float) -> float:
         """Check every host that this process is active for."""
         active = [host for host, leadership in self.leaderships.items() if leadership.held(now)]
-        # After a takeover nothing is known of a host.
+        # After a takeover nothing is known about a host.
         self._hosts = {host: self._hosts.get(host, _Host()) for host in active}
         if active:
             found = await self.transactions.look(lambda connection: progress(connection, self.owner))
@@ -69,7 +69,7 @@ class Watchdog:
         return LOOK_SECONDS
 
     def _is_due(self, host: _Host, found: HostProgress, now: float) -> bool:
-        """Not where fates come, nor where nothing is outstanding and the last check was a short time ago."""
+        """False if there are new fates, or if nothing is outstanding and the last check was a short time ago."""
         before, host.progress = host.progress, found
         if not host.watch.is_calm or host.looked_at == float("-inf"):
             return True
@@ -78,7 +78,7 @@ class Watchdog:
         return now >= host.looked_at + IDLE_LOOK_SECONDS
 
     def troubles(self) -> dict[str, str]:
-        """What was wrong with each host's writer at the last look, for the role's readiness."""
+        """What was wrong with each host's writer at the last check, for the role's readiness."""
         return {f"writer {name}": host.trouble for name, host in sorted(self._hosts.items())}
 
     async def _check(self, name: str, found: HostProgress, now: float) -> None:

@@ -1,7 +1,7 @@
-"""What to do about one host's writer, given its health: start it, raise an alert, close it. Pure.
+"""What to do about one host's writer, given its health: start it, raise an alert, close an alert. Pure.
 
-A run that ended is started again at once; one that ends repeatedly, after growing pauses. Trouble raises an alert when
-it has lasted for a few checks: a restart of a worker or of Temporal looks the same for a moment.
+A writer that has ended is started again at once; one that ends repeatedly, after growing pauses. A problem raises an
+alert once it has lasted for a few checks, because a restart of a worker or of Temporal looks the same for a moment.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from oldhost_sync.writer_health import WriterHealth, WriterState
 
 CLOSED, FAILING, NO_WORKER, AWAY = KINDS = ("writer-closed", "writer-failing", "no-worker", "temporal-away")
 
-# How long trouble lasts before it raises an alert. With the time to detect it (a check every few seconds, 8 s for an
-# untaken task) the alert comes well within the 30 s that emergencies are promised.
+# How long a problem lasts before it raises an alert. Including detection (a check every few seconds, 8 s for an untaken
+# task), the alert is raised well within the 30 s that are promised for emergencies.
 LASTS_SECONDS = {FAILING: 6.0, NO_WORKER: 6.0, AWAY: 10.0}
-# A run that we started and that ended again is not started at every check.
+# A writer that was started and has ended again is not started at every check.
 START_PAUSE_SECONDS = 5.0
 START_PAUSE_SECONDS_MAX = 60.0
 
@@ -51,12 +51,12 @@ class TemporalAway:
 
 
 class WriterWatch:
-    """One host's. `now` in monotonic seconds; `waiting`: whether changes are outstanding."""
+    """Watches one host's writer. `now` in monotonic seconds; `waiting`: whether changes are outstanding."""
 
     def __init__(self) -> None:
         self._trouble = ""
         self._since = 0.0
-        # Those that an earlier relay process may have left open, too.
+        # Alerts that may be open, including those of an earlier relay process.
         self._open = set(KINDS)
         self._starts = 0
         self._started_at = float("-inf")
@@ -93,7 +93,9 @@ class WriterWatch:
 
 
 def _is_gone(seen: WriterHealth | TemporalAway, *, waiting: bool) -> bool:
-    """A run that ended may have left messages unread, even when nothing is outstanding; no run leaves none."""
+    """Whether to start the writer. A run that ended may have left messages unread, even if nothing is outstanding; if
+    there never was a run, there are none.
+    """
     if isinstance(seen, TemporalAway):
         return False
     return seen.state is WriterState.CLOSED or (seen.state is WriterState.MISSING and waiting)
@@ -108,5 +110,5 @@ def _trouble(seen: WriterHealth | TemporalAway, *, waiting: bool) -> tuple[str, 
         return FAILING, f"the writer is stuck: {seen.error}"
     # With nothing to do no worker is needed; an untaken task is something to do.
     if seen.state is WriterState.NO_WORKER and (waiting or seen.since is not None):
-        return NO_WORKER, f"{seen.error}: start one, or see why those that run do not"
+        return NO_WORKER, f"{seen.error}: start one, or find out why the running ones take no tasks"
     return "", ""

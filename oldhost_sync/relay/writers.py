@@ -1,4 +1,4 @@
-"""The relay's way to the writers: signal, start, and ask for their health, over one client for all hosts.
+"""The relay's access to the writers: signals, starts and health checks, over one client for all hosts.
 
 The relay starts even while Temporal is away: the client connects when it is first needed.
 """
@@ -21,12 +21,12 @@ from workflows.messages import WriterPolicy
 T = TypeVar("T")
 
 CALL_SECONDS_MAX = 10.0
-# All hosts' writers share a task queue: who polls it is asked once for all of them.
+# All hosts' writers share a task queue, so one query for its pollers serves all of them for this long.
 POLLED_FRESH_SECONDS = 3.0
 
 
 class TemporalDoesNotAnswer(Exception):  # noqa: N818 - says what happened
-    """Temporal's or the network's fault; again, later."""
+    """Temporal's or the network's fault; retry later."""
 
 
 class Writers(Protocol):
@@ -45,11 +45,11 @@ class TemporalWriters:
         self._polled: tuple[float, asyncio.Task[bool]] | None = None
 
     async def connected(self) -> Client:
-        """The client of all hosts. Raises what connecting does."""
+        """The client for all hosts. Raises what connecting raises."""
         return await self._client.get()
 
     async def signal(self, host: str, refs: list[ChangeRef]) -> None:
-        """Hand refs to the writer. Raises the SDK's errors; when it returns they are durable there."""
+        """Send refs to the writer. Raises the SDK's errors; when it returns, they are durable at Temporal."""
         await temporal.signal_enqueue(await self._client.get(), host, self._policy, refs)
 
     async def start(self, host: str) -> None:

@@ -1,1 +1,1 @@
-"""Each role put together: settings in, a running process out. All composition is here."""
+"""Composes each role: settings in, a running process out. All composition is here."""

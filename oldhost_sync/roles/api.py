@@ -1,4 +1,4 @@
-"""The API's process: settings in, a server out. After SIGTERM it finishes the requests under way."""
+"""The API's process: settings in, a server out. After SIGTERM it finishes the running requests."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from oldhost_sync.traces.role_tracer import role_tracer
 
 logger = logging.getLogger(__name__)
 
-# Connections to MariaDB and Temporal, those that are refused but not closed yet, libraries.
+# For connections to MariaDB and Temporal, refused ones that are not closed yet, and libraries.
 FILES_BESIDE_CONNECTIONS = 200
 SAID_OF_STRANGERS = ("Invalid HTTP request", "Unsupported upgrade request", "No supported WebSocket library")
 
 
 def build(settings: Settings) -> Parts:
-    """What the routes work with. Opens no connection: the API starts also while database and Temporal are away."""
+    """The parts that the routes use. Opens no connection: the API also starts while MariaDB or Temporal is away."""
     hosts = settings.hosts()
     tokens = {host: _tokens(settings, host) for host in hosts}
     engine = connect_for_api(settings.need_database_url(), limits.DATABASE_THREADS + len(hosts))
@@ -73,7 +73,7 @@ def _tokens(settings: Settings, host: str) -> Tokens:
 
 
 def serve_others(app: FastAPI, home: Parts, settings: Settings) -> None:
-    """Add the other hosts of SYNC_OLDHOST_URLS: an application for each, on the same connections to the database."""
+    """Add the other hosts of SYNC_OLDHOST_URLS: an application for each, sharing the database connections."""
     others = {}
     for host in settings.hosts()[1:]:
         parts = replace(home, host=host, tokens=home.tokens_by_host[host], writer=_writer(settings, host))
@@ -89,7 +89,7 @@ async def _end_all(ends: Sequence[Callable[[], Awaitable[None]]]) -> None:
 
 
 def configure(app: FastAPI, settings: Settings) -> uvicorn.Config:
-    """No access log: it costs a tenth of a write's time, its paths hold ids, and metrics say the same."""
+    """No access log: it takes a tenth of a write's time, its paths contain ids, and metrics have the same counts."""
     address, port = bind_address(settings.api_bind)
     metrics: RequestMetrics = app.state.metrics
     count = metrics.count_connections(settings.api_connections, settings.api_connections_per_address)
@@ -111,7 +111,7 @@ def configure(app: FastAPI, settings: Settings) -> uvicorn.Config:
 
 
 def console_of(settings: Settings) -> Callable[[FastAPI, Parts], Door]:
-    """The console, to be added to the application."""
+    """Returns the function that adds the console to an application."""
     options = ConsoleOptions(
         settings.console_origin,
         settings.console_session_seconds,
@@ -124,7 +124,7 @@ def console_of(settings: Settings) -> Callable[[FastAPI, Parts], Door]:
 
 
 class ServerOfStreams(uvicorn.Server):
-    """Ends the streams first when it is told to end: they would last for as long as it waits."""
+    """Ends the event streams first at shutdown: otherwise they would last for the whole shutdown timeout."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         app = self.config.app
@@ -134,16 +134,18 @@ class ServerOfStreams(uvicorn.Server):
 
 
 def run(settings: Settings, *more: Callable[[FastAPI, Parts], Door | None]) -> None:
-    """Serve until SIGTERM or SIGINT, then end by SystemExit(0). `more` as in :func:`create_app`."""
+    """Serve until SIGTERM or SIGINT, then raise SystemExit(0). `more` as in :func:`create_app`."""
     share_among_threads()
     _allow_files(settings.api_connections + FILES_BESIDE_CONNECTIONS)
     if not settings.api_tokens and settings.api_tokens_file is None:
-        logger.warning("SYNC_API_TOKENS is not set, nor a file of them: requests that need a token will be refused")
+        logger.warning(
+            "neither SYNC_API_TOKENS nor SYNC_API_TOKENS_FILE is set: requests that need a token will be refused"
+        )
     logging.getLogger("uvicorn.error").addFilter(_is_ours)
     if not settings.act_keys:
-        logger.info("SYNC_ACT_KEYS is not set: the audit will say of the writer's operators that they are not verified")
+        logger.info("SYNC_ACT_KEYS is not set: the audit will show operators of the writer as not verified")
     _check_database(settings)
-    # The server raises the signal again once all is answered; by default that would be a death by signal.
+    # When all requests are answered, the server raises the signal again, which by default would kill the process.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     parts = build(settings)
@@ -154,14 +156,14 @@ def run(settings: Settings, *more: Callable[[FastAPI, Parts], Door | None]) -> N
 
 
 def warn_of_tokens_for_other_hosts(settings: Settings) -> None:
-    """A mistyped host in a token is no error: other processes may serve it."""
+    """Only a warning: another process may serve a host that looks mistyped here."""
     for token in all_tokens(settings.api_tokens, settings.api_tokens_file):
         if elsewhere := token.hosts - set(settings.hosts()):
             logger.warning("the token of %s is for hosts not served here: %s", token.name, ", ".join(sorted(elsewhere)))
 
 
 def _allow_files(count: int) -> None:
-    """Each connection is an open file; without one left no connection can be accepted, nor the database asked."""
+    """Raise the limit of open files: each connection needs one, and without any no request or query is possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < count:
         soft = count if hard == resource.RLIM_INFINITY else min(count, hard)
@@ -171,17 +173,17 @@ def _allow_files(count: int) -> None:
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Not what any stranger can make the server say, as often as he likes: it would fill the disk."""
+    """False for lines that any client can provoke as often as it likes: they would fill the disk."""
     return not record.getMessage().startswith(SAID_OF_STRANGERS)
 
 
 def _check_database(settings: Settings) -> None:
-    """Raises SchemaTooOld or UnknownHost. The API starts also while the database is away: then /readyz checks them."""
+    """Raises SchemaTooOld or UnknownHost. The API also starts while the database is away; /readyz then checks both."""
     engine = create_engine(settings.need_database_url(), pool_size=1)
     try:
         check_database(engine, settings.hosts())
     except (DatabaseUnavailable, TransactionContended) as error:
-        logger.warning("the database is away (%s): its schema and hosts are checked when it is back", error)
+        logger.warning("the database is away (%s): its schema and hosts will be checked when it is back", error)
     finally:
         engine.dispose()
 

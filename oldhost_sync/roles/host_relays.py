@@ -1,4 +1,4 @@
-"""A relay for each host that a process serves, as the settings have it."""
+"""A relay for each host that a process serves, built from the settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def host_relays(
     owner: str,
     tracer: Tracer | None,
 ) -> dict[str, HostRelay]:
-    """By host; they share the polls. `owner` names this process in the leases."""
+    """The relays by host; they share the polls. `owner` names this process in the leases."""
     pace = RelayPace(retention=_kept(settings))
     polls = SharedPolls.at(pace, transactions["outbox"], owner)
     folder = None if settings.settlement_dir is None else Path(settings.settlement_dir)

@@ -1,4 +1,4 @@
-"""A Temporal Worker that leaves in time."""
+"""A Temporal Worker whose shutdown always ends in time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ logger = logging.getLogger(__name__)
 
 
 class LeavingWorker(Worker):
-    """A Worker that waits no longer than `leaves_within_seconds` for its own end.
+    """A Worker whose shutdown takes at most `leaves_within_seconds`.
 
-    The SDK can miss the end of its last activity: its core looks whether one still runs, and then waits to be told of
-    an end, which can come in between (1 of 100 Workers that left while activities ended, 1.35.0). It would wait for
-    ever, and the process with it.
+    The SDK can miss the end of its last activity: its core checks whether one still runs, and then waits for a
+    notification, but the activity may end in between (1 of 100 Workers that left while activities ended, 1.35.0). Then
+    it would wait for ever, and the process with it.
     """
 
     def __init__(self, *arguments: Any, leaves_within_seconds: float, **options: Any) -> None:
@@ -30,9 +30,9 @@ class LeavingWorker(Worker):
         await super().run()
 
     async def shutdown(self) -> None:
-        """Stop taking tasks and wait for the running ones, as the SDK does; then end what still waits.
+        """Stop taking tasks and wait for the running ones, as the SDK does; after the time limit cancel the rest.
 
-        Who asks again waits for the same end; who stops waiting doesn't stop it.
+        A second call waits for the same shutdown; cancelling a call does not cancel the shutdown.
         """
         if self._leaving is None:
             self._leaving = asyncio.create_task(self._leave())
@@ -44,7 +44,7 @@ class LeavingWorker(Worker):
                 await super().shutdown()
         except TimeoutError:
             logger.warning(
-                "Temporal's SDK did not stop within %g s; this process ends all the same", self.leaves_within_seconds
+                "Temporal's SDK did not stop within %g s; this process ends anyway", self.leaves_within_seconds
             )
             if self._running:
                 self._running.cancel()

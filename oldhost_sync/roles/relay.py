@@ -1,4 +1,4 @@
-"""The relay as a role: settings → engine, Temporal → a relay for each host and the watches over all of them."""
+"""The relay role: settings → engine, Temporal → a relay for each host, and the watches over all of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from oldhost_sync.traces.tracer import Tracer
 
 logger = logging.getLogger(__name__)
 
-# A database that starts takes some seconds; so often nobody is bothered by it.
+# A starting database takes some seconds; this often the queries do not burden it.
 DATABASE_RETRY_SECONDS = 2.0
 
 
@@ -79,12 +79,12 @@ async def run(settings: Settings) -> None:
 
 
 async def _wait_for_database(engine: Engine, hosts: Sequence[str], stop: asyncio.Event) -> None:
-    """Until it answers, or `stop` is set. Raises SchemaTooOld or UnknownHost."""
+    """Wait until it answers, or `stop` is set. Raises SchemaTooOld or UnknownHost."""
     while not stop.is_set():
         try:
             await asyncio.to_thread(check_database, engine, hosts)
         except (DatabaseUnavailable, TransactionContended) as error:
-            logger.warning("the database is away (%s); the relay begins when it answers", error)
+            logger.warning("the database is away (%s); the relay starts when it answers", error)
         else:
             return
         with suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""Starts the writer of SYNC_HOST, or attaches to the one that runs and gives it these settings; safe to run twice."""
+"""Starts the writer of SYNC_HOST, or attaches to the running one and sends it these settings; safe to run twice."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ async def run(settings: Settings) -> str:
 def main() -> None:
     try:
         config = settings()
-        if config.database_url:  # else nobody here can tell which hosts there are
+        if config.database_url:  # without it the host can't be checked
             with database(config):
                 pass
         print(asyncio.run(run(config)))
-    except Exception as error:  # noqa: BLE001 - raised again unless it was foreseen
+    except Exception as error:  # noqa: BLE001 - an unforeseen one is raised again
         leave(report_error(error, "starter.py"))
     leave(0)

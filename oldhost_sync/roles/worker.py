@@ -1,8 +1,8 @@
 """The worker: settings → client, engine → activities → two Workers. `python worker.py` works alone, given addresses.
 
-One Worker takes the workflow and what any worker may do, on the shared queue; the other takes what only the holder of a
-session may do, on a queue of its own. After SIGTERM others work on the workflows first; then it drains: the operations
-on the wire end and are recorded, the connections are closed, and it ends.
+One Worker takes workflows and the activities that any worker may run, on the shared queue; the other takes the
+activities of this process's sessions, on its own queue. After SIGTERM the workflows first move to other workers; then
+this one drains: the operations on the wire end and are recorded, the connections are closed, and it ends.
 """
 
 from __future__ import annotations
@@ -63,33 +63,34 @@ from workflows.sync_writer import SyncWriterWorkflow
 
 logger = logging.getLogger(__name__)
 
-# For recording and for opening sessions; all hosts share them.
+# For database activities and for opening sessions; shared by all hosts.
 SHARED_THREADS = 8
-# For each host: two sends, two urgent ones, a probe, and what ends them. They wait for OldHost most of the time.
+# For each host: two sends, two urgent ones, a probe, and the activity that ends them. They mostly wait for OldHost.
 SESSION_THREADS_PER_HOST = 6
 SESSION_THREADS_MIN = 16
-# One for each host up to these: with the SDK's five polls, some of fifty hosts were served half as often as the others.
+# One for each host within these: with the SDK's five polls, some of fifty hosts were served half as often as others.
 POLLS_MIN, POLLS_MAX = 5, 20
-# The shared queue has fewer where hosts are few: a frozen worker's waiting polls get tasks that nobody works on, and
-# each costs the writer a time limit (10 s for a workflow's task). Two is the SDK's least.
+# The shared queue has fewer polls if there are few hosts: the waiting polls of a frozen worker get tasks that it does
+# not work on, and each one costs the writer a timeout (10 s for a workflow task). Two is the SDK's minimum.
 SHARED_POLLS_MIN = 2
 DATABASE_CONNECTIONS_MIN, DATABASE_CONNECTIONS_MAX = 8, 16
 # A killed worker is detected by missing heartbeats; the SDK may delay them no longer than this.
 HEARTBEAT_INTERVAL = timedelta(seconds=2)
-# A workflow task for a worker that was killed goes to another one after this.
+# A workflow task for a worker that was killed is given to another one after this.
 STICKY = timedelta(seconds=2)
-# A busy writer uses up what was polled for in much less; for one at rest it is in vain.
+# At shutdown, how long to wait until the open polls are used up. A busy writer needs much less; an idle one uses none.
 RUN_OUT_SECONDS = 1.0
-# Then the Worker of the workflows leaves, in a moment where Temporal answers. For no longer what is on the wire waits.
+# Then the shared Worker shuts down, which takes a moment if Temporal answers. The drain waits for it no longer than
+# this.
 SHARED_LEAVES_SECONDS = 3.0
-# For the SDK to end an activity that has had its time, and to end itself after that.
+# For the SDK to end an activity after its grace time, and then to shut down itself.
 SDK_LEAVES_SECONDS = 5.0
-# Workflows kept in memory: each host's writer, and of each now and then what is done at night.
+# Workflows kept in memory: each host's writer, and sometimes its nightly resync.
 CACHED_WORKFLOWS_MIN = 100
 
 
 async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: Client | None = None) -> None:
-    """Work until `stop` is set or a signal comes. Raises SettingsError and the store's errors at the start."""
+    """Work until `stop` is set or a signal arrives. Raises SettingsError and the store's errors at the start."""
     share_among_threads()
     hold_many_objects()
     tracer = role_tracer(settings, "worker")
@@ -146,8 +147,8 @@ async def _work(
             await slots.run_out(RUN_OUT_SECONDS)
             others_decide = asyncio.create_task(shared.shutdown())
             await asyncio.wait({others_decide}, timeout=SHARED_LEAVES_SECONDS)
-            # Only now: they hear at once that the sends ended, and open a session elsewhere. And before the Worker of
-            # this queue stops taking tasks, so that a send that comes now is refused at once.
+            # Only after that: other workers then see at once that the sends have ended, and open a session. And before
+            # this process's own Worker stops taking tasks, so that a late send is refused at once.
             await asyncio.to_thread(sessions.drain)
             await asyncio.gather(others_decide, own.shutdown())
     await asyncio.to_thread(watch.join)
@@ -163,7 +164,7 @@ def workers(
     releases: ReleaseWatch,
     slots: WorkflowSlots,
 ) -> tuple[LeavingWorker, LeavingWorker]:
-    """The Worker of the shared queue and the one of this process's own."""
+    """The Worker of the shared queue, and the Worker of this process's own queue."""
     histories = TemporalHistories(client, asyncio.get_running_loop())
     recovery = RecoveryActivities(engine, histories, settings.retention_changes_days)
     grace = sessions.limits.drained_within_seconds + SDK_LEAVES_SECONDS
@@ -203,7 +204,7 @@ def workers(
 
 
 def _tuner(slots: WorkflowSlots) -> WorkerTuner:
-    one = FixedSizeSlotSupplier(1)  # of what there is nothing here
+    one = FixedSizeSlotSupplier(1)  # for kinds of tasks that do not occur here
     return WorkerTuner.create_composite(
         workflow_supplier=slots,
         activity_supplier=FixedSizeSlotSupplier(SHARED_THREADS),
@@ -215,7 +216,7 @@ def _tuner(slots: WorkflowSlots) -> WorkerTuner:
 def _on_the_database(
     settings: Settings, engine: Engine, sessions: SessionActivities, registration: Registration
 ) -> list[Callable[..., Any]]:
-    """The activities that need nothing but the database."""
+    """The activities that mainly use the database."""
     recording = RecordingActivities(
         engine, writer_policy(settings), sessions.count, lambda: registration.is_known, settings.act_keys
     )
@@ -231,30 +232,30 @@ def _on_the_database(
 
 
 def leaves_within_seconds(settings: Settings) -> float:
-    """How long the process needs from SIGTERM to its end at most, with a Temporal that does not answer."""
+    """How long the process takes from SIGTERM to its end at most, even if Temporal does not answer."""
     drained = session_limits(settings).drained_within_seconds
     return RUN_OUT_SECONDS + SHARED_LEAVES_SECONDS + drained + (drained + 2 * SDK_LEAVES_SECONDS)
 
 
 def session_threads(settings: Settings) -> int:
-    """How many activities of sessions may run here at a time."""
+    """How many session activities may run here at a time."""
     return max(SESSION_THREADS_MIN, SESSION_THREADS_PER_HOST * len(settings.urls_by_host()))
 
 
 def polls(settings: Settings, at_least: int) -> int:
-    """How many requests for tasks wait at Temporal at a time, for each kind of task."""
+    """How many polls wait at Temporal at a time, for each kind of task."""
     return max(at_least, min(len(settings.urls_by_host()), POLLS_MAX))
 
 
 def database_connections(settings: Settings) -> int:
-    """How many of this worker's transactions may run at a time."""
+    """How many transactions of this worker may run at a time."""
     return max(DATABASE_CONNECTIONS_MIN, min(len(settings.urls_by_host()), DATABASE_CONNECTIONS_MAX))
 
 
 def session_activities(
     settings: Settings, engine: Engine, metrics: WorkerMetrics, tracer: Tracer | None = None
 ) -> SessionActivities:
-    """The sessions of this process, under a name of its own."""
+    """The session activities of this process, with a unique owner name."""
     name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     return SessionActivities(
         engine=engine,
@@ -277,7 +278,7 @@ def session_limits(settings: Settings) -> SessionLimits:
 
 
 def addresses(settings: Settings) -> Callable[[str], Address]:
-    """Where each host is: SYNC_OLDHOST_URL is SYNC_HOST's address, SYNC_OLDHOST_URLS the others'."""
+    """The address of each host: SYNC_OLDHOST_URL is for SYNC_HOST, SYNC_OLDHOST_URLS for the others."""
     by_host = {host: parse_address(url) for host, url in settings.urls_by_host().items()}
 
     def address_of(host: str) -> Address:
@@ -304,7 +305,7 @@ def parse_address(url: str) -> Address:
 async def _alerts_delivered(
     settings: Settings, engine: Engine, metrics: WorkerMetrics | None = None
 ) -> AsyncIterator[None]:
-    """While a webhook is set, deliver alerts to it, in a thread of their own because it may be slow."""
+    """If a webhook is set, deliver alerts to it, in a separate thread because it may be slow."""
     if settings.alert_webhook_url is None:
         yield
         return
@@ -324,7 +325,7 @@ async def _alerts_delivered(
 async def _looked_at(
     settings: Settings, client: Client, readiness: Readiness, releases: ReleaseWatch
 ) -> AsyncIterator[None]:
-    """While metrics are served, the worker checks every few seconds whether it can do its work."""
+    """If metrics are served, check every few seconds whether the worker can do its work."""
     if not settings.metrics_bind:
         yield
         return
@@ -339,7 +340,7 @@ async def _looked_at(
 
 @asynccontextmanager
 async def _present(presence: WorkerPresence) -> AsyncIterator[None]:
-    """Other workers and people see that the worker is at work, until it has left."""
+    """Report that the worker is at work, for other workers and for people, until it has left."""
     await asyncio.to_thread(presence.begin)
 
     async def say() -> None:
@@ -355,7 +356,7 @@ async def _present(presence: WorkerPresence) -> AsyncIterator[None]:
 
 
 async def _is_so_before(waited_for: Coroutine[Any, Any, None], stopping: asyncio.Event) -> bool:
-    """Whether what is waited for came before the worker was told to leave."""
+    """Whether `waited_for` ended before the worker was told to leave."""
     first, leaving = asyncio.create_task(waited_for), asyncio.create_task(stopping.wait())
     await asyncio.wait({first, leaving}, return_when=asyncio.FIRST_COMPLETED)
     for task in (first, leaving):
@@ -383,5 +384,5 @@ def main() -> None:
         log_to_stderr(given.log_format)
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(run(given))
-    except Exception as error:  # noqa: BLE001 - raised again unless it was foreseen
+    except Exception as error:  # noqa: BLE001 - an unforeseen one is raised again
         leave(report_error(error, "worker.py"))

@@ -1,10 +1,10 @@
-"""Slots for workflow tasks that can run out, so that a Worker that leaves loses none.
+"""Slots for workflow tasks whose supply can be stopped, so that a Worker loses no task when it shuts down.
 
-A Worker that leaves cancels its polls. A task that the server hands over in that moment is lost, and its workflow
-stands still until the task's time limit of 10 s has passed: 9 of 50 Workers that left a busy workflow (SDK 1.35.0,
-server 1.32; with the server's `enableCancelWorkerPollsOnShutdown` 13 of 65), and two of ten rolling upgrades in an hour
-of soak. A poll that was used up can't be cancelled, and without a slot only those few begin that had one in hand: 0 of
-80.
+A Worker that shuts down cancels its polls. A task that the server delivers at that moment is lost, and its workflow
+stands still until the task's timeout of 10 s: this happened to 9 of 50 Workers that left a busy workflow (SDK 1.35.0,
+server 1.32; with the server's `enableCancelWorkerPollsOnShutdown` 13 of 65), and in two of ten rolling upgrades in an
+hour of soak. So first no more slots are given: each poll needs one, so the open polls are used up before the shutdown
+and few are left to cancel: 0 of 80 Workers lost a task.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from temporalio.worker import (
 
 
 class Slot(SlotPermit):
-    """For one poll and the task that it brings. `sticky`: the poll is for workflows that are kept in memory here."""
+    """For one poll and the task that it returns. `sticky`: the poll is for workflows that are cached here."""
 
     def __init__(self, *, sticky: bool) -> None:
         self.sticky = sticky
@@ -30,7 +30,7 @@ class Slot(SlotPermit):
 
 
 class WorkflowSlots(CustomSlotSupplier):
-    """As many slots as are asked for, until they run out. All but `reserve_slot` is called in the SDK's threads."""
+    """Gives any number of slots, until `run_out`. All methods but `reserve_slot` are called in the SDK's threads."""
 
     def __init__(self) -> None:
         self._lent: dict[Slot, None] = {}
@@ -39,10 +39,10 @@ class WorkflowSlots(CustomSlotSupplier):
         self._returned = asyncio.Event()
 
     async def run_out(self, seconds: float) -> None:
-        """Give no slot any more, and return when this process works on no workflow and polls for none that it keeps.
+        """Give no more slots; return when this process runs no workflow task and has no sticky poll open.
 
-        A workflow that is at rest, or has fewer tasks in `seconds` than there are polls, uses not all of them up: then
-        it returns after `seconds`, and a task is lost only if it comes in the moment in which the Worker leaves.
+        Workflows that are idle, or have fewer tasks in `seconds` than there are polls, do not use up all polls: then
+        this returns after `seconds`, and a task is lost only if it arrives just as the Worker shuts down.
         """
         self._runs_out = True
         self._loop = asyncio.get_running_loop()
@@ -55,7 +55,7 @@ class WorkflowSlots(CustomSlotSupplier):
             pass
 
     async def reserve_slot(self, context: SlotReserveContext) -> Slot:
-        """Waits for ever when there are none any more: the Worker cancels it when it leaves."""
+        """Waits for ever after `run_out`; the Worker cancels it when it shuts down."""
         if self._runs_out:
             await asyncio.get_running_loop().create_future()
         slot = Slot(sticky=context.is_sticky)
@@ -63,7 +63,7 @@ class WorkflowSlots(CustomSlotSupplier):
         return slot
 
     def try_reserve_slot(self, _context: SlotReserveContext) -> None:
-        """None: a workflow begins by a poll."""
+        """Returns None: a workflow task is only taken by a poll."""
 
     def mark_slot_used(self, context: SlotMarkUsedContext) -> None:
         assert isinstance(context.permit, Slot)
@@ -73,5 +73,5 @@ class WorkflowSlots(CustomSlotSupplier):
         assert isinstance(context.permit, Slot)
         self._lent.pop(context.permit, None)
         if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed, so `run_out` does not wait any more
                 self._loop.call_soon_threadsafe(self._returned.set)

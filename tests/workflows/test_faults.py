@@ -155,7 +155,7 @@ async def test_an_operator_who_comes_while_the_books_are_read_is_asked_to_come_a
     async with stage.writer(books_closed=True) as writer:
         with pytest.raises(WorkflowUpdateFailedError) as caught:
             await writer.operate("pause")
-        assert "repeat this in a moment" in str(caught.value.cause)
+        assert "try again in a moment" in str(caught.value.cause)
         writer.world.books_closed = False
         await writer.skip(60)
         await writer.until_state("SENDING")

@@ -126,7 +126,7 @@ def test_an_expected_nonce_that_nobody_can_count_from_halts_with_a_sentence(stag
     stage.fault("say", on="ask", fields={"expected_nonce": said})
     halted = stage.open()
     assert isinstance(halted, OpeningHalted)
-    assert "no number to count from" in halted.message
+    assert "out of range" in halted.message
     assert stage.world.halted() == halted.message
 
 
