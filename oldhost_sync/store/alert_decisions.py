@@ -68,7 +68,7 @@ def close_quiet_alerts(connection: Connection, host: str) -> int:
     )
     found = connection.execute(quiet).all()
     for row in found:
-        close_found(connection, host, row, f"it did not happen again for {QUIET_DAYS} days")
+        close_found(connection, host, row, f"it did not recur for {QUIET_DAYS} days")
     return len(found)
 
 

@@ -90,7 +90,7 @@ nonce_requests_archive = table(
     Index("ix_nonce_requests_archive_archived", "host", "archived_at", "nonce"),
 )
 
-# The days whose settlement file was written, without a gap. `sha256`: of the whole file; the next day's file has it too.
+# The days whose settlement file was written, without a gap. `sha256`: of the whole file, also in the next day's file.
 # `released_at`: when the file was found to agree with the ledger, so that retention may delete those rows.
 settled_days = table(
     "settled_days",

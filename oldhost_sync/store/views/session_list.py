@@ -1,6 +1,6 @@
-"""Sessions as their workers and the ledger's newest operations tell of them, and which processes are at work.
+"""Sessions, from the workers' records and the ledger's newest operations, and which processes are at work.
 
-A worker that is killed tells no end: then its session ended, at the latest, when the next one began.
+A worker that is killed records no end: then its session ended, at the latest, when the next one began.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LEDGER = text(
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """What the ledger has of one epoch. `sent_again`: sent more than once, as after a lost reply."""
+    """The operations of one epoch in the ledger. `sent_again`: sent more than once, as after a lost reply."""
 
     operations: int
     first_nonce: int
@@ -55,9 +55,9 @@ class Operations:
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
-    """One session. What its worker did not tell is None; `operations` None: it bound none of the newest.
+    """One session. What its worker did not record is None. `operations` None: it bound none of the newest operations.
 
-    `successor_at`: when the next session began, which this one can't have outlasted.
+    `successor_at`: when the next session began; this one ended before.
     """
 
     epoch: int
@@ -77,9 +77,9 @@ class SessionView:
 
 @dataclass(frozen=True, slots=True)
 class SessionList:
-    """The newest epoch first. `epoch`, `owner`: of the ledger; the ban is the last one that there was.
+    """The newest epoch first. `epoch`, `owner`: of the ledger. `banned_at`, `banned_until`: of the last ban.
 
-    `sessions_of_a_day`, `lost_replies_of_a_day`: of those that were opened in the last 24 hours.
+    `sessions_of_a_day`, `lost_replies_of_a_day`: of the sessions that were opened in the last 24 hours.
     """
 
     epoch: int | None = None
@@ -96,13 +96,13 @@ class SessionList:
 
 
 def read_newest_session(connection: Connection, host: str) -> SessionView | None:
-    """As its worker tells of it; None when none has told yet."""
+    """The newest session, as its worker recorded it; None if there is no record yet."""
     row = connection.execute(_TOLD, {"host": host, "limit": 1}).one_or_none()
     return None if row is None else SessionView(**row._mapping)  # noqa: SLF001
 
 
 def read_sessions(connection: Connection, host: str) -> SessionList:
-    """Of the ledger's newest NONCES_LOOKED_AT operations."""
+    """The sessions, with the ledger's newest NONCES_LOOKED_AT operations."""
     values = {"host": host}
     ledger = connection.execute(_LEDGER, values).one_or_none()
     day = connection.execute(_LAST_DAY, values).one()
@@ -117,7 +117,7 @@ def read_sessions(connection: Connection, host: str) -> SessionList:
 
 
 def _sessions(connection: Connection, values: dict[str, str]) -> list[SessionView]:
-    """What workers told, and what the ledger knows, joined by the epoch; the newest first."""
+    """The workers' records and the ledger's operations, joined by the epoch; the newest first."""
     bounds = {"looked_at": NONCES_LOOKED_AT, "limit": SESSIONS_SHOWN}
     operations: dict[int, Operations] = {}
     for row in connection.execute(_EPOCHS, values | bounds):
