@@ -66,13 +66,13 @@ def dead_letter_groups(connection: Connection, host: str) -> list[DeadLetterGrou
 def keep_dead_letter_alerts(connection: Connection, host: str) -> None:
     """Open, update and close the alerts: those with undecided dead letters are open, with their largest count."""
     groups = {cause_key(f"{KIND}:{group.cause}"): group for group in dead_letter_groups(connection, host)}
-    told = _told_so_far(connection, host)
+    open_counts = _open_counts(connection, host)
     for key, group in groups.items():
         severity = "critical" if group.count > WARNING_MAX else "warning"
-        count = max(group.count, told.get(key, 0))
+        count = max(group.count, open_counts.get(key, 0))
         message = _message(group, count)
         raise_alert(connection, host, KIND, severity, message, dedupe_key=key, change_id=group.oldest, count=count)
-    for key in told:
+    for key in open_counts:
         if key not in groups:
             close_alert(connection, host, key, reason="each of them was decided on")
 
@@ -86,7 +86,7 @@ def _message(group: DeadLetterGroup, count: int) -> str:
     )
 
 
-def _told_so_far(connection: Connection, host: str) -> dict[str, int]:
+def _open_counts(connection: Connection, host: str) -> dict[str, int]:
     """How many changes each open alert is about, by its key."""
     statement = select(alerts.c.dedupe_key, alerts.c.occurrences).where(
         alerts.c.host == host, alerts.c.closed_at.is_(None), alerts.c.kind.in_((KIND, _OLD_KIND))

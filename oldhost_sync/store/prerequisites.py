@@ -50,8 +50,8 @@ def require(connection: Connection, hosts: Sequence[str]) -> None:
             named = ", ".join(known[:HOSTS_NAMED_MAX]) or "none"
             more = " and others" if len(known) > HOSTS_NAMED_MAX else ""
             raise UnknownHost(
-                f"SYNC_HOST: the database knows no host {host!r}, only {named}{more}. Correct the name; a new host "
-                "becomes known by `oldhost-sync migrate` with its name set"
+                f"SYNC_HOST: the database knows no host {host!r}, only {named}{more}. Correct the name; to add a new "
+                "host, run `oldhost-sync migrate` with its name set"
             )
 
 

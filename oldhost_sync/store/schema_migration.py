@@ -29,7 +29,7 @@ from oldhost_sync.store.transactions import error_code, translate
 
 logger = logging.getLogger(__name__)
 
-# A new index on a large table takes long.
+# How long one step may take (a new index on a large table takes long), and the wait for another migration or a table.
 STATEMENT_SECONDS = 3600
 LOCK_WAIT_SECONDS = 600
 # How long a step waits for a table that other transactions use, as later ones queue up behind it; and the pause before

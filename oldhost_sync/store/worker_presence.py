@@ -76,8 +76,8 @@ class WorkerPresence:
 
     def say(self) -> None:
         """Report that the worker is at work."""
-        told = {"name": self._name, "release": self.release}
-        self._write((_SAY, [{"host": host, **told} for host in sorted(self.hosts)]))
+        values = {"name": self._name, "release": self.release}
+        self._write((_SAY, [{"host": host, **values} for host in sorted(self.hosts)]))
 
     def leave(self) -> None:
         """Report that the worker stops."""

@@ -55,9 +55,9 @@ def record_refused(
         if error_code(error) != DUPLICATE_KEY:
             raise
         return None
-    told, cause = f"A submitted change was refused: {reason}", f"submission-refused:{cause_of(reason)}"
+    message, cause = f"A submitted change was refused: {reason}", f"submission-refused:{cause_of(reason)}"
     raise_alert(
-        connection, host, "submission-refused", "warning", told, dedupe_key=cause, change_id=change_id, adds=True
+        connection, host, "submission-refused", "warning", message, dedupe_key=cause, change_id=change_id, adds=True
     )
     return change_id
 

@@ -1,4 +1,4 @@
-"""Scheduled changes: kept aside, recorded when due, and cancellable until then.
+"""Scheduled changes: stored apart, recorded when due, and cancellable until then.
 
 The database's clock decides what is due. Several due changes are recorded in due order, not in the order of arrival,
 each in its own transaction, so that one bad row delays no other. Each transaction locks its entity's oldest due change,

@@ -214,10 +214,10 @@ def _taken(applied: int, waiting: int, sent: int) -> str:
         (waiting, "is sent again under a new nonce", "are sent again under new nonces"),
         (sent, "is sent again under its nonce", "are sent again under their nonces"),
     ]
-    told = [f"{count} {one if count == 1 else many}" for count, one, many in parts if count]
-    if not told:
+    effects = [f"{count} {one if count == 1 else many}" for count, one, many in parts if count]
+    if not effects:
         return "OldHost's count is taken. Nothing is in doubt, and nothing is sent again."
-    return f"OldHost's count is taken. Of what is in doubt, {', '.join(told)}."
+    return f"OldHost's count is taken. Of what is in doubt, {', '.join(effects)}."
 
 
 def _ahead(ahead: int, perhaps_ours: int) -> str:

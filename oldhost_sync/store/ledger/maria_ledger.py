@@ -184,7 +184,7 @@ class MariaLedger:
                 fate = self._record(connection, epoch, answered, sending=False)
             written = connection.exec_driver_sql(sql.MAY_BE_WRITTEN_BEYOND, (self._host, beyond)).scalar()
             check(written is None, f"nonce {written} can't be given back: it may have been used")
-            self._release_beyond(connection, beyond, "another operation went first")
+            self._release_beyond(connection, beyond, "another operation was sent before it")
             connection.exec_driver_sql(sql.SET_NEXT_NONCE, (beyond + 1, self._host))
             return fate
 
@@ -200,7 +200,7 @@ class MariaLedger:
     def _mark_sent(self, connection: Connection, epoch: int, sent: Reserved, *, again: bool) -> None:
         values = (epoch, 0 if again else 1, self._host, sent.nonce, sent.change_id, epoch)
         if sent.sends and not again:  # keep when it was sent before, and how that ended
-            kept = ("sent again: what came of it was not known", self._host, sent.nonce, sent.change_id)
+            kept = ("sent again: its earlier result was not known", self._host, sent.nonce, sent.change_id)
             connection.exec_driver_sql(sql.ARCHIVE_ONE, kept)
         if connection.exec_driver_sql(sql.MARK_SENT, values).rowcount == 1:
             return

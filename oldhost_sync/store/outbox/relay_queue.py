@@ -226,8 +226,8 @@ def as_ref(row: Sequence[Any]) -> ChangeRef:
     """The ref in a row of id, priority_class, entity_type, entity_id, event_type, created_at, and optionally the
     property.
     """
-    change_id, priority_class, entity_type, entity_id, event_type, created_at, *told = row
-    at_ms, property_id = epoch_ms(created_at), (told[0] or "") if told else ""
+    change_id, priority_class, entity_type, entity_id, event_type, created_at, *more = row
+    at_ms, property_id = epoch_ms(created_at), (more[0] or "") if more else ""
     return ChangeRef(change_id, PriorityClass(priority_class), entity_type, entity_id, event_type, at_ms, property_id)
 
 

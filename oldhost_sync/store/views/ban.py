@@ -50,7 +50,7 @@ def _cause(nonce: int | None, answer: str | None, expected: int | None) -> str:
     if nonce is None:
         return _BY_ANOTHER
     if answer != CALLED_A_REPLAY:
-        return f"We sent nonce {nonce} more than once, as no answer came: OldHost may have taken that for a replay."
+        return f"We sent nonce {nonce} more than once, as no answer arrived: OldHost may have taken that for a replay."
     said = f"OldHost called our first send of nonce {nonce} a replay: another program with our account had used it"
     only_that = expected is not None and expected > nonce + 1
     return f"{said}." if only_that else f"{said}, or a proxy delivered our operation twice."

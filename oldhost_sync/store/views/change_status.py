@@ -129,7 +129,7 @@ def find_fate(connection: Connection, host: str, idempotency_key: str) -> FateVi
 
 def _scheduled_fate(row: Row[Any]) -> FateView:
     cancelled = row.cancelled_at is not None
-    state, waiting_for = ("CANCELLED", []) if cancelled else ("SCHEDULED", [f"its time, {instant(row.not_before)}"])
+    state, waiting_for = ("CANCELLED", []) if cancelled else ("SCHEDULED", [f"its due time, {instant(row.not_before)}"])
     return _view(row, state=state, priority_class=None, waiting_for=waiting_for, steps=_schedule_steps(row))
 
 

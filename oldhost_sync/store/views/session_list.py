@@ -26,7 +26,7 @@ _EPOCHS = text(
     "SELECT nonce, epoch, status, sends, created_at, sent_at, completed_at FROM nonce_requests FORCE INDEX (PRIMARY) "
     "WHERE host = :host ORDER BY nonce DESC LIMIT :looked_at) newest GROUP BY epoch ORDER BY epoch DESC LIMIT :limit"
 ).columns(began_at=UtcDateTime(), last_at=UtcDateTime())
-_TOLD = text(
+_RECORDED = text(
     "SELECT epoch, owner, opened_at, opened_at_nonce, ended_at, ended_because, lost_replies FROM host_sessions "
     "WHERE host = :host ORDER BY epoch DESC LIMIT :limit"
 ).columns(opened_at=UtcDateTime(), ended_at=UtcDateTime())
@@ -97,7 +97,7 @@ class SessionList:
 
 def read_newest_session(connection: Connection, host: str) -> SessionView | None:
     """The newest session, as its worker recorded it; None if there is no record yet."""
-    row = connection.execute(_TOLD, {"host": host, "limit": 1}).one_or_none()
+    row = connection.execute(_RECORDED, {"host": host, "limit": 1}).one_or_none()
     return None if row is None else SessionView(**row._mapping)  # noqa: SLF001
 
 
@@ -123,11 +123,11 @@ def _sessions(connection: Connection, values: dict[str, str]) -> list[SessionVie
     for row in connection.execute(_EPOCHS, values | bounds):
         epoch, *rest = row
         operations[epoch] = Operations(*rest)
-    told = {row.epoch: row for row in connection.execute(_TOLD, values | {"limit": SESSIONS_SHOWN})}
+    recorded = {row.epoch: row for row in connection.execute(_RECORDED, values | {"limit": SESSIONS_SHOWN})}
     found: list[SessionView] = []
     successor_at: datetime | None = None
-    for epoch in sorted(told.keys() | operations.keys(), reverse=True)[:SESSIONS_SHOWN]:
-        own: dict[str, Any] = dict(told[epoch]._mapping) if epoch in told else {"epoch": epoch}  # noqa: SLF001
+    for epoch in sorted(recorded.keys() | operations.keys(), reverse=True)[:SESSIONS_SHOWN]:
+        own: dict[str, Any] = dict(recorded[epoch]._mapping) if epoch in recorded else {"epoch": epoch}  # noqa: SLF001
         view = SessionView(**own, successor_at=successor_at, operations=operations.get(epoch))
         found.append(view)
         successor_at = view.began_at or successor_at
