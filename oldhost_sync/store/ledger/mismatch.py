@@ -9,7 +9,7 @@ def mismatch_of(expected: int, last_applied: int, next_nonce: int, sends: Sequen
     """Why OldHost's expected nonce contradicts the ledger, as a sentence for operators; None when the two agree."""
     if expected > next_nonce:
         return (
-            f"OldHost expects nonce {expected}, the ledger has used none beyond {next_nonce - 1}: "
+            f"OldHost expects nonce {expected}, the ledger has assigned none beyond {next_nonce - 1}: "
             "somebody else wrote to OldHost, or this database was restored. Decide by `resolve`."
         )
     if expected <= last_applied:
