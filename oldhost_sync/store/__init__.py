@@ -1,1 +1,1 @@
-"""All SQL of the product. MariaDB is the truth about changes and nonces."""
+"""All SQL of the product. MariaDB is the source of truth for changes and nonces."""

@@ -1,4 +1,4 @@
-"""The tables that tell who acted. See `tables.py` for the rules."""
+"""The tables that record who acted. See `tables.py` for the rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ operator_audit = table(
     Column("change_id", BigInteger),
     Column("detail", JSON),
     stamp("created_at"),
-    # By which way the act came, and whether the name is that of a token (NULL: nobody's name, or not known).
+    # The channel of the act, and whether its name was verified (NULL: no person's name, or an act from before 0.2).
     Column("channel", String(16)),
     Column("verified", Boolean),
     Index("ix_operator_audit_created", "host", "created_at"),

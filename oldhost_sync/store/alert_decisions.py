@@ -1,4 +1,4 @@
-"""People's acts on alerts: acknowledge any open one, close what is informational. Each is audited."""
+"""People's acts on alerts: acknowledge any open one, close informational ones. Each act is audited."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from oldhost_sync.store.text import storable
 
 @dataclass(frozen=True, slots=True)
 class AlertDecided:
-    """`alert`: as it is now, None when there is none of this id. `refused`: why nothing was done; else empty."""
+    """`alert`: its state now, None if there is none with this id. `refused`: why nothing was done; else empty."""
 
     alert: RaisedAlert | None = None
     refused: str = ""
 
 
 def acknowledge_alert(connection: Connection, host: str, alert_id: int, operator: Actor, reason: str) -> AlertDecided:
-    """`operator` looks after it; the last who says so does. It stays open, and people hear when it gets worse."""
+    """Note that `operator` looks after the alert; the latest acknowledgement counts. The alert stays open, and still
+    escalates when it gets worse.
+    """
     found, refused = _open_of(connection, host, alert_id)
     if found is not None:
         acknowledged = {
@@ -41,10 +43,10 @@ def acknowledge_alert(connection: Connection, host: str, alert_id: int, operator
 
 
 def close_alert_by_hand(connection: Connection, host: str, alert_id: int, operator: Actor, reason: str) -> AlertDecided:
-    """Refused where the product itself sees that the cause is not gone."""
+    """Close an alert for a person. Refused for kinds that the product closes itself when their cause is gone."""
     found, refused = _open_of(connection, host, alert_id)
     if found is not None and not may_close(found.kind):
-        refused = f"the product closes alerts of this kind itself, when {KINDS[found.kind].ends}; that is not so yet"
+        refused = f"the product closes alerts of this kind itself, when {KINDS[found.kind].ends}; that is not yet so"
     elif found is not None:
         close_found(connection, host, found, reason, operator.name)
         _audit(connection, found, "close-alert", operator, reason)
@@ -52,7 +54,7 @@ def close_alert_by_hand(connection: Connection, host: str, alert_id: int, operat
 
 
 def close_quiet_alerts(connection: Connection, host: str) -> int:
-    """Close the informational ones that heard no more of their cause for QUIET_DAYS, so that the next is news again."""
+    """Close informational alerts whose cause did not occur for QUIET_DAYS, so that the next one is posted again."""
     informational = [kind for kind, known in KINDS.items() if known.informational]
     quiet = (
         select(alerts)
@@ -66,7 +68,7 @@ def close_quiet_alerts(connection: Connection, host: str) -> int:
     )
     found = connection.execute(quiet).all()
     for row in found:
-        close_found(connection, host, row, f"no other came for {QUIET_DAYS} days")
+        close_found(connection, host, row, f"it did not recur for {QUIET_DAYS} days")
     return len(found)
 
 

@@ -1,6 +1,6 @@
-"""What the webhook is told of alerts: each opening, escalation and closing is a row, as it was then, until it is taken.
+"""The events for the webhook: each opening, escalation and closing of an alert is a row with the alert's state then.
 
-So nothing is lost that happens while a message is under way, and an event that is posted twice says the same twice.
+So nothing is lost that happens while an earlier event is being posted, and an event posted twice has the same content.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Event = Literal["opened", "escalated", "closed"]
 
 @dataclass(frozen=True, slots=True)
 class AlertEvent:
-    """`opened_at`: when the alert was opened; `at`: when this happened. `operator` and `reason`: of a closing."""
+    """`opened_at`: when the alert was opened; `at`: when this event happened. `operator`, `reason`: of a closing."""
 
     event_id: int
     event: str
@@ -65,7 +65,7 @@ def record_event(
     operator: str | None = None,
     reason: str | None = None,
 ) -> None:
-    """Keep one event until the webhook has taken it. The texts must be storable."""
+    """Store one event for the webhook. The texts must be storable."""
     connection.execute(
         insert(alert_events).values(
             host=host,
@@ -82,13 +82,13 @@ def record_event(
 
 
 def largest_count(connection: Connection, alert_id: int) -> int:
-    """The largest count that was told of this alert; 0 when nothing was."""
+    """The largest count in this alert's events; 0 if it has none."""
     statement = select(func.max(alert_events.c.occurrences)).where(alert_events.c.alert_id == alert_id)
     return int(connection.execute(statement).scalar() or 0)
 
 
 def hosts_with_undelivered(connection: Connection, hosts: Sequence[str]) -> dict[str, int]:
-    """How many events of each of `hosts` were not taken yet; those with none are left out."""
+    """How many events of each of `hosts` were not delivered yet; hosts with none are left out."""
     statement = (
         select(alert_events.c.host, func.count())
         .where(alert_events.c.host.in_(list(hosts)), alert_events.c.delivered_at.is_(None))
@@ -99,7 +99,7 @@ def hosts_with_undelivered(connection: Connection, hosts: Sequence[str]) -> dict
 
 
 def undelivered(connection: Connection, host: str, limit: int = 100, *, after_id: int = 0) -> list[AlertEvent]:
-    """Events that were not taken yet, oldest first, also of alerts that were closed meanwhile."""
+    """Events that were not delivered yet, oldest first, including those of alerts that are closed by now."""
     statement = (
         select(*_SHOWN)
         .join(alerts, alerts.c.id == alert_events.c.alert_id)
@@ -111,7 +111,7 @@ def undelivered(connection: Connection, host: str, limit: int = 100, *, after_id
 
 
 def mark_delivered(connection: Connection, event: AlertEvent) -> None:
-    """The webhook has taken it; the alert counts as delivered when nothing else of it waits."""
+    """The webhook has taken the event; its alert counts as delivered when none of its other events waits."""
     connection.execute(update(alert_events).where(alert_events.c.id == event.event_id).values(delivered_at=NOW))
     waits = select(alert_events.c.id).where(
         alert_events.c.alert_id == event.alert_id, alert_events.c.delivered_at.is_(None)

@@ -11,19 +11,19 @@ from contextlib import contextmanager
 
 from sqlalchemy.engine import Connection, Engine
 
-# Locks belong to the server, whose databases may each have a host of this name; their names have at most 64 characters.
+# Lock names are server-wide, and several databases may have a host of this name; a name has at most 64 characters.
 _NAME = "CONCAT('oldhost-sync-alerts:', MD5(CONCAT(DATABASE(), '/', %s)))"
 _CLAIM = f"SELECT GET_LOCK({_NAME}, 0)"
 _RELEASE = f"SELECT RELEASE_LOCK({_NAME})"
-# Longer than a holder may be silent, which is as long as a webhook may take to refuse (oldhost_sync/delivery.py).
+# Longer than a working holder can be silent, which is as long as a webhook may take (oldhost_sync/delivery.py).
 SILENT_SECONDS_MAX = 40
 
 
 @contextmanager
 def held_lock(engine: Engine, host: str) -> Iterator[Connection | None]:
-    """The connection that holds the lock, for the holder's short transactions; None while another one holds it."""
+    """The connection that holds the lock, for the holder's short transactions; None if another process holds it."""
     with engine.connect() as connection:
-        connection.detach()  # it leaves the pool and is closed at the end, which also releases the lock
+        connection.detach()  # removed from the pool and closed at the end, which also releases the lock
         connection.exec_driver_sql(f"SET SESSION wait_timeout = {SILENT_SECONDS_MAX}")
         held = connection.exec_driver_sql(_CLAIM, (host,)).scalar_one() == 1
         connection.commit()

@@ -1,7 +1,7 @@
 """Alerts: one open alert per cause, until its cause is gone.
 
-Its life: opened; updated (count, worst severity, last message); acknowledged by a person; closed, with the reason. What
-the webhook is to hear of it is kept beside it, in the same transaction (`alert_events`).
+An alert is opened; updated (count, worst severity, last message); acknowledged by a person; closed, with the reason.
+The events to be posted to the webhook are stored in the same transaction (`alert_events`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OPEN = (
     "INSERT INTO alerts (host, kind, severity, message, dedupe_key, change_id, is_open, created_at, updated_at, "
     "occurrences, sequence) VALUES (%s, %s, %s, %s, %s, %s, 1, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), %s, %s) RETURNING id"
 )
-# An abandoned attempt to open an alert ends with its statement; a day is far longer than that.
+# An abandoned attempt to open an alert runs until its statement ends; a day is far longer than that.
 _REMEMBER_CLOSING = (
     "INSERT INTO alert_closings (host, dedupe_key, sequence, closed_at) VALUES (%s, %s, %s, UTC_TIMESTAMP(6)) "
     "ON DUPLICATE KEY UPDATE sequence = GREATEST(sequence, VALUES(sequence)), closed_at = VALUES(closed_at)"
@@ -37,8 +37,8 @@ State = Literal["open", "closed", "all"]
 
 @dataclass(frozen=True, slots=True)
 class RaisedAlert:
-    """One alert. `cause`: one alert of each is open at a time. `count`: of what its message tells. `delivered_at`: None
-    while the webhook has not taken all there is to tell. `closed_by`: None when the product closed it.
+    """One alert. `cause`: at most one alert of each cause is open. `count`: how many things its message is about.
+    `delivered_at`: None until the webhook has taken all its events. `closed_by`: None if the product closed it.
     """
 
     alert_id: int
@@ -77,11 +77,11 @@ def raise_alert(
     sequence: int = 0,
     adds: bool = False,
 ) -> bool:
-    """Open an alert; False when one of this cause is open already, which is then updated: its severity gets no better.
+    """Open an alert; False if one of this cause is open already, which is then updated: its severity never goes down.
 
-    `severity`: info, warning or critical. `dedupe_key`: the cause; the kind when it is not given. `count`: of how many
-    things `message` tells; with `adds`, so many more than before. `sequence`: ignored when its cause was closed, or
-    updated, by a later one (0: not numbered).
+    `severity`: info, warning or critical. `dedupe_key`: the cause; by default the kind. `count`: how many things
+    `message` is about; with `adds`, how many more than before. `sequence`: the call is ignored if the cause was closed
+    or updated with a higher one (0: not numbered).
     """
     key = cause_key(dedupe_key or kind)
     if sequence and _was_closed_later(connection, host, key, sequence):
@@ -93,14 +93,14 @@ def raise_alert(
         if alert_id is not None:
             record_event(connection, host, alert_id, "opened", severity, new.message, count)
             return True
-        found = _open_alert(connection, host, key)  # another one has opened it meanwhile
+        found = _open_alert(connection, host, key)  # another transaction has opened it in the meantime
     if found is not None and not _is_older(sequence, found.sequence, adds=adds):
         _update(connection, host, found, new, adds=adds)
     return False
 
 
 def _is_older(sequence: int, known: int, *, adds: bool) -> bool:
-    """Whether the update numbered `sequence` was overtaken; one that adds must not be counted twice either."""
+    """Whether a later update than `sequence` was applied; one that adds must not be applied twice either."""
     return 0 < sequence < known or (adds and 0 < sequence == known)
 
 
@@ -115,7 +115,7 @@ class _Raising:
 
 
 def cause_key(cause: str) -> str:
-    """As it is stored."""
+    """The cause as it is stored."""
     return storable(cause, IDEMPOTENCY_KEY_LENGTH_MAX)
 
 
@@ -161,15 +161,15 @@ def _was_closed_later(connection: Connection, host: str, key: str, sequence: int
 
 
 def _remember_closing(connection: Connection, host: str, key: str, sequence: int) -> None:
-    """For as long as an older opening of this cause may still arrive; also forgets closings older than a day."""
+    """Remember the closing while an older opening of this cause may still arrive; deletes those older than a day."""
     connection.exec_driver_sql(_REMEMBER_CLOSING, (host, key, sequence))
     connection.exec_driver_sql(_FORGET_CLOSINGS, (host,))
 
 
 def close_alert(connection: Connection, host: str, dedupe_key: str, *, sequence: int = 0, reason: str = "") -> bool:
-    """Close the open alert of this cause; False when none is open. One raised before `sequence` can't open it again.
+    """Close the open alert of this cause; False if none is open. A raise with a lower `sequence` can't open it again.
 
-    `reason`: why; what ends alerts of its kind when it is not given.
+    `reason`: why it is closed; by default what ends alerts of its kind.
     """
     key = cause_key(dedupe_key)
     if sequence:
@@ -184,7 +184,7 @@ def close_alert(connection: Connection, host: str, dedupe_key: str, *, sequence:
 
 
 def close_found(connection: Connection, host: str, found: Row[Any], reason: str, operator: str | None = None) -> None:
-    """Close the open alert of the locked row `found`; `operator`: the person who did, None for the product."""
+    """Close the open alert of the locked row `found`; `operator`: the person who closes it, None for the product."""
     by = None if operator is None else storable(operator, OPERATOR_LENGTH_MAX)
     why = storable(reason, TEXT_LENGTH_MAX)
     closed = {"is_open": None, "closed_at": NOW, "closed_by": by, "close_reason": why, "delivered_at": None}
@@ -204,7 +204,7 @@ def list_alerts(
     limit: int = 100,
     before_id: int | None = None,
 ) -> list[RaisedAlert]:
-    """Newest first; ask for the next page with the last id as `before_id`. `state`: instead of `open_only`."""
+    """Newest first; the next page is the one with the last id as `before_id`. `state`: used instead of `open_only`."""
     state = state or ("open" if open_only else "all")
     statement = select(*_SHOWN).where(alerts.c.host == host).order_by(alerts.c.id.desc()).limit(limit)
     if state != "all":

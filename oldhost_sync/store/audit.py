@@ -16,9 +16,9 @@ from oldhost_sync.store.tables import operator_audit
 from oldhost_sync.store.text import storable
 
 ACTION_LENGTH_MAX = 32
-# A sentence that repeats the reason.
+# A detail may be a sentence that repeats the reason.
 DETAIL_LENGTH_MAX = 2 * TEXT_LENGTH_MAX
-# What BIGINT holds.
+# The largest BIGINT.
 CHANGE_ID_MAX = 2**63 - 1
 
 
@@ -41,7 +41,7 @@ class AuditedAct:
 
     @property
     def way(self) -> str:
-        """In words: by which channel it came, and that nobody has checked the name."""
+        """In words: the channel of the act, and whether the operator's name was not verified."""
         return f"{self.channel or '–'}{', not verified' if self.verified is False else ''}"
 
 
@@ -55,7 +55,7 @@ def record_act(
     change_id: int | None = None,
     detail: Mapping[str, Any] | None = None,
 ) -> None:
-    """Keep one act. Long names and reasons are cut; a number that no change can have is left out."""
+    """Record one act. Long names and reasons are cut; a number that no change can have is left out."""
     values: dict[str, Any] = {
         "host": host,
         "action": action,
@@ -78,9 +78,9 @@ def _kept(value: Any) -> Any:
 
 
 def current_pause(connection: Connection, host: str) -> AuditedAct | None:
-    """The pause that holds now; None when the last act of this kind ended one, or there was none.
+    """The pause in force; None if the last such act was a `resume`, or there was none.
 
-    The ids say which is the last, not the times: the database's clock may be set back.
+    The last act is found by id, not by time: the database's clock may be set back.
     """
     acts = operator_audit.c
     last = select(func.max(acts.id)).where(acts.host == host, acts.action.in_(("pause", "resume")))
@@ -98,7 +98,7 @@ def list_acts(
     action: str | None = None,
     change_id: int | None = None,
 ) -> list[AuditedAct]:
-    """Newest first, of one kind or about one change if asked for; the next page comes with the last id as
+    """Newest first, optionally of one kind or about one change; the next page is the one with the last id as
     `before_id`.
     """
     acts = operator_audit.c

@@ -1,4 +1,4 @@
-"""What the tables are made of: identifiers, instants, and the options that all of them share."""
+"""The building blocks of the tables: identifiers, times, and the options that all tables share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ metadata = MetaData(
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """DATETIME(6) that takes aware times only, stores UTC and gives aware UTC back."""
+    """DATETIME(6) that accepts only aware times, stores UTC and returns aware UTC."""
 
     impl = mysql.DATETIME(fsp=6)
     cache_ok = True
@@ -49,7 +49,7 @@ def of_host() -> Column[str]:
 
 
 def stamp(name: str) -> Column[datetime]:
-    """An instant that the database sets when it makes the row."""
+    """A time that the database sets when it creates the row."""
     return Column(name, UtcDateTime, nullable=False, server_default=NOW)
 
 

@@ -1,6 +1,6 @@
-"""Who is signed in to the console: opened by a token or by a link that works once, ended by signing out or by time.
+"""Sessions of the console: opened by a token or by a link that works once, ended by signing out or by expiry.
 
-Secrets are known by their SHA-256 only. Times are the database's.
+Of secrets only the SHA-256 is stored. Times are the database's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
-# Rows that have expired are forgotten by whoever signs in: so many at a time.
+# Each sign-in deletes up to this many expired rows.
 FORGOTTEN_MAX = 100
 
 _OPEN = (
@@ -29,7 +29,7 @@ _SESSIONS, _LINKS = "console_sessions", "sign_in_links"
 
 @dataclass(frozen=True, slots=True)
 class TokenHolder:
-    """Whose session or link it is. `fingerprint`: 32 bytes, as the token's. `seconds_left`: till it ends."""
+    """Whose session or link it is. `fingerprint`: 32 bytes, of the token. `seconds_left`: until it expires."""
 
     name: str
     fingerprint: bytes
@@ -37,12 +37,12 @@ class TokenHolder:
 
 
 def open_session(connection: Connection, host: str, digest: bytes, holder: TokenHolder) -> None:
-    """Keep a session for `holder.seconds_left`; forget some that have ended."""
+    """Store a session that lasts for `holder.seconds_left`; delete some expired ones."""
     _keep(connection, _SESSIONS, host, digest, holder)
 
 
 def find_session(connection: Connection, host: str, digest: bytes) -> TokenHolder | None:
-    """Whose session it is; None when there is none, or it has ended."""
+    """Whose session it is; None if there is none, or it has expired."""
     return _find(connection, _SESSIONS, host, digest)
 
 
@@ -51,12 +51,12 @@ def end_session(connection: Connection, host: str, digest: bytes) -> None:
 
 
 def offer_link(connection: Connection, host: str, digest: bytes, holder: TokenHolder) -> None:
-    """Keep a link that signs in once, within `holder.seconds_left`."""
+    """Store a link that signs in once, within `holder.seconds_left`."""
     _keep(connection, _LINKS, host, digest, holder)
 
 
 def use_link(connection: Connection, host: str, digest: bytes) -> TokenHolder | None:
-    """Whose link it was; None when there is none, it has ended, or somebody used it. It can't be used again."""
+    """Whose link it was; None if there is none, it has expired, or was used before. It can't be used again."""
     found = _find(connection, _LINKS, host, digest)
     ended = connection.execute(text(_END.format(table=_LINKS)), {"host": host, "digest": digest})
     return found if ended.rowcount == 1 else None

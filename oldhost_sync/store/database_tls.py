@@ -1,8 +1,8 @@
-"""TLS to MariaDB, as the address asks for it: which certificates are trusted, and whether the host's name is checked.
+"""TLS to MariaDB, by the address's options: which certificates are trusted, and whether the host's name is checked.
 
-PyMySQL takes these options by two ways that exclude each other: with `ssl_verify_identity` it forgets the `ssl_ca` of
+PyMySQL takes these options in two ways that exclude each other: with `ssl_verify_identity` it ignores the `ssl_ca` of
 an SQLAlchemy address, so that a good certificate is refused, and without a CA it checks no name. So the options are
-read here, and PyMySQL is given a finished context. Whoever names a CA has certificate and name checked.
+read here, and PyMySQL is given a finished context. If the address names a CA, certificate and name are checked.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from sqlalchemy.engine import URL
 from oldhost_sync.store.errors import UnsuitableServer
 
 _FILES = ("ssl_ca", "ssl_capath", "ssl_cert", "ssl_key", "ssl_cipher")
-# Both say whether the host's name is checked: PyMySQL's word, and SQLAlchemy's.
+# The last two both say whether the host's name is checked: PyMySQL's option, and SQLAlchemy's.
 _CHECKS = ("ssl_verify_cert", "ssl_verify_identity", "ssl_check_hostname")
 _WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
 def take_tls(url: URL) -> tuple[URL, ssl.SSLContext | None]:
-    """`url` without these options, and the context that they ask for; None where they ask for nothing.
+    """`url` without the TLS options, and their context; None if there are none.
 
-    Raises UnsuitableServer for an option or a file that makes no sense.
+    Raises UnsuitableServer for an invalid option or a file that can't be used.
     """
     given = {name: str(url.query[name]) for name in (*_FILES, *_CHECKS) if name in url.query}
     if not given:
@@ -42,9 +42,9 @@ def _context(given: dict[str, str]) -> ssl.SSLContext:
     named = checks.get("ssl_verify_identity", checks.get("ssl_check_hostname"))
     checked = checks.get("ssl_verify_cert", bool(named) or any(trusted.values()))
     if named and not checked:
-        raise UnsuitableServer("the database address turns ssl_verify_cert off: then ssl_verify_identity can't hold")
+        raise UnsuitableServer("the database address turns ssl_verify_cert off: then ssl_verify_identity can't work")
     context = ssl.create_default_context(**trusted)
-    # The certificates that MariaDB makes by itself do not keep to the letter of RFC 5280.
+    # The certificates that MariaDB generates itself do not strictly follow RFC 5280.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = checked and named is not False
     context.verify_mode = ssl.CERT_REQUIRED if checked else ssl.CERT_NONE

@@ -1,7 +1,7 @@
-"""The alerts about dead letters: one for each reason that OldHost gave, made to agree with the outbox.
+"""The alerts about dead letters: one for each reason that OldHost gave, brought in line with the outbox.
 
-They follow from what is undecided now, so it does not matter who asks, how often, or what was told before: a writer
-that was lost, or a decision whose run ended, leaves no alert open and none out.
+They are derived from what is undecided now, so it does not matter who calls this, how often, or what was raised before.
+Even if the writer's state was lost, or its run ended during a decision, no alert stays open wrongly or is missing.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from oldhost_sync.store.alerts import cause_key, close_alert, raise_alert
 from oldhost_sync.store.tables import alerts
 
 KIND = "dead-letters"
-# As the release before named the alert of one dead letter; such an alert is closed, and counted in its reason's.
+# The previous release's kind, for a single dead letter; such an alert is closed, and the alert of its reason counts it.
 _OLD_KIND = "dead-letter"
-# More reasons than these share one alert: nobody reads hundreds.
+# Up to this many reasons have an alert each; all others share one, because nobody reads hundreds.
 REASONS_MAX = 20
 _OTHERS = "other reasons"
-# More undecided ones of a reason are critical.
+# More undecided dead letters of one reason than this are critical.
 WARNING_MAX = 20
-# Texts of one reason may differ in ids and numbers.
+# The most texts that are read; those of one reason may differ in ids and numbers.
 _TEXTS_MAX = 5_000
-# Of OldHost's words; there is room for ours after them.
+# The most characters of OldHost's words in a message, so that there is room for ours.
 _WORDS_MAX = 400
 
 _BY_TEXT = text(
@@ -40,7 +40,7 @@ _BY_TEXT = text(
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterGroup:
-    """Undecided dead letters of one cause: how many, the first id, and one of OldHost's texts as it is."""
+    """Undecided dead letters of one cause: how many, the first id, and one of OldHost's texts unchanged."""
 
     cause: str
     example: str
@@ -52,7 +52,7 @@ class DeadLetterGroup:
 
 
 def dead_letter_groups(connection: Connection, host: str) -> list[DeadLetterGroup]:
-    """By OldHost's reason without what differs between changes, the most frequent first; at most REASONS_MAX + 1."""
+    """Grouped by OldHost's reason without its ids and numbers, the most frequent first; at most REASONS_MAX + 1."""
     groups: dict[str, DeadLetterGroup] = {}
     for row in connection.execute(_BY_TEXT, {"host": host, "limit": _TEXTS_MAX}):
         cause = cause_of(row.error)
@@ -64,21 +64,21 @@ def dead_letter_groups(connection: Connection, host: str) -> list[DeadLetterGrou
 
 
 def keep_dead_letter_alerts(connection: Connection, host: str) -> None:
-    """Open, update and close them: open is what is undecided now, told of as many as there were at most."""
+    """Open, update and close the alerts: those with undecided dead letters are open, with their largest count."""
     groups = {cause_key(f"{KIND}:{group.cause}"): group for group in dead_letter_groups(connection, host)}
-    told = _told_so_far(connection, host)
+    open_counts = _open_counts(connection, host)
     for key, group in groups.items():
         severity = "critical" if group.count > WARNING_MAX else "warning"
-        count = max(group.count, told.get(key, 0))
+        count = max(group.count, open_counts.get(key, 0))
         message = _message(group, count)
         raise_alert(connection, host, KIND, severity, message, dedupe_key=key, change_id=group.oldest, count=count)
-    for key in told:
+    for key in open_counts:
         if key not in groups:
             close_alert(connection, host, key, reason="each of them was decided on")
 
 
 def _message(group: DeadLetterGroup, count: int) -> str:
-    """Of all, also when some of them are decided on: the alert keeps it when it is closed."""
+    """`count` includes those decided on by now: the alert keeps this text when it is closed."""
     words = group.cause if group.example in {"", group.cause} else f"{group.cause}, for example: {group.example}"
     return (
         f"OldHost rejected {quantity(count, 'change')}: {words[:_WORDS_MAX].rstrip('.')}. Later TXN changes of their "
@@ -86,8 +86,8 @@ def _message(group: DeadLetterGroup, count: int) -> str:
     )
 
 
-def _told_so_far(connection: Connection, host: str) -> dict[str, int]:
-    """Of how many changes each open alert tells, by its key."""
+def _open_counts(connection: Connection, host: str) -> dict[str, int]:
+    """How many changes each open alert is about, by its key."""
     statement = select(alerts.c.dedupe_key, alerts.c.occurrences).where(
         alerts.c.host == host, alerts.c.closed_at.is_(None), alerts.c.kind.in_((KIND, _OLD_KIND))
     )

@@ -1,11 +1,11 @@
 """The one way to connect to MariaDB: the settings of every session, and the requirements on the server.
 
 READ COMMITTED, because under REPEATABLE READ a claim whose LIMIT exceeds the rows blocks every producer's INSERT. Each
-new connection checks the server first, so no role works on one that could lose commits, even after a fail-over. Every
-wait is bounded, and the server's bound is below the client's, so that a slow statement ends with a clear error and its
-connection stays usable. An idle transaction means a frozen process: the server ends it and frees its locks. When the
-process wakes, its next statement or COMMIT finds the connection lost, and nothing of its transaction is kept; before
-its COMMIT it begins anew.
+new connection checks the server first, so no role works on a server that could lose commits, even after a fail-over.
+Every wait is bounded, and the server's timeout is shorter than the client's, so that a slow statement ends with a clear
+error and its connection stays usable. An idle transaction means a frozen process: the server ends it and frees its
+locks. When the process resumes, its next statement or COMMIT finds the connection lost, and nothing of its transaction
+is kept; if that was not at the COMMIT, the transaction is repeated.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def create_engine(
     idle_transaction_seconds: int = limits.IDLE_TRANSACTION_SECONDS_MAX,
     autocommit: bool = False,
 ) -> Engine:
-    """An engine whose sessions keep the store's rules. Opens no connection yet.
+    """An engine whose sessions follow the store's rules. Opens no connection yet.
 
     It is for the product's own processes: an application calls `record_change` on its own engine, in a transaction that
-    may take as long as it likes. Each connection to an unsuitable server raises UnsuitableServer, and so does this for
-    an address that asks for TLS with files that can't be used.
+    may take any time. Each connection to an unsuitable server raises UnsuitableServer, and so does this function for an
+    address whose TLS files can't be used.
 
-    `autocommit`: for single statements that only read (:func:`oldhost_sync.store.transactions.look`), each one round
-    trip: no transaction around it, and no ping before it.
+    `autocommit`: for single statements that only read (:func:`oldhost_sync.store.transactions.look`): without a
+    transaction and without a ping, so that each takes one round trip.
     """
     session = (
         f"SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}', "
@@ -77,14 +77,14 @@ def create_engine(
         address,
         isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
         skip_autocommit_rollback=autocommit,
-        # An error's text goes to logs and alerts; the values may be personal data.
+        # An error's text appears in logs and alerts; the values may be personal data.
         hide_parameters=True,
         pool_size=pool_size,
         max_overflow=0,
         pool_timeout=limits.POOL_WAIT_SECONDS_MAX,
         pool_pre_ping=not autocommit,
         pool_recycle=limits.CONNECTION_AGE_SECONDS_MAX,
-        # A closed Connection rolls its transaction back itself; a second ROLLBACK on return would waste a round trip.
+        # A closed Connection rolls back its transaction itself; a second ROLLBACK on return would waste a round trip.
         pool_reset_on_return=None,
         connect_args={
             "connect_timeout": limits.CONNECT_SECONDS_MAX,
@@ -100,10 +100,11 @@ def create_engine(
 
 
 class _Connection(pymysql.connections.Connection):
-    """Where the address asks for nothing else, TLS is used if the server has it, and no certificate is checked.
+    """If the address has no TLS options, TLS is used if the server has it, and no certificate is checked.
 
-    For that, too, PyMySQL reads all of the machine's certificates, again for each connection: 25 ms of CPU before it
-    even calls the server, which made a write that finds the database away cost twenty times what it must.
+    Even then, PyMySQL reads all of the machine's certificates for each connection: 25 ms of CPU before it even contacts
+    the server, so that a write while the database is away cost twenty times more than necessary. So the context is made
+    once.
     """
 
     _unchecked: ClassVar[ssl.SSLContext | None] = None
@@ -122,7 +123,7 @@ def _connect(_dialect: object, _record: object, arguments: list[Any], named: dic
 
 
 def check_server(engine: Engine) -> None:
-    """Raise UnsuitableServer when the server can't keep the promises, DatabaseUnavailable when it is away."""
+    """Raise UnsuitableServer if the server does not meet the requirements, DatabaseUnavailable if it is away."""
     try:
         with engine.connect() as connection:
             _require_suitable(*connection.exec_driver_sql(_FACTS).one())
@@ -151,14 +152,14 @@ def _require_suitable(version: object, flush: Any, binlog: Any, binlog_format: o
         )
     if int(flush) != 1:
         raise UnsuitableServer(
-            f"innodb_flush_log_at_trx_commit is {flush}; set it to 1, or an accepted change is lost with the power"
+            f"innodb_flush_log_at_trx_commit is {flush}; set it to 1, or a power failure may lose accepted changes"
         )
     if int(binlog) and str(binlog_format) == "STATEMENT":
         raise UnsuitableServer("binlog_format is STATEMENT; set it to ROW or MIXED, as READ COMMITTED needs")
     if int(rollback):
         raise UnsuitableServer(
-            "innodb_rollback_on_timeout is ON; set it to OFF, or a fate whose row somebody holds takes the rest of its "
-            "transaction with it"
+            "innodb_rollback_on_timeout is ON; set it to OFF, or one locked row rolls back the whole transaction that "
+            "records a fate"
         )
 
 

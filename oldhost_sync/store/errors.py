@@ -1,17 +1,17 @@
-"""What may go wrong at the store's boundary; each leaf says whose fault it is and whether to try again.
+"""The errors that the store raises; for each: where the fault is, and whether a retry helps.
 
 StoreError
-├── DatabaseUnavailable   the database's; yes, later (nothing was committed)
-├── TransactionContended  nobody's; yes, later (nothing was committed)
-├── CommitUncertain       the network's; look by unique key first (it may have been committed)
-├── UnsuitableServer      the platform's; no, not before the server is set up as asked
-├── SchemaTooOld          the platform's; no, not before `oldhost-sync migrate` ran
-├── UnknownHost           the operator's; no, not under this name
-├── UnknownName           the operator's; no, not under this name
-└── InvalidChange         the caller's; no, not with this change
-    ├── IdempotencyConflict   the caller's; no, not under this key
-    ├── EntityRefused         the caller's; yes, when the other change of its entity is mended
-    └── ChangesRefused        the caller's; each result says so for itself
+├── DatabaseUnavailable   the database; yes, later (nothing was committed)
+├── TransactionContended  no fault; yes, later (nothing was committed)
+├── CommitUncertain       the network; look it up by its unique key first (it may have been committed)
+├── UnsuitableServer      the platform; no, not before the server is set up as the message says
+├── SchemaTooOld          the platform; no, not before `oldhost-sync migrate` ran
+├── UnknownHost           the operator; no, not under this name
+├── UnknownName           the operator; no, not under this name
+└── InvalidChange         the caller; no, not with this change
+    ├── IdempotencyConflict   the caller; no, not under this key
+    ├── EntityRefused         the caller; yes, when the other change of its entity is corrected
+    └── ChangesRefused        the caller; see each result
 """
 
 # ruff: noqa: N818 - a name says what happened, as `except DatabaseUnavailable` reads
@@ -26,39 +26,39 @@ if TYPE_CHECKING:
 
 
 class StoreError(Exception):
-    """Anything the store raises on purpose."""
+    """The base of all errors that the store raises itself."""
 
 
 class DatabaseUnavailable(StoreError):
-    """MariaDB is away, shutting down, full or too slow. Nothing was committed; try again later."""
+    """MariaDB is unreachable, shutting down, full or too slow. Nothing was committed; try again later."""
 
 
 class TransactionContended(StoreError):
-    """Deadlocks or lock waits outlasted all repetitions. Nothing was committed; try again later."""
+    """All attempts ended in a deadlock or a lock wait timeout. Nothing was committed; try again later."""
 
 
 class CommitUncertain(StoreError):
-    """The connection was lost at COMMIT: it may have been committed. Look by unique key before repeating."""
+    """The connection was lost at COMMIT: it may have been committed. Look it up by its unique key before repeating."""
 
 
 class UnsuitableServer(StoreError):
-    """The server can't keep the product's promises; its message says what to set."""
+    """The server's settings do not allow the product's promises; the message says what to set."""
 
 
 class SchemaTooOld(StoreError):
-    """The database's schema is older than this release needs; its message says what to run."""
+    """The database's schema is older than this release needs; the message says what to run."""
 
 
 class UnknownHost(StoreError):
-    """Nobody made this host known; its message says which are."""
+    """No such host was registered; the message says which were."""
 
 
 class UnknownName(StoreError):
-    """Nothing has this name; its message says what was looked for."""
+    """Nothing has this name; the message says what was looked for."""
 
 
 class InvalidChange(StoreError):
-    """The change is outside the limits or has the wrong shape; its message says which field and why."""
+    """The change is outside the limits or has a field of the wrong type; the message says which field and why."""
 
 
 class IdempotencyConflict(InvalidChange):
@@ -66,8 +66,8 @@ class IdempotencyConflict(InvalidChange):
 
 
 class EntityRefused(InvalidChange):
-    """Another change of the same batch and entity was refused: item `because_of`, counted from 0. Nothing is wrong with
-    this one; it is recorded when it is sent without the other, or with the other mended.
+    """Another change of the same batch and entity was refused: item `because_of`, counted from 0. This one is valid; it
+    will be recorded if it is submitted without the other one, or after that was corrected.
     """
 
     def __init__(self, because_of: int) -> None:
@@ -76,7 +76,7 @@ class EntityRefused(InvalidChange):
 
 
 class ChangesRefused(InvalidChange):
-    """Some changes of a batch were refused; `results` says of each what became of it, in the batch's order."""
+    """Some changes of a batch were refused; `results` has the result of each, in the batch's order."""
 
     def __init__(self, results: Sequence[RecordedChange | StoreError]) -> None:
         refused = [(index, result) for index, result in enumerate(results) if isinstance(result, StoreError)]

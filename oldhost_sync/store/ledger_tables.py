@@ -1,4 +1,4 @@
-"""The ledger's tables (see `tables`): the count, nonces with their bytes and ends, and the days that are settled."""
+"""The ledger's tables (see `tables`): the next nonce, nonces with their bytes and how they ended, and settled days."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from oldhost_sync.store.columns import UtcDateTime, by_host, of_host, one_of, st
 nonce_ledger = table(
     "nonce_ledger",
     by_host(),
-    # next_nonce: the next to be bound; NULL: OldHost was never asked. last_applied_nonce: all up to it are used up.
+    # next_nonce: the next to be bound; NULL: OldHost was never asked. last_applied_nonce: all nonces up to it are used.
     Column("next_nonce", BigInteger),
     Column("last_applied_nonce", BigInteger),
     Column("epoch", BigInteger, nullable=False, server_default=text("0")),
     Column("owner", String(255)),
-    # When OldHost's last ban was first seen, and until when it holds.
+    # When OldHost's last ban was first seen, and when it ends.
     Column("banned_at", UtcDateTime),
     Column("banned_until", UtcDateTime),
     Column("halted", String(limits.TEXT_LENGTH_MAX)),
-    # What OldHost expected at the halt, as operators are shown it: a `resolve` is valid for this count only.
+    # The nonce that OldHost expected at the halt, as shown to operators: a `resolve` is valid only for this one.
     Column("halted_expected_nonce", BigInteger),
     # An operator's `resolve` that waits until OldHost can be probed; and the epoch that the last one began.
     Column("resolve_mode", String(8)),
@@ -36,7 +36,7 @@ nonce_ledger = table(
 )
 
 
-# When each machine's monotonic clock began, by this database's clock (store/ledger/machine_clock.py).
+# When each machine's monotonic clock was zero, by this database's clock (store/ledger/machine_clock.py).
 machine_clocks = table(
     "machine_clocks",
     by_host(),
@@ -70,12 +70,12 @@ nonce_requests = table(
     one_of("ck_nonce_requests_status", "status", "RESERVED", "SENT", "APPLIED", "FAILED"),
     Index("ix_nonce_requests_status", "host", "status", "nonce"),
     Index("ix_nonce_requests_change", "host", "change_id"),
-    # What ended on a day (settlement).
+    # Operations that ended on a day (settlement).
     Index("ix_nonce_requests_completed", "host", "completed_at", "nonce"),
 )
 
 # Evidence: rows that no longer bind their nonce (rejected without consuming it, or undone by an operator), and rows
-# whose change is old enough to be forgotten (retention).
+# whose change is old enough to be deleted (retention).
 nonce_requests_archive = table(
     "nonce_requests_archive",
     Column("id", BigInteger, primary_key=True, autoincrement=True),
@@ -85,13 +85,13 @@ nonce_requests_archive = table(
     stamp("archived_at"),
     Column("reason", String(limits.TEXT_LENGTH_MAX), nullable=False),
     Index("ix_nonce_requests_archive_change", "host", "change_id"),
-    # What ended on a day, or was given up on it without an end (settlement, retention).
+    # Operations that ended on a day, or were archived on it without an answer (settlement, retention).
     Index("ix_nonce_requests_archive_completed", "host", "completed_at", "nonce"),
     Index("ix_nonce_requests_archive_archived", "host", "archived_at", "nonce"),
 )
 
-# The days whose settlement file is written, without a gap. `sha256`: of the whole file, which the next one names, too.
-# `released_at`: when its records were found to be what the ledger has, so that retention may delete these.
+# The days whose settlement file was written, without a gap. `sha256`: of the whole file, also in the next day's file.
+# `released_at`: when the file was found to agree with the ledger, so that retention may delete those rows.
 settled_days = table(
     "settled_days",
     by_host(),

@@ -1,8 +1,8 @@
-"""What every role and command needs of the database before it begins: a schema not older than its own, and known hosts.
+"""What every role and command needs from the database before it begins: a schema that is not too old, and known hosts.
 
-A release works with its own schema and with the next one, since migrations only add until the release after (the rule
-is in CONTRIBUTING.md). So an older schema is refused, a newer one is not. A host becomes known by `oldhost-sync
-migrate`, which writes its rules: a mistyped name would show empty books, and begin a ledger of its own.
+A release works with its own schema and with the next one, because what a migration removes is no longer used by the
+release before (the rule is in CONTRIBUTING.md). So an older schema is refused, a newer one is not. `oldhost-sync
+migrate` registers a host by writing its rules: otherwise a mistyped name would show empty books, and begin a ledger.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection, Engine
 from oldhost_sync.store.errors import SchemaTooOld, UnknownHost
 from oldhost_sync.store.transactions import run_in_transaction
 
-# More hosts than one deployment serves; the sentence that names them stays readable.
+# The most hosts that an error message names: more than one deployment usually serves.
 HOSTS_NAMED_MAX = 20
 
 _REVISION = text("SELECT MAX(version_num) FROM alembic_version")
@@ -32,12 +32,12 @@ def needed_revision() -> str:
 
 
 def known_hosts(connection: Connection) -> list[str]:
-    """Every host that `migrate` was told of, by name."""
+    """Every host that `migrate` has registered, sorted by name."""
     return list(connection.execute(_HOSTS).scalars())
 
 
 def require(connection: Connection, hosts: Sequence[str]) -> None:
-    """Raises SchemaTooOld or UnknownHost. A database without any table of ours is the database's own error."""
+    """Raises SchemaTooOld or UnknownHost. Without our tables, the database's own error is raised."""
     found = connection.execute(_REVISION).scalar() or "none"
     if found < needed_revision() or found == "none":
         raise SchemaTooOld(
@@ -50,11 +50,11 @@ def require(connection: Connection, hosts: Sequence[str]) -> None:
             named = ", ".join(known[:HOSTS_NAMED_MAX]) or "none"
             more = " and others" if len(known) > HOSTS_NAMED_MAX else ""
             raise UnknownHost(
-                f"SYNC_HOST: the database knows no host {host!r}, only {named}{more}. Correct the name; a new host "
-                "becomes known by `oldhost-sync migrate` with its name set"
+                f"SYNC_HOST: the database knows no host {host!r}, only {named}{more}. Correct the name; to add a new "
+                "host, run `oldhost-sync migrate` with its name set"
             )
 
 
 def check_database(engine: Engine, hosts: Sequence[str]) -> None:
-    """:func:`require` in a transaction of its own. Raises DatabaseUnavailable, too."""
+    """:func:`require` in a transaction of its own. Also raises DatabaseUnavailable."""
     run_in_transaction(engine, lambda connection: require(connection, hosts))

@@ -1,4 +1,4 @@
-"""Where `record_change` was until 0.1: import it from `oldhost_sync`. This file goes with 0.3."""
+"""The place of `record_change` until 0.1: import it from `oldhost_sync` instead. 0.3 removes this file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Bring the schema up to date: `oldhost-sync migrate`, safe to run twice and from two machines at once.
 
 MariaDB has no transactional DDL, so a step that was killed half-way must be able to run again, and two migrations must
-not run together: a named lock of the server lets the second one wait and then find nothing to do.
+not run at the same time: a named lock of the server makes the second one wait, and then it finds nothing to do.
 
 Use two accounts (docs/operations.md has the GRANTs): only the migration changes tables.
 """
@@ -29,16 +29,17 @@ from oldhost_sync.store.transactions import error_code, translate
 
 logger = logging.getLogger(__name__)
 
-# A new index on a large table takes long; another migration's lock is waited for as long as one such step.
+# How long one step may take (a new index on a large table takes long), and the wait for another migration or a table.
 STATEMENT_SECONDS = 3600
 LOCK_WAIT_SECONDS = 600
-# For a table that others' transactions use: whoever comes meanwhile waits, too. And the pause before the next try.
+# How long a step waits for a table that other transactions use, as later ones queue up behind it; and the pause before
+# the next attempt.
 TABLE_WAIT_SECONDS = 1
 PAUSE_SECONDS = 2.0
 TABLE_IN_USE = 1205
 DEFAULT_HOST = "oldhost"
 
-# What each account may do; docs/operations.md and docker-compose.yml say the same.
+# The rights of each account; docs/operations.md and docker-compose.yml have the same.
 APP_RIGHTS = "SELECT, INSERT, UPDATE, DELETE"
 MIGRATION_RIGHTS = f"{APP_RIGHTS}, CREATE, ALTER, DROP, INDEX, REFERENCES"
 
@@ -46,7 +47,8 @@ MIGRATION_RIGHTS = f"{APP_RIGHTS}, CREATE, ALTER, DROP, INDEX, REFERENCES"
 def migrate(database_url: str, hosts: Sequence[str] = (DEFAULT_HOST,)) -> str:
     """Upgrade the schema to the newest revision and write the default event rules of `hosts`; returns the revision.
 
-    A newer schema than this release's stays as it is: this release works with it, and a way back must not fail here.
+    A schema that is newer than this release's is not changed: this release works with it, and going back to this
+    release must not fail here.
 
     Raises UnsuitableServer, DatabaseUnavailable, or TransactionContended when another migration holds the lock.
     """
@@ -65,7 +67,7 @@ def migrate(database_url: str, hosts: Sequence[str] = (DEFAULT_HOST,)) -> str:
 
 
 def newest_revision() -> str:
-    """The revision that this release's tables are."""
+    """The revision of this release's schema."""
     head = ScriptDirectory.from_config(_config()).get_current_head()
     assert head is not None, "the package holds no migrations"
     return head
@@ -76,7 +78,7 @@ def _migrate_locked(connection: Connection, hosts: Sequence[str]) -> str:
     got = connection.execute(text("SELECT GET_LOCK(:name, :wait)"), {"name": name, "wait": LOCK_WAIT_SECONDS}).scalar()
     if got != 1:
         raise TransactionContended(
-            "another `migrate` has been running for too long; look what it waits for in SHOW PROCESSLIST"
+            "another `migrate` has been running for too long; SHOW PROCESSLIST shows what it waits for"
         )
     try:
         connection.commit()
@@ -98,8 +100,8 @@ def _migrate_locked(connection: Connection, hosts: Sequence[str]) -> str:
 
 
 def _upgrade(connection: Connection, config: Config) -> None:
-    """Step by step. A step that has to wait for others' transactions holds up all that come after them, so it waits for
-    a second at most, and is tried again after a pause in which these get their turn.
+    """Upgrade step by step. A step that waits for other transactions blocks all that come after it, so it waits at most
+    a second, and is tried again after a pause in which they can run.
     """
     until = time.monotonic() + LOCK_WAIT_SECONDS
     connection.execute(text("SET SESSION lock_wait_timeout = :seconds"), {"seconds": TABLE_WAIT_SECONDS})
@@ -113,17 +115,17 @@ def _upgrade(connection: Connection, config: Config) -> None:
             connection.rollback()
             if time.monotonic() > until:
                 raise TransactionContended(
-                    "other transactions have used a table for too long: a backup, or a forgotten one; look at "
-                    "SHOW PROCESSLIST, and run it again"
+                    "other transactions have used a table for too long, such as a backup or a forgotten transaction; "
+                    "look at SHOW PROCESSLIST, and run `migrate` again"
                 ) from error
-            logger.info("a table is in use by others; trying again in %s s", PAUSE_SECONDS)
+            logger.info("a table is in use by other transactions; trying again in %s s", PAUSE_SECONDS)
             time.sleep(PAUSE_SECONDS)
         else:
             return
 
 
 def _config() -> Config:
-    """Alembic's configuration without a file: the scripts lie beside the package."""
+    """Alembic's configuration without a file: the scripts are next to the package."""
     config = Config()
     scripts = Path(oldhost_sync.__file__).parent.parent / "migrations"
     config.set_main_option("script_location", str(scripts).replace("%", "%%"))

@@ -1,6 +1,6 @@
-"""What a worker tells people of its sessions: when each began and why it ended. Nothing is decided by it.
+"""A worker's record of its sessions, for people: when each began and why it ended. Nothing depends on it.
 
-Sessions only note it; whoever looks after them writes it down later, so that no operation waits for a line of it.
+Sessions only note it in memory; :meth:`SessionRecorder.write` stores it later, so that no operation waits for it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from oldhost_sync.store.transactions import run_in_transaction
 
 logger = logging.getLogger(__name__)
 
-# The newest of each host stay.
+# How many of each host's newest sessions are kept.
 SESSIONS_KEPT = 10_000
-# Lines that wait while the database is away; beyond it the oldest are dropped.
+# The most lines that wait while the database is away; above it the oldest are dropped.
 _LINES_MAX = 1_000
 
 _AT = "UTC_TIMESTAMP(6) - INTERVAL :ago_us MICROSECOND"
@@ -49,7 +49,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class SessionRecorder:
-    """Safe to use from several threads. `clock`: seconds, of a monotonic clock."""
+    """Safe to use from several threads. `clock`: returns a monotonic clock's seconds."""
 
     engine: Engine
     clock: Callable[[], float]
@@ -57,7 +57,7 @@ class SessionRecorder:
     _writing: threading.Lock = field(default_factory=threading.Lock)
 
     def opened(self, host: str, epoch: int, owner: str, nonce: int) -> None:
-        """`nonce`: what OldHost expects as the session begins."""
+        """`nonce`: the one that OldHost expects when the session begins."""
         self._note(_OPENED, host=host, epoch=epoch, owner=storable(owner, 255), nonce=nonce)
         self._note(_FORGET, host=host, epoch=epoch, kept=SESSIONS_KEPT)
 
@@ -65,13 +65,14 @@ class SessionRecorder:
         self._note(_LOST_REPLY, host=host, epoch=epoch)
 
     def ended(self, host: str, epoch: int, because: str) -> None:
-        """Of several reasons the first one stays."""
+        """If it is called again, the first reason is kept."""
         self._note(_ENDED, host=host, epoch=epoch, because=storable(because, TEXT_LENGTH_MAX))
 
     def write(self) -> None:
-        """Write down what was noted, in order; what the database does not take now is tried at the next call.
+        """Write what was noted, in order; what can't be written now is tried at the next call.
 
-        One thread at a time. Another one does not wait for it (the database may be slow): it takes these lines along.
+        Only one thread writes at a time. Another one does not wait for it (the database may be slow): its lines are
+        written by the thread that is writing.
         """
         taken = True
         while taken and self._lines and self._writing.acquire(blocking=False):
@@ -81,7 +82,7 @@ class SessionRecorder:
                 self._writing.release()
 
     def _write_lines(self) -> bool:
-        """False: the database takes none now."""
+        """False: the database can't be written now."""
         while self._lines:
             line = self._lines.popleft()
             try:

@@ -1,8 +1,8 @@
-"""The tables: what is stored. Alembic's migrations must give the same (a test compares them).
+"""The tables: what is stored. Alembic's migrations must create the same ones (a test compares them).
 
-Rules that hold for every table: InnoDB, utf8mb4; keys and ids compare byte by byte and without padding, so that 'Abc',
-'abc' and 'abc ' are three ids; instants are UTC with microseconds, and no naive or foreign-zone time gets in
-(:class:`UtcDateTime`); every row of one OldHost has its `host`.
+Rules for every table: InnoDB, utf8mb4; keys and ids are compared byte by byte and without padding, so that 'Abc', 'abc'
+and 'abc ' are three ids; times are UTC with microseconds, and no naive time or other time zone can be stored
+(:class:`UtcDateTime`); every row that belongs to one OldHost has its `host`.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ OUTCOMES = ("APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEAD", "DISCARDED", "REF
 
 
 def _shadow_columns() -> list[Any]:
-    """What every shadow row has. `state` is {event_type: last accepted payload}.
+    """The columns of every shadow row. `state` is {event_type: last accepted payload}.
 
     `sync_status`, `synced_at` and `synced_change_id` are only for processes of the previous release: whether OldHost
     has a state is derived when it is read (store/views/sync_status.py). To store it, each fate would have to lock a row
-    that applications may hold for long. The columns, their index and their CHECK go with the next release, when no
-    process of the previous one can be running.
+    that applications may keep locked for long. The next release removes the columns, their index and their CHECK, when
+    no process of the previous release can be running.
     """
     return [
         Column("state", JSON, nullable=False),
@@ -108,13 +108,13 @@ entities = table(
     Column("id", text_id(limits.ID_LENGTH_MAX), primary_key=True),
     *_shadow_columns(),
     one_of("ck_entities_sync_status", "sync_status", *SYNC_STATUSES),
-    # An id of whatever type (search).
+    # An id of any entity type (search).
     Index("ix_entities_id", "host", "id"),
 )
 
 
 def _submitted_columns() -> list[Any]:
-    """What an application submits, at once or for later."""
+    """The columns that an application submits, for a change now or a scheduled one."""
     return [
         Column("idempotency_key", text_id(limits.IDEMPOTENCY_KEY_LENGTH_MAX), nullable=False),
         Column("request_hash", mysql.BINARY(32), nullable=False),
@@ -140,23 +140,23 @@ outbox_events = table(
     Column("superseded_by", BigInteger),
     Column("nonce", BigInteger),
     Column("error", String(limits.TEXT_LENGTH_MAX)),
-    # Which transaction of the host's ledger decided its fate; NULL until the relay numbers a fate without a number.
+    # The number of the ledger transaction that decided the fate; if it is NULL, the relay numbers the fate later.
     Column("fate_sequence", BigInteger),
     UniqueConstraint("host", "idempotency_key", name="uq_outbox_events_idempotency_key"),
     one_of("ck_outbox_events_priority_class", "priority_class", *CLASSES),
     one_of("ck_outbox_events_outcome", "outcome", *OUTCOMES),
     CheckConstraint("(outcome IS NULL) = (processed_at IS NULL)", name="ck_outbox_events_fate"),
-    # The relay's claim (not yet relayed, by class, in id order), its counts of what has no fate yet, waiting
+    # The relay's claim (not yet relayed, by class, in id order), its counts of changes without a fate, waiting
     # emergencies.
     Index("ix_outbox_events_unrelayed", "host", "processed_at", "priority_class", "relayed_at", "id"),
-    # What is outstanding, in id order (rebuild, sweep); what ended before a day (retention).
+    # Outstanding changes in id order (rebuild, sweep); changes that ended before a day (retention).
     Index("ix_outbox_events_outstanding", "host", "processed_at", "id"),
     # One entity's or one key's outstanding changes (superseding, I7, `find`).
     Index("ix_outbox_events_key", "host", "entity_type", "entity_id", "processed_at", "event_type"),
     # Dead letters and the books.
     Index("ix_outbox_events_outcome", "host", "outcome", "id"),
-    # What is outstanding, dead or given up, of one entity or entity by entity (sync status, holds); and, class by
-    # class, the oldest of one entity, however many it has (what goes before a change).
+    # Outstanding, dead or discarded changes, of one entity or entity by entity (sync status, held changes); and the
+    # oldest of one entity by class, however many it has (store/ledger/precedence.py).
     Index("ix_outbox_events_status", "host", "outcome", "entity_type", "entity_id", "priority_class"),
     # Lists for people, newest first: by class (all three: every change), by event type, of one entity.
     Index("ix_outbox_events_class", "host", "priority_class", "id"),
@@ -184,7 +184,7 @@ pending_fates = table(
 
 IS_FATE_OF_CHANGE = and_(pending_fates.c.host == outbox_events.c.host, pending_fates.c.change_id == outbox_events.c.id)
 
-# Up to which number fates were pruned: a reader of the feed that is behind it has missed some.
+# Up to which number fates were pruned: a reader of the feed with an older cursor has missed some.
 feed_horizon = table(
     "feed_horizon",
     by_host(),
@@ -219,15 +219,15 @@ scheduled_changes = table(
     Column("change_id", BigInteger),
     UniqueConstraint("host", "idempotency_key", name="uq_scheduled_changes_idempotency_key"),
     Index("ix_scheduled_changes_due", "host", "recorded_at", "cancelled_at", "not_before", "id"),
-    # One entity's oldest (recorded in due order by any relay).
+    # One entity's oldest scheduled change (recorded in due order by any relay).
     Index(
         "ix_scheduled_changes_entity",
         *("host", "entity_type", "entity_id", "recorded_at", "cancelled_at", "not_before", "id"),
     ),
 )
 
-# States that are sent to OldHost again (store/intake/resync.py): of a property, of a unit, or all; the cursor stands
-# behind the last entity that was looked at. `first_change_id`, `last_change_id`: of the changes recorded for it.
+# Resyncs (store/intake/resync.py): of a property, of a unit, or of everything. `after_type`, `after_id`: the cursor,
+# which is the last entity that was read. `first_change_id`, `last_change_id`: of the changes recorded for it.
 resyncs = table(
     "resyncs",
     Column("id", BigInteger, primary_key=True, autoincrement=True),
@@ -269,11 +269,11 @@ alerts = table(
     Column("delivered_at", UtcDateTime),
     Column("closed_at", UtcDateTime),
     Column("is_open", Boolean, server_default=text("1")),
-    # How many events the message counts, and the number of the latest one (0: not numbered).
+    # How many things the message is about, and the number of the latest update (0: not numbered).
     Column("occurrences", Integer, nullable=False, server_default=text("1")),
     Column("sequence", BigInteger, nullable=False, server_default=text("0")),
-    # When its count, severity or message last changed; who looks after it, and since when; who closed it (nobody: the
-    # product saw that its cause was gone), and why.
+    # When its count, severity or message last changed; who acknowledged it, and when; who closed it (NULL: the product,
+    # because its cause was gone), and why.
     Column("updated_at", UtcDateTime),
     Column("acknowledged_at", UtcDateTime),
     Column("acknowledged_by", String(limits.OPERATOR_LENGTH_MAX)),
@@ -282,13 +282,13 @@ alerts = table(
     Column("close_reason", String(limits.TEXT_LENGTH_MAX)),
     UniqueConstraint("host", "dedupe_key", "is_open", name="uq_alerts_dedupe_key"),
     one_of("ck_alerts_severity", "severity", "info", "warning", "critical"),
-    # What is open (no end yet), in id order; what ended before a day (retention).
+    # Open alerts in id order; alerts that were closed before a day (retention).
     Index("ix_alerts_closed", "host", "closed_at", "id"),
     Index("ix_alerts_undelivered", "host", "delivered_at", "id"),
     Index("ix_alerts_kind", "host", "kind", "id"),
 )
 
-# What the webhook is told of an alert, each as it was then: opened, escalated, closed.
+# The events for the webhook, each with the alert's state at that time: opened, escalated, closed.
 alert_events = table(
     "alert_events",
     Column("id", BigInteger, primary_key=True, autoincrement=True),
@@ -305,7 +305,7 @@ alert_events = table(
     one_of("ck_alert_events_event", "event", "opened", "escalated", "closed"),
     Index("ix_alert_events_undelivered", "host", "delivered_at", "id"),
     Index("ix_alert_events_alert", "alert_id", "id"),
-    # What is older than a day (retention).
+    # Events older than a day (retention).
     Index("ix_alert_events_created", "host", "created_at", "id"),
 )
 

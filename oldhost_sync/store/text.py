@@ -1,7 +1,7 @@
-r"""Text from outside, made fit to be stored: every text that people will read goes through here.
+r"""Makes text from outside storable: every text that people will read passes through here.
 
-JSON can carry what UTF-8 can't (`"\ud800"`, half a character), and the driver fails on it each time it is tried;
-control characters (NUL, escape) would mislead a reader. Both are shown escaped: `\ud800`, `\x1b`.
+JSON can contain what UTF-8 can't (`"\ud800"`, half a character), and the driver fails on it at each attempt; control
+characters (NUL, escape) would mislead a reader. Both are stored escaped: `\ud800`, `\x1b`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def storable(text: str, length_max: int) -> str:
-    """`text` for a column of `length_max` characters: never refused, cut where it is too long."""
+    """`text` for a column of `length_max` characters: never refused, cut if it is too long."""
     return _UNPRINTABLE.sub(_as_escape, text[:length_max])[:length_max]
 
 
@@ -21,8 +21,6 @@ def _as_escape(found: re.Match[str]) -> str:
 
 
 def like_pattern(text: str, *, anywhere: bool = False) -> str:
-    """A pattern for LIKE that finds what begins with `text`, or has it anywhere; its own wildcards stand for
-    themselves.
-    """
+    """A LIKE pattern for values that begin with `text`, or contain it anywhere; wildcards in `text` are escaped."""
     escaped = re.sub(r"([\\%_])", r"\\\1", text)
     return f"%{escaped}%" if anywhere else f"{escaped}%"

@@ -1,6 +1,7 @@
 """What each token used, minute by minute, for an hour: the API's processes add what they counted, and read the sum.
 
-A ring: a minute's row is overwritten an hour later. The minutes are the database's: all processes mean the same.
+A ring buffer: a minute's row is overwritten an hour later. The minutes are by the database's clock, so that they are
+the same for all processes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ MINUTES_KEPT = 60
 _MINUTE = "UNIX_TIMESTAMP() DIV 60"
 _COUNTED = ("requests", "changes", "emergencies", "refused")
 _ADDED = ", ".join(f"{name} = IF(minute = VALUES(minute), {name}, 0) + VALUES({name})" for name in _COUNTED)
-# `minute` last: the assignments before compare it.
+# `minute` is assigned last: the other assignments compare its old value.
 _ADD = (
     f"INSERT INTO token_usage (host, token_name, slot, minute, {', '.join(_COUNTED)}) VALUES {{rows}} "
     f"ON DUPLICATE KEY UPDATE {_ADDED}, minute = VALUES(minute) RETURNING token_name, minute, {', '.join(_COUNTED)}"
@@ -27,13 +28,13 @@ _SINCE = text(
     f"WHERE host = :host AND minute > {_MINUTE} - :minutes GROUP BY token_name "
     "ORDER BY 5 DESC, 4 DESC, 3 DESC, 2 DESC, 1"
 )
-# Of tokens that are gone.
+# Old rows stay only of tokens that are no longer used.
 _FORGET = text(f"DELETE FROM token_usage WHERE host = :host AND minute <= {_MINUTE} - 1440")
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """So many of each. `refused`: requests that were answered 429."""
+    """The number of each. `refused`: requests that were answered 429."""
 
     requests: int = 0
     changes: int = 0
@@ -50,7 +51,7 @@ class TokenUsage:
 
 
 def add_usage(connection: Connection, host: str, used: Mapping[str, Usage]) -> dict[str, tuple[int, Usage]]:
-    """Add what each token used; gives for each the present minute (a number), and what all processes added in it."""
+    """Add what each token used; returns for each the current minute (a number), and what all processes added in it."""
     rows = [(host, token, *_counts(usage)) for token, usage in sorted(used.items())]
     if not rows:
         return {}
@@ -60,13 +61,13 @@ def add_usage(connection: Connection, host: str, used: Mapping[str, Usage]) -> d
 
 
 def usage_of_tokens(connection: Connection, host: str, minutes: int) -> list[TokenUsage]:
-    """Of the last `minutes`, the present one included: who was refused most, then who used most."""
+    """The usage in the last `minutes`, including the current one: most refusals first, then most used."""
     rows = connection.execute(_SINCE, {"host": host, "minutes": minutes})
     return [TokenUsage(token, Usage(*counts)) for token, *counts in rows]
 
 
 def forget_old_usage(connection: Connection, host: str) -> None:
-    """What is a day old and was not overwritten."""
+    """Delete rows that are a day old and were not overwritten."""
     connection.execute(_FORGET, {"host": host})
 
 

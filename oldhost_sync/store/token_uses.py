@@ -1,4 +1,4 @@
-"""When each API token was last used. A token is known by its fingerprint, from which it can't be had."""
+"""When each API token was last used. A token is identified by its fingerprint, which does not reveal it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.store.tables import token_uses
 
-# Tokens that were taken away long ago.
+# After this many days without a use, a token's row is deleted.
 KEPT_DAYS = 400
 TOKENS_FORGOTTEN_MAX = 100
 _NOTE = text(
@@ -24,7 +24,7 @@ _FORGET = text(
 
 
 def note_uses(connection: Connection, host: str, uses: Mapping[bytes, str]) -> None:
-    """These tokens (fingerprint and name) were used now. In one order: two processes don't wait for each other."""
+    """Record that these tokens (fingerprint and name) were used now; in a fixed order, to avoid deadlocks."""
     for fingerprint, name in sorted(uses.items()):
         connection.execute(_NOTE, {"host": host, "fingerprint": fingerprint, "name": name})
     connection.execute(_FORGET, {"host": host})

@@ -1,9 +1,9 @@
-"""The one way to run a transaction: the whole function again on a conflict, and a clear error otherwise.
+"""The one way to run a transaction: on a conflict the whole function is repeated; otherwise it raises a clear error.
 
-After a deadlock the server has rolled the transaction back; a session that only repeats its last statement would commit
-half of it (trap 20). So the whole function is repeated, in a new transaction, a bounded number of times; and once when
-the server had ended the transaction of a process that stood still. An error at COMMIT is ambiguous and never repeated
-here: :class:`CommitUncertain` makes the caller look.
+After a deadlock the server has rolled back the transaction; repeating only the last statement would commit half of it
+(trap 20). So the whole function is repeated, in a new transaction, a bounded number of times; and once if the server
+had ended the transaction because the process was frozen. An error at COMMIT is ambiguous and never repeated here: on
+:class:`CommitUncertain` the caller must read what was committed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, Stor
 
 T = TypeVar("T")
 
-# The database errors after which the whole transaction may be repeated; nothing of it was kept.
+# The database errors after which the whole transaction may be repeated; nothing of it was committed.
 RETRIABLE_ERRORS = {
     1020: "record has changed since last read",
     1205: "lock wait timeout",
@@ -34,16 +34,16 @@ RETRIABLE_ERRORS = {
 }
 
 DUPLICATE_KEY = 1062
-# A violated CHECK comes as an OperationalError, like the errors of a server in trouble.
+# A violated CHECK raises an OperationalError, like the errors of a failing server.
 _CHECK_VIOLATED = 4025
-# The platform's faults, found by the first statement.
+# Faults of the setup, found by the first statement.
 NO_ACCESS_ERRORS = {1044: "access denied", 1045: "access denied", 1049: "unknown database", 1142: "access denied"}
 NOT_MIGRATED_ERRORS = {1054: "a column is missing", 1146: "a table is missing"}
 
-# PyMySQL's, of a statement that could not be sent.
+# PyMySQL's error for a statement that could not be sent.
 _GONE = 2006
 
-# Database errors of a server that can't do it now; nothing is wrong with the statement.
+# Errors of a server that can't run the statement now; nothing is wrong with the statement.
 UNAVAILABLE_ERRORS = {
     0: "connection closed",
     1021: "disk full",
@@ -55,9 +55,9 @@ UNAVAILABLE_ERRORS = {
     1041: "out of memory",
     1047: "cluster node not ready",
     1053: "server shutdown in progress",
-    1114: "table full (its disk, mostly)",
+    1114: "table full (usually its disk)",
     1129: "host blocked after connection errors",
-    1135: "no new thread can be made",
+    1135: "can't create a new thread",
     1158: "network: read error",
     1159: "network: read timeout",
     1160: "network: write error",
@@ -90,12 +90,12 @@ def error_code(error: BaseException) -> int | None:
 
 
 def is_the_values_fault(error: DBAPIError) -> bool:
-    """Whether the values that were to be written are at fault: they would be refused again, any others may be taken."""
+    """Whether the written values are at fault: these would be refused again, while others may be accepted."""
     return isinstance(error, DataError | IntegrityError) or error_code(error) == _CHECK_VIOLATED
 
 
 def translate(error: Exception) -> StoreError | None:
-    """The store's own error for a conflict or an absent server; None when it is neither."""
+    """The store's own error for a conflict or an unavailable server; None when it is neither."""
     if isinstance(error, PoolTimeout):
         return DatabaseUnavailable("no database connection became free in time")
     if not isinstance(error, DBAPIError):
@@ -113,7 +113,7 @@ def translate(error: Exception) -> StoreError | None:
 
 
 def _refused_by_tls(error: DBAPIError) -> str:
-    """What is wrong with the server's certificate or ours; empty where TLS is not the cause."""
+    """What is wrong with the server's certificate or ours; empty if TLS is not the cause."""
     cause = getattr(error.orig, "original_exception", None)
     if not isinstance(cause, ssl.SSLError):
         return ""
@@ -128,11 +128,11 @@ def run_in_transaction(
     pause: Callable[[float], None] = time.sleep,
     chance: Callable[[], float] = random.random,
 ) -> T:
-    """Run `fn` in one transaction and commit; on a listed conflict run all of it again, at most `attempts` times.
+    """Run `fn` in one transaction and commit; after a conflict in RETRIABLE_ERRORS repeat it, at most `attempts` times.
 
-    All of that once more when the server had ended the connection: to it, a process that gets no CPU is a frozen one
-    (`idle_transaction_timeout`). `fn` must have no effect but through its connection. `pause(seconds)` waits between
-    attempts, `chance()` in [0, 1) spreads the waiting. Raises DatabaseUnavailable, TransactionContended,
+    All of that is repeated once if the server had ended the connection: it takes a process without CPU for a frozen one
+    (`idle_transaction_timeout`). `fn` must have no effects except through its connection. `pause(seconds)` waits
+    between attempts, `chance()` in [0, 1) adds jitter. Raises DatabaseUnavailable, TransactionContended,
     CommitUncertain, or what `fn` raised.
     """
     try:
@@ -144,7 +144,7 @@ def run_in_transaction(
 
 
 def _had_ended(error: BaseException | None) -> bool:
-    """Whether the server had ended the connection before the statement could be sent; a server that hangs has not."""
+    """Whether the server had ended the connection before the statement could be sent; not so if the server hangs."""
     if not isinstance(error, DBAPIError) or error.orig is None or error_code(error) != _GONE:
         return False
     return not isinstance(error.orig.__context__, TimeoutError)
@@ -169,9 +169,9 @@ def _repeated(
 
 
 def look(engine: Engine, fn: Callable[[Connection], T]) -> T:
-    """Read by `fn`, whose statements each see their own moment; `engine` commits by itself.
+    """Read by `fn`, each of whose statements sees what is committed by then; `engine` must be in autocommit mode.
 
-    A connection that was lost since its last use is noticed only now: then once more, by a new one. Raises
+    A connection that was lost since its last use is noticed only now: then `fn` is repeated once with a new one. Raises
     DatabaseUnavailable, TransactionContended, or what `fn` raised.
     """
     try:
@@ -209,7 +209,7 @@ def _commit(connection: Connection) -> None:
     try:
         connection.commit()
     except DBAPIError as error:
-        # A conflict at COMMIT is a refusal (a cluster's certification), all else leaves open what the server did.
+        # A conflict at COMMIT is a refusal (by a cluster's certification); after any other error it may be committed.
         if error_code(error) in RETRIABLE_ERRORS:
             raise
         raise CommitUncertain(f"the outcome of COMMIT is unknown: {error.orig}") from error

@@ -1,5 +1,5 @@
-"""Tables that no operation depends on (see `tables`): who is signed in to the console, how the load and sessions went,
-which workers are at work, what the relay has counted.
+"""Tables that no operation depends on (see `tables`): sign-ins to the console, the history of load and sessions, which
+workers are at work, what the relay has counted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from oldhost_sync.store.columns import UtcDateTime, by_host, stamp, table, text_
 
 
 def _token_columns() -> list[Any]:
-    """Whose token it was made with: the token's name, and the SHA-256 of the SHA-256 that the settings hold."""
+    """The token that it was made with: its name, and the SHA-256 of the token's SHA-256 in the settings."""
     return [
         Column("token_name", String(64), nullable=False),
         Column("token_fingerprint", mysql.BINARY(32), nullable=False),
@@ -41,8 +41,8 @@ sign_in_links = table(
     Index("ix_sign_in_links_expires", "host", "expires_at"),
 )
 
-# Three rings of samples (store/views/load_series.py): buckets of `step_s` seconds, overwritten in turn. `waiting` and
-# `sequence` are those of the last sample, from which the next one counts on.
+# Three ring buffers of samples (store/views/load_series.py): buckets of `step_s` seconds, overwritten in turn. The next
+# sample counts from `waiting` and `sequence` of the last one.
 load_samples = table(
     "load_samples",
     by_host(),
@@ -56,7 +56,7 @@ load_samples = table(
     Column("sequence", BigInteger, nullable=False),
 )
 
-# Each session with OldHost as the worker that held it tells of it (store/session_recorder.py).
+# Each session with OldHost, as its worker recorded it (store/session_recorder.py).
 host_sessions = table(
     "host_sessions",
     by_host(),
@@ -69,8 +69,8 @@ host_sessions = table(
     Column("lost_replies", Integer, nullable=False, server_default=text("0")),
 )
 
-# Workers, each as it tells of itself (store/worker_presence.py); those gone for a day are forgotten. `knows_release`:
-# the newest release of the writer's decisions that it begins runs with; NULL: of one whose workers do not tell.
+# Workers, each as it reports itself (store/worker_presence.py); those not seen for a day are deleted. `knows_release`:
+# the newest release of the writer's decisions that it can begin a run with; NULL: its version does not report that.
 workers = table(
     "workers",
     by_host(),
@@ -81,7 +81,7 @@ workers = table(
     Column("knows_release", SmallInteger),
 )
 
-# What each token used in each of the last 60 minutes (store/token_usage.py): a ring, `minute` since 1970.
+# What each token used in each of the last 60 minutes (store/token_usage.py): a ring buffer; `minute`: since 1970.
 token_usage = table(
     "token_usage",
     by_host(),
@@ -100,8 +100,8 @@ applied_waits = table(
     Column("total_ms", BigInteger, nullable=False),
 )
 
-# Up to which fate the relay has counted; and how many changes had ended for good by then (store/outbox/books.py):
-# `booked_sequence` and `resolved_epoch` say whether that can be relied on.
+# Up to which fate the relay has counted; and how many changes had final fates by then (store/outbox/books.py):
+# `booked_sequence` and `resolved_epoch` say whether these numbers can be used.
 counted_fates = table(
     "counted_fates",
     by_host(),

@@ -1,6 +1,6 @@
-"""Which workers are at work, and which release each knows: it says so every ten seconds, and when it leaves.
+"""Which workers are at work, and which release each knows: a worker reports it every ten seconds, and when it stops.
 
-A run of the writer is begun with the newest release that all of them know (`oldhost_sync/release_watch.py`).
+A run of the writer begins with the newest release that all of them know (`oldhost_sync/release_watch.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from oldhost_sync.store.transactions import run_in_transaction
 logger = logging.getLogger(__name__)
 
 SAID_EVERY_SECONDS = 10.0
-# Silent for longer, it is not at work: killed, frozen, or cut off from the database.
+# A worker that is silent for longer is not at work: it was killed, is frozen, or can't reach the database.
 SILENT_SECONDS_MAX = 25
 NAME_LENGTH_MAX = 255
 
@@ -39,7 +39,7 @@ _KNOWN = text(
 _LEAVE = text(
     "UPDATE workers SET seen_at = UTC_TIMESTAMP(6), left_at = UTC_TIMESTAMP(6) WHERE host IN :hosts AND name = :name"
 ).bindparams(bindparam("hosts", expanding=True))
-# Who has been gone for a day is no news.
+# Workers not seen for a day are deleted.
 _FORGET = text("DELETE FROM workers WHERE host IN :hosts AND seen_at < UTC_TIMESTAMP(6) - INTERVAL 1 DAY").bindparams(
     bindparam("hosts", expanding=True)
 )
@@ -47,9 +47,9 @@ _FORGET = text("DELETE FROM workers WHERE host IN :hosts AND seen_at < UTC_TIMES
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the workers of one host that are at work know: the smallest and the newest of their releases.
+    """The releases that one host's workers at work know: the smallest and the newest.
 
-    `all_tell`: none of them is of a release whose workers do not tell.
+    `all_tell`: each of them reports its release (workers of old versions do not).
     """
 
     smallest: int
@@ -59,9 +59,9 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPresence:
-    """Of the worker `name`, for the hosts that it serves. A database that is away is told next time.
+    """The reports of the worker `name` for the hosts that it serves. If the database is away, the next report counts.
 
-    `release`: the newest that it begins runs with.
+    `release`: the newest one that it can begin a run with.
     """
 
     engine: Engine
@@ -70,21 +70,21 @@ class WorkerPresence:
     release: int = RELEASE
 
     def begin(self) -> None:
-        """It begins; those that have been gone for long are forgotten."""
+        """Report that the worker begins, and delete those not seen for a day."""
         self._write((_FORGET, {"hosts": self.hosts}))
         self.say()
 
     def say(self) -> None:
-        """It is at work."""
-        told = {"name": self._name, "release": self.release}
-        self._write((_SAY, [{"host": host, **told} for host in sorted(self.hosts)]))
+        """Report that the worker is at work."""
+        values = {"name": self._name, "release": self.release}
+        self._write((_SAY, [{"host": host, **values} for host in sorted(self.hosts)]))
 
     def leave(self) -> None:
-        """It is not any more."""
+        """Report that the worker stops."""
         self._write((_LEAVE, {"hosts": self.hosts, "name": self._name}))
 
     def known(self) -> dict[str, Known]:
-        """By host, where this worker itself is seen at work; elsewhere the others may not know of it.
+        """By host, only where this worker itself is recorded as at work; otherwise the others may not count it yet.
 
         Raises the store's errors.
         """

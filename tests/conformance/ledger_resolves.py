@@ -159,7 +159,7 @@ class Resolves(LedgerSuite):
     def test_a_halt_of_an_epoch_that_was_resolved_is_too_late(self, world: LedgerWorld, epoch: int) -> None:
         self.halt_by(world, 503)
         assert world.decide("resolve", mode="adopt") == ""
-        assert "resolved since" in world.decide("halt", epoch=epoch)
+        assert "resolved a halt since" in world.decide("halt", epoch=epoch)
         assert self.halted(world) == ""
 
     def test_a_halt_of_an_epoch_that_was_only_taken_over_from_halts(self, world: LedgerWorld, epoch: int) -> None:
@@ -194,5 +194,5 @@ class Resolves(LedgerSuite):
         world.ledger.reconcile(taken.epoch, 502)
         (again,) = self.reserve(world, taken.epoch, operation.change_id)
         world.ledger.advance(taken.epoch, None, again)
-        assert "resolved since" in world.decide("halt", change_id=operation.change_id, epoch=epoch)
+        assert "resolved a halt since" in world.decide("halt", change_id=operation.change_id, epoch=epoch)
         assert [row.sends for row in world.ledger.take_over("looks").in_doubt] == [1]

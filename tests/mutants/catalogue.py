@@ -104,7 +104,7 @@ MUTANTS = (
     ),
     Mutant(
         "what follows a doubt keeps its nonce when the doubt waits again",
-        (Patch("oldhost_sync/store/ledger/halt_resolution.py", "    if again:  # what was to follow", "    if False:  # what was to follow"),),
+        (Patch("oldhost_sync/store/ledger/halt_resolution.py", "    if again:  # those after it", "    if False:  # those after it"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(

@@ -405,7 +405,7 @@ class Books:
         if decision.action in ("retry", "discard"):
             return self._decide_on_dead(decision)
         if decision.action == "halt" and self.halts_are_late:
-            return messages.ActRecorded(refused="an operator has resolved since")
+            return messages.ActRecorded(refused="an operator has resolved a halt since this one was found")
         if decision.action == "halt":
             self.halted = decision.reason
         if decision.action in ("pause", "resume"):

@@ -127,7 +127,7 @@ async def test_a_count_that_changed_is_told_by_the_halt_and_not_decided_about(st
         writer.world.oldhost.restore(2)
         await writer.skip(310)
         await writer.until(lambda: writer.world.told("halted"))
-        writer.world.books.other_count = "OldHost expects nonce 2 now; it was 9 when the halt was told"
+        writer.world.books.other_count = "OldHost expects nonce 2 now; it was 9 when the halt was shown"
         assert "nothing was decided" in await refusal(writer, "resolve", request(mode="resend"))
         await writer.until(lambda: "it was 9" in writer.world.told("halted")[-1].message)
         assert "it was 9" in (await writer.status())["breaker"]["reason"]

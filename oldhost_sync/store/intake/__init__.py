@@ -1,1 +1,1 @@
-"""Changes on their way in: checked, recorded with the shadow state, kept for later, or refused."""
+"""Changes on their way in: checked, recorded with the shadow state, scheduled, or refused."""

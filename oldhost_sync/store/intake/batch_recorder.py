@@ -1,12 +1,12 @@
-"""Record a batch of changes in one transaction, with statements of many rows: the same steps as for one change.
+"""Record a batch of changes in one transaction, with multi-row statements: the same steps as for one change.
 
 First the rows of all entities are locked, in the order of their keys. Under these locks the outbox gives out the ids,
-in the order of the items (I4, trap 19). Last the shadows are written. Only UNIQUE indexes decide on a key: where one
-turns out to be taken while the rows are written, all of them are taken back, and the batch is decided again with what
-is known then.
+in the order of the items (I4, trap 19). Last the shadows are written. Only UNIQUE indexes decide whether a key is new:
+if a key turns out to be taken while the rows are written, all of them are rolled back to a savepoint, and the batch is
+decided again with the rows then found.
 
-`record_changes` waits for each row, as `record_change` does. A batch of the API or of a file waits for nothing while it
-holds the rows of entities: one that somebody else holds is left for another transaction
+`record_changes` waits for each row lock, as `record_change` does. A batch of the API or of a file waits for no lock
+while it holds the rows of entities: an entity that another transaction has locked is left for a later transaction
 (store/intake/batch_submission.py).
 """
 
@@ -63,7 +63,7 @@ from oldhost_sync.store.intake.validation import Acceptable, accept
 from oldhost_sync.store.outbox.pending_fates import LOCKED
 from oldhost_sync.store.transactions import DUPLICATE_KEY, error_code
 
-# Entity, payload, newest change, values of its own columns.
+# Entity, payload, id of its newest change, values of the table's own columns.
 _ShadowRow = tuple[Entity, str, int | None, tuple[str | None, ...]]
 
 _SHORT_WAIT = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
@@ -77,7 +77,7 @@ _INSERT_SCHEDULED = (
     "source, occurred_at, not_before, created_at) VALUES "
 )
 _CHANGE_ROW = "(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6))"
-# Forced: by another index of the host a locking read would lock everything that is kept.
+# The index is forced: with another index of the host, a locking read would lock all its rows.
 _KNOWN = {
     table: (
         f"SELECT {columns} FROM {table} FORCE INDEX (uq_{table}_idempotency_key) "
@@ -89,19 +89,21 @@ _FIELDS = tuple(name for name in signature(accept).parameters if name not in {"h
 
 
 class Waits(Enum):
-    """What a transaction waits for, before a conflict raises the database's error."""
+    """Which locks a transaction waits for; any other conflict raises the database's error at once."""
 
     FOR_ALL = auto()
-    # Only for entities that others are making just now, a second at most and before any row is locked that existed.
+    # Only for entities that other transactions are creating, at most a second and before it locks an existing row.
     FOR_NEW = auto()
-    # Only for the first group's row, a second at most and before anything else.
+    # Only for the first group's row, at most a second and before anything else.
     FOR_FIRST = auto()
     FOR_NOTHING = auto()
 
 
 @dataclass(slots=True)
 class Attempt:
-    """What one transaction did: results by place in the batch, and the groups whose row somebody else holds."""
+    """What one transaction did. `results`: by place in the batch. `held`: the groups whose row another transaction has
+    locked.
+    """
 
     results: dict[int, Result] = field(default_factory=dict)
     held: list[Group] = field(default_factory=list)
@@ -110,14 +112,14 @@ class Attempt:
 def record_changes(
     connection: Connection, changes: Iterable[Mapping[str, Any]], *, host: str, source: str = "python"
 ) -> list[RecordedChange]:
-    """Record up to 500 changes in the caller's transaction; they count when the caller commits.
+    """Record up to 500 changes in the caller's transaction; they take effect when the caller commits.
 
     `changes`: each has `entity_type`, `entity_id`, `event_type`, `payload`, and may have `idempotency_key`,
     `occurred_at`, `not_before`, as for `record_change`. One result for each, in their order. Changes of one entity are
     recorded in their order, and all of them or none.
 
-    Raises ChangesRefused where any is refused; those of other entities are recorded all the same, and its `results`
-    say which. So roll back, or look at them and commit. Deadlocks come through as they are.
+    Raises ChangesRefused if any is refused; the changes of other entities are recorded nevertheless, and its `results`
+    say which. So roll back, or check the results and commit. Deadlocks are raised as the driver's errors.
     """
     items = [_item(host, source, change) for change in changes]
     if len(items) > limits.BATCH_CHANGES_MAX:
@@ -144,11 +146,11 @@ def _item(host: str, source: str, change: Mapping[str, Any]) -> Item:
 def _check_names(change: Mapping[str, Any]) -> None:
     unknown = [str(name) for name in change if name not in _FIELDS]
     if unknown:
-        raise InvalidChange(f"{unknown[0]} is no field of a change; they are {', '.join(_FIELDS)}")
+        raise InvalidChange(f"{unknown[0]} is not a field of a change; the fields are {', '.join(_FIELDS)}")
 
 
 def record_groups(connection: Connection, host: str, groups: Sequence[Group], waits: Waits) -> Attempt:
-    """Record the groups in the caller's transaction; unless it waits for all, some may be left as held."""
+    """Record the groups in the caller's transaction. Unless `waits` is FOR_ALL, some may be left in `held`."""
     if waits is Waits.FOR_FIRST:
         _wait_for(connection, host, groups[0].entity)
     recorder = _BatchRecorder(connection, host, waits)
@@ -173,7 +175,7 @@ def _wait_for(connection: Connection, host: str, entity: Entity) -> None:
 
 
 class _KeyTaken(Exception):  # noqa: N818 - an event, not a mistake
-    """A key was taken between the look and the write; the recorder knows its row now."""
+    """A key was taken between the read and the write; the recorder has read its row now."""
 
 
 class _BatchRecorder:
@@ -187,7 +189,9 @@ class _BatchRecorder:
     # ------------------------------------------------------------------------------------------------------------ keys
 
     def look_for(self, keys: Sequence[str], *, locking: bool = False, tables: Iterable[str] = tuple(_KNOWN)) -> bool:
-        """Whether any of `keys` is known; what is found is remembered. `locking`: wait for who writes one just now."""
+        """Whether any of `keys` is known; the rows found are remembered. `locking`: wait for transactions that are
+        writing one of them.
+        """
         found = False
         for table in tables if keys else ():
             query = f"{_KNOWN[table]}({_places(len(keys))})"
@@ -201,7 +205,7 @@ class _BatchRecorder:
     def _first_answer(self, change: Acceptable) -> Result | None:
         key = change.idempotency_key
         try:
-            # A scheduled change that was recorded has a row on both sides; its first answer was the schedule's.
+            # A scheduled change that was recorded has a row in both tables; its first answer was the schedule's.
             if (known := self._known["scheduled_changes"].get(key)) is not None:
                 return earlier_schedule(change, known)
             if (known := self._known["outbox_events"].get(key)) is not None:
@@ -215,16 +219,18 @@ class _BatchRecorder:
     def record(self, groups: Sequence[Group]) -> Attempt:
         """One try; raises _KeyTaken."""
         decided = [(group, decide(group, self._first_answer)) for group in groups]
-        held = self._lock([group.entity for group, decision in decided if decision.new])
-        attempt = Attempt(held=[group for group, _ in decided if group.entity in held])
-        decisions = [decision for group, decision in decided if group.entity not in held]
+        locked = self._lock([group.entity for group, decision in decided if decision.new])
+        attempt = Attempt(held=[group for group, _ in decided if group.entity in locked])
+        decisions = [decision for group, decision in decided if group.entity not in locked]
         for decision in decisions:
             attempt.results.update(decision.results)
         attempt.results.update(self._write(decisions))
         return attempt
 
     def _lock(self, entities: Sequence[Entity]) -> set[Entity]:
-        """Lock the entities' rows; those that are missing are made. The entities that somebody else holds."""
+        """Lock the entities' rows, and create the missing ones. Returns the entities that another transaction has
+        locked.
+        """
         units = sorted(entity for entity in entities if entity[0] == UNIT)
         others = sorted(entity for entity in entities if entity[0] != UNIT)
         wanted = {shadow: some for shadow, some in ((UNIT_SHADOW, units), (ENTITY_SHADOW, others)) if some}
@@ -237,13 +243,13 @@ class _BatchRecorder:
             missing = [entity for entity in some if entity not in existing[shadow]]
             if missing:
                 self._make(shadow, missing, _SHORT_WAIT if self._waits is Waits.FOR_NEW else NO_WAIT)
-        held: set[Entity] = set()
+        locked: set[Entity] = set()
         for shadow, found in existing.items():
-            held |= found - self._existing(shadow, sorted(found), " FOR UPDATE SKIP LOCKED")
-        return held
+            locked |= found - self._existing(shadow, sorted(found), " FOR UPDATE SKIP LOCKED")
+        return locked
 
     def _existing(self, shadow: Shadow, entities: Sequence[Entity], locking: str) -> set[Entity]:
-        """Type by type: MariaDB finds no range of an index for pairs."""
+        """Those of the entities that have a row; type by type, as MariaDB uses no index range for pairs."""
         found: set[Entity] = set()
         for entity_type, some in groupby(entities, itemgetter(0)):
             ids = [entity_id for _, entity_id in some]
@@ -274,7 +280,7 @@ class _BatchRecorder:
         return {index: results[change.idempotency_key] for index, change in new}
 
     def _not_due(self, planned: Sequence[Acceptable]) -> set[str]:
-        """The keys of those whose time has not come yet, by the database's clock."""
+        """The keys of those that are not due yet, by the database's clock."""
         if not planned:
             return set()
         now = self._connection.exec_driver_sql("SELECT UTC_TIMESTAMP(6)").scalar_one().replace(tzinfo=UTC)
@@ -302,7 +308,7 @@ class _BatchRecorder:
     def _insert(
         self, head: str, changes: Sequence[Acceptable], rows: Sequence[tuple[Any, ...]]
     ) -> dict[str, tuple[int, datetime]]:
-        """Insert one row for each change, in their order; id and time by key."""
+        """Insert one row for each change, in their order; returns id and time by key."""
         made: dict[str, tuple[int, datetime]] = {}
         for part in _parts([len(change.payload) for change in changes]):
             values = tuple(value for row in rows[part] for value in row)
@@ -311,7 +317,7 @@ class _BatchRecorder:
             try:
                 returned = self._connection.exec_driver_sql(statement, values).all()
             except IntegrityError as error:
-                # The statement's own rows are gone again; a locking read sees the row that was in the way.
+                # The statement's own rows are rolled back; a locking read finds the row with the duplicate key.
                 keys = [change.idempotency_key for change in changes[part]]
                 if error_code(error) == DUPLICATE_KEY and self.look_for(keys, locking=True):
                     raise _KeyTaken from None
@@ -320,7 +326,7 @@ class _BatchRecorder:
         return made
 
     def _write_shadows(self, changes: Sequence[Acceptable], recorded: Mapping[str, RecordedChange]) -> None:
-        """One statement for each event type: of each entity its last payload of that type, and its newest change."""
+        """Write each entity's last payload of each event type and its newest change, one statement per event type."""
         newest: dict[Entity, int | None] = {}
         last: dict[tuple[str, Entity], tuple[str, dict[str, str | None]]] = {}
         for change in changes:
@@ -348,7 +354,7 @@ class _BatchRecorder:
 
 
 def _given_keys(items: Iterable[Item]) -> list[str]:
-    """The keys that somebody may have used before; one that was just made is new."""
+    """The keys that may have been used before; one that was just generated is new."""
     return [item.idempotency_key for item in items if isinstance(item, Acceptable) and not item.key_is_new]
 
 
@@ -357,7 +363,7 @@ def _places(count: int) -> str:
 
 
 def _parts(sizes: Sequence[int]) -> Iterator[slice]:
-    """Rows of these sizes in order, in parts that one statement can carry."""
+    """Split rows of these sizes, in order, into parts that fit into one statement."""
     start, total = 0, 0
     for index, size in enumerate(sizes):
         if total + size > limits.BATCH_STATEMENT_BYTES_MAX:

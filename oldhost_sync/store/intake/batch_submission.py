@@ -1,10 +1,10 @@
-"""Bring a batch into the database, in as few transactions as can be: what can't be recorded now holds nothing else up.
+"""Record a batch in as few transactions as possible; an entity that can't be recorded now does not delay the others.
 
-The whole batch is tried in one transaction, which waits for nothing while it holds rows that others want. Entities
-whose row somebody holds are left out of it and tried again until the time is up: such a transaction first waits for one
-of them, in its turn and while it holds nothing, and then takes what is free. Where a transaction as a whole meets a
-conflict, or values that the database refuses, its entities are tried in halves, so that the one at fault is found and
-the others are recorded. What is answered as recorded is committed: results are taken over only after the commit.
+The whole batch is tried in one transaction, which waits for no lock while it holds row locks itself. Entities whose row
+another transaction has locked are left out of it and tried again until the time is up: each further transaction first
+waits for one of them, in rotation and before it locks anything, and then takes those that are free. If a transaction
+fails as a whole, by a conflict or by values that the database refuses, its entities are tried in halves, so that the
+one at fault is found and the others are recorded. A change is reported as recorded only after the commit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Submission:
     host: str
     waits: Waits = Waits.FOR_NEW
     results: dict[int, Result] = field(default_factory=dict)
-    held: list[Group] = field(default_factory=list)
+    locked: list[Group] = field(default_factory=list)
     to_try: list[Sequence[Group]] = field(default_factory=list)
 
     def fail(self, groups: Sequence[Group], error: StoreError) -> None:
@@ -54,12 +54,11 @@ def submit_changes(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> list[Result]:
-    """Record the items, each entity's all or none; one result for each, in their order.
+    """Record the items, all of an entity or none of them; one result for each, in their order.
 
-    `waits`: of the first transaction. `come_back`, for `seconds_max` in all, to what others hold; else, or after that,
-    it is TransactionContended. Raises
-    DatabaseUnavailable or CommitUncertain where nothing at all is known to be recorded; else these are the results of
-    the items that they concern.
+    `waits`: for the first transaction. `come_back`: retry entities that other transactions have locked, for
+    `seconds_max` in all; without it, or after that time, their result is TransactionContended. DatabaseUnavailable and
+    CommitUncertain are raised if nothing is known to be recorded; else they are the results of the items concerned.
     """
     batch = ChangeBatch(items)
     work = _Submission(engine, host, waits, to_try=[batch.groups] if batch.groups else [])
@@ -68,33 +67,33 @@ def submit_changes(
     while work.to_try and left > 0:
         _try(work, work.to_try.pop(0))
         left = deadline - clock()
-        if come_back and not work.to_try and work.held and left > 0:
+        if come_back and not work.to_try and work.locked and left > 0:
             pause(min(limits.TRANSACTION_PAUSE_SECONDS, left))
-            # Each pass waits for another one: the first may be held for long.
-            work.to_try, work.held = [[*work.held[1:], work.held[0]]], []
+            # Each pass waits for a different group: the first one's row may stay locked for long.
+            work.to_try, work.locked = [[*work.locked[1:], work.locked[0]]], []
             work.waits = Waits.FOR_FIRST
-    late = [*work.held, *(group for some in work.to_try for group in some)]
-    work.fail(late, TransactionContended("others hold the entity, or a key of its changes"))
+    late = [*work.locked, *(group for some in work.to_try for group in some)]
+    work.fail(late, TransactionContended("other transactions hold a lock on the entity, or on a key of its changes"))
     return batch.results(work.results)
 
 
 def _try(work: _Submission, groups: Sequence[Group]) -> None:
-    """One transaction; after a conflict it is not repeated, but followed by smaller ones."""
+    """Run one transaction; after a conflict it is not repeated, but split into smaller ones."""
     record = partial(record_groups, host=work.host, groups=groups, waits=work.waits)
     work.waits = Waits.FOR_NOTHING
     try:
         attempt = run_in_transaction(work.engine, record, attempts=1)
     except TransactionContended:
         if not _halve(work, groups):
-            work.held += groups
+            work.locked += groups
     except (DatabaseUnavailable, CommitUncertain) as error:
-        rest = [group for some in work.to_try for group in some] + work.held
+        rest = [group for some in work.to_try for group in some] + work.locked
         if not work.results:
             raise
-        # The server is away: of the others nothing was tried, or nothing was kept.
+        # The server is away: the other groups were not tried yet, or nothing of them was committed.
         work.fail(groups, error)
-        work.fail(rest, DatabaseUnavailable("it went away before this was recorded"))
-        work.to_try, work.held = [], []
+        work.fail(rest, DatabaseUnavailable("the connection was lost before this was recorded"))
+        work.to_try, work.locked = [], []
     except DBAPIError as error:
         if not is_the_values_fault(error):
             raise
@@ -102,11 +101,11 @@ def _try(work: _Submission, groups: Sequence[Group]) -> None:
             work.fail(groups, InvalidChange(f"payload can't be stored by the database (MariaDB {error_code(error)})"))
     else:
         work.results |= attempt.results
-        work.held += attempt.held
+        work.locked += attempt.held
 
 
 def _halve(work: _Submission, groups: Sequence[Group]) -> bool:
-    """Try the halves by themselves; False when there is only one group."""
+    """Queue the two halves as transactions of their own; False when there is only one group."""
     half = len(groups) // 2
     if half:
         work.to_try += [groups[:half], groups[half:]]

@@ -1,8 +1,8 @@
-"""A batch of changes, before the database is asked: which items belong to one entity, and what is refused together.
+"""A batch of changes, before the database is asked: which items belong to one entity, and which are refused together.
 
-All or nothing for each entity: where one item is refused, no new one of its entity is recorded. An item whose key the
-database knows already keeps its first answer in any case. Within a batch a key names one change: the same change again
-gets the answer of the first, another change is refused.
+All or nothing for each entity: if one item is refused, no new item of its entity is recorded. An item whose key is in
+the database already gets its first answer in any case. Within a batch a key identifies one change: the same change
+again gets the answer of the first, and a different change with the same key is refused.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from oldhost_sync.store.intake.validation import Acceptable
 
 Entity = tuple[str, str]
 Result = RecordedChange | StoreError
-# The first answer to a change whose key is known, an IdempotencyConflict, or None: the key is new.
+# The first answer to a change whose key is known; an IdempotencyConflict; or None if the key is new.
 FirstAnswer = Callable[[Acceptable], Result | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Unacceptable:
-    """An item that is refused for itself; `entity` where that much of it can be read."""
+    """An item that is refused because of its own fields; `entity` if that could be read."""
 
     error: InvalidChange
     entity: Entity | None = None
@@ -33,7 +33,7 @@ Item = Acceptable | Unacceptable
 
 @dataclass(slots=True)
 class Group:
-    """The items of one entity by their places in the batch, in order; each key once."""
+    """The items of one entity with their places in the batch, in order; each key once."""
 
     entity: Entity
     items: list[tuple[int, Item]] = field(default_factory=list)
@@ -41,19 +41,20 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of one group: results that are known, and the changes to be recorded, all of them or none."""
+    """The decision about one group: the results already known, and the changes to be recorded, all of them or none."""
 
     results: dict[int, Result]
     new: list[tuple[int, Acceptable]]
 
 
 class ChangeBatch:
-    """`groups` are to be recorded; `results` puts their results into the order of the items."""
+    """`groups`: what is to be recorded. `results` puts their results into the order of the items."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         self._count = len(items)
-        # Refused, and nobody knows of which entity; and the first item with the same key and change.
+        # Items that are refused and whose entity is unknown.
         self._alone: dict[int, Result] = {}
+        # By item that repeats a change: the first item with the same key and change.
         self._repeats: dict[int, int] = {}
         groups: dict[Entity, Group] = {}
         firsts: dict[str, tuple[int, Acceptable]] = {}
@@ -82,7 +83,7 @@ class ChangeBatch:
 
 
 def decide(group: Group, first_answer: FirstAnswer) -> Decision:
-    """Which changes of the group are recorded now."""
+    """Decide which changes of the group are recorded now."""
     results: dict[int, Result] = {}
     new: list[tuple[int, Acceptable]] = []
     for index, item in group.items:
@@ -100,5 +101,5 @@ def decide(group: Group, first_answer: FirstAnswer) -> Decision:
 
 def _key_taken(change: Acceptable, first: int) -> IdempotencyConflict:
     return IdempotencyConflict(
-        f"idempotency key {change.idempotency_key} is that of item {first} of the batch, which is another change"
+        f"idempotency key {change.idempotency_key} is also that of item {first} of the batch, a different change"
     )

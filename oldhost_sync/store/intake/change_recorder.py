@@ -1,12 +1,13 @@
-"""Record a change: shadow state and outbox in one transaction, the application's own.
+"""Record a change: shadow state and outbox are written in one transaction, the application's own.
 
 The order of the statements matters. First the entity's shadow row is locked (created when new). Under that lock the
 outbox gives out the id, so for one entity a larger id is the newer change and was committed later (invariant I4, trap
 19: no clock decides). Last the shadow is written, with the new id in it.
 
-Only UNIQUE indexes decide on an idempotency key, never a query beforehand. A change goes to `outbox_events`, one with a
-`not_before` in the future to `scheduled_changes`; each side writes its own row first and then looks for the key on the
-other side with a locking read. Of two at the same time at least one waits and sees the other.
+Only UNIQUE indexes decide whether an idempotency key is new, never a query beforehand. A change is written to
+`outbox_events`, one with a `not_before` in the future to `scheduled_changes`; the row is inserted first, and then the
+key is looked up in the other table with a locking read. So of two concurrent transactions with the same key, at least
+one waits and finds the other's row.
 """
 
 from __future__ import annotations
@@ -33,37 +34,37 @@ UNIT = "unit"
 
 
 class Shadow:
-    """The statements about one row of a table of shadow states, whose primary key is `key`.
+    """The statements for one row of a table of shadow states, whose primary key is `key`.
 
-    Plain SQL for the driver: this is the path of every write, 300 a second.
+    Plain SQL for the driver, for speed: every write uses it, 300 a second.
     """
 
     def __init__(self, table: str, *key: str, unused: str = "") -> None:
         row = " AND ".join(f"{name} = %s" for name in key)
         self.table, self.key = table, key
         self.lock = self.lock_rows(1)
-        # For callers that have other work meanwhile.
+        # With a short lock wait, for callers that have other work to do.
         self.reach = f"SET STATEMENT innodb_lock_wait_timeout = 1 FOR SELECT 1 FROM {table} WHERE {row} FOR UPDATE"
         self.lock_free = f"SELECT 1 FROM {table} WHERE {row} FOR UPDATE NOWAIT"
-        # The stored sync status is for readers of the previous release: it never says SYNCED too soon.
+        # The stored sync status is for programs of the previous release: it never says SYNCED too soon.
         self.write = (
             f"UPDATE {table} SET state = JSON_SET(state, %s, JSON_COMPACT(%s)), sync_status = 'PENDING_SYNC', "
             f"newest_change_id = %s, {{columns}}updated_at = UTC_TIMESTAMP(6) WHERE {row}"
         )
-        # A placeholder: the row was made to be locked.
+        # Deletes only a placeholder row, which was created to be locked.
         self.forget = (
             f"DELETE FROM {table} WHERE {row}{unused} "
             "AND newest_change_id IS NULL AND synced_at IS NULL AND state = '{}'"
         )
 
     def lock_rows(self, count: int) -> str:
-        """Lock so many rows in the order of their keys; those that are missing are made, empty."""
+        """Lock `count` rows in the order of their keys; missing rows are created, empty."""
         row = f"({'%s, ' * len(self.key)}'{{}}', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))"
         head = f"INSERT INTO {self.table} ({', '.join(self.key)}, state, created_at, updated_at) VALUES "
         return f"{head}{', '.join([row] * count)} ON DUPLICATE KEY UPDATE id = id"
 
     def write_rows(self, count: int, columns: Sequence[str]) -> str:
-        """As `write`, of locked rows. Values of each: key, payload, newest change, `columns`; after all: the path."""
+        """As `write`, for locked rows. Values per row: key, payload, newest change, `columns`; at the end: the path."""
         names = (*self.key, "state", "newest_change_id", *columns)
         row = f"({'%s, ' * len(names)}UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))"
         taken = ", ".join(f"{name} = VALUES({name})" for name in ("newest_change_id", *columns))
@@ -90,9 +91,9 @@ _INSERT_SCHEDULED = (
     "source, occurred_at, not_before, created_at) SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, UTC_TIMESTAMP(6) "
     "FROM DUAL WHERE %s > UTC_TIMESTAMP(6) RETURNING id, created_at"
 )
-# Before a statement: a lock that somebody holds is an error at once.
+# Before a statement: a row that another transaction has locked raises an error at once.
 NO_WAIT = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
-# What the first answer is made of.
+# The columns that make up the first answer.
 CHANGE_COLUMNS = "idempotency_key, id, request_hash, priority_class, created_at, outcome, nonce"
 SCHEDULED_COLUMNS = "idempotency_key, id, request_hash, change_id, created_at, cancelled_at"
 _CHANGE_OF_KEY = (
@@ -107,8 +108,8 @@ _SCHEDULED_OF_KEY = (
 class RecordedChange:
     """The result of recording a change. `ref` and `change_id` are None for one that is scheduled.
 
-    `sync_status` is what the application shows: PENDING_SYNC, or SCHEDULED (CANCELLED) while the shadow is untouched.
-    `duplicate`: the key was known and this is the first answer again; then `outcome` and `nonce` say how far it got.
+    `sync_status` is what the application shows: PENDING_SYNC, or SCHEDULED (CANCELLED) while the shadow is unchanged.
+    `duplicate`: the key was known and this is the first answer again; then `outcome` and `nonce` give its fate, if any.
     """
 
     change_id: int | None
@@ -135,11 +136,11 @@ def record_change(
     not_before: datetime | None = None,
     source: str = "python",
 ) -> RecordedChange:
-    """Record one change in the caller's transaction; it counts when the caller commits.
+    """Record one change in the caller's transaction; it takes effect when the caller commits.
 
-    `payload`: a JSON object. Times are aware. Without a key one is made. Same key and same change: the first answer;
-    same key, other change: IdempotencyConflict. InvalidChange for a change outside the limits. The transaction stays
-    usable after both. Deadlocks come through as they are: run the whole in `run_in_transaction`.
+    `payload`: a JSON object. Times have a time zone. Without a key, one is generated. Same key and same change: the
+    first answer; same key and a different change: IdempotencyConflict. InvalidChange for a change outside the limits.
+    The transaction stays usable after both. Deadlocks are raised as the driver's errors: use `run_in_transaction`.
     """
     change = accept(host, entity_type, entity_id, event_type, payload, idempotency_key, occurred_at, not_before, source)
     if change.not_before is not None:
@@ -150,13 +151,13 @@ def record_change(
 
 
 def reach_entity(connection: Connection, host: str, entity_type: str, entity_id: str) -> None:
-    """Lock the entity's row if there is one, waiting a second at most; raises the database's error on a conflict."""
+    """Lock the entity's row if there is one, waiting at most a second; raises the database's error on a conflict."""
     shadow, key = _shadow(host, entity_type, entity_id)
     connection.exec_driver_sql(shadow.reach, key)
 
 
 def _shadow(host: str, entity_type: str, entity_id: str) -> tuple[Shadow, tuple[str, ...]]:
-    """The statements about an entity's row, and its key."""
+    """The statements for an entity's row, and its key."""
     shadow = UNIT_SHADOW if entity_type == UNIT else ENTITY_SHADOW
     return shadow, shadow.key_of(host, (entity_type, entity_id))
 
@@ -166,7 +167,7 @@ def record_accepted(
 ) -> RecordedChange:
     """Record `change` now. `look_for_schedule` False: its key can't be in `scheduled_changes`.
 
-    `lock_wait`: NO_WAIT, or nothing for the connection's own.
+    `lock_wait`: NO_WAIT, or empty for the connection's own lock wait timeout.
     """
     # Locked until the end of the transaction; a new entity gets an empty row.
     shadow, key = _shadow(change.host, change.entity_type, change.entity_id)
@@ -194,7 +195,7 @@ def newly_recorded(change: Acceptable, change_id: int, priority_class: str, acce
 
 
 def lock_free_entity(connection: Connection, host: str, entity_type: str, entity_id: str) -> None:
-    """Lock the entity's row if it has one; raises the database's "lock wait" error at once while it is locked."""
+    """Lock the entity's row if it has one; raises the database's "lock wait" error at once if it is locked already."""
     shadow, key = _shadow(host, entity_type, entity_id)
     connection.exec_driver_sql(shadow.lock_free, key).all()
 
@@ -207,7 +208,7 @@ def _write_shadow(connection: Connection, change: Acceptable, change_id: int) ->
 
 
 def _undo(connection: Connection, change: Acceptable, change_id: int | None) -> None:
-    """Take back what this call wrote so far; the caller's transaction goes on."""
+    """Undo what this call wrote so far; the caller's transaction stays open."""
     if change_id is not None:
         connection.exec_driver_sql("DELETE FROM outbox_events WHERE id = %s", (change_id,))
     shadow, key = _shadow(change.host, change.entity_type, change.entity_id)
@@ -215,7 +216,7 @@ def _undo(connection: Connection, change: Acceptable, change_id: int | None) -> 
 
 
 def _record_scheduled(connection: Connection, change: Acceptable) -> RecordedChange | None:
-    """Schedule `change`; None when its time has come already, by the database's clock."""
+    """Schedule `change`; None when it is due already, by the database's clock."""
     values = (*common_values(change), stored(change.not_before), stored(change.not_before))
     try:
         row = connection.exec_driver_sql(_INSERT_SCHEDULED, values).one_or_none()
@@ -243,7 +244,7 @@ def _first_answer(connection: Connection, change: Acceptable, lock_wait: str) ->
 
 
 def earlier_change(change: Acceptable, known: Row[*tuple[Any, ...]]) -> RecordedChange:
-    """The first answer of a key that is in the outbox; IdempotencyConflict when it is another change's."""
+    """The first answer of a key in the outbox; IdempotencyConflict if a different change has that key."""
     check_same(change, known.request_hash)
     ref = _ref(known.id, known.priority_class, change, known.created_at)
     accepted_at = known.created_at.replace(tzinfo=UTC)
@@ -259,7 +260,7 @@ def _earlier_schedule(connection: Connection, change: Acceptable, lock_wait: str
 
 
 def earlier_schedule(change: Acceptable, known: Row[*tuple[Any, ...]]) -> RecordedChange:
-    """The first answer of a key that is in `scheduled_changes`; IdempotencyConflict when it is another change's."""
+    """The first answer of a key in `scheduled_changes`; IdempotencyConflict if a different change has that key."""
     check_same(change, known.request_hash)
     accepted_at = known.created_at.replace(tzinfo=UTC)
     status = SCHEDULED if known.cancelled_at is None else CANCELLED
@@ -285,7 +286,7 @@ def _change_values(change: Acceptable) -> tuple[Any, ...]:
 
 
 def stored(moment: datetime | None) -> datetime | None:
-    """As DATETIME holds it: UTC, without a zone (the driver would drop any other zone silently)."""
+    """The moment as a DATETIME column stores it: UTC, without a zone (the driver would silently drop another zone)."""
     return None if moment is None else moment.astimezone(UTC).replace(tzinfo=None)
 
 

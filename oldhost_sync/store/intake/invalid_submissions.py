@@ -1,8 +1,8 @@
-"""An invalid submission, kept where people see it: an outbox row that is refused from the start, and an alert for all
-that are refused for one reason.
+"""Invalid submissions, recorded for operators: an outbox row with the outcome REFUSED, and one alert for all that are
+refused for the same reason.
 
-A signal has no answer, so a bad one would otherwise be lost. The row is never relayed and is not counted in the books;
-of the submission only what helps to find the sender's mistake is kept.
+A signal has no answer, so an invalid one would otherwise be lost. The row is never relayed and is not counted in the
+books; it keeps only what helps to find the sender's mistake.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _INSERT = (
 def record_refused(
     connection: Connection, *, host: str, idempotency_key: str, change: Any, reason: str, source: str
 ) -> int | None:
-    """Keep a refused submission under `idempotency_key`, a key that we made; None when it is kept already."""
+    """Record a refused submission under `idempotency_key`, a key that we generated; None if it is recorded already."""
     shown = _shown(change)
     fields = change if isinstance(change, Mapping) else {}
     values = (
@@ -55,9 +55,9 @@ def record_refused(
         if error_code(error) != DUPLICATE_KEY:
             raise
         return None
-    told, cause = f"A submitted change was refused: {reason}", f"submission-refused:{cause_of(reason)}"
+    message, cause = f"A submitted change was refused: {reason}", f"submission-refused:{cause_of(reason)}"
     raise_alert(
-        connection, host, "submission-refused", "warning", told, dedupe_key=cause, change_id=change_id, adds=True
+        connection, host, "submission-refused", "warning", message, dedupe_key=cause, change_id=change_id, adds=True
     )
     return change_id
 

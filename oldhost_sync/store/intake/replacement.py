@@ -1,7 +1,7 @@
 """A corrected copy of a dead letter: a new change under a new key, linked with the old one in the audit.
 
-It is recorded first and the letter is discarded afterwards, by the writer: what comes between leaves both, and the same
-request again goes on. The copy is a new change: it goes after what the entity has waiting already.
+The copy is recorded first; afterwards the writer discards the dead letter. A failure in between leaves both, and the
+same request again completes it. The copy is a new change: it is sent after the entity's changes that already wait.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _LETTER = text(
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """An operator's corrected payload for the dead letter `change_id`. `key`: of the new change; None: made of both."""
+    """An operator's corrected payload for the dead letter `change_id`. `key`: of the new change; None: derived from
+    `change_id` and `payload`.
+    """
 
     change_id: int
     payload: Mapping[str, Any]
@@ -48,7 +50,7 @@ class Correction:
 
 
 class NoDeadLetter(Exception):  # noqa: N818 - a name says what happened
-    """There is no such change (`outcome` None and `exists` False), or it has another fate, or none."""
+    """The change does not exist (`exists` False), or is no dead letter: it has another fate, or none (`outcome`)."""
 
     def __init__(self, *, exists: bool, outcome: str | None) -> None:
         super().__init__("no dead letter")
@@ -57,7 +59,8 @@ class NoDeadLetter(Exception):  # noqa: N818 - a name says what happened
 
 
 def record_correction(connection: Connection, host: str, correction: Correction) -> RecordedChange:
-    """Record the copy and the two acts that link it. A repetition finds it recorded, whatever became of the letter.
+    """Record the copy and the two acts that link it. A repetition returns the first copy, even if the dead letter has
+    another fate by then.
 
     Raises NoDeadLetter, InvalidChange, IdempotencyConflict; the caller's transaction must then be rolled back.
     """

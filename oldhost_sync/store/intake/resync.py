@@ -1,9 +1,9 @@
-"""Healing drift: states that OldHost should have already are recorded and sent again, a few at a time.
+"""Resync: states that OldHost should have already are recorded and sent again, a few at a time, to repair a drift.
 
-A resync is a row with a cursor; the relay records what comes after it. A state is recorded as an ordinary LWW change,
-as the shadow has it under the entity's lock, so nothing newer is ever undone. Lest the ledger find it equal to what
-OldHost has, OldHost's state of that key is first noted as unknown: in a statement of its own, since the ledger must not
-wait for a transaction of ours.
+A resync is a row with a cursor; the relay records what comes after the cursor. A state is recorded as an ordinary LWW
+change with the shadow's state, read under the entity's lock, so nothing newer is ever undone. So that the ledger does
+not take it for a no-op, OldHost's state of that key is first marked as unknown: in a transaction of its own, as the
+ledger must never wait for this one.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _MOVE = text(
 _WAITING = (
     "FROM outbox_events o FORCE INDEX (ix_outbox_events_unrelayed) WHERE o.host = :host AND o.processed_at IS NULL"
 )
-# Before every name.
+# Sorts before every entity type.
 _AFTER_UNITS = "!"
-# What is held behind a dead letter waits for an operator, not for OldHost.
+# Changes held behind a dead letter are not counted: they wait for an operator, not for OldHost.
 _ROOM = text(
     f"SELECT (SELECT COUNT(*) FROM (SELECT 1 {_WAITING} AND o.priority_class = 'LWW' LIMIT {WAITING_MAX}) lww) AS lww, "
     f"EXISTS (SELECT 1 {_WAITING} AND o.priority_class IN ('EMERGENCY', 'TXN') AND NOT EXISTS (SELECT 1 "
@@ -88,8 +88,8 @@ _RESULTS = text(
 
 @dataclass(frozen=True, slots=True)
 class Resync:
-    """One request. `property_id`, `unit_id`: of which only; neither: of all. `recorded`: how many states were given to
-    be sent again so far; `skipped`: entities where something waits, or where no state may be sent.
+    """One request. `property_id`, `unit_id`: only of these; neither: of all entities. `recorded`: how many states were
+    recorded to be sent again so far. `skipped`: how many entities had a waiting change, or no state that may be sent.
     """
 
     resync_id: int
@@ -109,24 +109,24 @@ class Resync:
 
     @property
     def is_of_units(self) -> bool:
-        """Only of units."""
+        """Whether it is limited to units."""
         return self.property_id is not None or self.unit_id is not None
 
     @property
     def is_at_units(self) -> bool:
-        """Units come first, then all other entities."""
+        """Whether its cursor is still at the units; they come first, then all other entities."""
         return not self.after_type
 
     @property
     def source(self) -> str:
-        """Of the changes that it records."""
+        """The `source` of the changes that it records."""
         return f"resync-{self.resync_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The next entities: the event types whose states may be sent again, by entity, and where the cursor stands then.
-    `is_last`: there are no more.
+    """The next step: by entity, the event types whose states may be sent again; and the cursor's next position.
+    `is_last`: no entities follow.
     """
 
     states: Mapping[tuple[str, str], Sequence[str]]
@@ -139,7 +139,7 @@ class Share:
 def request_resync(
     connection: Connection, host: str, *, property_id: str | None, unit_id: str | None, operator: Actor, reason: str
 ) -> int:
-    """Have the relay send states again; an operator's act. Returns its number. Raises UnknownName."""
+    """Have the relay send states again; an operator's act. Returns the resync's number. Raises UnknownName."""
     named = {"host": host, "property_id": property_id, "unit_id": unit_id}
     is_of_all = property_id is None and unit_id is None
     if not is_of_all and not connection.execute(_IS_KNOWN, named).scalar_one():
@@ -153,7 +153,7 @@ def request_resync(
 
 
 def oldest_unfinished(connection: Connection, host: str) -> Resync | None:
-    """What the relay works on."""
+    """The resync that the relay works on."""
     row = connection.execute(_OLDEST, {"host": host}).one_or_none()
     return None if row is None else Resync(*row)
 
@@ -164,7 +164,7 @@ def latest_resyncs(connection: Connection, host: str, limit: int) -> list[Resync
 
 
 def results_of(connection: Connection, resync: Resync) -> dict[str, int]:
-    """How many of its changes have which fate; WAITING: none yet."""
+    """How many of its changes have each fate; WAITING: no fate yet."""
     if resync.first_change_id is None:
         return {}
     values = {"first": resync.first_change_id, "last": resync.last_change_id}
@@ -173,13 +173,13 @@ def results_of(connection: Connection, resync: Resync) -> dict[str, int]:
 
 
 def has_room(connection: Connection, host: str) -> bool:
-    """Whether more may be recorded now: not while an EMERGENCY or a TXN waits."""
+    """Whether more may be recorded now: not while an EMERGENCY or a TXN waits, or too many LWW changes."""
     row = connection.execute(_ROOM, {"host": host}).one()
     return not row.others and int(row.lww) < WAITING_MAX
 
 
 def next_share(connection: Connection, resync: Resync) -> Share:
-    """What to record next, the states of the first entity behind the cursor that has some; locks nothing."""
+    """What to record next: the states of the first entity after the cursor that has any to send; locks nothing."""
     found: dict[tuple[str, str], Sequence[str]] = {}
     seen = 0
     rows = _entities_after(connection, resync)
@@ -199,16 +199,17 @@ def next_share(connection: Connection, resync: Resync) -> Share:
 
 
 def mark_unknown(connection: Connection, host: str, entity: tuple[str, str], event_type: str) -> None:
-    """Note that OldHost's state of a key is unknown, so that its next change is sent whatever it says. On a connection
-    that commits by itself.
+    """Mark OldHost's state of a key as unknown, so that its next change is sent even if it is equal. Use a connection
+    in autocommit mode.
     """
     values = _of_entity(host, *entity) | {"event_type": event_type, "unknown": UNKNOWN}
     connection.execute(_FORGET, values)
 
 
 def record_share(connection: Connection, resync: Resync, share: Share) -> int:
-    """Record its states as they are now, and move the cursor; returns how many. 0, and the cursor stays, when another
-    relay was quicker. Raises the database's "lock wait" error at once while an application holds one of the entities.
+    """Record its states as they are now, and move the cursor; returns how many were recorded. If another relay was
+    faster, it returns 0 and leaves the cursor. Raises the database's "lock wait" error at once if one of the entities
+    is locked.
     """
     values: dict[str, Any] = {"id": resync.resync_id, "after_type": resync.after_type, "after_id": resync.after_id}
     if connection.execute(_LOCK, values).one_or_none() is None:

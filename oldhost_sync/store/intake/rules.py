@@ -1,8 +1,8 @@
-"""Which class a change has: a rule on the server, never the client's choice.
+"""Which class a change has: a rule on the server decides, never the client.
 
 A row in `event_rules` decides; without one the defaults below do, and an unknown event type is TXN, because sending
 every change in order is never wrong. The class is looked up inside the statement that writes the change, so a changed
-rule holds from the next change on, without a cache.
+rule applies from the next change on; there is no cache.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DEFAULT_RULES = MappingProxyType(
 
 
 def default_class(event_type: str) -> PriorityClass:
-    """The class of `event_type` where no row says otherwise."""
+    """The class of `event_type` if it has no row."""
     return DEFAULT_RULES.get(event_type, PriorityClass.TXN)
 
 
@@ -49,7 +49,7 @@ def class_of(connection: Connection, host: str, event_type: str) -> PriorityClas
 
 
 def classes_of(connection: Connection, host: str, event_types: Collection[str]) -> dict[str, str]:
-    """The class that a change of each of `event_types` (at least one) gets now, by its stored name."""
+    """The class that a change of each of `event_types` (at least one) would get now, as it is stored."""
     places = ", ".join(["%s"] * len(event_types))
     query = f"SELECT event_type, priority_class FROM event_rules WHERE host = %s AND event_type IN ({places})"
     found = connection.exec_driver_sql(query, (host, *event_types)).all()
@@ -67,7 +67,7 @@ def rules_of(connection: Connection, host: str) -> dict[str, PriorityClass]:
 
 
 def set_rule(connection: Connection, host: str, event_type: str, priority_class: PriorityClass) -> None:
-    """Decide the class of `event_type` for the changes recorded from now on."""
+    """Set the class of `event_type` for the changes recorded from now on."""
     statement = insert(event_rules).values(host=host, event_type=event_type, priority_class=priority_class.value)
     connection.execute(statement.on_duplicate_key_update(priority_class=statement.inserted.priority_class))
 
@@ -75,7 +75,7 @@ def set_rule(connection: Connection, host: str, event_type: str, priority_class:
 def decide_rule(
     connection: Connection, host: str, event_type: str, priority_class: PriorityClass, *, operator: Actor, reason: str
 ) -> PriorityClass:
-    """As :func:`set_rule`, as an operator's act that stands in the audit; returns the class it had before."""
+    """As :func:`set_rule`, as an operator's act with an entry in the audit; returns the class it had before."""
     before = class_of(connection, host, event_type)
     set_rule(connection, host, event_type, priority_class)
     detail = {"event_type": event_type, "from": before.value, "to": priority_class.value}

@@ -1,8 +1,9 @@
-"""Scheduled changes: kept aside, recorded when due, and cancellable until then.
+"""Scheduled changes: stored apart, recorded when due, and cancellable until then.
 
-The database's clock says what is due. Several due changes are recorded in due order, not in the order of arrival. One
-transaction per change, so that one bad row delays no other. Each locks its entity's oldest due change, so that two
-relays that are active for a moment keep each entity's order; none waits for an entity that an application holds.
+The database's clock decides what is due. Several due changes are recorded in due order, not in the order of arrival,
+each in its own transaction, so that one bad row delays no other. Each transaction locks its entity's oldest due change,
+so that even if two relays are active for a moment, each entity's order is kept; it never waits for an entity that an
+application has locked.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _HOSTS_DUE = text(
     "(ix_scheduled_changes_due) WHERE s.host = l.host AND s.recorded_at IS NULL AND s.cancelled_at IS NULL "
     "AND s.not_before <= UTC_TIMESTAMP(6))"
 )
-# Locked in due order: a relay that waits for the first finds the next one when the first is recorded.
+# Locked in due order: a relay that waits for the first row gets the next one once the first is recorded.
 _OLDEST = text(
     f"SELECT * FROM scheduled_changes FORCE INDEX (ix_scheduled_changes_entity) WHERE {_WAITING} "
     "AND entity_type = :entity_type AND entity_id = :entity_id ORDER BY not_before, id LIMIT 1 FOR UPDATE"
@@ -53,7 +54,7 @@ _EVER = datetime(1970, 1, 1)  # noqa: DTZ001 - as the column holds it
 
 @dataclass(frozen=True, slots=True)
 class ScheduledChange:
-    """One change for later, without its payload. `change_id` once it is recorded."""
+    """One scheduled change, without its payload. `change_id`: set once it is recorded."""
 
     scheduled_id: int
     host: str
@@ -82,7 +83,7 @@ class Due:
 
 
 def hosts_due(connection: Connection, owner: str) -> frozenset[str]:
-    """The hosts that have something due, of those whose lease `owner` holds; one index look-up each."""
+    """The hosts with a due change, among those whose lease `owner` holds; one index lookup each."""
     return frozenset(connection.execute(_HOSTS_DUE, {"owner": owner}).scalars())
 
 
@@ -96,8 +97,8 @@ def due_in_minute(
     *,
     but: Sequence[str] = (),
 ) -> int:
-    """How many changes of these types from `source` wait to be recorded in `minute` (:func:`minute_of`), without those
-    of the keys `but`; counts to `most`.
+    """How many changes of these types from `source` are scheduled for `minute` (:func:`minute_of`), without those whose
+    keys are in `but`; stops counting at `most`.
     """
     values = {"host": host, "source": source, "since": minute, "until": minute + timedelta(minutes=1), "most": most}
     lists = {"event_types": sorted(event_types), "but": list(but)}
@@ -105,12 +106,12 @@ def due_in_minute(
 
 
 def minute_of(at: datetime) -> datetime:
-    """The beginning of the minute of `at`, as the database has times."""
+    """The beginning of the minute of `at`, as the database stores times."""
     return at.astimezone(UTC).replace(tzinfo=None, second=0, microsecond=0)
 
 
 def due(connection: Connection, host: str, limit: int, after: Due | None = None) -> list[Due]:
-    """What is due now and not yet recorded, in due order; the next page comes `after` the last one of this."""
+    """What is due now and not yet recorded, in due order. `after`: the last one of the previous page."""
     values = {"host": host, "limit": limit, "after": after.not_before if after else _EVER, "after_id": 0}
     if after:
         values["after_id"] = after.scheduled_id
@@ -122,8 +123,8 @@ def due(connection: Connection, host: str, limit: int, after: Due | None = None)
 def record_due(connection: Connection, due: Due) -> RecordedChange | None:
     """Record one scheduled change in the caller's transaction.
 
-    None when it is not its entity's oldest any more: it was recorded or cancelled meanwhile, or an older one goes
-    first. Raises the database's "lock wait" at once while the entity is locked.
+    None if it is no longer its entity's oldest: it was recorded or cancelled in the meantime, or an older one must be
+    recorded first. Raises the database's "lock wait" error at once if the entity is locked.
     """
     values = {"host": due.host, "entity_type": due.entity[0], "entity_id": due.entity[1]}
     row = connection.execute(_OLDEST, values).one_or_none()
@@ -136,14 +137,14 @@ def record_due(connection: Connection, due: Due) -> RecordedChange | None:
 
 
 def cancel(connection: Connection, host: str, idempotency_key: str) -> bool:
-    """Cancel a change that is not due yet; False when there is none, or it is too late."""
+    """Cancel a scheduled change; False when there is none, or when it was recorded or cancelled already."""
     return connection.execute(_CANCEL, {"host": host, "key": idempotency_key}).rowcount == 1
 
 
 def cancel_by_operator(
     connection: Connection, host: str, idempotency_key: str, *, operator: Actor, reason: str
 ) -> bool:
-    """As :func:`cancel`, as an operator's act that stands in the audit."""
+    """As :func:`cancel`, as an operator's act with an entry in the audit."""
     if not cancel(connection, host, idempotency_key):
         return False
     detail = {"idempotency_key": idempotency_key}
@@ -165,7 +166,7 @@ def scheduled_of_key(connection: Connection, host: str, idempotency_key: str) ->
 
 
 def _as_accepted(row: Row[*tuple[Any, ...]]) -> Acceptable:
-    """The row as it was accepted: it was checked then, and keeps its hash, so that its key answers as before."""
+    """The row as it was accepted: it was checked then, and keeps its hash, so that its key gets the same answer."""
     return Acceptable(
         **{
             each: getattr(row, each) for each in ("host", "entity_type", "entity_id", "event_type", "payload", "source")

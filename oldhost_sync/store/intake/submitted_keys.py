@@ -1,4 +1,4 @@
-"""Which keys the database knows already; and, to recover signals, whether this host's writer has worked before."""
+"""Which keys are in the database already; and, to recover signals, whether this host's writer has sent before."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The checks of a change before it is accepted: names, sizes, shapes (limits and reasons: policy/limits.py).
+"""The checks of a change before it is accepted: names, sizes, types (limits and reasons: policy/limits.py).
 
 A change that passes can be stored, hashed, sent to OldHost and shown; any other is refused before the database is
-asked, with a sentence that names the field.
+asked, with a message that names the field.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _UNIT_COLUMNS: dict[str, dict[str, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Acceptable:
-    """A change within all limits. `columns` are the unit's own columns that it sets; `payload` is canonical JSON.
+    """A change within all limits. `columns`: the unit's own columns that it sets. `payload`: canonical JSON.
 
-    `key_is_new`: its key was made just now, so that nobody can have used it.
+    `key_is_new`: its key was generated just now, so it can't have been used before.
     """
 
     host: str
@@ -57,7 +57,7 @@ def accept(
     not_before: datetime | None,
     source: str,
 ) -> Acceptable:
-    """The change, checked; InvalidChange says which field is wrong and what it should be. A missing key is made."""
+    """Check the change; InvalidChange says which field is wrong and what it must be. A missing key is generated."""
     for field, value in (("host", host), ("entity_type", entity_type), ("event_type", event_type)):
         check_name(field, value)
     check_text("entity_id", entity_id, limits.ID_LENGTH_MAX)
@@ -65,7 +65,7 @@ def accept(
     key = str(uuid.uuid4()) if idempotency_key is None else idempotency_key
     check_text("idempotency_key", key, limits.IDEMPOTENCY_KEY_LENGTH_MAX)
     if not key.isascii():
-        raise InvalidChange("idempotency_key must be ASCII, as it travels in HTTP headers")
+        raise InvalidChange("idempotency_key must be ASCII, as it is sent in HTTP headers")
     if not isinstance(payload, Mapping):
         raise InvalidChange("payload must be a JSON object")
     text = canonical_json("payload", payload)
@@ -99,16 +99,16 @@ def check_text(field: str, value: object, length_max: int) -> None:
 
 
 def canonical_json(field: str, value: object) -> str:
-    """One text for one JSON value: sorted keys, no blanks, ASCII only; its length is its size in bytes."""
+    """The same text for equal JSON values: sorted keys, no blanks, ASCII only; its length is its size in bytes."""
     _check_json(field, value, limits.PAYLOAD_DEPTH_MAX)
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
     except (ValueError, TypeError) as error:
-        raise InvalidChange(f"{field} is no JSON: {error}") from error
+        raise InvalidChange(f"{field} is not valid JSON: {error}") from error
 
 
 def check_occurred_at(value: datetime | None) -> datetime | None:
-    """`value` in UTC. A client's time is only data (trap 19), so it only has to be storable."""
+    """`value` in UTC. A client's time decides nothing (trap 19), so it only has to be storable."""
     if value is None:
         return None
     moment = _aware("occurred_at", value)
@@ -120,7 +120,7 @@ def check_occurred_at(value: datetime | None) -> datetime | None:
 
 
 def check_not_before(value: datetime | None) -> datetime | None:
-    """`value` in UTC. The database says whether it is in the future; a wrong unit of time is found here."""
+    """`value` in UTC. The database decides whether it is in the future; a wrong unit of time is refused here."""
     if value is None:
         return None
     moment = _aware("not_before", value)
@@ -139,17 +139,17 @@ def _aware(field: str, value: object) -> datetime:
 
 
 def _check_json(field: str, value: object, depth_left: int) -> None:
-    """Names are text, text is Unicode (no lone surrogates), and nothing nests deeper than the database supports."""
+    """Field names must be text, text must be Unicode (no lone surrogates), and nesting within the database's limit."""
     if isinstance(value, str):
         if not _is_unicode(value):
-            raise InvalidChange(f"{field} has text that is no Unicode (a lone surrogate)")
+            raise InvalidChange(f"{field} has text that is not valid Unicode (a lone surrogate)")
     elif isinstance(value, Mapping | list | tuple):
         if not depth_left:
             raise InvalidChange(f"{field} nests deeper than {limits.PAYLOAD_DEPTH_MAX} levels")
         if isinstance(value, Mapping):
             for name, item in value.items():
                 if not isinstance(name, str) or not _is_unicode(name):
-                    raise InvalidChange(f"{field} has a field whose name is no text")
+                    raise InvalidChange(f"{field} has a field whose name is not text")
                 _check_json(field, item, depth_left - 1)
         else:
             for item in value:
@@ -163,7 +163,7 @@ def _is_unicode(value: str) -> bool:
 def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is no JSON type")
+    raise TypeError(f"{type(value).__name__} is not a JSON type")
 
 
 def _request_hash(named: tuple[str, ...], payload: str, *times: datetime | None) -> bytes:

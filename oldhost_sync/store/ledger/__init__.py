@@ -1,1 +1,1 @@
-"""The nonce ledger: who may send, which nonce binds which bytes, what became of each, and what operators decide."""
+"""The nonce ledger: which session may send, which nonce binds which bytes, how each ended, operators' decisions."""

@@ -2,8 +2,8 @@
 
 Every caller holds the lock of the host's ledger row, so one host's fates are decided one after the other, each on a
 snapshot that has all earlier ones. All operations of the host need that row, so nothing here waits for a row that
-others may lock: it does not touch units or entities, whose sync status is derived when it is read, and a fate whose
-outbox row is locked is kept in `pending_fates` for a while.
+another transaction may lock: units and entities are not written (their sync status is derived when it is read), and if
+the outbox row is locked, the fate is kept in `pending_fates` for a while.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from oldhost_sync.store.outbox.pending_fates import (
 )
 from oldhost_sync.store.text import storable
 
-# Fates that supersede older LWW changes of the same key: this one was sent, or OldHost had it already.
+# Fates that supersede older LWW changes of the same key: the change was sent, or OldHost had its state already.
 SUPERSEDING = frozenset({Outcome.APPLIED, Outcome.NO_OP, Outcome.DEAD})
 
 _RECORD_FATE = (
     f"{AT_ONCE}UPDATE outbox_events SET outcome = %s, processed_at = UTC_TIMESTAMP(6), nonce = %s, error = %s, "
     f"fate_sequence = {SEQUENCE} WHERE id = %s AND host = %s AND processed_at IS NULL AND {NONE_PENDING}"
 )
-# Read without a lock: a locking read would wait for a newer change that is just being recorded.
+# Read without a lock: a locking read would wait for a transaction that is recording a newer change.
 _OLDER = (
     "SELECT id FROM outbox_events FORCE INDEX (ix_outbox_events_key) "
     "WHERE host = %s AND entity_type = %s AND entity_id = %s AND event_type = %s AND processed_at IS NULL "
@@ -54,7 +54,7 @@ _REMEMBER = (
     "change_id = GREATEST(change_id, VALUES(change_id)), payload_hash = VALUES(payload_hash), "
     "nonce = VALUES(nonce), applied_at = VALUES(applied_at)"
 )
-# A no-op says that OldHost's state is as new as itself: an older dead letter that is retried after it is stale (I3).
+# After a no-op, OldHost's state counts as that of the no-op: an older dead letter retried later is stale (I3).
 _CONFIRM = (
     "UPDATE applied_states SET change_id = %s WHERE host = %s AND entity_type = %s AND entity_id = %s "
     "AND event_type = %s AND change_id < %s"
@@ -67,7 +67,7 @@ UNKNOWN = b""
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A change and its fate. `payload_hash` and `nonce`: of what OldHost applied."""
+    """A change and its fate. `payload_hash` and `nonce`: of the operation that OldHost applied."""
 
     change_id: int
     entity_type: str
@@ -81,7 +81,7 @@ class Ending:
 
     @staticmethod
     def of(change: Any, outcome: Outcome, *, nonce: int | None = None, error: str | None = None) -> Ending:
-        """`change`: anything with a change's columns, such as an operation or a candidate."""
+        """`change`: any object with a change's columns, such as an operation or a candidate."""
         named = {name: getattr(change, name) for name in ("change_id", "entity_type", "entity_id", "event_type")}
         cls = PriorityClass(change.priority_class)
         return Ending(**named, priority_class=cls, outcome=outcome, nonce=nonce, error=error)
@@ -94,17 +94,17 @@ class Ending:
 
     @staticmethod
     def found_applied(change: Any) -> Ending:
-        """OldHost has used the nonce, but its answer was lost, and may have been a rejection. So its state is unknown,
-        and the next change of the key is always sent.
+        """OldHost has used the nonce, but its answer was lost and may have been a rejection. So OldHost's state is
+        unknown, and the next change of the key is always sent.
         """
         return replace(Ending.of(change, Outcome.APPLIED, nonce=change.nonce), payload_hash=UNKNOWN)
 
 
 def record_fate(connection: Connection, host: str, ending: Ending, *, numbered: bool = False) -> bool:
-    """Record `ending` with all that follows; False, and nothing is changed, when the change has a fate already.
+    """Record `ending` and its consequences; False, and nothing is changed, when the change has a fate already.
 
-    The caller holds the ledger row's lock; nothing here waits for another lock. `numbered`: the caller has raised
-    the ledger's `fate_sequence` in this transaction (:data:`RAISE_SEQUENCE`).
+    The caller holds the lock of the ledger row; nothing here waits for another lock. `numbered`: the caller has
+    increased the ledger's `fate_sequence` in this transaction (:data:`RAISE_SEQUENCE`).
     """
     if not numbered:
         connection.exec_driver_sql(RAISE_SEQUENCE, (host,))
@@ -121,7 +121,7 @@ def record_fate(connection: Connection, host: str, ending: Ending, *, numbered: 
 
 
 def remember_applied(connection: Connection, host: str, ending: Ending) -> None:
-    """What OldHost has now for this key: later equal changes are no-ops, older ones are stale (trap 8)."""
+    """Record OldHost's state of this key: later equal changes are no-ops, older ones are stale (trap 8)."""
     key = (host, ending.entity_type, ending.entity_id, ending.event_type)
     connection.exec_driver_sql(_REMEMBER, (*key, ending.change_id, ending.payload_hash, ending.nonce))
 
@@ -133,12 +133,12 @@ def payload_hash(payload: Mapping[str, Any]) -> bytes:
 
 
 def hash_of_body(body: bytes) -> bytes:
-    """The payload's hash of an operation as it was sent."""
+    """The payload's hash, from the body of an operation."""
     return payload_hash(json.loads(body)["payload"])
 
 
 def shortened(text: str | None) -> str | None:
-    """As the text columns hold it."""
+    """Cut to what the text columns can store."""
     return None if text is None else storable(text, TEXT_LENGTH_MAX)
 
 

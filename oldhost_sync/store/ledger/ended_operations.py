@@ -1,8 +1,8 @@
-"""What became of operations on a day, as the ledger has it: what a settlement file is made of and compared with.
+"""The operations that ended on a day, from the ledger: a settlement file is made from them and compared with them.
 
-Every row of the ledger that came to its end counts once, wherever it is kept: what OldHost answered by `completed_at`,
-what was given back or undone without an answer by `archived_at`. A row keeps its moment when it moves to the archive,
-so a day that is over has the same records for ever. MariaDB hashes the bodies: they don't leave it.
+Every ended row of the ledger counts once, in whichever table it is: answered operations by `completed_at`, those given
+back or undone without an answer by `archived_at`. A row keeps its time when it moves to the archive, so a past day has
+the same records for ever. MariaDB hashes the bodies, so they don't leave it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 from sqlalchemy import TextClause, text
 from sqlalchemy.engine import Connection, Row
 
-# Some 0.3 MB in memory and 10 ms of the database's time.
+# About 0.3 MB in memory and 10 ms of the database's time.
 ROWS_AT_ONCE = 1_000
 
 
 class _Source:
-    """One index of a table, read in its order: the moments of rows that came to an end."""
+    """A table's index over the times at which its rows ended, read in that order."""
 
     def __init__(self, table: str, moment: str, only: str = "") -> None:
         rows = f"FROM {table} FORCE INDEX (ix_{table}_{moment.removesuffix('_at')}) WHERE host = :host{only}"
@@ -47,8 +47,8 @@ _OPEN = text(
 
 @dataclass(frozen=True, slots=True, order=True)
 class EndedOperation:
-    """`at`: UTC, without a zone. `outcome`: applied (OldHost answered so), found-applied (its count proved it, or an
-    operator counted it as applied), rejected, or unanswered (given back, or undone before an answer was known).
+    """`at`: UTC, without a zone. `outcome`: applied (OldHost's answer), found-applied (proved by OldHost's expected
+    nonce, or counted so by an operator), rejected, or unanswered (given back, or undone before an answer was known).
     """
 
     at: datetime
@@ -59,32 +59,32 @@ class EndedOperation:
 
 
 def ended_on(connection: Connection, host: str, day: date) -> Iterator[EndedOperation]:
-    """Of that day (UTC), by moment and nonce; read page by page, so that memory is bounded. The caller's transaction
-    must keep to one snapshot (:func:`keep_one_snapshot`).
+    """The operations that ended on that day (UTC), by time and nonce; read page by page, so that memory is bounded. The
+    caller's transaction must keep to one snapshot (:func:`keep_one_snapshot`).
     """
     pages = [_read(connection, source, host, day) for source in _SOURCES]
     return heapq.merge(*pages, key=attrgetter("at", "nonce"))
 
 
 def keep_one_snapshot(connection: Connection) -> None:
-    """All reads of the transaction that begins with this see the same moment; it takes no locks."""
+    """Call it first in a transaction: all its reads then see one snapshot. Takes no locks."""
     connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
 
 def first_ended_on(connection: Connection, host: str) -> date | None:
-    """The day of the oldest end that is kept."""
+    """The day on which the oldest stored operation ended."""
     found = [connection.execute(source.first, {"host": host}).scalar() for source in _SOURCES]
     oldest: datetime | None = min((each for each in found if each is not None), default=None)
     return None if oldest is None else oldest.date()
 
 
 def open_before(connection: Connection, host: str, day: date) -> int:
-    """How many operations that were bound before the end of `day` have no end yet."""
+    """How many operations that were bound before the end of `day` have not ended yet."""
     return int(connection.execute(_OPEN, {"host": host, "until": end_of(day)}).scalar_one())
 
 
 def end_of(day: date) -> datetime:
-    """The first moment after it, UTC, without a zone."""
+    """The first moment after the day, UTC, without a zone."""
     return datetime.combine(day + timedelta(days=1), time())
 
 

@@ -1,4 +1,4 @@
-"""The first step of each transaction: lock the host's ledger row, and refuse a session that is no longer the owner."""
+"""The first step of each transaction: lock the host's ledger row, and refuse a session whose epoch is stale."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from oldhost_sync.store.ledger.statements import LedgerRow
 def lock(connection: Connection, host: str, epoch: int) -> LedgerRow:
     row = connection.exec_driver_sql(sql.LOCK_LEDGER, (host,)).one_or_none()
     if row is None or row.epoch != epoch:
-        raise Fenced(f"epoch {epoch} is over; {'nobody' if row is None else row.epoch} has the host")
+        current = "there is none" if row is None else f"the current epoch is {row.epoch}"
+        raise Fenced(f"epoch {epoch} is stale; {current}")
     return row
 
 
@@ -21,11 +22,11 @@ def lock_sending(connection: Connection, host: str, epoch: int) -> LedgerRow:
     row = lock(connection, host, epoch)
     if row.halted is not None:
         raise LedgerHalted(row.halted)
-    check(row.next_nonce is not None, "the ledger never learnt what OldHost expects")
+    check(row.next_nonce is not None, "the ledger has no next nonce: OldHost was never asked which one it expects")
     return row
 
 
 def check(holds: bool, otherwise: str) -> None:
-    """An invariant of the ledger: it stays on in production."""
+    """Check an invariant of the ledger, in production too."""
     if not holds:
         raise InvariantViolated(otherwise)

@@ -1,7 +1,7 @@
-"""What either way of ending a halt would do, in numbers, before anybody decides. It changes nothing.
+"""What each of the two ways of ending a halt would do, in numbers, before an operator decides. It changes nothing.
 
-The same cases as in `halt_resolution`, which carries a decision out; a test holds that both count alike. What OldHost
-expects is what it was last found to expect: `resolve` asks again, and decides nothing where that has changed.
+The cases are those of `halt_resolution`, which carries a decision out; a test checks that both give the same numbers.
+The expected nonce is the one that OldHost last reported: `resolve` asks again, and decides nothing if it has changed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _FROM = text(
     "SELECT COUNT(*) AS operations, MAX(nonce) AS highest FROM nonce_requests FORCE INDEX (ix_nonce_requests_status) "
     "WHERE host = :host AND status IN ('SENT', 'APPLIED', 'FAILED') AND nonce >= :nonce"
 )
-# In doubt. `never_taken`: OldHost refused each of its sends, and it was not called a replay as the last before what
-# OldHost expects (then it may have been delivered twice).
+# What is in doubt. `never_taken`: OldHost refused each of its sends. Not so if it was called a replay and is the last
+# nonce before the expected one: then it may have been delivered twice.
 _IN_DOUBT = text(
     "SELECT r.nonce < :expected AS below, r.sends = 0 AND NOT (r.nonce = :expected - 1 "
     f"AND COALESCE(r.answer, '') = '{CALLED_A_REPLAY}') AS never_taken, r.sends = 0 AS unwritten, "
@@ -50,9 +50,9 @@ _OPERATIONS = text(
 
 @dataclass(slots=True)
 class Consequences:
-    """Of one way. `given_up`: applied in the books, lost at OldHost and not sent again; `counted_applied`: in doubt,
-    and taken as applied; `sent_again`: byte for byte, under the same nonces; `waiting_again`: under new nonces.
-    `next_nonce`: where the count goes on; None: where OldHost says, and the numbers are not known before.
+    """What one way would do. `given_up`: applied in the books, lost at OldHost and not sent again. `counted_applied`:
+    in doubt, and counted as applied. `sent_again`: byte for byte, under the same nonces. `waiting_again`: to be sent
+    under new nonces. `next_nonce`: where the count continues; None: where OldHost says, so no number is known yet.
     """
 
     says: str
@@ -65,9 +65,9 @@ class Consequences:
 
 @dataclass(slots=True)
 class HaltView:
-    """`difference`: back, forward or unknown, `conclusion` the same as a sentence; `operations`: the first that are at
-    stake, `at_stake` how many there are. `same`: both ways have the same effect. `decided`: a `resolve` that waits
-    until OldHost can be asked, by whom and since when.
+    """`difference`: back, forward or unknown; `conclusion`: the same as a sentence. `at_stake`: how many operations are
+    affected; `operations`: the first of them. `same`: both ways have the same effect. `decided`: the mode of a
+    `resolve` that waits until OldHost can be asked, with who decided it and when.
     """
 
     reason: str
@@ -90,7 +90,7 @@ class HaltView:
 
 @dataclass(frozen=True, slots=True)
 class _Choices:
-    """What either way would do."""
+    """What each of the two ways would do."""
 
     difference: str
     conclusion: str
@@ -133,7 +133,7 @@ def read_halt(connection: Connection, host: str) -> HaltView | None:
 
 
 def _are_the_same(choices: _Choices) -> bool:
-    """By their numbers; where these are not known before, by what they say."""
+    """Compare their numbers or, where these are not known yet, their texts."""
     if choices.difference == UNKNOWN_COUNT:
         return choices.adopt.says == choices.resend.says
     return replace(choices.adopt, says="") == replace(choices.resend, says="")
@@ -147,13 +147,13 @@ def _of_unknown_count(connection: Connection, host: str, *, never_asked: bool) -
     doubts = connection.execute(_IN_DOUBT, {"host": host, "expected": 0}).all()
     adopted = sum(row.operations for row in doubts if not row.unwritten or row.replayed)
     asked = "OldHost is asked what it expects. If that fits the ledger, the halt is lifted and nothing else changes"
-    earlier = "If it expects an earlier one, nothing is decided and you are asked again."
+    earlier = "If it expects an earlier one, nothing is decided and you must decide again."
     if adopted:
         later = f"if it expects a later nonce, up to {_operations(adopted)} in doubt"
         adopt = f"{asked}; {later} count as applied. {earlier}"
         resend = f"{asked}; {later} are sent again under new nonces. {earlier}"
     else:
-        adopt = resend = f"{asked}. Nothing is in doubt that may have reached it. {earlier}"
+        adopt = resend = f"{asked}. No operation in doubt can have reached it. {earlier}"
     unknown = "It is not known yet whether OldHost's nonce differs from ours."
     return _Choices(UNKNOWN_COUNT, unknown, Consequences(adopt), Consequences(resend))
 
@@ -191,7 +191,7 @@ def _of_forward(connection: Connection, host: str, expected: int, last: int) -> 
     beyond = [row for row in doubts if not row.below]
 
     def counted(again: int, applied: int) -> Consequences:
-        # What follows one that waits again, and was never written, loses its nonce, too.
+        # If any waits again, the later ones that were never written also lose their nonces.
         released = [row for row in beyond if row.unwritten] if again else []
         bound = [row for row in beyond if row not in released]
         waiting = again + sum(row.operations for row in released)
@@ -214,14 +214,14 @@ def _taken(applied: int, waiting: int, sent: int) -> str:
         (waiting, "is sent again under a new nonce", "are sent again under new nonces"),
         (sent, "is sent again under its nonce", "are sent again under their nonces"),
     ]
-    told = [f"{count} {one if count == 1 else many}" for count, one, many in parts if count]
-    if not told:
+    effects = [f"{count} {one if count == 1 else many}" for count, one, many in parts if count]
+    if not effects:
         return "OldHost's count is taken. Nothing is in doubt, and nothing is sent again."
-    return f"OldHost's count is taken. Of what is in doubt {', '.join(told)}."
+    return f"OldHost's count is taken. Of what is in doubt, {', '.join(effects)}."
 
 
 def _ahead(ahead: int, perhaps_ours: int) -> str:
-    """`perhaps_ours`: operations in doubt that OldHost may have taken."""
+    """`perhaps_ours`: how many operations in doubt OldHost may have taken."""
     theirs = "somebody else wrote, or we did before this database was restored"
     beyond = f"OldHost's nonce is {ahead} beyond ours"
     if not perhaps_ours:
@@ -232,7 +232,7 @@ def _ahead(ahead: int, perhaps_ours: int) -> str:
 
 
 def _at_stake(connection: Connection, host: str, from_nonce: int | None) -> tuple[list[dict[str, Any]], int]:
-    """From a nonce on, or what is in doubt."""
+    """The first operations from a nonce on, or of those in doubt, and how many there are."""
     statuses = ["SENT"] if from_nonce is None else ["SENT", "APPLIED", "FAILED"]
     listed = ", ".join(f"'{status}'" for status in statuses)
     count = text(

@@ -1,5 +1,5 @@
-"""What an operator decided about a halt, while the writer has not acted on it: it waits until OldHost can be asked, or
-no session was opened since.
+"""An operator's decision about a halt that the writer has not acted on yet: OldHost can't be asked, or no session was
+opened since the decision.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from oldhost_sync.policy.phrases import instant
 from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.columns import UtcDateTime
 
-# The alert is open until a session is.
+# The alert stays open until a session is opened.
 _HALT = text(
     "SELECT l.halted, l.resolve_mode, a.created_at FROM nonce_ledger l LEFT JOIN alerts a ON a.host = l.host "
     "AND a.kind = 'halted' AND a.is_open = 1 WHERE l.host = :host ORDER BY a.id LIMIT 1"
@@ -37,7 +37,7 @@ class HaltDecision:
 
 
 def read_decision(connection: Connection, host: str) -> HaltDecision | None:
-    """The decision that is still to be carried out; None where there is none."""
+    """The decision that is still to be carried out, if there is one."""
     halt = connection.execute(_HALT, {"host": host}).one_or_none()
     if halt is None or (halt.resolve_mode is None and (halt.halted is not None or halt.created_at is None)):
         return None

@@ -1,17 +1,17 @@
 """How a halt ends (`resolve`): OldHost and the ledger disagree, and an operator has decided which one to follow.
 
-resend: OldHost must get what the ledger has. adopt: OldHost's count is the truth. What is done depends on which way
-they disagree; afterwards the ledger expects what OldHost expects.
+resend: OldHost must get what the ledger has. adopt: OldHost's count (the nonce it expects) is the truth. What is done
+depends on which way they disagree; afterwards the ledger's next nonce is the one that OldHost expects.
 
-OldHost is probed first, since it may have moved since the halt was shown. Where its count differs from the one that the
-operator was shown, nothing is decided: the operator is shown both and decides again. Where it can't be probed (a ban,
-no connection) the decision is kept, and the next session that can probe carries it out under the same condition: so one
-`resolve` is enough to end a halt.
+OldHost is probed first, as its count may have changed since the halt was shown. If it differs from the one that the
+operator was shown, nothing is decided: the operator is shown both and decides again. If OldHost can't be probed (a ban,
+no connection), the decision is stored, and the next session that can probe carries it out under the same condition: so
+one `resolve` is enough to end a halt.
 
-- OldHost went back, resend: its lost operations are bound again, byte-identical; or wait again, when the ledger has no
-  unbroken row of them.
-- OldHost went back, adopt: they stay applied in the books, and lost at OldHost; the numbers are used again. What
-  OldHost has of their keys is unknown from then on, so that a resync sends their states again.
+- OldHost went back, resend: the operations that it lost are bound again, byte-identical; or they wait again, if the
+  ledger no longer has all of them.
+- OldHost went back, adopt: they stay applied in the books, and lost at OldHost; their nonces are used again. OldHost's
+  state of their keys then counts as unknown, so that a resync sends it again.
 - OldHost went forward, resend: what is in doubt waits again.
 - OldHost went forward, adopt: what is in doubt counts as applied, unless OldHost refused each of its sends. A first
   send that was called a replay counts as applied too, if no nonce beyond it is used.
@@ -29,14 +29,14 @@ from oldhost_sync.store.ledger.mismatch import mismatch_of
 from oldhost_sync.store.ledger.statements import LedgerRow
 from oldhost_sync.store.outbox.pending_fates import FORGET_FROM
 
-# Stands between the reason of a halt and what OldHost was found to expect later.
+# Separates the reason of a halt from what OldHost was found to expect later.
 SINCE_THEN = " Since then: "
 SENDS_ANY = 2**31 - 1
 NO_NONCE = -1
 
 
 def resolve(connection: Connection, host: str, ledger: LedgerRow, mode: str, count: Count) -> str:
-    """Decide the halt of `ledger`, a row that is locked and halted; returns a sentence that says what was done.
+    """End the halt of `ledger`, a locked row; returns a sentence that says what was done.
 
     The epoch is raised, so that the old session is fenced, and what was only reserved is released.
     """
@@ -52,19 +52,19 @@ def resolve(connection: Connection, host: str, ledger: LedgerRow, mode: str, cou
 
 
 def carry_out(connection: Connection, host: str, ledger: LedgerRow, expected: int) -> None:
-    """Carry out a decision that waited for a probe. It must be about the count that the operator was shown."""
+    """Carry out a decision that waited for a probe. `expected` must pass :func:`objection` first."""
     _follow(connection, host, ledger, expected, ledger.resolve_mode)
 
 
 def objection(ledger: LedgerRow, expected: int) -> str:
-    """Why nothing may be decided yet: OldHost's count is not the one that the operator was shown. Empty: it is."""
+    """Why nothing may be decided yet: OldHost's count is not the one that the operator was shown. Empty if it is."""
     shown, last = ledger.halted_expected_nonce, ledger.last_applied_nonce
     if shown is not None and shown != expected:
-        return f"OldHost expects nonce {expected} now; it was {shown} when the halt was told, so nothing was decided."
+        return f"OldHost expects nonce {expected} now; it was {shown} when the halt was shown, so nothing was decided."
     if shown is None and last is not None and expected <= last:
         return (
             f"OldHost expects nonce {expected}, though it answered {last} before; "
-            "nobody was shown that, so nothing was decided."
+            "the operator was not shown that, so nothing was decided."
         )
     return ""
 
@@ -72,7 +72,7 @@ def objection(ledger: LedgerRow, expected: int) -> str:
 def show(connection: Connection, host: str, ledger: LedgerRow, expected: int) -> str:
     """Add to the halt's text what OldHost expects now; returns the text."""
     found = _mismatch(connection, host, ledger, expected)
-    fits = "That fits the ledger: either way of `resolve` goes on from there."
+    fits = "That fits the ledger: both modes of `resolve` continue from there."
     first = str(ledger.halted).partition(SINCE_THEN)[0]
     text = shortened(f"{first}{SINCE_THEN}{objection(ledger, expected)} {found or fits}") or ""
     connection.exec_driver_sql(statements.COMPLETE_HALT, (text, expected, host))
@@ -81,9 +81,9 @@ def show(connection: Connection, host: str, ledger: LedgerRow, expected: int) ->
 
 def _kept(ledger: LedgerRow, mode: str, count: Count) -> str:
     shown = ledger.halted_expected_nonce
-    condition = "" if shown is None else f", if that is nonce {shown} as you were shown"
+    condition = "" if shown is None else f", if that is still nonce {shown}, the one that you were shown"
     return (
-        f"OldHost can't be asked what it expects now ({count.why}). The decision is kept: `{mode}` is carried out "
+        f"OldHost can't be asked what it expects now ({count.why}). The decision is stored: `{mode}` is carried out "
         f"as soon as OldHost says what it expects{condition}"
     )
 
@@ -98,7 +98,7 @@ def _follow(connection: Connection, host: str, ledger: LedgerRow, expected: int,
 
 
 def _mismatch(connection: Connection, host: str, ledger: LedgerRow, expected: int) -> str | None:
-    """As the next session will compare: what was only reserved has no nonce any more."""
+    """Compare as the next session will: what was only reserved no longer has a nonce."""
     sends = [row.sends for row in connection.exec_driver_sql(statements.SENT_ROWS, (host,))]
     last = ledger.last_applied_nonce
     return mismatch_of(expected, last, last + 1 + len(sends), sends)
@@ -119,7 +119,7 @@ def _went_back(connection: Connection, host: str, ledger: LedgerRow, expected: i
     connection.exec_driver_sql(sql.REOPEN_FROM, since)
     connection.exec_driver_sql(sql.FORGET_APPLIED_FROM, since)
     if unbroken:
-        # When each was sent and answered before is kept.
+        # The archive keeps when each was sent and answered before.
         connection.exec_driver_sql(sql.ARCHIVE_FROM, ("sent again by an operator's decision", *since))
         connection.exec_driver_sql(sql.SENT_AGAIN_FROM, since)
         connection.exec_driver_sql(sql.COUNT_FROM, (expected - 1, highest + 1, host))
@@ -131,18 +131,18 @@ def _went_back(connection: Connection, host: str, ledger: LedgerRow, expected: i
 
 
 def _went_forward(connection: Connection, host: str, expected: int, *, resend: bool) -> str:
-    # Which SENT rows wait again: below this nonce, with at most so many sends that count, but not this one.
+    # Which SENT rows wait again: those below a nonce, with at most this many sends, except a nonce called a replay.
     doubts = (expected, SENDS_ANY, NO_NONCE) if resend else (expected, 0, expected - 1)
     connection.exec_driver_sql(sql.FORGET_STATES_IN_DOUBT, (host, host, expected))
     why = "sent again by an operator's decision" if resend else "each of its sends was refused"
     again = connection.exec_driver_sql(sql.ARCHIVE_DOUBTS, (why, host, *doubts)).rowcount
     connection.exec_driver_sql(sql.DELETE_DOUBTS, (host, *doubts))
-    if again:  # what was to follow would overtake it with the nonce that it has
+    if again:  # those after it have lower nonces than its new one, and would overtake it
         connection.exec_driver_sql(sql.RELEASE_UNWRITTEN_FROM, (host, expected))
     applied = _count_as_applied(connection, host, expected)
     highest = connection.exec_driver_sql(statements.HIGHEST_NONCE, (host,)).scalar() or 0
     connection.exec_driver_sql(sql.COUNT_FROM, (expected - 1, max(highest + 1, expected), host))
-    return f"the count goes on at nonce {expected}; {applied} in doubt count as applied, {again} wait again"
+    return f"the count continues at nonce {expected}; {applied} in doubt count as applied, {again} wait again"
 
 
 def _count_as_applied(connection: Connection, host: str, expected: int) -> int:

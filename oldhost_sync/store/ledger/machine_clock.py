@@ -1,8 +1,8 @@
-"""The machine's monotonic clock, which the database's clock is compared with.
+"""The machine's monotonic clock, with which the database's clock is compared.
 
-The settle time is measured by the database's clock, which all workers share. But that can be set forward (a step of
-NTP, a fail-over to a server that is ahead), and then a request sent a second ago would look an hour old. So each
-takeover compares how far the database's clock and this machine's have gone since this machine's last takeover, and
+The settle time is measured by the database's clock, which all workers share. But that clock can be set forward (an NTP
+step, a fail-over to a server that is ahead), and then a request sent a second ago would look an hour old. So each
+takeover compares how far the database's clock and this machine's have advanced since this machine's last takeover, and
 subtracts the difference. A machine without an earlier takeover assumes that what is in doubt was sent just now.
 """
 
@@ -16,10 +16,10 @@ from pathlib import Path
 
 from sqlalchemy.engine import Connection
 
-# Longer than any wait: nothing is known about the database's clock.
+# The result when nothing is known about the database's clock: longer than any wait.
 UNKNOWN_US = 365 * 24 * 3600 * 1_000_000
 
-# `began_at`: when this machine's clock began, by the database's.
+# `began_at`: when this machine's clock was zero, by the database's clock.
 _KNOW = (
     "INSERT INTO machine_clocks (host, machine, began_at) VALUES (%s, %s, UTC_TIMESTAMP(6) - INTERVAL %s MICROSECOND)"
 )
@@ -42,7 +42,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def _machine() -> str:
-    """The same for all processes until the machine restarts: until then their monotonic clocks are the same."""
+    """An id that all processes share until the machine restarts, as they share its monotonic clock until then."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -54,7 +54,7 @@ MACHINE = _machine()
 
 @dataclass(frozen=True, slots=True)
 class MachineClock:
-    """`steady`: seconds; `machine`: whose."""
+    """`steady`: returns the clock's seconds. `machine`: the id of the machine that it belongs to."""
 
     steady: Callable[[], float] = steady_clock
     machine: str = MACHINE

@@ -1,9 +1,9 @@
-"""The nonce ledger in MariaDB: who may send, which nonce binds which bytes, and what became of each.
+"""The nonce ledger in MariaDB: which session may send, which nonce is bound to which bytes, and how each ended.
 
 Every transaction first locks the host's ledger row and compares the epoch: takeovers, reservations, SENT marks and
-answers of one host happen one after the other, and nothing of an old epoch gets in between (trap 2). Times are the
-database's. A lost COMMIT is :class:`LedgerUnavailable` to the session, which closes and lets recovery read what is
-there.
+answers of one host are serialized, and a stale epoch can write nothing in between (trap 2). Times are the database's.
+If the result of a COMMIT is lost, the session gets :class:`LedgerUnavailable` and closes; recovery then reads what was
+committed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from oldhost_sync.store.transactions import is_the_values_fault, run_in_transact
 
 T = TypeVar("T")
 
-# Added to OldHost's `retry_after`, so that a probe at the end of a ban is not early by a rounding.
+# Added to OldHost's `retry_after`, so that rounding never makes a probe at the end of a ban too early.
 BAN_MARGIN = timedelta(seconds=0.5)
 
 
@@ -41,7 +41,7 @@ class MariaLedger:
     """The ledger of `host`; safe to use from several threads.
 
     `settle_time`: how long after a send OldHost may still apply it (timeouts, processing and late applies together).
-    `clock`: the database's clock is compared with it.
+    `clock`: detects steps of the database's clock.
     """
 
     def __init__(self, engine: Engine, host: str, settle_time: timedelta, clock: MachineClock = THIS_MACHINE) -> None:
@@ -60,7 +60,7 @@ class MariaLedger:
     def adopt_first(self, epoch: int, expected: int) -> None:
         def adopt(connection: Connection) -> None:
             row = lock(connection, self._host, epoch)
-            check(row.next_nonce is None, f"the ledger counts already (next nonce {row.next_nonce})")
+            check(row.next_nonce is None, f"the ledger already has a next nonce ({row.next_nonce})")
             connection.exec_driver_sql(sql.ADOPT, (expected, expected - 1, self._host))
 
         self._run(adopt)
@@ -86,7 +86,7 @@ class MariaLedger:
     def _reserve(
         self, connection: Connection, epoch: int, change_ids: Sequence[int], accepted_at_ms: Mapping[int, int]
     ) -> Reservation | str:
-        """Returns the text of a halt instead, which must be committed."""
+        """Returns the text of a halt instead, if a change was lost: the halt must be committed before it is raised."""
         ledger = lock_sending(connection, self._host, epoch)
         statement = sql.CANDIDATES.format(ids=", ".join(["%s"] * len(change_ids)))
         rows = connection.exec_driver_sql(statement, (self._host, *change_ids)).all()
@@ -155,7 +155,8 @@ class MariaLedger:
         ]
         connection.exec_driver_sql(statement, tuple(values))
         moved = (next_nonce + len(fresh), self._host, epoch, next_nonce)
-        check(connection.exec_driver_sql(sql.MOVE_NEXT_NONCE, moved).rowcount == 1, "next nonce moved under its lock")
+        is_moved = connection.exec_driver_sql(sql.MOVE_NEXT_NONCE, moved).rowcount == 1
+        check(is_moved, "the next nonce changed although its row was locked")
 
     # ------------------------------------------------------------------------------- sending and recording
 
@@ -182,8 +183,8 @@ class MariaLedger:
             if answered is not None:
                 fate = self._record(connection, epoch, answered, sending=False)
             written = connection.exec_driver_sql(sql.MAY_BE_WRITTEN_BEYOND, (self._host, beyond)).scalar()
-            check(written is None, f"nonce {written} was to be given back, and may have been used")
-            self._release_beyond(connection, beyond, "another operation went first")
+            check(written is None, f"nonce {written} can't be given back: it may have been used")
+            self._release_beyond(connection, beyond, "another operation was sent before it")
             connection.exec_driver_sql(sql.SET_NEXT_NONCE, (beyond + 1, self._host))
             return fate
 
@@ -198,14 +199,14 @@ class MariaLedger:
 
     def _mark_sent(self, connection: Connection, epoch: int, sent: Reserved, *, again: bool) -> None:
         values = (epoch, 0 if again else 1, self._host, sent.nonce, sent.change_id, epoch)
-        if sent.sends and not again:  # when it was sent before, and what came of that, is kept
-            kept = ("sent again: what came of it was not known", self._host, sent.nonce, sent.change_id)
+        if sent.sends and not again:  # keep when it was sent before, and how that ended
+            kept = ("sent again: its earlier result was not known", self._host, sent.nonce, sent.change_id)
             connection.exec_driver_sql(sql.ARCHIVE_ONE, kept)
         if connection.exec_driver_sql(sql.MARK_SENT, values).rowcount == 1:
             return
         status = connection.exec_driver_sql(sql.STATUS_OF, (self._host, sent.nonce)).scalar()
-        if status is None:  # the answer to the operation before it was recorded while this one waited for the lock
-            raise Fenced(f"nonce {sent.nonce} was released: the one before it was not used up")
+        if status is None:  # while this waited for the lock, the operation before it was recorded as not consumed
+            raise Fenced(f"nonce {sent.nonce} was released: OldHost did not consume the nonce before it")
         raise InvariantViolated(f"nonce {sent.nonce} is not bound to change {sent.change_id} in this epoch")
 
     def _record(self, connection: Connection, epoch: int, answered: Answered, *, sending: bool) -> Fate:
@@ -223,7 +224,8 @@ class MariaLedger:
             nonce = None
         dead = Ending.of(operation, Outcome.DEAD, nonce=nonce, error=answer.reason)
         if not record_fate(connection, self._host, dead, numbered=nonce is not None):
-            # Sent again after a restore of OldHost, it has had its fate before: what was given up is no dead letter.
+            # It was sent again after a restore of OldHost and keeps its earlier fate: if it was discarded, for example,
+            # it doesn't become a dead letter again.
             (fate,) = _fates(connection, self._host, [operation.change_id])
             return fate
         return Fate(operation.change_id, Outcome.DEAD.value, nonce, answer.reason)
@@ -231,28 +233,30 @@ class MariaLedger:
     def _consume(
         self, connection: Connection, epoch: int, operation: Reserved, status: str, answer: str, *, sending: bool
     ) -> None:
-        """The nonce is used up. The ledger's row is locked, compared and moved in one statement."""
+        """Record that the nonce is used up: a compare-and-set that locks the ledger's row, in one statement."""
         nonce = operation.nonce
         statement = sql.LAST_APPLIED_SENDING if sending else sql.LAST_APPLIED
         if connection.exec_driver_sql(statement, (nonce, self._host, epoch, nonce - 1)).rowcount != 1:
             row = lock_sending(connection, self._host, epoch) if sending else lock(connection, self._host, epoch)
-            raise InvariantViolated(f"nonce {nonce} was answered, but all up to {row.last_applied_nonce} are used up")
+            last = row.last_applied_nonce
+            raise InvariantViolated(f"nonce {nonce} was answered, but the last one used up is {last}, not {nonce - 1}")
         values = (status, shortened(answer), self._host, nonce, epoch)
-        check(connection.exec_driver_sql(sql.COMPLETE, values).rowcount == 1, f"nonce {nonce} was answered, not SENT")
+        is_completed = connection.exec_driver_sql(sql.COMPLETE, values).rowcount == 1
+        check(is_completed, f"nonce {nonce} was answered, but is not SENT in this epoch")
 
     def _archive_unconsumed(self, connection: Connection, epoch: int, operation: Reserved, reason: str) -> None:
-        """OldHost says that it did not use the nonce: the nonce is free again, and the row is archived as evidence
+        """OldHost says that it did not consume the nonce: the nonce is free again, and the row is archived as evidence
         (trap 16).
 
-        So OldHost has applied nothing beyond it either. Operations marked SENT for later nonces were never applied and
-        would leave a gap before them: their changes wait again, and so do those that were only reserved.
+        So OldHost has applied no later nonce either. Operations marked SENT with later nonces were never applied, and
+        sending them would leave a gap: their changes wait again, as do those that were only reserved.
         """
         values = (self._host, operation.nonce, epoch)
         connection.exec_driver_sql(sql.COMPLETE, ("FAILED", shortened(reason), *values))
         kept = connection.exec_driver_sql(
             sql.ARCHIVE_ONE, ("its nonce was not consumed", self._host, operation.nonce, operation.change_id)
         )
-        check(kept.rowcount == 1, f"nonce {operation.nonce} is not there to be given back")
+        check(kept.rowcount == 1, f"nonce {operation.nonce} is not in the ledger, so it can't be given back")
         connection.exec_driver_sql(sql.DELETE_ONE, (self._host, operation.nonce))
         self._release_beyond(connection, operation.nonce, "the nonce before it was not consumed")
 
@@ -272,7 +276,7 @@ class MariaLedger:
         halt: str | None = None,
         expected: int | None = None,
     ) -> int:
-        """Any session may record a ban; only the owner may change rows or halt because of it."""
+        """Any session may record a ban; only one with the current epoch may change operations or halt because of it."""
         microseconds = round((timedelta(seconds=seconds) + BAN_MARGIN).total_seconds() * 1_000_000)
 
         def step(connection: Connection) -> int:
@@ -319,12 +323,12 @@ class MariaLedger:
 
 
 def _is_new_loss(ledger: sql.LedgerRow, accepted_at_ms: int) -> bool:
-    """Whether no halt has ended since: an ended halt gives lost changes up."""
+    """Whether no halt has ended since that change was accepted: the end of a halt gives up lost changes."""
     return ledger.losses_accepted_at is None or accepted_at_ms > epoch_ms(ledger.losses_accepted_at)
 
 
 def _refused(entry: Reserved, before: Before, entries: Reservation) -> Fate:
-    """The reservation also names what it waits for."""
+    """The fate of a change that gets no nonce; `entries` also gets what the change waits for."""
     if before.dead:
         held = (EntityKey(entry.entity_type, entry.entity_id), before.dead)
         if held not in entries.held:

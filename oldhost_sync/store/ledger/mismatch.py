@@ -1,4 +1,4 @@
-"""Why OldHost and the ledger can't both be right: the text of a halt."""
+"""The text of a halt: why OldHost's expected nonce contradicts the ledger."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 
 def mismatch_of(expected: int, last_applied: int, next_nonce: int, sends: Sequence[int]) -> str | None:
-    """Why OldHost and the ledger can't both be right, as a sentence for operators; None when they can."""
+    """Why OldHost's expected nonce contradicts the ledger, as a sentence for operators; None when the two agree."""
     if expected > next_nonce:
         return (
-            f"OldHost expects nonce {expected}, the ledger has bound none beyond {next_nonce - 1}: "
+            f"OldHost expects nonce {expected}, the ledger has assigned none beyond {next_nonce - 1}: "
             "somebody else wrote to OldHost, or this database was restored. Decide by `resolve`."
         )
     if expected <= last_applied:

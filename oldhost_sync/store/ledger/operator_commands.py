@@ -1,8 +1,8 @@
-"""Operators' decisions, made durable: the ledger and the outbox change, and the audit gets a row, in one transaction.
+"""Operators' decisions, made durable: ledger, outbox and audit are changed in one transaction.
 
-Each decision locks the host's ledger row first, as each fate does. A decision that does not make sense (any more)
-changes nothing and says why. `decision_id` names one decision, so that a repetition after a lost answer finds it done
-and is not refused.
+Each decision locks the host's ledger row first, as each fate does. A decision that does not apply (any more) changes
+nothing and is refused with the reason. `decision_id` identifies a decision, so that a repetition after a lost answer
+gets the first answer and is not refused.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ NOTED_ONLY = frozenset({"pause", "resume", "flush"})
 
 
 def awaits_count(connection: Connection, host: str) -> bool:
-    """Whether a resolve needs OldHost's count: there is a halt, and the ledger counts."""
+    """Whether a resolve needs OldHost's expected nonce: there is a halt, and OldHost was asked for it before."""
     return connection.exec_driver_sql(sql.AWAITS_COUNT, (host,)).one_or_none() is not None
 
 
 def decide(
     connection: Connection, act: OperatorAct, count: Count = NOT_ASKED, operator: Actor | None = None
 ) -> ActRecorded:
-    """Carry `act` out in the caller's transaction. `count`: what OldHost expects now, for a resolve. `operator`: who
-    acts, as far as the act's signature tells; None: nobody has looked at it.
+    """Carry out `act` in the caller's transaction. `count`: what OldHost expects now, for a resolve. `operator`: who
+    acts, as far as the act's signature proves it; None: the signature was not checked.
     """
     connection.exec_driver_sql(statements.CREATE_LEDGER, (act.host,))
     ledger = connection.exec_driver_sql(statements.LOCK_LEDGER, (act.host,)).one()
@@ -81,7 +81,7 @@ def _carry_out(connection: Connection, act: OperatorAct, ledger: statements.Ledg
             return _halt(connection, act, ledger)
     if act.action in NOTED_ONLY:
         return ActRecorded(message="noted")
-    return ActRecorded(refused=f"{act.action!r} is nothing that can be decided")
+    return ActRecorded(refused=f"{act.action!r} is not an action that can be recorded")
 
 
 def _retry(connection: Connection, act: OperatorAct) -> ActRecorded:
@@ -105,14 +105,14 @@ def _discard(connection: Connection, act: OperatorAct) -> ActRecorded:
 
 
 def _halt(connection: Connection, act: OperatorAct, ledger: statements.LedgerRow) -> ActRecorded:
-    """A halt found in an epoch that a resolve has ended since: the operator has decided about it already.
+    """Record a halt. It is refused if a resolve has ended its epoch since: the operator has decided about it already.
 
-    Not so when it reports a send that OldHost never took and that still counts: that was not decided.
+    But not if it reports a send that OldHost never took and that still counts as a send: that was not decided.
     """
     of = act.epoch or ledger.epoch
     news = connection.exec_driver_sql(sql.UNCOUNT_FIRST_SEND, (act.host, act.change_id, of)).rowcount
     if of < (ledger.resolved_epoch or 0) and not news:
-        return ActRecorded(refused="an operator has resolved since; this halt was found before that")
+        return ActRecorded(refused="an operator has resolved a halt since this one was found; that covers this one too")
     known = str(ledger.halted or "") if ledger.resolve_mode is None else ""
     if not known:
         connection.exec_driver_sql(statements.HALT, (None, shortened(act.reason), act.host))
@@ -141,7 +141,7 @@ def _dead_letter(connection: Connection, act: OperatorAct) -> Row[tuple[object, 
     if row is None:
         return ActRecorded(refused=f"there is no change {act.change_id} of {act.host}")
     if row.outcome != "DEAD":
-        return ActRecorded(refused=f"change {act.change_id} is {row.outcome or 'still waiting'}, no dead letter")
+        return ActRecorded(refused=f"change {act.change_id} is no dead letter: it is {row.outcome or 'still waiting'}")
     return row
 
 
@@ -150,14 +150,14 @@ def _decided(act: OperatorAct, row: Row[tuple[object, ...]], message: str) -> Ac
 
 
 def _done_before(connection: Connection, act: OperatorAct) -> ActRecorded | None:
-    """The first answer, when this decision was carried out already and its answer was lost."""
+    """The first answer, if this decision was carried out already (its answer was lost)."""
     if not act.decision_id:
         return None
     found = connection.exec_driver_sql(sql.DECISION, (act.host, act.action, act.decision_id)).one_or_none()
     if found is None:
         return None
     if act.action in {"pause", "resume"} and (current_pause(connection, act.host) is None) != (act.action == "resume"):
-        # A run that was reset repeats its messages; the writer must agree with the ledger.
+        # A run that was reset repeats its messages; the writer's state must agree with the ledger.
         return ActRecorded(refused=f"this {act.action} was carried out and a later act has undone it")
     row = connection.exec_driver_sql(sql.CHANGE, (act.change_id, act.host)).one_or_none()
     if row is None:

@@ -1,6 +1,6 @@
-"""The statements of operators' decisions. Each runs under the host's ledger row lock.
+"""The SQL statements for operators' decisions. Each runs under the lock of the host's ledger row.
 
-So none of them waits for a locked outbox row: every operation of the host would wait with it. Instead the decision
+So none of them waits for a locked outbox row, or every operation of the host would wait too. Instead the decision
 fails with a lock wait timeout, releases the ledger's row and is tried again as a whole.
 """
 
@@ -24,20 +24,21 @@ DISCARD_CHANGE = (
 )
 ARCHIVE_OF_CHANGE = f"{ARCHIVE} change_id = %s"
 DELETE_OF_CHANGE = "DELETE FROM nonce_requests WHERE host = %s AND change_id = %s"
-# A decision is repeated within minutes, so only the latest are looked through.
+# A decision is repeated within minutes, so only the last day is searched.
 DECISION = (
     "SELECT JSON_VALUE(detail, '$.message') AS message FROM operator_audit WHERE host = %s "
     "AND created_at > UTC_TIMESTAMP(6) - INTERVAL 1 DAY AND action = %s "
     "AND JSON_VALUE(detail, '$.decision') = %s LIMIT 1"
 )
 
-# Longer than a signature is valid.
+# One day: longer than a signature is valid.
 USED_NONCE = (
     "SELECT 1 FROM operator_audit WHERE host = %s AND created_at > UTC_TIMESTAMP(6) - INTERVAL 1 DAY AND action = %s "
     "AND JSON_VALUE(detail, '$.nonce') = %s LIMIT 1"
 )
 
-# OldHost called it a replay, so another writer has used the nonce, and a later count must not prove it applied (I2).
+# OldHost called it a replay, so another writer has used the nonce: a later expected nonce must not prove that it was
+# applied (I2).
 UNCOUNT_FIRST_SEND = (
     f"UPDATE nonce_requests SET sends = 0, answer = '{CALLED_A_REPLAY}' "
     "WHERE host = %s AND change_id = %s AND status = 'SENT' AND sends = 1 AND epoch <= %s"
@@ -58,7 +59,7 @@ KEEP_DECISION = "UPDATE nonce_ledger SET resolve_mode = %s, updated_at = UTC_TIM
 COUNT_FROM = (
     "UPDATE nonce_ledger SET last_applied_nonce = %s, next_nonce = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
-# From `expected` on: how many rows there are.
+# How many rows there are from nonce `expected` on.
 COUNT_ROWS_FROM = "SELECT COUNT(*) FROM nonce_requests WHERE host = %s AND nonce >= %s"
 REOPEN_FROM = (
     f"{AT_ONCE}UPDATE outbox_events o "
@@ -67,8 +68,8 @@ REOPEN_FROM = (
     "WHERE r.host = %s AND r.nonce >= %s AND o.outcome IN ('APPLIED', 'DEAD')"
 )
 FORGET_APPLIED_FROM = "DELETE FROM applied_states WHERE host = %s AND nonce >= %s"
-# OldHost had these states and lost them: no change is equal to what it has now, and a resync sends them again. Their
-# nonces are used again, so they count as older than all that follows.
+# OldHost had these states and lost them: no change counts as equal to what it has now, and a resync sends them again.
+# Their nonces will be used again, so each gets a nonce lower than all that follow.
 FORGET_STATES_FROM = "UPDATE applied_states SET payload_hash = '', nonce = %s WHERE host = %s AND nonce >= %s"
 SENT_AGAIN_FROM = (
     "UPDATE nonce_requests SET status = 'SENT', sends = 0, completed_at = NULL, "
@@ -77,19 +78,19 @@ SENT_AGAIN_FROM = (
 )
 ARCHIVE_FROM = f"{ARCHIVE} nonce >= %s"
 DELETE_FROM = "DELETE FROM nonce_requests WHERE host = %s AND nonce >= %s"
-# Of keys with an operation in doubt below `expected`: OldHost's state is unknown, so no change is equal to it.
+# For keys with an operation in doubt below `expected`: OldHost's state is unknown, so no change counts as equal to it.
 FORGET_STATES_IN_DOUBT = (
     "UPDATE applied_states SET payload_hash = '' WHERE host = %s AND (entity_type, entity_id, event_type) IN "
     "(SELECT o.entity_type, o.entity_id, o.event_type FROM nonce_requests r JOIN outbox_events o ON o.id = r.change_id "
     "WHERE r.host = %s AND r.status = 'SENT' AND r.nonce < %s)"
 )
-# In doubt below `expected`; `sends` 0: not applied, as far as we can know. But the one that was called a replay at its
-# first send, with nothing used beyond it, may have been delivered twice: who adopts OldHost's count says that it was.
+# In doubt below `expected`; `sends` 0: not applied, as far as we can know. One exception: an operation that was called
+# a replay at its first send, with no nonce used beyond it, may have been delivered twice. `adopt` decides that it was.
 _DOUBTS = (
     "status = 'SENT' AND nonce < %s AND sends <= %s "
     f"AND NOT (nonce = %s AND COALESCE(answer, '') = '{CALLED_A_REPLAY}')"
 )
 ARCHIVE_DOUBTS = f"{ARCHIVE} {_DOUBTS}"
-# Marked and never written, because what goes before it was not answered.
+# Marked but never written, because the operation before it was not answered.
 RELEASE_UNWRITTEN_FROM = "DELETE FROM nonce_requests WHERE host = %s AND nonce >= %s AND status = 'SENT' AND sends = 0"
 DELETE_DOUBTS = f"DELETE FROM nonce_requests WHERE host = %s AND {_DOUBTS}"

@@ -1,16 +1,17 @@
 """What must reach OldHost before a change: the reservation's rule against overtaking (I4).
 
-The writer sends each entity's changes in order, as far as it knows them. Only the database knows those that were lost
-between the relay's signal and its mark, or were not read again yet after a loss. So a change gets no nonce while an
-older one of its entity is outstanding that will be sent. These are no reason to wait: one that holds a nonce (it goes
-before, by its number) or has its fate; an LWW change whose key has a newer one, applied or outstanding (it will not be
-sent); a TXN change held behind a dead letter older than itself. And a TXN change behind an older dead letter is held.
+The writer sends each entity's changes in order, as far as it has them. Some are only in the database: those lost
+between the relay's signal and its mark, and those not read again yet after the writer lost its state. So a change gets
+no nonce while an older change of its entity is outstanding and will be sent. It does not wait for an older change that
+holds a nonce (a lower one, so it is sent first) or has a fate; for an LWW change whose key has a newer one, applied or
+outstanding (it will not be sent); or for a TXN change held behind a dead letter older than itself. A TXN change behind
+an older dead letter is held.
 
-Nor is an old version sent late: an LWW change gets no nonce either when a newer one of its key replaces it and newer
-operations of its entity were applied or hold a nonce (a writer that reads page by page after a loss may not know the
-newer one yet).
+No old version is sent late either: an LWW change gets no nonce when a newer one of its key replaces it and newer
+operations of its entity were applied or hold a nonce (a writer that reads page by page after a loss may not have read
+the newer one yet).
 
-Each question reads an index from one end and stops, however many changes or dead letters an entity has.
+Each query reads an index from one end and stops, however many changes or dead letters an entity has.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sqlalchemy.engine import Connection, Row
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.store.outbox.relay_queue import REF, as_ref
 
-# Refs of older changes, and dead letters, named in one answer: the first ones are enough to continue.
+# The most refs of older changes, and the most dead letters, in one answer: the first ones are enough to continue.
 OLDER_MAX = 100
 DEAD_MAX = 20
 
@@ -39,9 +40,9 @@ _EACH = ", ".join(
     for name, is_it in (("older", "IS NULL"), ("dead", "= 'DEAD'"))
     for each in PriorityClass
 )
-# The ledger keeps what its changes keep: of a busy host 19 million rows in 90 days. A scalar subquery on a named index
-# reads a few of them. EXISTS may be materialized, and a list of states is no range where the host is that of `o`: both
-# read the host's whole ledger for each reservation.
+# The ledger keeps its rows as long as their changes: for a busy host 19 million rows in 90 days. A scalar subquery on a
+# named index reads a few of them. EXISTS may be materialized, and a list of states is not read as a range where the
+# host is that of `o`: both would read the host's whole ledger for each reservation.
 _BOUND = (
     "(SELECT f.nonce FROM nonce_requests f FORCE INDEX (ix_nonce_requests_status) "
     "WHERE f.host = o.host AND f.status = '{status}' AND f.change_id > o.id AND (SELECT g.id FROM outbox_events g "
@@ -49,7 +50,7 @@ _BOUND = (
     "IS NOT NULL"
 )
 _IS_NEWER_BOUND = " OR ".join(_BOUND.format(status=status) for status in ("RESERVED", "SENT"))
-# Of a candidate `o`: the oldest change of its entity that is outstanding, and that is a dead letter, class by class.
+# For a candidate `o`: by class, its entity's oldest outstanding change and oldest dead letter that are older than `o`.
 OLDEST = (
     f"{_EACH}, (SELECT MIN(p.change_id) FROM pending_fates p WHERE p.host = o.host AND p.entity_type = o.entity_type "
     "AND p.entity_id = o.entity_id AND p.outcome = 'DEAD' AND p.change_id < o.id) AS dead_pending, "
@@ -82,16 +83,16 @@ _DEAD = (
     "AND o.priority_class = '{each}' ORDER BY o.id LIMIT %s"
 )
 _IS_RETRIED = "SELECT EXISTS (SELECT 1 FROM nonce_requests_archive WHERE host = %s AND change_id = %s AND reason = %s)"
-# What an operator retries is sent, whatever other dead letters its entity has.
+# A change that an operator retries is sent, whatever other dead letters its entity has.
 RETRIED = "retried by an operator"
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What goes before a change. `older`: the first of these, oldest first; `dead`: dead letters that it is held
-    behind.
+    """What must be sent before a change. `older`: the first of these changes, oldest first. `dead`: the dead letters
+    that it is held behind.
 
-    `older` may also have the change that is sent in its place: the newest of its key.
+    `older` may instead be the change that is sent in its place: the newest of its key.
     """
 
     older: list[ChangeRef] = field(default_factory=list)
@@ -99,7 +100,7 @@ class Before:
 
 
 class Precedence:
-    """What goes before each of `candidates` (rows with OLDEST). Call it under the ledger row's lock."""
+    """What must be sent before each of `candidates` (rows with OLDEST). Use it under the ledger row's lock."""
 
     def __init__(self, connection: Connection, host: str, candidates: Sequence[Row[Any]]) -> None:
         self._connection = connection
@@ -107,7 +108,7 @@ class Precedence:
         self._rows: dict[int, Row[Any]] = {row.id: row for row in candidates}
 
     def before(self, change_id: int, binding: Collection[int]) -> Before | None:
-        """None: nothing does. `binding`: what gets its nonce in the same transaction, before it."""
+        """None: nothing. `binding`: the changes that get their nonces in the same transaction, before it."""
         row = self._rows[change_id]
         dead = (row.dead_emergency, row.dead_txn, row.dead_lww, row.dead_pending)
         oldest_dead = min((each for each in dead if each is not None), default=None)
@@ -137,7 +138,7 @@ class Precedence:
         return [as_ref(found) for found in self._connection.exec_driver_sql(_OLDER_OF_CLASS, values)]
 
     def _newest_of_keys(self, row: Row[Any]) -> list[ChangeRef]:
-        """Of each LWW key of the entity the newest, where it is older than the change and will be sent."""
+        """The newest change of each LWW key of the entity, if it is older than the change and will be sent."""
         refs: list[ChangeRef] = []
         event_type: str | None = ""
         while event_type := self._connection.exec_driver_sql(_NEXT_TYPE, (*self._entity(row), event_type)).scalar():

@@ -1,7 +1,7 @@
-"""How a session begins: its owner takes the host over, and what is in doubt is compared with what OldHost expects.
+"""How a session begins: its owner takes the host over and compares what is in doubt with the nonce OldHost expects.
 
-The takeover raises the epoch, releases what was only reserved, and names what is in doubt. The comparison finds each
-operation in doubt applied or still bound, or halts where OldHost and the ledger can't both be right.
+The takeover raises the epoch, releases what was only reserved, and lists what is in doubt. The comparison finds each
+operation in doubt either applied or still bound; where OldHost's expected nonce contradicts the ledger, it halts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def take_over(connection: Connection, host: str, owner: str, *, settle_ms: int, 
     row = connection.exec_driver_sql(sql.LOCK_LEDGER, (host,)).one()
     epoch = row.epoch + 1
     changed = connection.exec_driver_sql(sql.NEXT_EPOCH, (epoch, shortened(owner), host, row.epoch))
-    check(changed.rowcount == 1, "the epoch moved under the ledger row's lock")
+    check(changed.rowcount == 1, "the epoch changed although the ledger row was locked")
     released = connection.exec_driver_sql(sql.RESERVED_CHANGES, (host,)).scalars().all()
     connection.exec_driver_sql(sql.RELEASE_RESERVED, (host,))
     next_nonce = _lower_next_nonce(connection, host, row.next_nonce, row.last_applied_nonce)
@@ -44,7 +44,7 @@ def take_over(connection: Connection, host: str, owner: str, *, settle_ms: int, 
 
 
 def _doubt_age_ms(connection: Connection, host: str, clock: MachineClock) -> int | None:
-    """How long ago, at least, the youngest operation in doubt was sent. The database's clock may have been set."""
+    """The minimum age of the youngest send in doubt, allowing for a database clock that was set forward."""
     youngest = connection.exec_driver_sql(sql.YOUNGEST_SENT_MS, (host,)).scalar()
     ahead_us = clock.ahead_us(connection, host)  # after reading the age, so that a step before it is noticed
     connection.exec_driver_sql(sql.BRING_SENT_AT_FORWARD, (ahead_us, host))
@@ -54,12 +54,12 @@ def _doubt_age_ms(connection: Connection, host: str, clock: MachineClock) -> int
 def _lower_next_nonce(
     connection: Connection, host: str, next_nonce: int | None, last_applied: int | None
 ) -> int | None:
-    """Nonces whose reservation was released, or that OldHost did not consume, are free again: never leave a hole."""
+    """Free nonces whose reservation was released or that OldHost did not consume, so that no gap remains."""
     if next_nonce is None or last_applied is None:
         return None
     highest = connection.exec_driver_sql(sql.HIGHEST_NONCE, (host,)).scalar()
     lowered = max(last_applied, last_applied if highest is None else highest) + 1
-    check(lowered <= next_nonce, f"nonce {lowered - 1} was bound beyond the ledger's next, {next_nonce}")
+    check(lowered <= next_nonce, f"nonce {lowered - 1} is bound, but the ledger's next nonce is {next_nonce}")
     connection.exec_driver_sql(sql.SET_NEXT_NONCE, (lowered, host))
     return lowered
 
@@ -79,7 +79,7 @@ def reconcile(connection: Connection, host: str, epoch: int, expected: int, *, f
     sent = connection.exec_driver_sql(sql.SENT_ROWS, (host,)).all()
     nonces = [row.nonce for row in sent]
     due = list(range(ledger.last_applied_nonce + 1, ledger.next_nonce))
-    check(nonces == due, f"in doubt are {nonces[:5]}, by the ledger {due[:5]} (of {len(due)})")
+    check(nonces == due, f"SENT are the nonces {nonces[:5]}; by the ledger row, {len(due)} should be: {due[:5]}")
     mismatch = mismatch_of(expected, ledger.last_applied_nonce, ledger.next_nonce, [row.sends for row in sent])
     if mismatch is not None and not final:
         return Reconciled(mismatch=mismatch)
@@ -92,7 +92,7 @@ def reconcile(connection: Connection, host: str, epoch: int, expected: int, *, f
 
 
 def _found_applied(connection: Connection, host: str, epoch: int, row: sql.SentRow) -> Fate:
-    """OldHost expects a later nonce: the operation in doubt was applied, its answer was lost."""
+    """OldHost expects a later nonce: the operation in doubt was applied, and its answer was lost."""
     advanced = connection.exec_driver_sql(sql.LAST_APPLIED, (row.nonce, host, epoch, row.nonce - 1))
     check(advanced.rowcount == 1, f"nonce {row.nonce} is not the next to be used up")
     values = ("APPLIED", "found applied: OldHost expected a later nonce", host, row.nonce)

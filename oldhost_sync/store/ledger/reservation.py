@@ -1,8 +1,8 @@
-"""What a change gets when its turn comes: a nonce bound to its bytes, or a fate that needs no nonce. Pure.
+"""What a change gets when it is reserved: a nonce bound to its bytes, or a fate that needs no nonce. Pure.
 
-In this order: it holds a nonce in doubt → the same bytes again (trap 15) · it has a fate → that · older than what
-OldHost has for its key → STALE (trap 8) · equal to it, and nothing else of its entity came since → NO_OP · too large
-for OldHost → DEAD · else a fresh nonce.
+In this order: it holds a nonce in doubt → the same bytes again (trap 15) · it has a fate → that fate · older than what
+OldHost has for its key → STALE (trap 8) · equal to it, and nothing else of its entity was applied since → NO_OP · too
+large for OldHost → DEAD · else a fresh nonce.
 """
 
 from __future__ import annotations
@@ -91,18 +91,18 @@ def entry_of(
 
 
 def was_lost(created_at_ms: int | None, accepted_at_ms: int | None) -> bool:
-    """Whether the database lacks the change that the writer knows, or has another one with this id."""
+    """Whether the database lacks the change that the writer has, or has a different one under this id."""
     return accepted_at_ms is not None and created_at_ms != accepted_at_ms
 
 
 def why_lost(change_id: int, created_at_ms: int | None) -> str:
-    """The text of a halt. `created_at_ms`: of the change that has its id now, if there is one."""
+    """The text of a halt. `created_at_ms`: of the change that now has this id, if there is one."""
     gone = "is not in the database"
-    what = gone if created_at_ms is None else "is another one in the database: its id was given out again"
+    what = gone if created_at_ms is None else "is a different one in the database: its id was given out again"
     return (
         f"Change {change_id}, which the writer knows, {what}. Committed changes were lost, as by a fail-over to a "
-        "replica that lacked the last ones, or a restore. Compare with what the applications know and have them submit "
-        "again what is missing; then `resolve`: what was lost is given up."
+        "replica that lacked the last ones, or by a restore. Compare with the applications' own data and have them "
+        "submit again what is missing; then `resolve`, which gives up the lost changes."
     )
 
 
@@ -110,10 +110,10 @@ def _needless(candidate: Candidate, in_flight: Callable[[Candidate], bool]) -> E
     if candidate.priority_class is not PriorityClass.LWW or candidate.applied_change_id is None:
         return None
     if candidate.applied_change_id > candidate.change_id:
-        why = f"change {candidate.applied_change_id} was applied before"
+        why = f"the newer change {candidate.applied_change_id} was applied before it"
         return Ending.of(candidate, Outcome.STALE, error=why)
-    # Another key's operation may have written the same fields since (a status by `checked_out`): OldHost's state is
-    # what it last applied for the entity, of any event type.
+    # An operation of another key may have written the same fields since then (such as a status by `checked_out`):
+    # OldHost's state is what it last applied for the entity, of any event type.
     is_equal = candidate.applied_hash == payload_hash(candidate.payload) and not candidate.other_applied_since
     if is_equal and not in_flight(candidate):
         return Ending.of(candidate, Outcome.NO_OP)
@@ -122,7 +122,7 @@ def _needless(candidate: Candidate, in_flight: Callable[[Candidate], bool]) -> E
 
 def _bound(candidate: Candidate) -> Reserved:
     if candidate.request_nonce is None or candidate.request_body is None:
-        raise InvariantViolated(f"change {candidate.change_id} is bound to nothing")
+        raise InvariantViolated(f"change {candidate.change_id} is bound, but has no nonce or no body")
     return Reserved.of(
         candidate, nonce=candidate.request_nonce, body=candidate.request_body, sends=candidate.request_sends
     )

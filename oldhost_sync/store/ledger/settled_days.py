@@ -1,7 +1,7 @@
-"""Which days are settled: a row for each settlement file that is written, in order and without a gap.
+"""Which days are settled: a row for each settlement file that was written, in order and without a gap.
 
-It ties the folder to the database: a file that was lost, exchanged or written by a relay with another folder is
-noticed, and retention deletes nothing of the ledger but days that were released.
+The rows tie the folder to the database: a file that was lost, replaced or written by a relay with another folder is
+noticed, and retention deletes only the released days of the ledger.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _LAST = text(f"{_ROW} ORDER BY day DESC LIMIT 1")
 _ALL = text(f"{_ROW} ORDER BY day")
 # Reads what is committed now, not the transaction's snapshot.
 _ONE = text(f"{_ROW} AND day = :day FOR UPDATE")
-# Two relays may write the same day: the files are equal, and so are the rows.
+# Two relays may write the same day: their files are equal, and so are their rows.
 _ADD = text("INSERT IGNORE INTO settled_days (host, day, sha256, records) VALUES (:host, :day, :sha256, :records)")
 _TO_RELEASE = text(f"{_ROW} AND released_at IS NULL AND day < :before ORDER BY day LIMIT 1")
 _RELEASE = text(
     "UPDATE settled_days SET released_at = UTC_TIMESTAMP(6) WHERE host = :host AND day = :day AND released_at IS NULL"
 )
-# Days are released in order, so the first that is not ends them.
+# Days are released in order, so every day before the first unreleased one is released.
 _RELEASED = text(
     "SELECT MAX(day) FROM settled_days WHERE host = :host AND released_at IS NOT NULL "
     "AND day < COALESCE((SELECT MIN(n.day) FROM settled_days n WHERE n.host = :host AND n.released_at IS NULL), "
@@ -36,7 +36,7 @@ _RELEASED = text(
 
 @dataclass(frozen=True, slots=True)
 class SettledDay:
-    """`sha256_hex`: of the day's whole file. `released_at`: since when retention may delete what it records."""
+    """`sha256_hex`: of the day's whole file. `released_at`: from when on retention may delete the operations in it."""
 
     day: date
     sha256_hex: str
@@ -49,18 +49,18 @@ class SettledDay:
 
 
 def last_settled(connection: Connection, host: str) -> SettledDay | None:
-    """The newest."""
+    """The newest settled day."""
     row = connection.execute(_LAST, {"host": host}).one_or_none()
     return None if row is None else SettledDay.of(row)
 
 
 def settled_days(connection: Connection, host: str) -> list[SettledDay]:
-    """All, the oldest first: a row a day."""
+    """All settled days, the oldest first."""
     return [SettledDay.of(row) for row in connection.execute(_ALL, {"host": host})]
 
 
 def add_settled(connection: Connection, host: str, settled: SettledDay) -> bool:
-    """False when the day is settled already, by another file."""
+    """Record the day as settled; False when it is settled already, by a file with other content."""
     digest = bytes.fromhex(settled.sha256_hex)
     values = {"host": host, "day": settled.day, "sha256": digest, "records": settled.records}
     connection.execute(_ADD, values)
@@ -68,13 +68,13 @@ def add_settled(connection: Connection, host: str, settled: SettledDay) -> bool:
 
 
 def next_to_release(connection: Connection, host: str, before: date) -> SettledDay | None:
-    """The oldest settled day before `before` that retention may not touch yet."""
+    """The oldest settled day before `before` that is not released for retention yet."""
     row = connection.execute(_TO_RELEASE, {"host": host, "before": before}).one_or_none()
     return None if row is None else SettledDay.of(row)
 
 
 def release(connection: Connection, host: str, day: date) -> None:
-    """Its records may be deleted."""
+    """Allow retention to delete the operations of this day."""
     connection.execute(_RELEASE, {"host": host, "day": day})
 
 
@@ -85,6 +85,6 @@ def settled_until(connection: Connection, host: str) -> datetime | None:
 
 
 def released_until(connection: Connection, host: str) -> datetime | None:
-    """The end of the last day that was released, with all before it."""
+    """The end of the last released day, if all days before it are released too."""
     day: date | None = connection.execute(_RELEASED, {"host": host}).scalar()
     return None if day is None else end_of(day)

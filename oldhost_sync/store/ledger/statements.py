@@ -1,4 +1,4 @@
-"""The ledger's statements, as MariaDB gets them. Each transaction begins with one that locks the host's ledger row."""
+"""The ledger's SQL statements. Each transaction begins with one that locks the host's ledger row."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ FateRow: TypeAlias = Row[Any]
 
 # ------------------------------------------------------------------------------------------------------ ledger row
 
-# With a clock that was set back to before the ban's beginning, OldHost is probed, which prolongs no ban. So the rest is
-# never longer than the ban.
+# If the clock was set back to before the ban began, the remaining time is 0 and OldHost is probed, which does not
+# prolong a ban. So the remaining time is never longer than the ban.
 BAN_LEFT_MS = "IF(UTC_TIMESTAMP(6) < banned_at, 0, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), banned_until) DIV 1000)"
 CREATE_LEDGER = (
     "INSERT INTO nonce_ledger (host, epoch, updated_at) VALUES (%s, 0, UTC_TIMESTAMP(6)) "
@@ -35,20 +35,21 @@ ADOPT = (
     "UPDATE nonce_ledger SET next_nonce = %s, last_applied_nonce = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
 MOVE_NEXT_NONCE = "UPDATE nonce_ledger SET next_nonce = %s WHERE host = %s AND epoch = %s AND next_nonce = %s"
-# It numbers the fate that follows in the same transaction, too.
+# It also increases `fate_sequence`, for the fate that follows in the same transaction.
 LAST_APPLIED = (
     "UPDATE nonce_ledger SET last_applied_nonce = %s, fate_sequence = fate_sequence + 1, updated_at = UTC_TIMESTAMP(6) "
     "WHERE host = %s AND epoch = %s AND last_applied_nonce = %s"
 )
 LAST_APPLIED_SENDING = f"{LAST_APPLIED} AND halted IS NULL"
-# A ban that is told again while it runs, as to who asks for a count, keeps its beginning.
+# A ban that OldHost reports again while it lasts, for example to a probe, keeps its beginning.
 BAN = (
     "UPDATE nonce_ledger SET "
     "banned_at = IF(UTC_TIMESTAMP(6) BETWEEN banned_at AND banned_until, banned_at, UTC_TIMESTAMP(6)), "
     "banned_until = UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
-# The first reason is kept: a later one is mostly its consequence (what the writer found is added, see ADD_REASON). But
-# a reason found while an operator's decision waits is new to the operator, and ends that wait.
+# The first reason is kept: a later one is usually its consequence (what the writer found is added, see ADD_REASON). But
+# a reason found while an operator's decision waits is new to the operator: it replaces the first and cancels the
+# decision.
 _IS_NEWS = "halted IS NULL OR resolve_mode IS NOT NULL"
 HALT = (
     f"UPDATE nonce_ledger SET halted_expected_nonce = IF({_IS_NEWS}, %s, halted_expected_nonce), "
@@ -62,8 +63,8 @@ EPOCH = "SELECT epoch FROM nonce_ledger WHERE host = %s"
 RESERVED_CHANGES = "SELECT change_id FROM nonce_requests WHERE host = %s AND status = 'RESERVED' ORDER BY nonce"
 RELEASE_RESERVED = "DELETE FROM nonce_requests WHERE host = %s AND status = 'RESERVED'"
 HIGHEST_NONCE = "SELECT MAX(nonce) FROM nonce_requests WHERE host = %s"
-# A clock that was set forward must not make a send look older than it is; one that was set back must not put it into
-# the future.
+# A clock that was set forward must not make a send look older than it is; one that was set back must not put a send
+# into the future.
 BRING_SENT_AT_FORWARD = (
     "UPDATE nonce_requests SET sent_at = LEAST(UTC_TIMESTAMP(6), sent_at + INTERVAL %s MICROSECOND) "
     "WHERE host = %s AND status = 'SENT'"
@@ -71,7 +72,7 @@ BRING_SENT_AT_FORWARD = (
 IN_DOUBT = (
     "SELECT nonce, change_id, sends FROM nonce_requests WHERE host = %s AND status = 'SENT' ORDER BY nonce LIMIT %s"
 )
-# Of those that may have been written: what was taken back before its first byte can't be applied late.
+# Only of operations that may have been written: one taken back before its first byte can't be applied late.
 YOUNGEST_SENT_MS = (
     "SELECT TIMESTAMPDIFF(MICROSECOND, MAX(sent_at), UTC_TIMESTAMP(6)) DIV 1000 "
     "FROM nonce_requests WHERE host = %s AND status = 'SENT' AND sends > 0"
@@ -102,10 +103,10 @@ COMPLETE_FOUND = (
     "UPDATE nonce_requests SET status = %s, completed_at = UTC_TIMESTAMP(6), answer = %s "
     "WHERE host = %s AND nonce = %s AND status = 'SENT'"
 )
-# Restores the count from before this epoch's send, so that a repetition after a lost answer changes nothing.
+# Restores the count of sends from before this epoch's send, so that repeating the statement changes nothing.
 UNCOUNT_SEND = "UPDATE nonce_requests SET sends = %s WHERE host = %s AND nonce = %s AND epoch = %s AND status = 'SENT'"
-# Kept, because only this shows whether another writer may have used the nonce, or a proxy delivered the operation
-# twice.
+# This answer is kept: only it shows that another writer may have used the nonce, or that a proxy delivered the
+# operation twice.
 CALLED_A_REPLAY = "called a replay at its first send"
 UNCOUNT_REPLAYED_SEND = (
     f"UPDATE nonce_requests SET sends = %s, answer = '{CALLED_A_REPLAY}' "
@@ -121,7 +122,8 @@ ARCHIVE_ONE = f"{ARCHIVE} nonce = %s AND change_id = %s"
 ARCHIVE_SENT_BEYOND = f"{ARCHIVE} nonce > %s AND status = 'SENT'"
 DELETE_SENT_BEYOND = "DELETE FROM nonce_requests WHERE host = %s AND nonce > %s AND status = 'SENT'"
 RELEASE_RESERVED_BEYOND = "DELETE FROM nonce_requests WHERE host = %s AND nonce > %s AND status = 'RESERVED'"
-# Marking counts as a send before the first byte is written; whoever gives a marked one back knows that none was.
+# Marking counts as a send before the first byte is written, so `sends` 1 is allowed: the caller that gives it back
+# guarantees that no byte was written.
 MAY_BE_WRITTEN_BEYOND = (
     "SELECT MIN(nonce) FROM nonce_requests WHERE host = %s AND nonce > %s "
     "AND (status IN ('APPLIED', 'FAILED') OR sends > 1)"
@@ -131,7 +133,7 @@ DELETE_ONE = "DELETE FROM nonce_requests WHERE host = %s AND nonce = %s"
 
 # ------------------------------------------------------------------------------------------------------- changes
 
-# A change's fate is in the outbox, or pending while its row there is locked.
+# A change's fate is in the outbox, or in `pending_fates` while its outbox row is locked.
 _FATE = ", ".join(f"COALESCE(o.{name}, p.{name}) AS {name}" for name in ("outcome", "nonce", "error"))
 _PENDING = "LEFT JOIN pending_fates p ON p.host = o.host AND p.change_id = o.id "
 CANDIDATES = (
@@ -146,7 +148,7 @@ CANDIDATES = (
     f"LEFT JOIN nonce_requests r ON r.host = o.host AND r.change_id = o.id {_PENDING}"
     "WHERE o.host = %s AND o.id IN ({ids})"
 )
-# Of one entity: operations in flight or in doubt. Few changes hold a nonce.
+# Whether the entity has an operation in flight or in doubt. Only few changes hold a nonce at a time.
 ENTITY_IN_FLIGHT = (
     "SELECT EXISTS (SELECT 1 FROM nonce_requests r FORCE INDEX (ix_nonce_requests_status) "
     "JOIN outbox_events o ON o.id = r.change_id "

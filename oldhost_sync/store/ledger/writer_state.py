@@ -1,6 +1,7 @@
 """The state that outlives a run of the writer: a pause, a ban, entities held behind a dead letter.
 
-A writer that begins without state (a first start, or a loss) must read it, or it would send while paused.
+A writer that begins without state (its first start, or after its state was lost) must read it, or it would send while
+paused.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _BAN_LEFT_MS = text(BAN_LEFT_MS)
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """`dead_letters`: how many; `held`: (entity_type, entity_id, ids of its dead letters), for runs begun before 0.2.
-    `ban_left_ms`: of the last ban, negative when it is over.
+    """`dead_letters`: how many there are. `held`: (entity_type, entity_id, ids of its dead letters), for runs that
+    began before 0.2. `ban_left_ms`: the remaining time of the last ban, negative when it is over.
     """
 
     held: list[tuple[str, str, list[int]]]
@@ -31,7 +32,7 @@ class Standing:
 
 
 def standing(connection: Connection, host: str, *, held: bool = True) -> Standing:
-    """All of it, as the database has it now; the held entities only where they are asked for."""
+    """The current state in the database; the held entities are read only if `held` is set."""
     left = connection.execute(
         select(_BAN_LEFT_MS).select_from(nonce_ledger).where(nonce_ledger.c.host == host)
     ).scalar()
@@ -44,6 +45,6 @@ def standing(connection: Connection, host: str, *, held: bool = True) -> Standin
 
 
 def stops(connection: Connection, host: str) -> tuple[AuditedAct | None, bool]:
-    """Who paused the writer, if it is paused; and whether it is halted."""
+    """The pause, if the writer is paused (with who paused it); and whether the ledger is halted."""
     halted = connection.execute(select(nonce_ledger.c.halted).where(nonce_ledger.c.host == host)).scalar()
     return current_pause(connection, host), halted is not None

@@ -1,1 +1,1 @@
-"""The outbox: handed to the writer, read again after a loss, forgotten when it is old."""
+"""The outbox: its changes are handed to the writer, read again after a loss, and deleted when they are old."""

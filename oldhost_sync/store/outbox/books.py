@@ -1,13 +1,13 @@
-"""The books: how many changes were accepted, and what became of them (invariant I5).
+"""The books: how many changes were accepted, and which fates they have (invariant I5).
 
-To count all that is kept takes 0.2 s a million. So how many have ended for good is kept beside the relay's cursor over
-the fates, in `counted_fates`, and moves with it. Fates beyond the cursor, dead letters, and what has no fate are
-counted when somebody asks.
+Counting the whole outbox takes 0.2 s per million changes. So the numbers of final fates are stored with the relay's
+cursor over the fates, in `counted_fates`, and updated when it moves. Fates beyond the cursor, dead letters, and changes
+without a fate are counted at each query.
 
-That is relied on only while nobody can have changed it unseen: the cursor was moved with the counts (else it is not
-`booked_sequence`: a relay of the release before moves it alone), and no halt was resolved since (`resolved_epoch`: only
-a resolve takes fates back that were final). Otherwise all is counted, until :func:`check_books` has counted anew. Each
-statement reads one snapshot, so its numbers belong together.
+The stored numbers are used only if they can't be out of date: the cursor was moved together with them (else it differs
+from `booked_sequence`: a relay of the previous release moves only the cursor), and no halt was resolved since
+(`resolved_epoch`: only a resolve takes back final fates). Otherwise the whole outbox is counted, until
+:func:`check_books` has stored new numbers. Each statement reads one snapshot, so its numbers are consistent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from oldhost_sync.store.tables import OUTCOMES
 # An operator may still decide about a dead letter.
 FINAL = tuple(outcome for outcome in OUTCOMES if outcome != "DEAD")
 
-# Each part gives rows of its name, an outcome (NULL: none yet) and how many changes.
+# Each part returns rows of its name, an outcome (NULL: none yet) and the number of changes.
 _RELIED_ON = (
     "FROM counted_fates c LEFT JOIN nonce_ledger n ON n.host = c.host WHERE c.host = :host "
     "AND c.booked_sequence = c.sequence AND c.resolved_epoch = COALESCE(n.resolved_epoch, 0)"
@@ -53,7 +53,7 @@ _UNDER_WAY = (
     "JOIN outbox_events o ON o.id = r.change_id WHERE r.host = :host AND r.status IN ('RESERVED', 'SENT') "
     "AND o.processed_at IS NULL"
 )
-# -1: an operator's decision waits to be carried out, and may take fates back then.
+# -1: an operator's decision waits to be carried out, and may then take back fates.
 _RESOLVED = (
     "SELECT 'resolved', NULL, IF(n.resolve_mode IS NULL, COALESCE(n.resolved_epoch, 0), -1) "
     "FROM counted_fates c LEFT JOIN nonce_ledger n ON n.host = c.host WHERE c.host = :host"
@@ -66,7 +66,7 @@ _COUNT_ANEW = text(f"{_WHOLE} UNION ALL {_SINCE} UNION ALL {_RESOLVED}")
 
 _LOCK = text("SELECT sequence, booked_sequence FROM counted_fates WHERE host = :host FOR UPDATE")
 _ADDED = ", ".join(f"{each.lower()} = {each.lower()} + :{each.lower()}" for each in FINAL)
-# The cursor itself is assigned last: `booked_sequence` is compared with what it was.
+# The cursor itself is assigned last: `booked_sequence` is compared with its old value.
 _MOVE = text(
     f"UPDATE counted_fates SET booked_sequence = IF(booked_sequence = sequence, :upto, NULL), {_ADDED}, "
     "sequence = :upto WHERE host = :host"
@@ -80,7 +80,7 @@ _KEEP = text(
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """Invariant I5 from the database: `accepted` equals the sum of all the others. Refused submissions stand apart."""
+    """Invariant I5 from the database: `accepted` equals the sum of the others, except `refused`, which counts apart."""
 
     accepted: int
     waiting: int
@@ -100,18 +100,18 @@ class Books:
 
 
 def read_books(connection: Connection, host: str) -> Books:
-    """By what is kept; where that can't be relied on, by counting all."""
+    """The books from the stored numbers, or by counting the whole outbox if those can't be used."""
     return kept_books(connection, host) or count_books(connection, host)
 
 
 def count_books(connection: Connection, host: str) -> Books:
-    """By counting all that is kept, for who relies on nothing else."""
+    """The books by counting the whole outbox, for callers that must not rely on the stored numbers."""
     found = _read(connection, _COUNT_ALL, host)
     return _books(found["whole"], found)
 
 
 def kept_books(connection: Connection, host: str) -> Books | None:
-    """By what is kept; None where that can't be relied on now."""
+    """The books from the stored numbers; None if those can't be used now."""
     found = _read(connection, _COUNT_FEW, host)
     if "counted" not in found:
         return None
@@ -119,8 +119,8 @@ def kept_books(connection: Connection, host: str) -> Books | None:
 
 
 def check_books(connection: Connection, host: str) -> int:
-    """By how many changes the books are wrong: 0, or an invariant is broken. It counts all that is kept, and what is
-    kept of it is set right.
+    """By how many changes the books are wrong: 0, or an invariant is broken. It counts the whole outbox, and corrects
+    the stored numbers.
     """
     found = _read(connection, _COMPARE, host)
     wrong = max(0, -_books(found["whole"], found).waiting)
@@ -135,12 +135,12 @@ def check_books(connection: Connection, host: str) -> int:
 
 
 def move_cursor(connection: Connection, host: str, upto: int, outcomes: Iterable[str]) -> None:
-    """The cursor over the fates moves to `upto`. `outcomes`: all those that it passes; the cursor's row is locked."""
+    """Move the cursor over the fates to `upto`. `outcomes`: of all fates that it passes. Its row must be locked."""
     connection.execute(_MOVE, _counts(Counter(outcomes)) | {"host": host, "upto": upto})
 
 
 def forget_fates(connection: Connection, host: str, fates: Sequence[Row[Any]]) -> None:
-    """`fates`: `outcome` and `fate_sequence` of changes that this transaction has deleted."""
+    """Subtract deleted changes. `fates`: `outcome` and `fate_sequence` of those that this transaction has deleted."""
     if not fates:
         return
     cursor = connection.execute(_LOCK, {"host": host}).one_or_none()
@@ -151,7 +151,7 @@ def forget_fates(connection: Connection, host: str, fates: Sequence[Row[Any]]) -
 
 
 def _count_anew(connection: Connection, host: str) -> None:
-    """The cursor's row is locked meanwhile, for 0.2 s a million changes: only the relay's own duties wait for it."""
+    """The cursor's row is locked for 0.2 s per million changes: only the relay's own duties wait for it."""
     if connection.execute(_LOCK, {"host": host}).one_or_none() is None:
         return
     found = _read(connection, _COUNT_ANEW, host)
@@ -168,7 +168,7 @@ def _read(connection: Connection, statement: Any, host: str) -> defaultdict[str,
 
 
 def _books(outbox: Counter[str | None], found: defaultdict[str, Counter[str | None]]) -> Books:
-    """`outbox`: its changes by outcome. A pending fate is one, though the outbox does not have it yet."""
+    """`outbox`: its changes by outcome. A pending fate counts as a fate, though it is not in the outbox yet."""
     by_outcome, pending = _sum(outbox, found["pending"]), found["pending"].total()
     in_flight = found["in flight"][None]
     ended = {outcome.lower(): by_outcome[outcome] for outcome in OUTCOMES}

@@ -1,8 +1,8 @@
-"""Outstanding changes in pages, as the writer reads them: emergencies first, then the rest; one entity's; a sweep's.
+"""Pages of outstanding changes for the writer: emergencies first, then the rest; those of one entity; those of a sweep.
 
 A TXN change behind a dead letter of its entity is in none of these pages: it can't be sent before an operator has
 decided, and tens of thousands of them must cost the writer nothing. So a page reads a bounded number of rows and may
-return fewer than asked for; `last_id` is the last row that it read.
+return fewer than its limit; `last_id` is the last row that it read.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.changes import ChangeRef, EntityKey
 from oldhost_sync.store.outbox.relay_queue import BY_ENTITY, ITS_UNIT, REF_AND_PROPERTY, as_ref
 
-# Rows that one statement reads: some 30 ms. A page with only held changes is followed by the next, so many times.
+# Rows that one statement reads: about 30 ms. After rows with only held changes it reads on, up to ROUNDS_MAX times.
 ROWS_LOOKED_AT = 10_000
 ROUNDS_MAX = 10
-# Older changes that come with a page of emergencies; of an entity with more, the reservation says which go first.
+# The most older changes in a page of emergencies; if an entity has more, the reservation says which are sent first.
 OLDER_MAX = 2_000
 
-# Without it the server may scan the primary key through all that ended long ago.
+# Without it the server may scan the primary key through all changes that ended long ago.
 _BY_ID = "FORCE INDEX (ix_outbox_events_outstanding)"
 
-# Each entity's oldest dead letter: read once for a page, however many rows of the entity wait.
+# Each entity's oldest dead letter: read once per page, however many rows of the entity wait.
 _DEAD = (
     "LEFT JOIN (SELECT entity_type, entity_id, MIN(id) AS id FROM ("
     "SELECT entity_type, entity_id, id FROM outbox_events FORCE INDEX (ix_outbox_events_outcome) "
@@ -44,10 +44,10 @@ _FREE = (
     f"WHERE {{which}} AND o.id <= :last_id AND {_IS_FREE} ORDER BY o.id LIMIT :limit"
 )
 
-# A pending fate is a fate.
+# A change with a pending fate has a fate.
 _NO_FATE = "NOT EXISTS (SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id)"
 _OUTSTANDING = f"o.host = :host AND o.processed_at IS NULL AND o.id > :after_id AND {_NO_FATE}"
-# Rows relayed "in the future" were relayed before the clock was set back.
+# Rows with a `relayed_at` in the future were relayed before the clock was set back.
 _QUIET = (
     _OUTSTANDING + " AND (o.relayed_at <= UTC_TIMESTAMP(6) - INTERVAL :quiet_us MICROSECOND "
     "OR o.relayed_at > UTC_TIMESTAMP(6))"
@@ -60,7 +60,9 @@ _OF_ENTITY = (
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One way to page through outstanding rows: how far the next page reaches, and which of its rows may be sent."""
+    """One way to page through outstanding rows. `look`: how far the next page reaches. `free`: its rows that may be
+    sent.
+    """
 
     look: str
     free: str
@@ -107,7 +109,7 @@ _DEAD_LETTERS = text(
 
 @dataclass(frozen=True, slots=True)
 class IdPage:
-    """Part of a list in id order: ask again with `last_id` while there is `more`."""
+    """A page of a list in id order; while there is `more`, the next page is the one after `last_id`."""
 
     refs: list[ChangeRef]
     last_id: int
@@ -115,7 +117,7 @@ class IdPage:
 
 
 def outstanding_page(connection: Connection, host: str, after_id: int, limit: int, *, quiet_ms: int = 0) -> IdPage:
-    """Changes without a fate after `after_id`; with `quiet_ms` only those relayed at least so long ago."""
+    """Changes without a fate after `after_id`; with `quiet_ms`, only those relayed at least that long ago."""
     values: dict[str, object] = {"host": host}
     if not quiet_ms:
         return _scan(connection, _ALL, values, after_id, limit)
@@ -142,7 +144,7 @@ def emergencies_page(connection: Connection, host: str, after_id: int, limit: in
 
 
 def relayed_page(connection: Connection, host: str, after_id: int, limit: int, quiet_ms: int = 0) -> IdPage:
-    """For runs begun before 0.2, which keep held changes themselves: all that is relayed."""
+    """All relayed changes without a fate, for runs that began before 0.2: these keep the held changes themselves."""
     values = {"host": host, "after_id": after_id, "limit": limit + 1, "quiet_us": quiet_ms * 1000}
     refs = [as_ref(row) for row in connection.execute(_RELAYED, values)]
     more = len(refs) > limit
@@ -151,7 +153,7 @@ def relayed_page(connection: Connection, host: str, after_id: int, limit: int, q
 
 
 def held_entities(connection: Connection, host: str, limit: int = 10_000) -> list[tuple[str, str, list[int]]]:
-    """For runs begun before 0.2: entities with a dead letter, each with the ids of these, oldest first."""
+    """Entities with dead letters, each with the letters' ids, oldest first; for runs that began before 0.2."""
     held: dict[tuple[str, str], list[int]] = {}
     for row in connection.execute(_HELD, {"host": host, "limit": limit}):
         held.setdefault((row.entity_type, row.entity_id), []).append(row.id)
@@ -159,12 +161,12 @@ def held_entities(connection: Connection, host: str, limit: int = 10_000) -> lis
 
 
 def dead_letters(connection: Connection, host: str) -> int:
-    """How many changes wait for an operator."""
+    """How many dead letters wait for an operator."""
     return int(connection.execute(_DEAD_LETTERS, {"host": host}).scalar_one())
 
 
 def _scan(connection: Connection, scan: Scan, values: dict[str, object], after_id: int, limit: int) -> IdPage:
-    rows = 2 * limit  # enough where hardly anything is held
+    rows = 2 * limit  # enough if few changes are held
     for _ in range(ROUNDS_MAX):
         given = values | {"after_id": after_id}
         looked = connection.execute(text(scan.look), given | {"rows": rows}).one()

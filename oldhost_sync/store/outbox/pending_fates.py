@@ -1,10 +1,10 @@
-"""Pending fates: their change's row is locked, so they are kept beside the outbox until it is free.
+"""Pending fates: while a change's outbox row is locked, its fate is kept in a table of its own until the row is free.
 
-Applications may lock outbox rows for long: a duplicate `record_change` in an open transaction shares the row's lock, a
-report may have locked whole ranges. A fate is decided under the lock of the host's ledger row, which every operation of
-that host needs; waiting there for an application would stop them all. So no statement that writes a fate waits
-(:data:`AT_ONCE`): what can't be written now goes here, in the same transaction, and :func:`write_pending_fates` moves
-it to the outbox later. Every reader of fates looks at both.
+Applications may lock outbox rows for long: a duplicate `record_change` in an open transaction holds a shared lock on
+the row, a report may have locked whole ranges. A fate is decided under the lock of the host's ledger row, which every
+operation of that host needs; waiting there for an application would stop them all. So no statement that writes a fate
+waits (:data:`AT_ONCE`): a fate that can't be written now is written here, in the same transaction, and
+:func:`write_pending_fates` moves it to the outbox later. Every reader of fates reads both tables.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from sqlalchemy.exc import OperationalError
 
 from oldhost_sync.store.transactions import error_code
 
-# The server undoes only the statement that met the lock, not its transaction (the engine checks that
+# On a locked row the server rolls back only the statement, not its transaction (the engine checks that
 # innodb_rollback_on_timeout is OFF).
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 LOCKED = 1205
-# Pending fates that one call looks at: the first may all be locked, and later ones free.
+# How many pending fates one call reads: the first may all be locked, and later ones free.
 LOOKED_AT_MAX = 5_000
 # Above 1,000 the server turns an IN list into a table and scans the rows.
 IDS_MAX = 500
 
 # The number of the transaction that decides fates, see RAISE_SEQUENCE.
 SEQUENCE = "(SELECT l.fate_sequence FROM nonce_ledger l WHERE l.host = outbox_events.host)"
-# Under the ledger row's lock, before the first fate of a transaction: later numbers are of later commits.
+# Under the ledger row's lock, before the first fate of a transaction: so a higher number is always a later commit.
 RAISE_SEQUENCE = "UPDATE nonce_ledger SET fate_sequence = fate_sequence + 1 WHERE host = %s"
 
 NONE_PENDING = (
@@ -40,7 +40,7 @@ _KEEP = (
 )
 KEEP_FATE = f"{_KEEP}WHERE id = %s AND host = %s AND processed_at IS NULL AND {NONE_PENDING}"
 KEEP_FATES = f"{_KEEP}WHERE id IN ({{ids}}) AND processed_at IS NULL AND {NONE_PENDING}"
-# OldHost went back before these nonces: their changes have no fate any more.
+# OldHost went back to before these nonces: their changes no longer have a fate.
 FORGET_FROM = "DELETE FROM pending_fates WHERE host = %s AND nonce >= %s"
 
 _PENDING = "SELECT change_id FROM pending_fates WHERE host = %s ORDER BY change_id LIMIT %s"
@@ -58,7 +58,7 @@ _FORGET = "DELETE FROM pending_fates WHERE host = %s AND change_id = %s"
 
 
 def listed(change_ids: Sequence[int]) -> str:
-    """For an IN of at most IDS_MAX."""
+    """The ids for an IN list; at most IDS_MAX."""
     return ", ".join(str(int(change_id)) for change_id in change_ids)
 
 
@@ -73,10 +73,11 @@ def tried_at_once(connection: Connection, statement: str, values: Sequence[objec
 
 
 def write_pending_fates(connection: Connection, host: str, limit: int) -> int:
-    """Move fates of rows that are free to the outbox, at most `limit`; returns how many were moved.
+    """Move the fates of unlocked rows to the outbox, at most `limit`; returns how many were moved.
 
-    With nothing pending it costs one index look-up. The rows are locked before the ledger's: a transaction that decides
-    fates never waits for a row, so this can't deadlock, and the ledger's row is locked only for the writing.
+    With nothing pending it costs one index lookup. The outbox rows are locked before the ledger's row: a transaction
+    that decides fates never waits for an outbox row, so this can't deadlock, and the ledger's row is locked only while
+    the fates are written.
     """
     pending = list(connection.exec_driver_sql(_PENDING, (host, LOOKED_AT_MAX)).scalars().all())
     free: list[int] = []
@@ -88,7 +89,7 @@ def write_pending_fates(connection: Connection, host: str, limit: int) -> int:
 
 
 def _taken(connection: Connection, host: str, pending: Sequence[int], limit: int) -> list[int]:
-    """Those of `pending` whose rows are free, now locked; a fate whose row was deleted by hand is forgotten."""
+    """Lock and return those of `pending` whose rows are free. A fate whose row was deleted by hand is deleted."""
     ids = listed(pending)
     known = set(connection.exec_driver_sql(_KNOWN.format(ids=ids)).scalars().all())
     for change_id in pending:
@@ -100,12 +101,12 @@ def _taken(connection: Connection, host: str, pending: Sequence[int], limit: int
 def write_pending_fate(connection: Connection, host: str, change_id: int) -> bool:
     """Move one change's fate to the outbox, if one is pending and its row is free.
 
-    The ledger's row is locked when a fate is pending, and stays so until the caller commits.
+    If a fate is pending, the ledger's row is locked and stays so until the caller commits.
     """
     if connection.exec_driver_sql(_FATE, (host, change_id)).one_or_none() is None:
         return False
     connection.exec_driver_sql(RAISE_SEQUENCE, (host,))
-    # Again, now that no other transaction can decide on it.
+    # Read it again, now that no other transaction can change it.
     fate = connection.exec_driver_sql(_FATE, (host, change_id)).one_or_none()
     if fate is None or tried_at_once(connection, _WRITE, tuple(fate)) is None:
         return False

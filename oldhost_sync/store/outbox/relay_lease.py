@@ -1,10 +1,10 @@
 """Which relay is the active one: a lease by the database's clock, for efficiency only.
 
-A lease that ends later than a new one would was taken before the clock was set back: it counts as expired, or a dead
-relay's could hold for hours.
+A lease that ends later than a new one would end was taken before the clock was set back: it counts as expired, or a
+dead relay's lease could last for hours.
 
-A relay that was frozen may wake up and still believe that it is active. That is harmless: two relays signal the same
-changes twice, and the writer knows a change by its id.
+A relay that was frozen may resume and still act as the active one. That is harmless: two relays signal the same changes
+twice, and the writer ignores the repetition by the change's id.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RENEW = text(
     f"WHERE host = :host AND (owner = :owner OR expires_at <= UTC_TIMESTAMP(6) OR expires_at > {_UNTIL})"
 )
 _FIRST = text(f"INSERT INTO relay_lease (host, owner, expires_at) VALUES (:host, :owner, {_UNTIL})")
-# What nobody took meanwhile is renewed even when it has expired. Few rows: one for each host.
+# An expired lease that no other relay has taken is renewed too. The table has few rows: one for each host.
 _RENEW_ALL = text(f"UPDATE relay_lease SET expires_at = {_UNTIL} WHERE owner = :owner")
 _HELD = text("SELECT host FROM relay_lease WHERE owner = :owner")
 _RELEASE = text("DELETE FROM relay_lease WHERE host = :host AND owner = :owner")
@@ -44,7 +44,7 @@ def take_lease(connection: Connection, host: str, owner: str, span: timedelta) -
 
 
 def renew_leases(connection: Connection, owner: str, span: timedelta) -> list[str]:
-    """Renew all leases of this owner for `span` from now; the hosts that it has."""
+    """Renew all leases of this owner for `span` from now; returns the hosts of these leases."""
     connection.execute(_RENEW_ALL, {"owner": owner, "span_us": round(span.total_seconds() * 1_000_000)})
     return list(connection.execute(_HELD, {"owner": owner}).scalars())
 

@@ -1,9 +1,9 @@
-"""The outbox as the relay and the writer see it: claimed by state, in id order, never past a remembered id.
+"""The relay's queries on the outbox: changes are claimed by their state, in id order, never from a remembered id on.
 
 Ids are given out under an entity's lock, so they are not in commit order between entities: a row with a smaller id may
-become visible after one with a larger (trap 13). A claim therefore asks for what is not relayed yet, not for what comes
-after the last one. Claims lock nothing: two relays that claim the same rows both signal them, and the writer knows a
-change by its id.
+become visible after one with a larger (trap 13). A claim therefore reads the changes that are not relayed yet, not
+those after the last claimed id. Claims lock nothing: two relays that claim the same rows both signal them, and the
+writer ignores the repetition by the change's id.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from oldhost_sync.policy.limits import RELAY_LOOK_SECONDS
 from oldhost_sync.store.outbox.pending_fates import AT_ONCE, IDS_MAX, listed, tried_at_once
 
 REF = "o.id, o.priority_class, o.entity_type, o.entity_id, o.event_type, o.created_at"
-# A ref and its property, which its unit has now: one look-up by the primary key for each row. No row locks or waits.
+# A ref and the property that its unit has now: one lookup by the primary key for each row, without locks.
 REF_AND_PROPERTY = f"{REF}, u.property_id"
 ITS_UNIT = "LEFT JOIN units u ON u.host = o.host AND u.id = o.entity_id AND o.entity_type = 'unit'"
 _UNRELAYED = "o.host = :host AND o.processed_at IS NULL AND o.relayed_at IS NULL"
-# Without it the server may scan the primary key through all that ended long ago.
+# Without it the server may scan the primary key through all changes that ended long ago.
 _BY_STATE = "FORCE INDEX (ix_outbox_events_unrelayed)"
-# And, for one entity's, all that is outstanding: 15 s instead of 5 ms for 400 emergencies among 50,000 others.
+# Without it, one entity's changes may cost a scan of all outstanding ones: 15 s instead of 5 ms for 400 emergencies
+# among 50,000 other changes.
 BY_ENTITY = "FORCE INDEX (ix_outbox_events_key)"
 
-# Class by class, each the first entry of its range: the index has the class before the mark.
+# One subquery per class, each reading the first entry of its range: the index has the class before `relayed_at`.
 _ANY_UNRELAYED = (
     f"EXISTS (SELECT 1 FROM outbox_events o {_BY_STATE} WHERE o.host = l.host AND o.processed_at IS NULL "
     "AND o.priority_class = '{cls}' AND o.relayed_at IS NULL)"
@@ -40,13 +41,13 @@ _UNRELAYED_OF_OWNER = text(
     + ", ".join(f"{_ANY_UNRELAYED.format(cls=each)} AS {each.lower()}" for each in PriorityClass)
     + " FROM relay_lease l WHERE l.owner = :owner"
 )
-# The same of any host: each class by itself here, too, or all that waits for its fate would be read.
+# The same for any host of the owner: by class here, too, or all changes without a fate would be read.
 _OF_SOME_HOST = (
     f"EXISTS (SELECT 1 FROM relay_lease l STRAIGHT_JOIN outbox_events o {_BY_STATE} ON o.host = l.host "
     "AND o.processed_at IS NULL AND o.priority_class = '{cls}' AND o.relayed_at IS NULL WHERE l.owner = :owner{more})"
 )
 _KNOWN_APART = " AND NOT FIND_IN_SET(l.host, :known)"
-# The server looks by itself, again and again: between two looks it holds no lock, no transaction and no read view.
+# The polling loop runs in the server: between two polls it holds no lock, no transaction and no read view.
 _AWAIT_UNRELAYED = text(
     "BEGIN NOT ATOMIC DECLARE looks INT DEFAULT :looks; WHILE looks > 0 AND NOT ("
     + " OR ".join(
@@ -74,7 +75,7 @@ _CLAIM = text(
     + " ORDER BY id LIMIT :limit"
 )
 
-# An emergency brings its entity's older changes along, or it would overtake them (trap 11).
+# An emergency is claimed with its entity's older changes, or it would overtake them (trap 11).
 _CLAIM_EMERGENCIES = text(
     f"SELECT {REF_AND_PROPERTY} FROM (SELECT host, entity_type, entity_id, MAX(id) AS id FROM ("
     f"SELECT o.id, o.host, o.entity_type, o.entity_id FROM outbox_events o {_BY_STATE} "
@@ -119,8 +120,8 @@ _HELD_BACK = text(
 def claim_batch(connection: Connection, host: str, limit: int, *, emergencies_only: bool = False) -> list[ChangeRef]:
     """The oldest unrelayed changes in id order, at most `limit`.
 
-    With `emergencies_only` the oldest emergencies, at most `limit`, and with each the older unrelayed changes of its
-    entity: these come on top of the limit, since an emergency without them would be out of order.
+    With `emergencies_only`: the oldest emergencies, at most `limit`, and with each the older unrelayed changes of its
+    entity. These are not counted in the limit, because an emergency without them would be out of order.
     """
     statement = _CLAIM_EMERGENCIES if emergencies_only else _CLAIM
     return [as_ref(row) for row in connection.execute(statement, {"host": host, "limit": limit})]
@@ -128,23 +129,22 @@ def claim_batch(connection: Connection, host: str, limit: int, *, emergencies_on
 
 @dataclass(frozen=True, slots=True)
 class Unrelayed:
-    """What a host's outbox has for the relay."""
+    """Whether a host's outbox has unrelayed changes, and emergencies among them."""
 
     anything: bool = False
     emergency: bool = False
 
 
 def unrelayed(connection: Connection, owner: str) -> dict[str, Unrelayed]:
-    """Of each host whose lease `owner` holds; three index look-ups each."""
+    """For each host whose lease `owner` holds; three index lookups each."""
     return _by_host(connection.execute(_UNRELAYED_OF_OWNER, {"owner": owner}))
 
 
 def await_unrelayed(
     connection: Connection, owner: str, known: Collection[str], wait_seconds: float
 ) -> dict[str, Unrelayed]:
-    """The same, once there is an emergency, or anything of a host not in `known`; else after `wait_seconds`.
-
-    `connection` must commit by itself, so that each look sees its own moment.
+    """As :func:`unrelayed`, but waits until there is an emergency or any change of a host not in `known`; at most
+    `wait_seconds`. `connection` must be in autocommit mode, so that each poll sees what is committed by then.
     """
     asked = {
         "owner": owner,
@@ -168,7 +168,7 @@ class HostProgress:
 
 
 def progress(connection: Connection, owner: str) -> dict[str, HostProgress]:
-    """Of each host whose lease `owner` holds; two index look-ups each."""
+    """For each host whose lease `owner` holds; two index lookups each."""
     found = connection.execute(_PROGRESS, {"owner": owner})
     return {row.host: HostProgress(bool(row.outstanding), int(row.fates)) for row in found}
 
@@ -176,7 +176,7 @@ def progress(connection: Connection, owner: str) -> dict[str, HostProgress]:
 def mark_relayed(connection: Connection, change_ids: Sequence[int]) -> int:
     """Mark the changes that the writer acknowledged; returns how many were not marked before.
 
-    It waits for no lock: a locked row stays unmarked (:func:`unmarked`), or all others would wait for it.
+    It waits for no lock: a locked row stays unmarked (:func:`unmarked`), so that the others need not wait for it.
     """
     ids = sorted(change_ids)
     return sum(_mark(connection, ids[start : start + IDS_MAX]) for start in range(0, len(ids), IDS_MAX))
@@ -213,7 +213,7 @@ def with_property(connection: Connection, host: str, ref: ChangeRef) -> ChangeRe
 
 
 def unprocessed_up_to(connection: Connection, host: str, limit: int) -> int:
-    """How many relayed changes have no fate; counting stops at `limit`."""
+    """How many relayed changes have no fate yet; counting stops at `limit`."""
     return min(limit, int(connection.execute(_UNPROCESSED, {"host": host, "limit": limit}).scalar_one()))
 
 
@@ -223,14 +223,14 @@ def held_back_up_to(connection: Connection, host: str, limit: int) -> int:
 
 
 def as_ref(row: Sequence[Any]) -> ChangeRef:
-    """A row of id, priority_class, entity_type, entity_id, event_type, created_at, and perhaps the property, as the
-    policy sees it.
+    """The ref in a row of id, priority_class, entity_type, entity_id, event_type, created_at, and optionally the
+    property.
     """
-    change_id, priority_class, entity_type, entity_id, event_type, created_at, *told = row
-    at_ms, property_id = epoch_ms(created_at), (told[0] or "") if told else ""
+    change_id, priority_class, entity_type, entity_id, event_type, created_at, *more = row
+    at_ms, property_id = epoch_ms(created_at), (more[0] or "") if more else ""
     return ChangeRef(change_id, PriorityClass(priority_class), entity_type, entity_id, event_type, at_ms, property_id)
 
 
 def epoch_ms(stored: datetime) -> int:
-    """A stored instant as refs carry it."""
+    """A stored time, in the milliseconds that refs use."""
     return int(stored.replace(tzinfo=UTC).timestamp() * 1000)

@@ -1,13 +1,13 @@
-"""Forget what ended long ago, a bounded batch at a time, so that no lock is held for long and tables stay small.
+"""Delete what ended long ago, in bounded batches, so that no lock is held for long and tables stay small.
 
-Never forgotten: changes without a fate, dead letters that nobody decided on, changes that were given up and whose state
-is still shown, the rows of nonces that may still be compared with OldHost, open alerts. With a change its idempotency
-key is forgotten, too; so before that its ledger row, where that key is unique, moves to the ledger's archive. That is
-kept longer, and only what a settlement file has may be deleted from it.
+Never deleted: changes without a fate, undecided dead letters, discarded changes whose state is still shown, the rows of
+nonces that may still be compared with OldHost, open alerts. With a change its idempotency key is deleted too; so before
+that, its ledger row, where that key is unique, is moved to the ledger's archive. The archive is kept longer, and only
+rows that are in a settlement file may be deleted from it.
 
-What goes is read first, by an index and without a lock, then deleted by its primary key: nothing is sorted, nothing
-else is locked, and it does not matter how stale the server's statistics are. A pass goes on behind what it left
-standing; a change whose row somebody holds goes with the next one.
+The rows to delete are first read, by an index and without a lock, then deleted by primary key: nothing is sorted,
+nothing else is locked, and stale statistics of the server do no harm. A pass continues after the rows that it did not
+delete; a change whose row another transaction has locked is deleted by the next pass.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from oldhost_sync.store.ledger import statements
 from oldhost_sync.store.ledger.settled_days import released_until, settled_until
 from oldhost_sync.store.outbox.books import forget_fates
 
-# The last rows of the ledger stay, however old: a host that went back is sent them again.
+# The last rows of the ledger are kept, however old: if OldHost goes back, they are sent again.
 NONCES_KEPT = 10_000
-EARLIEST = datetime(1970, 1, 1)  # noqa: DTZ001 - as the columns hold it
+EARLIEST = datetime(1970, 1, 1)  # noqa: DTZ001 - without a zone, as in the columns
 
 _ENDED = text(
     "SELECT o.id, o.processed_at, o.fate_sequence, o.outcome <> 'DEAD' AND (o.outcome <> 'DISCARDED' OR EXISTS ("
@@ -39,7 +39,7 @@ _ENDED = text(
     "WHERE o.host = :host AND o.processed_at < :changes AND o.processed_at >= :after "
     "AND (o.processed_at > :after OR o.id > :after_id) ORDER BY o.processed_at, o.id LIMIT :rows"
 )
-# Nonces end in their order, so only the lowest can be old: a look at them alone, not at all there are.
+# Nonces end in their order, so only the lowest can be old, and only those are read.
 _NONCES = text(
     "SELECT r.nonce, r.completed_at < :changes AS may_go FROM nonce_requests r FORCE INDEX (PRIMARY) "
     "WHERE r.host = :host AND r.nonce < :below ORDER BY r.nonce LIMIT :rows"
@@ -49,7 +49,7 @@ _FREE = (
     "FOR UPDATE SKIP LOCKED"
 )
 _SETTLED = text("SELECT last_applied_nonce FROM nonce_ledger WHERE host = :host")
-# Each: the table, the index that finds what may go, and the condition for it (none fits a limit that is NULL).
+# Each: a table, the index that finds the rows to delete, and their condition (no row meets it if the limit is NULL).
 _ARCHIVE = "nonce_requests_archive"
 _OTHERS = (
     ("scheduled_changes", "ix_scheduled_changes_due", "recorded_at < :changes"),
@@ -57,12 +57,12 @@ _OTHERS = (
     ("alerts", "ix_alerts_closed", "closed_at < :alerts"),
     ("alert_events", "ix_alert_events_created", "created_at < :alerts"),
     ("late_emergencies", "ix_late_emergencies_started", "started_at < :alerts AND ended_at < :alerts"),
-    # The last pause or resume says whether a pause holds.
+    # The last pause or resume says whether the writer is paused.
     ("operator_audit", "ix_operator_audit_created", "created_at < :audit AND action NOT IN ('pause', 'resume')"),
     (_ARCHIVE, "ix_nonce_requests_archive_completed", "completed_at < :ledger"),
     (_ARCHIVE, "ix_nonce_requests_archive_archived", "archived_at < :ledger AND completed_at IS NULL"),
 )
-# Who reads the feed from before this has missed something.
+# A client that reads the feed from before this has missed fates.
 _HORIZON = text(
     "INSERT INTO feed_horizon (host, pruned_sequence) VALUES (:host, :sequence) "
     "ON DUPLICATE KEY UPDATE pruned_sequence = GREATEST(pruned_sequence, VALUES(pruned_sequence))"
@@ -83,7 +83,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """What ended before these moments may go, UTC, without a zone. `ledger` None: nothing of it."""
+    """What ended before these times may be deleted; UTC, without a zone. `ledger` None: nothing of the ledger."""
 
     changes: datetime
     alerts: datetime
@@ -93,7 +93,7 @@ class Horizon:
 
 @dataclass(frozen=True, slots=True)
 class PassPosition:
-    """Up to which change a pass has come."""
+    """The last change that a pass has read."""
 
     processed_at: datetime = EARLIEST
     change_id: int = 0
@@ -104,7 +104,7 @@ BEGINNING = PassPosition()
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """One batch of a pass: how many rows went, whether there is more, and where to go on."""
+    """One batch of a pass: how many rows were deleted or archived, whether there are more, and where to continue."""
 
     gone: int
     more: bool
@@ -112,8 +112,8 @@ class Pruned:
 
 
 def horizon_of(connection: Connection, host: str, kept: Kept) -> Horizon:
-    """Up to when things may go now. The ledger only as far as days were released; where settlement files are written,
-    nothing at all that ended on a day which has none.
+    """The times before which rows may be deleted now. For the ledger: the end of the last released day. If settlement
+    files are written, nothing that ended on a day without a file may be deleted.
     """
     now = database_clock(connection)
     limits = {name: now - timedelta(days=getattr(kept, name)) for name in ("changes", "alerts", "audit")}
@@ -126,8 +126,8 @@ def horizon_of(connection: Connection, host: str, kept: Kept) -> Horizon:
 
 
 def prune(connection: Connection, host: str, before: Horizon, *, rows: int, place: PassPosition = BEGINNING) -> Pruned:
-    """Delete at most `rows` rows of each kind that ended before its limit: changes from `place` on, with the nonces
-    before them moved to the archive, and when these are through, what else is old.
+    """Delete at most `rows` rows of each kind that ended before its limit: first old nonces are moved to the archive,
+    then changes are deleted from `place` on and, once there are no more of them, the other kinds.
     """
     values: dict[str, object] = {"host": host, "rows": rows, **asdict(before)}
     gone, more = _archive_nonces(connection, values)
@@ -147,7 +147,7 @@ def prune(connection: Connection, host: str, before: Horizon, *, rows: int, plac
 
 
 def database_clock(connection: Connection) -> datetime:
-    """UTC, without a zone."""
+    """The database's time: UTC, without a zone."""
     moment: datetime = connection.execute(_CLOCK).scalar_one()
     return moment
 
@@ -171,7 +171,7 @@ def _archive_nonces(connection: Connection, values: dict[str, object]) -> tuple[
 
 
 def _lock(connection: Connection, change_ids: list[int]) -> Sequence[Row[Any]]:
-    """Those that are there and free, as they are now."""
+    """Lock those that still exist and are free, and return their current rows."""
     if not change_ids:
         return []
     listed = ", ".join(str(int(each)) for each in change_ids)

@@ -1,7 +1,7 @@
-"""The ban that runs now: since when, until when, and what the ledger knows of its cause.
+"""The current ban: its beginning and end, and what the ledger shows about its cause.
 
-OldHost bans for a replay, and does not say whose. A send of ours can be one only if OldHost may have had its nonce
-before and gave it no answer since: such an operation is still in doubt, and nothing is sent during a ban.
+OldHost bans for a replay, and does not say for which request. A send of ours can be a replay only if OldHost may have
+had its nonce before and did not answer: such an operation is still in doubt, as nothing is sent during a ban.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oldhost_sync.store.ledger.statements import CALLED_A_REPLAY
 _BAN = text(
     "SELECT l.banned_at, l.banned_until, l.halted_expected_nonce, r.nonce, r.answer FROM nonce_ledger l "
     "LEFT JOIN nonce_requests r FORCE INDEX (ix_nonce_requests_status) ON r.host = l.host AND r.status = 'SENT' "
-    # An answer of what is in doubt: called a replay, or to be sent again by an operator's decision.
+    # An operation in doubt has an answer if it was called a replay, or is sent again by an operator's decision.
     "AND (r.sends > 1 OR (r.sends = 1 AND r.answer IS NOT NULL) OR r.answer = :replay) "
     "WHERE l.host = :host AND UTC_TIMESTAMP(6) BETWEEN l.banned_at AND l.banned_until ORDER BY r.nonce LIMIT 1"
 ).columns(banned_at=UtcDateTime(), banned_until=UtcDateTime())
@@ -38,7 +38,7 @@ class Ban:
 
 
 def read_ban(connection: Connection, host: str) -> Ban | None:
-    """None when no ban runs, as far as the ledger knows."""
+    """None if the ledger has no current ban."""
     row = connection.execute(_BAN, {"host": host, "replay": CALLED_A_REPLAY}).one_or_none()
     if row is None:
         return None
@@ -46,11 +46,11 @@ def read_ban(connection: Connection, host: str) -> Ban | None:
 
 
 def _cause(nonce: int | None, answer: str | None, expected: int | None) -> str:
-    """`expected`: by OldHost when it halted us, if it said."""
+    """`expected`: the nonce that OldHost expected at the halt, if known."""
     if nonce is None:
         return _BY_ANOTHER
     if answer != CALLED_A_REPLAY:
-        return f"We sent nonce {nonce} more than once, as no answer came: OldHost may have taken that for a replay."
+        return f"We sent nonce {nonce} more than once, as no answer arrived: OldHost may have taken that for a replay."
     said = f"OldHost called our first send of nonce {nonce} a replay: another program with our account had used it"
     only_that = expected is not None and expected > nonce + 1
     return f"{said}." if only_that else f"{said}, or a proxy delivered our operation twice."

@@ -1,13 +1,14 @@
 """The feed of all fates: each once, in the order of the commits that decided them, without locks and without a clock.
 
-Neither ids nor times are in commit order: a transaction may take an id or a time first and commit last, when a reader
-is already past it, and a clock may be set back. So fates are numbered: a transaction that decides fates raises
-`nonce_ledger.fate_sequence` and gives its number to each. It holds the row's lock until it has committed, so a reader
-that sees a number sees all fates with smaller ones. A change that is retried loses its number and comes again with its
-next fate.
+Neither ids nor times are in commit order: a transaction may get its id or time first and commit last, when a reader is
+already past it, and a clock may be set back. So fates are numbered: a transaction that decides fates increases
+`nonce_ledger.fate_sequence` and gives that number to each. It holds the row's lock until it has committed, so a reader
+that sees a number sees all fates with smaller ones. A change that is retried loses its number, and appears again with
+its next fate.
 
 A fate that was decided without a number (a refused submission; a process of the previous release) gets one from the
-relay soon afterwards. Pruning raises `feed_horizon`: a reader that was not as far has missed fates and gets an error.
+relay soon afterwards. Pruning increases `feed_horizon`: a reader whose cursor is older has missed fates and gets an
+error.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from oldhost_sync.store.tables import feed_horizon, nonce_ledger, outbox_events
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
-# Behind all fates of one number.
+# Later than all fates of one number.
 END_US = 253_402_300_799_000_000
 
 
 class FeedCursor(NamedTuple):
-    """The last fate that was handed out: its number, and its place among those of the same number."""
+    """The last fate that was returned: its number, and its place among those with the same number."""
 
     sequence: int
     processed_at_us: int = END_US
@@ -50,16 +51,18 @@ BEGINNING = FeedCursor(0, 0)
 
 
 class CursorForgotten(StoreError):  # noqa: N818 - a name says what happened
-    """Fates after the reader's cursor were pruned; `oldest` is where the feed begins now. Not again."""
+    """Fates after the reader's cursor were pruned; `oldest` is where the feed begins now. A retry does not help."""
 
     def __init__(self, oldest: FeedCursor) -> None:
-        super().__init__("fates after this cursor were forgotten")
+        super().__init__("fates after this cursor were deleted")
         self.oldest = oldest
 
 
 @dataclass(frozen=True, slots=True)
 class FeedPage:
-    """`rows` in the order of their fates; `more`: there is a next page already; `outstanding`: fates are to come."""
+    """`rows`: in the order of their fates. `more`: there is a next page already. `outstanding`: changes without a fate
+    exist.
+    """
 
     rows: list[dict[str, Any]]
     cursor: FeedCursor
@@ -67,7 +70,7 @@ class FeedPage:
     outstanding: bool
 
 
-# The outbox's columns that are shown, by the names that they get.
+# The outbox's columns that are shown, by their names in the feed.
 _SHOWN = {
     "change_id": "id",
     **{name: name for name in ("idempotency_key", "entity_type", "entity_id", "event_type", "priority_class")},
@@ -105,7 +108,7 @@ def read_feed(connection: Connection, host: str, since: FeedCursor, *, limit: in
         "limit": limit + 1,
     }
     rows = [dict(row._mapping) for row in connection.execute(_FEED, values)]  # noqa: SLF001
-    forgotten = _forgotten(connection, host)  # after reading: fates pruned meanwhile are noticed
+    forgotten = _forgotten(connection, host)  # after reading, so that pruning in the meantime is noticed
     if since != BEGINNING and since.sequence < forgotten:
         raise CursorForgotten(FeedCursor(forgotten))
     page = rows[:limit]
@@ -152,14 +155,15 @@ _NUMBER = f"{AT_ONCE}UPDATE outbox_events SET fate_sequence = {SEQUENCE} WHERE i
 
 
 def hosts_with_work(connection: Connection) -> list[str]:
-    """Hosts with fates that are pending or have no number: one look-up for each host that a relay works for."""
+    """Hosts with fates that are pending or have no number: one lookup for each host that a relay works for."""
     return [str(host) for host in connection.exec_driver_sql(_HOSTS).scalars().all()]
 
 
 def number_fates(connection: Connection, host: str, limit: int) -> int:
     """Number at most `limit` fates (up to IDS_MAX) that have no number, the oldest first; returns how many.
 
-    With none to number it costs one index look-up. Rows are locked before the ledger's, whose holders wait for none.
+    With none to number it costs one index lookup. The rows are locked before the ledger's row, whose holders never wait
+    for an outbox row, so this can't deadlock.
     """
     found = connection.exec_driver_sql(_UNNUMBERED, (host, limit)).scalars().all()
     if not found:

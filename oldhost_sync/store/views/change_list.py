@@ -1,7 +1,7 @@
-"""Lists of changes for people: newest first, filtered, page by page; a page looks at a bounded part of the table.
+"""Lists of changes for people: newest first, filtered, page by page; a page reads a bounded part of the table.
 
-The filter that leaves the fewest changes decides which index is walked, in id order; the others are checked on what
-was found there. So a page may have fewer changes than asked for, even none, before the list ends.
+The filter that leaves the fewest changes decides which index is read, in id order; the other filters are applied to the
+rows found there. So a page may have fewer changes than its limit, even none, before the list ends.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from oldhost_sync.store.text import like_pattern
 
 # The filter's word for "no fate yet".
 OUTSTANDING = "OUTSTANDING"
-# Fates that come with words of OldHost, or of the product about it.
+# Fates with a text: OldHost's reason, or the product's.
 ANSWERED = ("DEAD", "DISCARDED", "REFUSED")
-# Changes that one page looks at: some 50 ms.
+# Changes that one page reads: about 50 ms.
 PAGE_LOOKS_AT_MAX = 5_000
 _CHUNK = IDS_MAX
-# Ids that one look for a property's changes covers; of 50,000 units a property has some hundreds.
+# The range of ids that one query for a property's changes covers; of 50,000 units a property has some hundreds.
 _WINDOW = 20_000
-# Above it a property is no small part of all, and what is found by walking all is often of it.
+# With more units than this, a property has a large share of all changes, so reading all of them finds enough.
 _UNITS_MAX = 2 * IDS_MAX
-# An id is given out while its statement waits for locks: so much older may a change be than one with a smaller id.
+# A statement may get its id and then wait for locks: a change may be this much older than one with a smaller id.
 _OUT_OF_ORDER = timedelta(seconds=60)
 _BEYOND_ALL = 2**63 - 1
 
@@ -85,16 +85,17 @@ _CONDITIONS = {
     "AND u.id = o.entity_id AND u.property_id = :property_id)",
 }
 
-# Ids below the first argument, the largest first, at most so many, and where to go on; None at the end.
+# Arguments: `before`, `chunk`. Returns at most `chunk` ids below `before`, the largest first, and where to continue;
+# None at the end.
 Walk = Callable[[int, int], tuple[list[int], int | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeFilter:
-    """Which changes; None: any. `outcome`: a fate, or OUTSTANDING. `answer`: a part of OldHost's reason, without regard
-    to case; only changes that OldHost rejected have one, and submissions that were refused. `accepted_from` and
-    `accepted_before`: by the database's clock; where that was set back, changes of the time around may be missing.
-    `waited_s`: it took longer to get a fate, or has waited longer for one.
+    """Which changes; None: any. `outcome`: a fate, or OUTSTANDING. `answer`: a part of OldHost's reason,
+    case-insensitive; only changes that OldHost rejected and submissions that were refused have one. `accepted_from` and
+    `accepted_before`: by the database's clock; if it was set back, changes around that time may be missing. `waited_s`:
+    changes that took longer to get a fate, or have waited longer for one.
     """
 
     entity_type: str | None = None
@@ -131,7 +132,7 @@ class ListedChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangeList:
-    """Part of a list, newest first: ask again with `before_id` = `next_before` until that is None."""
+    """A page of a list, newest first; the next page is the one with `before_id` = `next_before`, None at the end."""
 
     changes: list[ListedChange]
     next_before: int | None
@@ -160,7 +161,7 @@ def list_changes(
 
 
 def _walk_of(connection: Connection, host: str, wanted: ChangeFilter, floor: int) -> Walk:
-    """The index that is walked: that of the filter which leaves the fewest."""
+    """Read the index of the filter that leaves the fewest changes."""
     values = {"host": host, "floor": floor}
     rare = wanted.answer is not None or wanted.outcome in (*ANSWERED, OUTSTANDING)
     if wanted.entity_id is not None and wanted.entity_type is not None:
@@ -190,7 +191,7 @@ def _walks_of_outcome(wanted: ChangeFilter) -> list[str]:
         return [_WALK.format(index="ix_outbox_events_outcome", condition="o.outcome IS NULL")]
     outcomes = ANSWERED if wanted.outcome is None else (wanted.outcome,)
     walks = [_WALK.format(index="ix_outbox_events_outcome", condition=f"o.outcome = '{each}'") for each in outcomes]
-    # A fate whose row is locked stands beside the outbox.
+    # The fate of a change whose row is locked is not in the outbox yet.
     return [*walks, _WALK_PENDING.format(outcomes=", ".join(f"'{each}'" for each in outcomes))]
 
 
@@ -207,7 +208,7 @@ def _index_walk(connection: Connection, walks: Sequence[str], values: dict[str, 
 
 
 def _property_walk(connection: Connection, units: Sequence[str], values: dict[str, Any]) -> Walk:
-    """Window after window of ids, each read entity by entity."""
+    """Read one range of ids after the other, each entity by entity."""
 
     def walk(before: int, chunk: int) -> tuple[list[int], int | None]:
         newest = min(before, _newest_id(connection, values["host"]) + 1)
@@ -225,7 +226,7 @@ def _property_walk(connection: Connection, units: Sequence[str], values: dict[st
 
 
 def _rows(connection: Connection, host: str, wanted: ChangeFilter, ids: Sequence[int]) -> list[ListedChange]:
-    """Those of `ids` (at most a page) that are wanted."""
+    """Those of `ids` (at most a page) that match the filter."""
     if not ids:
         return []
     values: dict[str, Any] = {"host": host, "ids": ids}
@@ -263,7 +264,7 @@ def _newest_id(connection: Connection, host: str) -> int:
 
 
 def _first_id_from(connection: Connection, host: str, moment: datetime) -> int:
-    """The first id that was accepted at or after `moment`, as ids and times grow together: by halving."""
+    """The first id that was accepted at or after `moment`: a binary search, as times grow with the ids."""
     low, high = 0, _newest_id(connection, host) + 1
     while low < high:
         middle = (low + high) // 2

@@ -40,7 +40,7 @@ class StepView:
 
 @dataclass(slots=True)
 class FateView:
-    """All that is known of one change; `steps` in order of time."""
+    """Everything known about one change; `steps` in order of time."""
 
     idempotency_key: str
     change_id: int | None
@@ -65,7 +65,7 @@ class FateView:
 
 
 _NAMES = {each.name for each in fields(FateView)}
-# A fate is in the outbox, or pending while the change's row there is locked.
+# A fate is in the outbox, or in `pending_fates` while the change's outbox row is locked.
 _DECIDED = {
     "processed_at": pending_fates.c.decided_at,
     "outcome": pending_fates.c.outcome,
@@ -79,7 +79,7 @@ _CHANGE = (
 )
 
 
-# Of the entity's changes just before one: those that it may have superseded, and how many of them are looked at.
+# The changes that one has superseded, and how many of its entity's preceding changes are searched for them.
 _LOOKED_AT_MAX = 500
 _SUPERSEDED = text(
     "SELECT id FROM (SELECT o.id, o.superseded_by, p.superseded_by AS pending FROM outbox_events o "
@@ -91,13 +91,13 @@ _KEY_OF_ID = text("SELECT idempotency_key FROM outbox_events WHERE host = :host 
 
 
 def find_fate_of_id(connection: Connection, host: str, change_id: int) -> FateView | None:
-    """All steps of the change with that id; None when there is none."""
+    """The status of the change with that id; None if there is none."""
     key = connection.execute(_KEY_OF_ID, {"host": host, "id": change_id}).scalar()
     return None if key is None else find_fate(connection, host, key)
 
 
 def find_fate(connection: Connection, host: str, idempotency_key: str) -> FateView | None:
-    """All steps of the change with that key; None when there is none."""
+    """The status of the change with that key; None if there is none."""
     scheduled = connection.execute(
         select(scheduled_changes).where(
             scheduled_changes.c.host == host, scheduled_changes.c.idempotency_key == idempotency_key
@@ -129,12 +129,12 @@ def find_fate(connection: Connection, host: str, idempotency_key: str) -> FateVi
 
 def _scheduled_fate(row: Row[Any]) -> FateView:
     cancelled = row.cancelled_at is not None
-    state, waiting_for = ("CANCELLED", []) if cancelled else ("SCHEDULED", [f"its time, {instant(row.not_before)}"])
+    state, waiting_for = ("CANCELLED", []) if cancelled else ("SCHEDULED", [f"its due time, {instant(row.not_before)}"])
     return _view(row, state=state, priority_class=None, waiting_for=waiting_for, steps=_schedule_steps(row))
 
 
 def _view(row: Row[Any], **more: Any) -> FateView:
-    """The row's columns that have the view's names, and `more`."""
+    """A view of the row's columns that have the view's field names, and of `more`."""
     return FateView(**{name: value for name, value in row._mapping.items() if name in _NAMES} | more)  # noqa: SLF001
 
 
@@ -164,7 +164,7 @@ def _end(row: Row[Any]) -> StepView:
 
 
 def _add_requests(connection: Connection, host: str, change: Row[Any], fate: FateView) -> None:
-    """The nonces it was bound to: the present ones, and those set aside."""
+    """Add the steps of the nonces that the change is or was bound to: of the ledger, and of its archive."""
     for table in (nonce_requests_archive, nonce_requests):
         query = select(table).where(table.c.host == host, table.c.change_id == change.id).order_by(table.c.nonce)
         for row in connection.execute(query):
@@ -199,7 +199,7 @@ def _add_decisions(connection: Connection, host: str, change_id: int, fate: Fate
 
 
 def _waiting_for(connection: Connection, host: str, change: Row[Any], fate: FateView) -> list[str]:
-    """Why it has no fate yet, as far as the database knows; only the writer knows its queue."""
+    """Why the change has no fate yet, as far as the database shows; the writer's queue is not in it."""
     reasons = _obstacles(connection, host)
     if fate.state == "IN_FLIGHT":
         return [*reasons, f"OldHost's answer to nonce {fate.nonce}"]
@@ -222,13 +222,13 @@ def _waiting_for(connection: Connection, host: str, change: Row[Any], fate: Fate
         reasons.append("the relay to hand it to the writer")
     elif change.priority_class == "LWW":
         reasons.append("the debounce to end, in case a newer change replaces it, and then its turn")
-    elif letter is None:  # behind a dead letter it gets none
+    elif letter is None:  # a change behind a dead letter gets no turn
         reasons.append("its turn")
     return reasons
 
 
 def _obstacles(connection: Connection, host: str) -> list[str]:
-    """What keeps the writer from sending anything at all."""
+    """What prevents the writer from sending anything at all."""
     row = connection.execute(
         select(
             nonce_ledger.c.halted,

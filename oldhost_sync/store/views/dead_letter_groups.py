@@ -1,7 +1,7 @@
 """Dead letters by OldHost's reason: how many have it, and what is held behind them.
 
-Reasons that differ in their numbers, UUIDs or quoted names only are one ("no such guest 4711"): a group is named by its
-reason with each of these written as #. Alerts about dead letters have the same groups (store/dead_letter_alerts.py).
+Reasons that differ only in numbers, UUIDs or quoted names are one group ("no such guest 4711"): its name is the reason
+with each of these written as #. Alerts about dead letters have the same groups (store/dead_letter_alerts.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oldhost_sync.policy.alert_cause import without_details
 from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.outbox.pending_fates import IDS_MAX
 
-# Above it the groups say that there are more; the oldest letters are looked at.
+# Only this many dead letters are read, the oldest; the result says whether there are more.
 LETTERS_MAX = 5_000
 
 _NAMED = "o.id, o.entity_type, o.entity_id, o.event_type, o.source"
@@ -40,9 +40,9 @@ _HELD = text(
 
 @dataclass(slots=True)
 class LetterGroup:
-    """Dead letters with one reason. `example`: OldHost's words to the oldest, as they are. `held`: TXN changes behind
-    them; `newest_id`: a decision up to it is about what was shown. `sources`: the applications that sent them.
-    `change_ids`: the oldest.
+    """Dead letters with one reason. `example`: OldHost's words about the oldest one, unchanged. `held`: TXN changes
+    behind them. `newest_id`: a decision about ids up to it covers exactly what was shown. `sources`: the applications
+    that submitted them. `change_ids`: the oldest ones.
     """
 
     reason: str
@@ -84,7 +84,7 @@ def list_groups(connection: Connection, host: str) -> tuple[list[LetterGroup], b
 def ids_of_group(
     connection: Connection, host: str, reason: str, *, after_id: int = 0, up_to: int | None = None, limit: int
 ) -> list[int]:
-    """The oldest `limit` letters of a group with ids above `after_id` and up to `up_to`, as far as LETTERS_MAX goes."""
+    """The oldest `limit` letters of a group with ids above `after_id` and up to `up_to`; reads at most LETTERS_MAX."""
     letters = connection.execute(_LETTERS, {"host": host, "after": after_id, "limit": LETTERS_MAX})
     return _first(
         (row.id for row in letters if without_details(row.error) == reason and (up_to is None or row.id <= up_to)),
@@ -97,7 +97,7 @@ def _first(ids: Iterable[int], limit: int) -> list[int]:
 
 
 def _held_behind(connection: Connection, change_ids: Sequence[int]) -> dict[int, int]:
-    """How many TXN changes wait behind each letter, as far as it is the oldest of its entity."""
+    """How many TXN changes wait behind each letter, which must be the oldest of its entity."""
     found: dict[int, int] = {}
     for start in range(0, len(change_ids), IDS_MAX):
         values: dict[str, Any] = {"ids": change_ids[start : start + IDS_MAX]}

@@ -1,6 +1,6 @@
-"""One entity as the application shows it beside what OldHost has of it, key by key, and what of it is still to come.
+"""One entity as the application shows it next to OldHost's state of it, key by key, and its outstanding changes.
 
-Payloads are compared by their hashes, so that who may not read them sees whether they are equal.
+Payloads are compared by their hashes, so that a user who may not read them still sees whether they are equal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oldhost_sync.store.columns import UtcDateTime
 from oldhost_sync.store.ledger.completion import UNKNOWN, payload_hash
 from oldhost_sync.store.views.entity_history import read_entity
 
-# Beyond it a count says "at least".
+# Above it, a count means "at least".
 COUNTED_MAX = 10_000
 DEAD_LETTERS_SHOWN = 20
 
@@ -50,9 +50,9 @@ _DEAD = text(
 
 @dataclass(slots=True)
 class KeyComparison:
-    """One coalescing key. `equal`: None where OldHost's state is not known (never applied, or its answer was lost).
+    """One coalescing key. `equal`: None if OldHost's state is not known (never applied, or its answer was lost).
 
-    `shown` and `at_oldhost`: the payloads; `at_oldhost` None also where the change that brought it is no longer kept.
+    `shown` and `at_oldhost`: the payloads; `at_oldhost` is also None if the change with that payload is no longer kept.
     """
 
     event_type: str
@@ -67,8 +67,8 @@ class KeyComparison:
 
 @dataclass(slots=True)
 class EntityView:
-    """`outstanding`: changes without a fate (at most COUNTED_MAX are counted), `held` of them behind a dead letter.
-    `dead_letters`: the oldest ids. `changes` and `scheduled`: as :func:`read_entity` gives them.
+    """`outstanding`: changes without a fate (at most COUNTED_MAX are counted); `held`: those of them behind a dead
+    letter. `dead_letters`: the oldest ids. `changes` and `scheduled`: as :func:`read_entity` returns them.
     """
 
     entity_type: str
@@ -90,7 +90,7 @@ class EntityView:
 def compare_entity(
     connection: Connection, host: str, entity_type: str, entity_id: str, *, payloads: bool
 ) -> EntityView | None:
-    """None when no change of it was ever accepted or scheduled; only scheduled ones: it shows nothing yet."""
+    """None if no change of the entity was ever accepted or scheduled. With only scheduled ones, it has no keys yet."""
     found = read_entity(connection, host, entity_type, entity_id)
     shadow = found["shadow"]
     if shadow is None and not found["changes"] and not found["scheduled"]:
@@ -141,6 +141,6 @@ def _add_payloads(
     for key in keys:
         key.shown = state.get(key.event_type)
         brought = None if key.change_id is None else kept.get(key.change_id)
-        # A retried older change may have been applied after it: then it is not what OldHost has.
+        # A retried older change may have been applied after this one: then OldHost does not have this payload.
         if brought is not None and payload_hash(brought).rstrip(b"\0") == hashes[key.event_type]:
             key.at_oldhost = brought

@@ -1,4 +1,4 @@
-"""How one host stands, for people: what stops it, what is wrong, what is on its way. Bounded, whatever is kept."""
+"""The state of one host, for people: what stops it, what is wrong, what is in flight. It reads few rows at any load."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from oldhost_sync.store.views.overview import count_open_alerts, oldest_waiting_
 from oldhost_sync.store.views.processes import Process, read_workers
 from oldhost_sync.store.views.session_list import SessionView, read_newest_session
 
-# More than a page shows at once; their number is told besides.
+# How many alerts are read; their number is given separately.
 ALERTS_MAX = 50
-# Two sends of eight operations and an urgent one are under way at most.
+# More than the operations in flight: at most two sends of eight, and an urgent one.
 BOUND_MAX = 40
 
 _BOUND = (
@@ -39,10 +39,10 @@ _BOUND = (
 
 @dataclass(frozen=True, slots=True)
 class HostCondition:
-    """`ledger`: its row, None before the first session. `pause`: the one that holds. `alerts`: open ones, the worst
-    first; `open_alerts`: how many there are. `bound`: operations that hold a nonce and have no end yet, by nonce.
-    `session`: the newest that a worker has told of. `ban`: the one that runs. `decision`: about a halt, not
-    carried out. `workers`: those at work first, then who was seen last.
+    """`ledger`: its row, None before the first session. `pause`: the one in force. `alerts`: open ones, the worst
+    first; `open_alerts`: how many there are. `bound`: operations that hold a nonce and have not ended yet, by nonce.
+    `session`: the newest that a worker has recorded. `ban`: the current one. `decision`: about a halt, not carried out
+    yet. `workers`: those at work first, then those seen last.
     """
 
     ledger: dict[str, Any] | None

@@ -1,7 +1,7 @@
 """The figures of all hosts of a relay, for Prometheus: two statements, by indexes, without a lock.
 
-What waits is counted by reading its part of an index (some 30 ms for 100,000 changes); the relay looks so seldom that
-all of it stays a small share of the time.
+Waiting changes are counted by reading their part of an index (about 30 ms for 100,000 changes); the relay does this so
+rarely that it takes only a small share of the time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from oldhost_sync.policy.alert_kinds import SEVERITIES
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.outbox.relay_queue import held_back_up_to
 
-# Beyond, "at least".
+# Above it, the count means "at least".
 HELD_COUNTED_MAX = 100_000
 
 _ACT = (
@@ -46,7 +46,7 @@ _OF_CLASS = (
     "FROM outbox_events e FORCE INDEX (ix_outbox_events_unrelayed) "
     "WHERE e.host = l.host AND e.processed_at IS NULL AND e.priority_class = '{cls}'"
 )
-# The relay hands a class over in id order, so the oldest is the first of those it has, or of those it has not.
+# The relay hands over each class in id order, so the oldest change is the first relayed or the first unrelayed one.
 _WAITING_OF_CLASS = (
     f"SELECT l.host, '{{cls}}' AS priority_class, (SELECT COUNT(*) {_OF_CLASS}) AS changes, LEAST("
     f"COALESCE((SELECT e.created_at {_OF_CLASS} AND e.relayed_at IS NULL ORDER BY e.id LIMIT 1), UTC_TIMESTAMP(6)), "
@@ -71,8 +71,8 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class HostFigures:
-    """One host's. `fates`: a number that grows with each. `ban_left_s`: 0 without a ban; `paused_s`: since when it is
-    paused, None when it is not. `dead_letters_id`: another one when other changes are dead letters.
+    """One host's figures. `fates`: a number that grows with each fate. `ban_left_s`: 0 without a ban. `paused_s`: for
+    how long it has been paused, None if it is not. `dead_letters_id`: changes when the set of dead letters changes.
     """
 
     epoch: int = 0
@@ -89,7 +89,7 @@ class HostFigures:
 
 
 def read_figures(connection: Connection, owner: str) -> dict[str, HostFigures]:
-    """Of each host whose lease `owner` holds."""
+    """The figures of each host whose lease `owner` holds."""
     found = {
         row.host: HostFigures(
             epoch=int(row.epoch),

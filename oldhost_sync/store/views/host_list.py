@@ -1,6 +1,6 @@
-"""How several hosts stand, in a line each, as far as the database knows: it does not know whether a writer runs.
+"""The states of several hosts, one line each, from the database: whether a writer runs is not in it.
 
-Each figure is bounded or read from an index, so twenty hosts take some milliseconds.
+Each figure is bounded or read from an index, so twenty hosts take a few milliseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oldhost_sync.store.views.overview import count_open_alerts, oldest_waiting_
 
 @dataclass(frozen=True, slots=True)
 class HostLine:
-    """`state`: HALTED, BANNED, PAUSED, SENDING (something waits) or IDLE. `why`: the reason of what stops it."""
+    """`state`: HALTED, BANNED, PAUSED, SENDING (changes wait) or IDLE. `why`: the reason for a stop."""
 
     host: str
     state: str

@@ -1,6 +1,6 @@
-"""Why emergencies were late, as far as the database knows: what stopped or slowed sending while they waited.
+"""Why emergencies were late, as far as the database shows: what stopped or slowed sending while they waited.
 
-What is over by now counts, too: when the last of them is through, the cause often is.
+Causes that are over by now count too: when the last of the emergencies was sent, its cause often is over.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
-# An answer that takes so long is no usual one; marking an operation ahead of its turn adds another's time.
+# An answer that takes this long counts as slow. An operation is marked while the one before it is still on the wire, so
+# the measured time may include two answers.
 SLOW_ANSWER_MS = 3_000
-# So many of the newest are looked at.
+# How many of the newest of each are read.
 _OPERATIONS, _SESSIONS, _ALERTS_LOOKED_AT = 40, 5, 50
 
 _BEGAN = "UTC_TIMESTAMP(6) - INTERVAL :us MICROSECOND"
@@ -23,7 +24,7 @@ _PAUSE = text(
     "FORCE INDEX (ix_operator_audit_action) WHERE r.host = :host AND r.action = 'resume' AND r.id > operator_audit.id "
     f"AND r.created_at <= {_BEGAN}) ORDER BY id DESC LIMIT 1"
 )
-# Emergencies that are blocked or late are what a cause does, and none.
+# Blocked or late emergencies are an effect, not a cause.
 _ALERTS = text(
     "SELECT id, kind FROM ("
     + " UNION ".join(
@@ -47,9 +48,9 @@ _SLOWEST = text(
 
 
 def late_cause(connection: Connection, host: str, *, waited_ms: int, unrelayed: int, waiting: int) -> str:
-    """The likeliest one, in some words that fit after "Cause:". `waited_ms`: how far back to look.
+    """The likeliest cause, in words that fit after "Cause:". `waited_ms`: how far back to look.
 
-    `unrelayed` of `waiting` emergencies are not at the writer yet.
+    `unrelayed` of the `waiting` emergencies were not handed to the writer yet.
     """
     values = {"host": host, "us": waited_ms * 1000}
     for cause in _stops(connection, values):
@@ -59,7 +60,7 @@ def late_cause(connection: Connection, host: str, *, waited_ms: int, unrelayed: 
     slowest_ms = connection.execute(_SLOWEST, values).scalar() or 0
     if slowest_ms >= SLOW_ANSWER_MS:
         return f"OldHost took up to {slowest_ms / 1000:.0f} s for an answer"
-    return "nothing was wrong; others went first: emergencies that came together, or older changes of their units"
+    return "no fault found; others were sent first: simultaneous emergencies, or older changes of their units"
 
 
 def _stops(connection: Connection, values: dict[str, object]) -> Iterator[str]:

@@ -114,7 +114,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Breaches:
-    """Of the last days: how many incidents, how many emergencies beyond the promise, the longest wait."""
+    """In the last days: how many incidents, how many emergencies that broke the promise, the longest wait."""
 
     incidents: int
     breaches: int
@@ -122,14 +122,14 @@ class Breaches:
 
 
 def look(connection: Connection, owner: str) -> tuple[dict[str, HostState], float | None]:
-    """Of each host whose lease `owner` holds; and the database's clock in seconds, if it holds any."""
+    """The state of each host whose lease `owner` holds; and the database's clock in seconds, if it holds any."""
     found = connection.execute(_LOOK, {"owner": owner}).all()
     now_s = found[0].now.replace(tzinfo=UTC).timestamp() if found else None
     return {row.host: HostState(bool(row.emergencies), int(row.fates)) for row in found}, now_s
 
 
 def waiting_emergencies(connection: Connection, host: str) -> list[WaitingEmergency]:
-    """At most WAITING_MAX; without those that have a pending fate."""
+    """At most WAITING_MAX emergencies without a fate; those with a pending fate are left out."""
     rows = connection.execute(_WAITING, {"host": host, "limit": WAITING_MAX})
     return [WaitingEmergency(row.id, bool(row.unrelayed), int(row.ms)) for row in rows]
 
@@ -137,7 +137,7 @@ def waiting_emergencies(connection: Connection, host: str) -> list[WaitingEmerge
 def take_fates(connection: Connection, host: str, newest: int) -> tuple[list[Ended], bool]:
     """The fates that were not counted yet, and whether there are more; they are counted when this commits.
 
-    The first time, all that came before is history.
+    The first call of a host starts the count: fates before it are not returned.
     """
     after = connection.execute(_CURSOR, {"host": host}).scalar()
     if after is None:
@@ -153,7 +153,7 @@ def take_fates(connection: Connection, host: str, newest: int) -> tuple[list[End
 
 
 def count_applied(connection: Connection, host: str, applied: Sequence[Ended]) -> None:
-    """Add what was applied to the histogram of its class."""
+    """Add the applied changes to the histograms of their classes."""
     changes: Counter[tuple[PriorityClass, int]] = Counter()
     total_ms: Counter[tuple[PriorityClass, int]] = Counter()
     for each in applied:
@@ -167,7 +167,7 @@ def count_applied(connection: Connection, host: str, applied: Sequence[Ended]) -
 
 
 def applied_waits(connection: Connection, host: str) -> dict[PriorityClass, tuple[dict[int, int], int]]:
-    """For each class: changes by upper bound (not cumulated), and the sum of what they took in ms."""
+    """For each class: the changes by upper bound (not cumulative), and the sum of their times in ms."""
     found: dict[PriorityClass, tuple[dict[int, int], int]] = {}
     for row in connection.execute(_WAITS, {"host": host}):
         counts, total = found.get(PriorityClass(row.priority_class), ({}, 0))
@@ -200,14 +200,14 @@ def keep_incident(connection: Connection, host: str, incident: Incident, *, is_n
 
 
 def end_incident(connection: Connection, host: str) -> None:
-    """The incident stays as a record, the alert closes."""
+    """End the incident and close its alert; the incident stays as a record."""
     connection.execute(_CLOSE, {"host": host})
     close_alert(connection, host, ALERT_KIND)
 
 
 def raise_incident_alert(connection: Connection, host: str, severity: str, message: str, count: int = 1) -> None:
-    """One alert for the incident. It is sent again when it gets worse, and its text has the newest figures. `count`: of
-    emergencies that are or were late.
+    """Raise one alert for the incident. It is sent again when it gets worse, and its text has the newest figures.
+    `count`: how many emergencies are or were late.
     """
     raise_alert(connection, host, ALERT_KIND, severity, message, count=count)
 

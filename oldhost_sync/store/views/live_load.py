@@ -1,6 +1,6 @@
-"""What a plan from now begins with: what is outstanding, what is scheduled for later, and what keeps all of it back.
+"""The start of a plan from the live state: what is outstanding, what is scheduled, and what stops sending.
 
-By the database's clock; nothing is locked. What is held behind dead letters waits for an operator and is left out.
+By the database's clock; nothing is locked. Changes held behind dead letters wait for an operator and are left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oldhost_sync.store.outbox.outstanding_changes import outstanding_page
 from oldhost_sync.store.outbox.relay_queue import ITS_UNIT, as_ref
 
 PAGE = 2_000
-# More than a writer ever holds; beyond it a plan would take minutes, and four hours are long broken.
+# More than a writer ever holds; above it a plan would take minutes, and the 4 h promise is long broken.
 CHANGES_MAX = 200_000
 
 _SCHEDULED = text(
@@ -32,8 +32,9 @@ _NOW = text("SELECT UTC_TIMESTAMP(6)")
 
 @dataclass(frozen=True, slots=True)
 class LiveLoad:
-    """`scheduled`: as refs that are accepted when they are due, their ids only among themselves. `ban_left_ms`: 0 when
-    there is none. `stopped`: why nothing goes, if somebody or something stopped the writer. `cut`: there is more.
+    """`scheduled`: as refs that are accepted when they are due; their ids are unique only among themselves.
+    `ban_left_ms`: 0 if there is no ban. `stopped`: why nothing is sent, if the writer is paused or halted. `cut`: there
+    are more changes.
     """
 
     now_ms: int
@@ -45,17 +46,17 @@ class LiveLoad:
     cut: bool = False
 
     def notes(self) -> list[str]:
-        """What a plan that begins with it does not know or can't help."""
+        """What a reader of the plan must know: what stops sending, and what the plan leaves out."""
         found = []
         if self.stopped:
-            found.append(f"The writer sends nothing now: {self.stopped}. The plan is as if it went on now.")
+            found.append(f"The writer sends nothing now: {self.stopped}. The plan assumes that it resumes now.")
         if self.ban_left_ms:
-            found.append(f"OldHost has banned us for {self.ban_left_ms / 1000:,.0f} s more.")
+            found.append(f"OldHost has banned us for another {self.ban_left_ms / 1000:,.0f} s.")
         if self.dead_letters:
-            waiting = f"{self.dead_letters} dead letters, and what is held behind them, wait for an operator"
-            found.append(f"{waiting}; not planned.")
+            waiting = f"{self.dead_letters} dead letters, and the changes held behind them, wait for an operator"
+            found.append(f"{waiting}; they are not planned.")
         if self.cut:
-            found.append(f"There is more; the oldest {len(self.outstanding):,} are planned.")
+            found.append(f"There are more changes; only the oldest {len(self.outstanding):,} are planned.")
         if not self.outstanding and not self.scheduled:
             found.append("Nothing is outstanding, and nothing is scheduled.")
         return found

@@ -1,9 +1,9 @@
-"""How the load went: one sample each ten seconds, kept in three rings of fixed size (an hour, a day, a week).
+"""The history of the load: one sample every ten seconds, in three ring buffers of fixed size (an hour, a day, a week).
 
-A sample covers the time from the one before: what waits now, by class, how many changes came and ended, how long
-emergencies took, and what kept everything back. How many came is what more waits than before, and what ended: fates are
-numbered in the order of their commits, and ids are not. A ring's row is overwritten when its turn comes again, so the
-table has at most `sum(ring.slots)` rows for each host, and nothing needs to be pruned.
+A sample covers the time since the last one: what waits now, by class, how many changes were accepted and applied, how
+long emergencies took, and what stopped sending. The number accepted is computed as the increase of the waiting ones
+plus those that ended, because fates are numbered in commit order, and ids are not. A ring's rows are overwritten in
+turn, so the table has at most `sum(ring.slots)` rows for each host, and nothing needs to be pruned.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Ring:
 
 
 RINGS = {"1h": Ring(10, 360), "24h": Ring(60, 1_440), "7d": Ring(600, 1_008)}
-# Counting stops there, for each class: it takes some 30 ms, and above it a chart says all that it can.
+# Counting stops there, for each class: it takes about 30 ms, and a chart needs no larger numbers.
 COUNTED_MAX = 100_000
-# Emergencies whose age is read; the oldest may be missed only where more of them wait.
+# Emergencies whose age is read; the oldest may be missed only if more of them wait.
 EMERGENCIES_MAX = 5_000
 # Transactions whose fates one sample counts; after a longer silence the older ones are left out.
 SEQUENCES_MAX = 50_000
@@ -79,7 +79,7 @@ _VALUES = (
     "(:host, {step_s}, :slot_{step_s}, :at_{step_s}, :emergency, :txn, :lww, :accepted, :applied, :emergency_ms, "
     ":stopped, :waiting, :sequence)"
 )
-# `at` is assigned last: the others compare it with what it was.
+# `at` is assigned last: the other assignments compare its old value.
 _KEEP = text(
     f"INSERT INTO load_samples ({_COLUMNS}) VALUES "
     + ", ".join(_VALUES.format(step_s=ring.step_s) for ring in RINGS.values())
@@ -91,8 +91,8 @@ _KEEP = text(
 
 @dataclass(frozen=True, slots=True)
 class LoadSample:
-    """One bucket that begins at `at`: the most that waited in it, by class; how many changes were accepted and applied;
-    the longest that an emergency took or waits (ms, 0: there was none); what stopped sending, if anything did.
+    """One bucket that begins at `at`: the most changes that waited in it, by class; how many were accepted and applied;
+    the longest time that an emergency took or waits (ms, 0: there was none); what stopped sending, if anything.
     """
 
     at: datetime
@@ -109,7 +109,7 @@ _SHOWN = [load_samples.c[name] for name in LoadSample.__slots__]
 
 
 def record_sample(connection: Connection, host: str) -> None:
-    """Add what happened since the last sample to the current bucket of each ring. Two at once count nothing twice."""
+    """Add what happened since the last sample to each ring's current bucket. Concurrent calls count nothing twice."""
     last = connection.execute(_LAST, {"host": host}).one_or_none()
     now = connection.execute(_NOW, {"host": host}).one()
     after = now.fates if last is None else max(last.sequence, now.fates - SEQUENCES_MAX)
@@ -135,7 +135,7 @@ def record_sample(connection: Connection, host: str) -> None:
 
 
 def read_series(connection: Connection, host: str, span: str) -> list[LoadSample]:
-    """The samples of `span` (a key of RINGS), oldest first; buckets in which nobody looked are missing."""
+    """The samples of `span` (a key of RINGS), oldest first; buckets without a sample are missing."""
     ring = RINGS[span]
     now: datetime = connection.execute(text("SELECT UTC_TIMESTAMP(6)")).scalar_one()
     begin = now.replace(tzinfo=UTC) - timedelta(seconds=ring.span_s)

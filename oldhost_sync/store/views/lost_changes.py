@@ -1,5 +1,5 @@
-"""Which of the changes that somebody knows are not in the database: after a restore, or a fail-over to a replica that
-lacked the last commits.
+"""Which of the given changes are not in the database: after a restore, or a fail-over to a replica that lacked the last
+commits.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from oldhost_sync.store.ledger.reservation import was_lost
 from oldhost_sync.store.outbox.relay_queue import epoch_ms
 from oldhost_sync.store.tables import outbox_events
 
-# As many as one signal brings.
+# As many as one signal has.
 IDS_AT_ONCE = 500
 
 
 def lost_changes(connection: Connection, host: str, refs: Sequence[ChangeRef]) -> list[ChangeRef]:
-    """Those of `refs` that are gone, or whose id another change has now, in the same order."""
+    """Those of `refs` that are missing, or whose id now belongs to another change, in the same order."""
     lost = []
     for start in range(0, len(refs), IDS_AT_ONCE):
         asked = refs[start : start + IDS_AT_ONCE]

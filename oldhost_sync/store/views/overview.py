@@ -61,7 +61,7 @@ _CHANGE = (
     outbox_events.c.created_at.label("accepted_at"),
 )
 _LETTER = (*_CHANGE, outbox_events.c.processed_at, outbox_events.c.nonce, outbox_events.c.error)
-# Rejected while its row was locked: the letter is in two places for a moment.
+# A change that was rejected while its row was locked: its fate is still in `pending_fates`.
 _DECIDED_AT = pending_fates.c.decided_at.label("processed_at")
 _PENDING_LETTER = (*_CHANGE, _DECIDED_AT, pending_fates.c.nonce, pending_fates.c.error)
 
@@ -85,7 +85,7 @@ def list_dead_letters(connection: Connection, host: str, *, after_id: int, limit
 
 
 def dead_letters_of(connection: Connection, host: str, change_ids: Sequence[int]) -> list[dict[str, Any]]:
-    """Those of `change_ids` that are dead letters, as :func:`list_dead_letters` gives them."""
+    """Those of `change_ids` that are dead letters, as :func:`list_dead_letters` returns them."""
     query = select(*_LETTER).where(
         outbox_events.c.host == host, outbox_events.c.id.in_(change_ids), outbox_events.c.outcome == "DEAD"
     )

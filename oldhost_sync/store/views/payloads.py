@@ -1,4 +1,4 @@
-"""A change's payload: personal data, so each reading is an act of somebody and stands in the audit."""
+"""A change's payload: it is personal data, so each reading is recorded in the audit with who read it."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def payload_of(connection: Connection, host: str, change_id: int, *, operator: A
 
 
 def note_entity_read(connection: Connection, host: str, entity_type: str, entity_id: str, *, operator: Actor) -> None:
-    """Keep that `operator` read the payloads of an entity."""
+    """Record in the audit that `operator` read the payloads of an entity."""
     detail = {"entity_type": entity_type, "entity_id": entity_id}
     record_act(connection, host=host, action=READ_PAYLOAD, operator=operator, reason="", detail=detail)

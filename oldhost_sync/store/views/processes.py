@@ -1,4 +1,4 @@
-"""Which processes of a host are at work, as each tells of itself: workers every ten seconds, the relay by its lease."""
+"""Which processes of a host are at work, as each reports itself: workers every ten seconds, the relay by its lease."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _RELAY = text(
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """`seen_at`: when it told of itself last; of a relay until when its lease holds. `has_left`: it said that it
-    leaves; else one that is not at work was killed, is frozen, or can't reach the database. `knows_release`: the newest
-    release of the writer's decisions that a worker begins; None: it does not tell.
+    """`seen_at`: its last report; for a relay, when its lease ends. `has_left`: it reported that it stops; without
+    that, a process that is not at work was killed, is frozen, or can't reach the database. `knows_release`: the newest
+    release of the writer's decisions that a worker can begin; None: it does not report that.
     """
 
     name: str
@@ -39,12 +39,12 @@ class Process:
 
 
 def read_workers(connection: Connection, host: str) -> list[Process]:
-    """Of the last day, at most WORKERS_SHOWN: those at work first, then who was seen last."""
+    """The workers of the last day, at most WORKERS_SHOWN: those at work first, then those seen last."""
     values = {"host": host, "silent_s": SILENT_SECONDS_MAX, "limit": WORKERS_SHOWN}
     return [Process(*row) for row in connection.execute(_WORKERS, values)]
 
 
 def read_relay(connection: Connection, host: str) -> Process | None:
-    """Who holds the lease, or held it last."""
+    """The relay that holds the lease, or held it last."""
     row = connection.execute(_RELAY, {"host": host}).one_or_none()
     return None if row is None else Process(*row)

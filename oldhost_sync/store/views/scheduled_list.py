@@ -1,4 +1,4 @@
-"""What is kept for later, in the order in which it becomes due."""
+"""The list of scheduled changes, in due order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.store.columns import UtcDateTime
 
-# The second half of the key order comes as a branch of its own, so that each reads its index and stops at the limit.
+# Two branches, one for the same due time and one for later ones, so that each reads the index and stops at the limit.
 _PART = (
     "(SELECT id, idempotency_key, entity_type, entity_id, event_type, source, not_before, created_at "
     "FROM scheduled_changes FORCE INDEX (ix_scheduled_changes_due) WHERE host = :host AND recorded_at IS NULL "
@@ -37,7 +37,7 @@ def list_scheduled(
 ) -> tuple[list[dict[str, Any]], ScheduledPlace | None]:
     """At most `limit` changes that are neither recorded nor cancelled, and where the next page begins; None at the end.
 
-    The index has `recorded_at` and `cancelled_at` first, both NULL here, so a page reads what it shows.
+    The index has `recorded_at` and `cancelled_at` first, both NULL here, so a page reads only the rows that it shows.
     """
     values = {"host": host, "at": after.not_before, "id": after.scheduled_id, "limit": limit + 1}
     found = [dict(row._mapping) for row in connection.execute(_LIST, values)]  # noqa: SLF001 - a row by name

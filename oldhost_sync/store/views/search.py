@@ -1,7 +1,7 @@
-"""One search for everything that people have in hand: a key, a change's id, an entity's id, a unit's name, a property.
+"""One search for everything that people may know: a key, a change's id, an entity's id, a unit's name, a property.
 
-Each kind is one look-up by its index. Ids, keys and properties must be whole; units are also found by the beginning of
-their id or name.
+Each kind is one lookup by its index. Ids, keys and properties must be complete; units are also found by the beginning
+of their id or name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.store.text import like_pattern
 
-# Of each kind.
+# The most hits of each kind.
 HITS_MAX = 10
 ID_MAX = 2**63 - 1
 TYPE_AND_ID = re.compile(f"({NAME_PATTERN})/(.+)", re.DOTALL)
@@ -54,7 +54,7 @@ class Hit:
 
 
 def search(connection: Connection, host: str, wanted: str) -> list[Hit]:
-    """What `wanted` names: what it is whole first, then what begins with it. At most some 40."""
+    """What `wanted` names: complete matches first, then units that begin with it. At most about 40."""
     values = {"host": host, "text": wanted, "beginning": like_pattern(wanted), "limit": HITS_MAX}
     hits: list[Hit] = []
     if wanted.isascii() and wanted.isdecimal() and len(wanted) < 20 and int(wanted) <= ID_MAX:
@@ -80,7 +80,7 @@ def _hit_of_change(kind: str, found_by: str, row: object, change_id: int | None)
 
 
 def _entities(connection: Connection, host: str, wanted: str, values: dict[str, object]) -> list[Hit]:
-    """Whole ids first; no entity twice."""
+    """The entities found: complete ids first, and no entity twice."""
     found: dict[tuple[str, str], Hit] = {}
     if match := TYPE_AND_ID.fullmatch(wanted):
         if match[1] == "unit":

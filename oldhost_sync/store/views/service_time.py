@@ -1,6 +1,6 @@
-"""How long OldHost usually takes for an operation: the median of some, spread over the last twenty thousand.
+"""How long OldHost usually takes for an operation: the median of a sample, spread over the last twenty thousand.
 
-At 400 ms each these are two hours of sending, so that an OldHost that has become slow is seen to be.
+At 400 ms each these are two hours of sending, so that a slowdown of OldHost shows against it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from sqlalchemy import bindparam, text
 from sqlalchemy.engine import Connection
 
 OPERATIONS, LOOKED_AT = 20_000, 100
-# Of fewer nothing is usual.
+# The smallest sample that counts.
 LOOKED_AT_MIN = 10
 
 _NONCES = text("SELECT MIN(nonce) AS first, MAX(nonce) AS last FROM nonce_requests WHERE host = :host")
-# An operation is marked while the one before it is on the wire; its own time begins with that one's answer.
+# An operation is marked while the one before it is on the wire; its own time begins at that one's answer.
 _TIMES = text(
     "SELECT TIMESTAMPDIFF(MICROSECOND, GREATEST(o.sent_at, COALESCE(b.completed_at, o.sent_at)), o.completed_at) "
     "FROM nonce_requests o FORCE INDEX (PRIMARY) LEFT JOIN nonce_requests b ON b.host = o.host "

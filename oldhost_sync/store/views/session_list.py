@@ -1,6 +1,6 @@
-"""Sessions as their workers and the ledger's newest operations tell of them, and which processes are at work.
+"""Sessions, from the workers' records and the ledger's newest operations, and which processes are at work.
 
-A worker that is killed tells no end: then its session ended, at the latest, when the next one began.
+A worker that is killed records no end: then its session ended, at the latest, when the next one began.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EPOCHS = text(
     "SELECT nonce, epoch, status, sends, created_at, sent_at, completed_at FROM nonce_requests FORCE INDEX (PRIMARY) "
     "WHERE host = :host ORDER BY nonce DESC LIMIT :looked_at) newest GROUP BY epoch ORDER BY epoch DESC LIMIT :limit"
 ).columns(began_at=UtcDateTime(), last_at=UtcDateTime())
-_TOLD = text(
+_RECORDED = text(
     "SELECT epoch, owner, opened_at, opened_at_nonce, ended_at, ended_because, lost_replies FROM host_sessions "
     "WHERE host = :host ORDER BY epoch DESC LIMIT :limit"
 ).columns(opened_at=UtcDateTime(), ended_at=UtcDateTime())
@@ -42,7 +42,7 @@ _LEDGER = text(
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """What the ledger has of one epoch. `sent_again`: sent more than once, as after a lost reply."""
+    """The operations of one epoch in the ledger. `sent_again`: sent more than once, as after a lost reply."""
 
     operations: int
     first_nonce: int
@@ -55,9 +55,9 @@ class Operations:
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
-    """One session. What its worker did not tell is None; `operations` None: it bound none of the newest.
+    """One session. What its worker did not record is None. `operations` None: it bound none of the newest operations.
 
-    `successor_at`: when the next session began, which this one can't have outlasted.
+    `successor_at`: when the next session began; this one ended before.
     """
 
     epoch: int
@@ -77,9 +77,9 @@ class SessionView:
 
 @dataclass(frozen=True, slots=True)
 class SessionList:
-    """The newest epoch first. `epoch`, `owner`: of the ledger; the ban is the last one that there was.
+    """The newest epoch first. `epoch`, `owner`: of the ledger. `banned_at`, `banned_until`: of the last ban.
 
-    `sessions_of_a_day`, `lost_replies_of_a_day`: of those that were opened in the last 24 hours.
+    `sessions_of_a_day`, `lost_replies_of_a_day`: of the sessions that were opened in the last 24 hours.
     """
 
     epoch: int | None = None
@@ -96,13 +96,13 @@ class SessionList:
 
 
 def read_newest_session(connection: Connection, host: str) -> SessionView | None:
-    """As its worker tells of it; None when none has told yet."""
-    row = connection.execute(_TOLD, {"host": host, "limit": 1}).one_or_none()
+    """The newest session, as its worker recorded it; None if there is no record yet."""
+    row = connection.execute(_RECORDED, {"host": host, "limit": 1}).one_or_none()
     return None if row is None else SessionView(**row._mapping)  # noqa: SLF001
 
 
 def read_sessions(connection: Connection, host: str) -> SessionList:
-    """Of the ledger's newest NONCES_LOOKED_AT operations."""
+    """The sessions, with the ledger's newest NONCES_LOOKED_AT operations."""
     values = {"host": host}
     ledger = connection.execute(_LEDGER, values).one_or_none()
     day = connection.execute(_LAST_DAY, values).one()
@@ -117,17 +117,17 @@ def read_sessions(connection: Connection, host: str) -> SessionList:
 
 
 def _sessions(connection: Connection, values: dict[str, str]) -> list[SessionView]:
-    """What workers told, and what the ledger knows, joined by the epoch; the newest first."""
+    """The workers' records and the ledger's operations, joined by the epoch; the newest first."""
     bounds = {"looked_at": NONCES_LOOKED_AT, "limit": SESSIONS_SHOWN}
     operations: dict[int, Operations] = {}
     for row in connection.execute(_EPOCHS, values | bounds):
         epoch, *rest = row
         operations[epoch] = Operations(*rest)
-    told = {row.epoch: row for row in connection.execute(_TOLD, values | {"limit": SESSIONS_SHOWN})}
+    recorded = {row.epoch: row for row in connection.execute(_RECORDED, values | {"limit": SESSIONS_SHOWN})}
     found: list[SessionView] = []
     successor_at: datetime | None = None
-    for epoch in sorted(told.keys() | operations.keys(), reverse=True)[:SESSIONS_SHOWN]:
-        own: dict[str, Any] = dict(told[epoch]._mapping) if epoch in told else {"epoch": epoch}  # noqa: SLF001
+    for epoch in sorted(recorded.keys() | operations.keys(), reverse=True)[:SESSIONS_SHOWN]:
+        own: dict[str, Any] = dict(recorded[epoch]._mapping) if epoch in recorded else {"epoch": epoch}  # noqa: SLF001
         view = SessionView(**own, successor_at=successor_at, operations=operations.get(epoch))
         found.append(view)
         successor_at = view.began_at or successor_at

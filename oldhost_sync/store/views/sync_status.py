@@ -1,17 +1,16 @@
 """Whether OldHost has an entity's shown state: derived from the outbox when it is read, and not stored (I7).
 
-To store it, each fate would have to lock the entity's row, which applications may hold for long, while it holds the
-ledger's row, which every operation of the host needs. A derived status can't be out of date either.
+To store it, each fate would have to wait for the entity's row, which applications may keep locked for long, while it
+holds the lock of the ledger's row, which every operation of the host needs. Nor can a derived status be out of date.
 
 | sync status   | when                                                                                              |
 |---------------|---------------------------------------------------------------------------------------------------|
-| SYNC_FAILED   | OldHost rejected a change of it and that is undecided, or a change was discarded whose            |
-|               | state is still the one that is shown                                                              |
-| PENDING_SYNC  | else, while a change of it has no fate                                                            |
-| SYNCED        | else                                                                                              |
+| SYNC_FAILED   | it has an undecided dead letter, or a discarded change whose state is still shown                 |
+| PENDING_SYNC  | otherwise, while it has a change without a fate                                                   |
+| SYNCED        | otherwise                                                                                         |
 
 A discarded change no longer matters once a newer one of its event type was applied, and is about to be replaced while a
-newer one waits. Each part is a look-up in `ix_outbox_events_status`.
+newer one waits. Each part is a lookup in `ix_outbox_events_status`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from sqlalchemy.engine import Connection
 PENDING_SYNC, SYNCED, SYNC_FAILED = "PENDING_SYNC", "SYNCED", "SYNC_FAILED"
 
 _BY_STATUS = "FORCE INDEX (ix_outbox_events_status)"
-# {e}: where the entity is named, `host`, `kind` and `id` of it.
+# `one`: a table's alias; `host`, `kind` and `id`: the expressions that name the entity.
 _ENTITY = "{{one}}.host = {host} AND {{one}}.entity_type = {kind} AND {{one}}.entity_id = {id}"
 _STILL_SHOWN = (
     "NOT EXISTS (SELECT 1 FROM applied_states a WHERE a.host = g.host AND a.entity_type = g.entity_type "
@@ -62,12 +61,12 @@ _CANDIDATES = text(
 
 
 def sync_status(connection: Connection, host: str, entity_type: str, entity_id: str) -> str:
-    """Of one entity, of which at least one change was accepted."""
+    """The sync status of an entity with at least one accepted change."""
     return str(connection.execute(_STATUS, {"host": host, "kind": entity_type, "id": entity_id}).scalar_one())
 
 
 def not_synced(connection: Connection, host: str) -> dict[tuple[str, str], str]:
-    """All entities whose shown state OldHost does not have, with their sync status. For tools: it reads all of them."""
+    """All entities whose shown state OldHost lacks, with their sync status. For tools: its cost is unbounded."""
     found = {}
     for entity_type, entity_id in connection.execute(_CANDIDATES, {"host": host}).all():
         status = sync_status(connection, host, entity_type, entity_id)

@@ -1,7 +1,7 @@
-"""What the database has recorded of changes whose fates were decided of late, for their traces.
+"""What the database has recorded about changes whose fates were decided recently, for their traces.
 
-Fates are read in the order of their numbers, up to one that was seen committed: none is missed or read twice. Nothing
-is locked.
+Fates are read in the order of their numbers, up to one that is known to be committed: none is missed or read twice.
+Nothing is locked.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from oldhost_sync.store.outbox.pending_fates import IDS_MAX, listed
 from oldhost_sync.store.outbox.relay_queue import REF, as_ref, epoch_ms
 from oldhost_sync.store.views.change_feed import EPOCH, MICROSECOND
 
-# More fates in so few transactions are those of a mass decision; what is beyond is not traced.
+# More fates than this in one read come from a mass decision; the rest is not traced.
 FATES_MAX = 5_000
 
-# What was decided this long ago has been traced by the relay before, if there was one.
+# Fates decided this long ago have been traced by the relay before this one, if there was one.
 NEWS_SECONDS = 60
 
 _BEFORE_NEWS = text(
@@ -48,7 +48,7 @@ _ACTS = (
 
 @dataclass(frozen=True, slots=True)
 class NamedChange:
-    """What names a change for ever."""
+    """What identifies a change for ever."""
 
     change_id: int
     accepted_at_ms: int
@@ -56,7 +56,7 @@ class NamedChange:
 
 @dataclass(frozen=True, slots=True)
 class HeldNonce:
-    """A nonce that a change held, with what the ledger recorded of it; microseconds since 1970."""
+    """A nonce that a change held, as recorded in the ledger; times in microseconds since 1970."""
 
     nonce: int
     epoch: int
@@ -75,8 +75,8 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class TracedFate:
-    """A change with a fate, and its recorded times in microseconds since 1970. `successor`: what superseded it;
-    `superseded`: what it superseded; `nonces`: those that it held, in the order of their sends.
+    """A change with a fate, and its recorded times in microseconds since 1970. `successor`: the change that superseded
+    it. `superseded`: the changes that it superseded. `nonces`: those that it held, in the order of their sends.
     """
 
     ref: ChangeRef
@@ -92,7 +92,9 @@ class TracedFate:
 
 
 def before_news(connection: Connection, host: str, newest: int, looked_at_max: int) -> int:
-    """The last fate, of `looked_at_max` up to `newest`, that a relay that begins need not trace: it is no news."""
+    """The number of the last fate that a starting relay need not trace, because it is older than NEWS_SECONDS; searched
+    in the last `looked_at_max` numbers up to `newest`.
+    """
     floor = max(0, newest - looked_at_max)
     last: int | None = connection.execute(_BEFORE_NEWS, {"host": host, "floor": floor, "newest": newest}).scalar()
     return floor if last is None else last
@@ -101,7 +103,7 @@ def before_news(connection: Connection, host: str, newest: int, looked_at_max: i
 def read_traced_fates(
     connection: Connection, host: str, after: int, upto: int, is_traced: Callable[[ChangeRef], bool]
 ) -> list[TracedFate]:
-    """The fates with numbers above `after` up to `upto`, of changes that are traced."""
+    """The fates of traced changes with numbers above `after`, up to `upto`."""
     found = connection.execute(_FATES, {"host": host, "after": after, "upto": upto, "limit": FATES_MAX}).all()
     refs = {row.id: as_ref(row[:6]) for row in found}
     superseded: dict[int, list[NamedChange]] = defaultdict(list)

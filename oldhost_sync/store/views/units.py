@@ -1,7 +1,7 @@
 """Units as the application shows them, and the one write that may be two changes: a unit's details with its status.
 
 Reading takes no locks. Lists are paged by id, never by offset: no unit is missed when others change, and the last page
-costs what the first one does.
+costs as little as the first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DETAILS_CHANGED = "unit_details_changed"
 # The key of the second change that one request makes.
 STATUS_KEY_SUFFIX = ":status"
 
-# Units that one page reads to find those of a sync status: some 0.1 s. Above it the page ends early.
+# How many units one page reads to find those with a sync status: about 0.1 s. Then the page ends early.
 LOOKED_AT_MAX = 2_000
 _CHUNK = 500
 
@@ -38,8 +38,8 @@ _UNIT = (
     "WHERE s.host = u.host AND s.entity_type = 'unit' AND s.entity_id = u.id) AS synced_change_id, u.updated_at "
     "FROM units u"
 )
-# Units that may have a sync status, in id order. Outbox rows of one unit lie together in the index, so this reads the
-# rows that it returns and their waiting changes, not all that is kept.
+# Units that may have a sync status, in id order. A unit's outbox rows are adjacent in the index, so this reads only the
+# changes of the units that it returns, not the whole outbox.
 _OF_OUTCOME = (
     "SELECT DISTINCT entity_id AS id FROM outbox_events FORCE INDEX (ix_outbox_events_status) WHERE host = :host "
     "AND outcome {outcome} AND entity_type = 'unit' AND entity_id > :after ORDER BY entity_id LIMIT :limit"
@@ -59,9 +59,9 @@ _CANDIDATES = {
 
 @dataclass(frozen=True, slots=True)
 class UnitView:
-    """One unit as it is shown, without its payloads; `sync_status` as store/views/sync_status.py says.
+    """One unit as it is shown, without its payloads; `sync_status`: see store/views/sync_status.py.
 
-    `synced_at`, `synced_change_id`: when OldHost last applied a change of it, and the newest applied change.
+    `synced_at`, `synced_change_id`: when OldHost last applied a change of the unit, and its newest applied change.
     """
 
     id: str
@@ -77,7 +77,7 @@ class UnitView:
 
 @dataclass(frozen=True, slots=True)
 class UnitFilter:
-    """Which units; None: any. `name` without regard to case."""
+    """Which units; None: any. `name` is matched case-insensitively."""
 
     sync_status: str | None = None
     property_id: str | None = None
@@ -86,7 +86,9 @@ class UnitFilter:
 
 @dataclass(frozen=True, slots=True)
 class UnitList:
-    """Part of a list in id order: ask again after `next_after` until that is None. It may be empty before the end."""
+    """A page of a list in id order; the next page is the one after `next_after`, None at the end. A page that is not
+    the last may be empty.
+    """
 
     units: list[UnitView]
     next_after: str | None
@@ -100,7 +102,9 @@ def find_unit(connection: Connection, host: str, unit_id: str) -> UnitView | Non
 def list_units(
     connection: Connection, host: str, wanted: UnitFilter = UnitFilter(), *, after_id: str | None, limit: int
 ) -> UnitList:
-    """At most `limit` units in id order, after `after_id`. A look at LOOKED_AT_MAX units may find fewer, or none."""
+    """At most `limit` units in id order, after `after_id`. It reads about LOOKED_AT_MAX units at most, so it may return
+    fewer than `limit`, or none.
+    """
     found: list[UnitView] = []
     after: str | None = after_id or ""
     looked_at, chunk = 0, limit + 1
@@ -116,7 +120,7 @@ def list_units(
 def _chunk(
     connection: Connection, host: str, wanted: UnitFilter, after: str, size: int
 ) -> tuple[list[UnitView], str | None]:
-    """At most `size` units that may be wanted, and where to go on; None at the end."""
+    """At most `size` units that may match, and where to continue; None at the end."""
     values: dict[str, Any] = {"host": host, "after": after, "limit": size}
     candidates = _CANDIDATES.get(wanted.sync_status or "")
     if candidates is not None and wanted.property_id is None and wanted.name is None:
@@ -157,8 +161,8 @@ def record_details(
 ) -> list[RecordedChange]:
     """Record a unit's details, and its status when that is given; both or none.
 
-    `status` has the key of `details` and :data:`STATUS_KEY_SUFFIX`. Raises IdempotencyConflict also when the key was
-    used for the same details with a status and now comes without, or the other way round.
+    The key of `status` is that of `details` with :data:`STATUS_KEY_SUFFIX`. Also raises IdempotencyConflict if the key
+    was used for the same details with a status and is now used without one, or the other way round.
     """
     first = record_accepted(connection, details, look_for_schedule=not key_is_new)
     status_key = details.idempotency_key + STATUS_KEY_SUFFIX

@@ -259,7 +259,7 @@ def test_no_text_of_an_operator_breaks_a_decision(world: MariaWorld, action: str
     mode = "resend" if action == "resolve" else text
     decision = messages.OperatorAct(HOST, action, text, text, dead, mode)
     decided = ActivityEnvironment().run(activities.record_decision, decision)
-    assert decided.refused.encode() == (b"'dance' is nothing that can be decided" if action == "dance" else b"")
+    assert decided.refused.encode() == (b"'dance' is not an action that can be recorded" if action == "dance" else b"")
     acts = world.read("SELECT operator, reason FROM operator_audit WHERE action = %s", action)
     assert len(acts) == (action != "dance")
     assert all(shown.isprintable() for act in acts for shown in act)

@@ -198,7 +198,7 @@ def test_an_informational_alert_that_hears_no_more_of_its_cause_closes_itself(st
         left = [alert.kind for alert in alerts.list_alerts(connection, HOST)]
         (closed,) = alerts.list_alerts(connection, HOST, state="closed")
     assert left == ["ban", "submission-refused"]
-    assert (closed.kind, closed.closed_by, closed.close_reason) == ("strays", None, "no other came for 7 days")
+    assert (closed.kind, closed.closed_by, closed.close_reason) == ("strays", None, "it did not recur for 7 days")
 
 
 def test_looks_take_a_small_share_of_the_time_however_long_each_takes(

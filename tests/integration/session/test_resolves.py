@@ -58,7 +58,7 @@ def test_decision_during_a_ban_is_kept_and_one_is_enough(stage: Stage) -> None:
     assert isinstance(stage.open(), OpeningHalted)
     decided = stage.resolve("resend")
     assert "it bans us for" in decided.message
-    assert "The decision is kept" in decided.message
+    assert "The decision is stored" in decided.message
 
     stage.control(lambda controls: controls.unban({}))
     opened = stage.opening()
@@ -91,7 +91,7 @@ def test_halt_that_was_found_while_the_host_was_away_takes_one_decision(stage: S
     stage.fault("refuse")
     assert isinstance(stage.open(), OpeningHalted)
     assert stage.world.shown() is None
-    assert "The decision is kept" in stage.resolve("adopt").message
+    assert "The decision is stored" in stage.resolve("adopt").message
 
     stage.control(lambda controls: controls.switch_off("refuse"))
     opened = stage.opening()

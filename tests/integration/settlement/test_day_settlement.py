@@ -102,7 +102,7 @@ def test_what_was_given_back_without_an_answer_is_recorded_too(engine: Engine, t
         engine,
         "INSERT INTO nonce_requests_archive (host, nonce, idempotency_key, change_id, epoch, body, status, sends, "
         "created_at, archived_at, reason) SELECT host, nonce, idempotency_key, change_id, epoch, body, status, sends, "
-        "created_at, completed_at, 'another operation went first' FROM nonce_requests",
+        "created_at, completed_at, 'another operation was sent before it' FROM nonce_requests",
     )
     change_sql(engine, "DELETE FROM nonce_requests")
     settle_all(engine, tmp_path)

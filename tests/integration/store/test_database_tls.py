@@ -136,7 +136,7 @@ def test_an_address_that_asks_for_nothing_is_encrypted_and_unchecked(server: Ser
     [
         ("ssl_ca=/nowhere.pem", "ssl_ca can't be used"),
         ("ssl_verify_identity=perhaps", "give it as true or false"),
-        ("ssl_verify_cert=false&ssl_verify_identity=true", "ssl_verify_identity can't hold"),
+        ("ssl_verify_cert=false&ssl_verify_identity=true", "ssl_verify_identity can't work"),
     ],
 )
 def test_options_that_make_no_sense_are_named(query: str, told: str) -> None:

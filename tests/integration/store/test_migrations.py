@@ -100,7 +100,7 @@ def test_a_step_that_waits_for_a_long_transaction_lets_others_write(
         change_sql(migrated, "DELETE FROM nonce_requests WHERE nonce = 1")
         backup.rollback()
         assert migrating.result() == newest_revision()
-    assert "a table is in use by others" in caplog.text
+    assert "a table is in use by other transactions" in caplog.text
     assert "ix_nonce_requests_completed" in "".join(definitions(migrated)["nonce_requests"])
 
 
