@@ -68,7 +68,7 @@ TAGS = {
     "series": "The state of the host in words, and its load over time",
     "sessions": "Sessions with OldHost: which worker held each one, and why it ended",
     "plan": "What if: a scenario, or the changes that wait now, simulated in virtual time",
-    "writer": "The workflow that sends changes to OldHost: its state, and operators' commands",
+    "writer": "The workflow that sends changes to OldHost: its state, and operators' actions",
     "dead letters": "Changes that OldHost rejected, and the decisions about them",
     "alerts": "Messages for operators, one for each cause: list, acknowledge and close them",
     "rules": "The class that the changes of each event type get",

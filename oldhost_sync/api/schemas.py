@@ -196,7 +196,7 @@ class Step(BaseModel):
     step: str = Field(
         examples=["accepted"],
         description="scheduled, cancelled, accepted, relayed, reserved, sent, answered, set_aside, "
-        "an operator's command, or the fate's name in lower case",
+        "an operator's action, or the fate's name in lower case",
     )
     at: datetime | None
     detail: str | None = None
@@ -300,7 +300,7 @@ class Upcoming(BaseModel):
 
 
 class Done(BaseModel):
-    """An operator's command was carried out."""
+    """An operator's action was carried out."""
 
     action: str = Field(examples=["pause"])
     operator: str = Field(examples=["anna"])

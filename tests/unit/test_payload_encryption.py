@@ -92,7 +92,7 @@ def test_the_texts_of_failures_are_encrypted_too() -> None:
     [
         ("hunter2", "key 1 must be id=key"),
         (f"{OLD.entry},2027=aGk=", "key 2 must be id=key"),
-        (f"{OLD.entry},{OLD.entry}", "key '2026' is there twice"),
+        (f"{OLD.entry},{OLD.entry}", "key '2026' is given twice"),
     ],
 )
 def test_a_wrong_key_is_told_by_its_place(text: str, told: str) -> None:
