@@ -52,7 +52,7 @@ class ProblemBody(BaseModel):
     title: str = Field(examples=["There is no such unit"])
     status: int = Field(examples=[404])
     detail: str = Field(examples=["No unit has the id '12B'."])
-    action: str = Field(examples=["Check the id; PUT /api/units/{id} makes a unit."])
+    action: str = Field(examples=["Check the id; PUT /api/units/{id} creates a unit."])
     errors: list[FieldError] | None = Field(
         default=None, description="The fields that are wrong, if the error is about fields."
     )
@@ -94,7 +94,7 @@ def unauthenticated() -> Problem:
         "unauthenticated",
         "A bearer token is needed",
         "The request has no bearer token that this server knows.",
-        "Send 'Authorization: Bearer <token>'; `oldhost-sync tokens new` makes one.",
+        "Send 'Authorization: Bearer <token>'; `oldhost-sync tokens new` creates one.",
         {"WWW-Authenticate": 'Bearer realm="oldhost-sync"'},
     )
 
