@@ -45,7 +45,7 @@ _SITUATION: dict[str, Any] = {
     "word": "PAUSED",
     "tone": "warning",
     "why": "anna paused it: OldHost's operators asked for an hour without load.",
-    "next_step": "Resume when the reason has passed. Changes are accepted meanwhile.",
+    "next_step": "Resume when the reason no longer applies. Changes are still accepted.",
     "since": "2026-05-01T11:58:00Z",
     "until": None,
     "also": [],
