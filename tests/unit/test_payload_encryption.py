@@ -51,7 +51,7 @@ def test_the_first_key_encrypts_and_every_key_decrypts(keys: Sequence[Encryption
 
 @pytest.mark.parametrize("keys", [[], [NEW]])
 def test_a_payload_under_a_missing_key_is_not_passed_on(keys: Sequence[EncryptionKey]) -> None:
-    with pytest.raises(KeyMissing, match="the key 2026 encrypted, and SYNC_TEMPORAL_KEYS lacks it"):
+    with pytest.raises(KeyMissing, match="the key 2026 encrypted, but SYNC_TEMPORAL_KEYS lacks this key"):
         decoded(EncryptPayloads(keys), encoded(EncryptPayloads([OLD])))
 
 
