@@ -86,7 +86,7 @@ class Sight:
 _NO_WRITER_ALERTS = {"writer-closed", "writer-failing", "no-worker", "temporal-away"}
 _NO_WRITER_STEPS = {
     "writer-missing": "The relay starts it within seconds. If it does not: is a relay running? `oldhost-sync relay`.",
-    "writer-failing": "Deploy the release that the run was begun with, or terminate the run in Temporal's UI.",
+    "writer-failing": "Deploy the release that the run began with, or terminate the run in Temporal's UI.",
     "no-worker": "Start a worker: `oldhost-sync worker`.",
 }
 _TEMPORAL_STEP = (
