@@ -49,9 +49,9 @@ def json_formatter() -> logging.Formatter:
 def _temporal(_logger: Any, _name: str, line: EventDict) -> EventDict:
     """Add where in Temporal a line was logged. The workflow's logger adds it itself, with much else that is dropped."""
     line.pop("temporal_log", None)  # repeats the message of the SDK's core
-    told = line.pop("temporal_workflow", None)
-    if told:
-        return {**line, "workflow_id": told["workflow_id"], "run_id": told["run_id"]}
+    from_workflow = line.pop("temporal_workflow", None)
+    if from_workflow:
+        return {**line, "workflow_id": from_workflow["workflow_id"], "run_id": from_workflow["run_id"]}
     if activity.in_activity():
         info = activity.info()
         run = {"workflow_id": info.workflow_id, "run_id": info.workflow_run_id}

@@ -103,8 +103,8 @@ class ReleaseWatch:
         if self._may_take.is_set():
             return {}
         newer = [f"{host} (release {release})" for host, release in sorted(self._waits_for.items())]
-        told = f"newer than this worker's release {RELEASE}: {', '.join(newer)}" if newer else "not checked yet"
-        return {"release": f"the writers' runs are {told}"}
+        reason = f"newer than this worker's release {RELEASE}: {', '.join(newer)}" if newer else "not checked yet"
+        return {"release": f"the writers' runs are {reason}"}
 
     # -------------------------------------------------------------------------------------------------- looking
 

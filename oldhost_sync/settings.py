@@ -332,10 +332,10 @@ def load_settings(**values: Any) -> Settings:
     try:
         return Settings(**values)
     except ValidationError as error:
-        raise SettingsError("; ".join(_told(detail) for detail in error.errors(include_input=False))) from None
+        raise SettingsError("; ".join(_error_text(detail) for detail in error.errors(include_input=False))) from None
 
 
-def _told(detail: Any) -> str:
+def _error_text(detail: Any) -> str:
     message = str(detail["msg"]).removeprefix("Value error, ")
     name = "_".join(str(part) for part in detail["loc"]).upper()
     return f"SYNC_{name}: {message}" if name else message

@@ -33,8 +33,8 @@ class RelayMetrics:
         self.failures = counter("oldhost_sync_relay_failures", "Rounds that ended in an outage", by_condition)
         self.scheduled = counter("oldhost_sync_scheduled_recorded", "Scheduled changes recorded when due", ["host"])
         self.pruned = counter("oldhost_sync_pruned_rows", "Rows forgotten by retention", ["host"])
-        name, told = "oldhost_sync_accepted_to_held_seconds", "From accepted to held by the writer"
-        self.wait_seconds = Histogram(name, told, by_class, buckets=_WAIT_SECONDS, registry=registry)
+        name, text = "oldhost_sync_accepted_to_held_seconds", "From accepted to held by the writer"
+        self.wait_seconds = Histogram(name, text, by_class, buckets=_WAIT_SECONDS, registry=registry)
         self.condition = gauge("oldhost_sync_relay_condition", "1 for the relay's present condition", by_condition)
         held = "Changes held by the writer, as last counted"
         self.unprocessed = gauge("oldhost_sync_relay_unprocessed", held, ["host"])
@@ -43,8 +43,8 @@ class RelayMetrics:
 def show_role(registry: CollectorRegistry, role: str, looked_at: Callable[[], float]) -> None:
     """The metrics of every role: its process, and when it last checked itself (seconds since 1970; 0: never)."""
     ProcessCollector(namespace="oldhost_sync", registry=registry)
-    told = "When this process last checked itself, in seconds since 1970"
-    Gauge("oldhost_sync_role_looked_at_seconds", told, ["role"], registry=registry).labels(role).set_function(looked_at)
+    text = "When this process last checked itself, in seconds since 1970"
+    Gauge("oldhost_sync_role_looked_at_seconds", text, ["role"], registry=registry).labels(role).set_function(looked_at)
 
 
 class FateMetrics:
@@ -103,8 +103,8 @@ class HostMetrics(Collector):
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         hosts = sorted(self._shown.items())
-        for name, (told, read) in _BY_HOST.items():
-            yield _family(name, told, ["host"], (([host], read(shown)) for host, shown in hosts))
+        for name, (text, read) in _BY_HOST.items():
+            yield _family(name, text, ["host"], (([host], read(shown)) for host, shown in hosts))
         yield _family(
             "writer_state",
             "1 for the writer's present state",
@@ -121,14 +121,14 @@ class HostMetrics(Collector):
             (host, cls, shown.figures.waiting.get(cls, Waiting())) for host, shown in hosts for cls in PriorityClass
         ]
         by_class = ["host", "priority_class"]
-        told = "Changes without a fate, including held ones"
-        yield _family("waiting_changes", told, by_class, (([host, cls], each.changes) for host, cls, each in waits))
-        told = "How long the oldest of them has waited"
-        yield _family("oldest_waiting_seconds", told, by_class, (([h, cls], each.oldest_s) for h, cls, each in waits))
+        text = "Changes without a fate, including held ones"
+        yield _family("waiting_changes", text, by_class, (([host, cls], each.changes) for host, cls, each in waits))
+        text = "How long the oldest of them has waited"
+        yield _family("oldest_waiting_seconds", text, by_class, (([h, cls], each.oldest_s) for h, cls, each in waits))
 
 
-def _family(name: str, told: str, labels: list[str], samples: Iterable[tuple[list[str], float]]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"oldhost_sync_{name}", told, labels=labels)
+def _family(name: str, text: str, labels: list[str], samples: Iterable[tuple[list[str], float]]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"oldhost_sync_{name}", text, labels=labels)
     for values, value in samples:
         family.add_metric(values, value)
     return family
@@ -177,8 +177,8 @@ class WorkerMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         self.operations = counter("oldhost_sync_operations", "Operations by outcome", ["host", "outcome"])
-        name, told = "oldhost_sync_operation_seconds", "Time on the wire of one operation"
-        self.service_seconds = Histogram(name, told, ["host"], buckets=_CALL_SECONDS, registry=registry)
+        name, text = "oldhost_sync_operation_seconds", "Time on the wire of one operation"
+        self.service_seconds = Histogram(name, text, ["host"], buckets=_CALL_SECONDS, registry=registry)
         self.sessions = counter("oldhost_sync_sessions", "Sessions requested, by result", ["host", "state"])
         self.refusals = counter("oldhost_sync_host_refusals", "Refusals by OldHost", ["host", "reason"])
         held = "1 while this worker holds the connection"
@@ -188,8 +188,8 @@ class WorkerMetrics:
         self.lost_replies = counter("oldhost_sync_lost_replies", lost, ["host"])
         waited = "Seconds that opening a session was delayed by the settle time"
         self.settle_seconds = counter("oldhost_sync_settle_seconds", waited, ["host"])
-        untold = "Alert events that the webhook has not accepted yet; shown while a webhook is set"
-        self.undelivered = gauge("oldhost_sync_undelivered_alerts", untold, ["host"])
+        undelivered = "Alert events that the webhook has not accepted yet; shown while a webhook is set"
+        self.undelivered = gauge("oldhost_sync_undelivered_alerts", undelivered, ["host"])
 
     def begin(self, hosts: Iterable[str]) -> None:
         """Show the counters of errors from 0 on for each of `hosts`."""

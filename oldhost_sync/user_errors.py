@@ -61,8 +61,8 @@ def explain(error: BaseException) -> CliError | None:
     if isinstance(error, ScenarioError | InvalidChange):
         return CliError(str(error), WRONG)
     if isinstance(error, StoreError | DBAPIError):
-        told = _explain_database(error)
-        return CliError(told) if told else None
+        text = _explain_database(error)
+        return CliError(text) if text else None
     if isinstance(error, OSError):
         return CliError(_explain_machine(error))
     return _explain_servers(error)

@@ -151,14 +151,14 @@ def _text(change: Any, name: str) -> str | None:
 
 
 def _answer(batch: Batch, results: Sequence[Result]) -> Response:
-    told = [_told(batch, index, result) for index, result in enumerate(results)]
-    recorded = sum(result["problem"] is None for result in told)
-    content = {"recorded": recorded, "refused": len(told) - recorded, "results": told}
-    status = HTTPStatus.ACCEPTED if recorded == len(told) else HTTPStatus.MULTI_STATUS
+    answers = [_result_fields(batch, index, result) for index, result in enumerate(results)]
+    recorded = sum(result["problem"] is None for result in answers)
+    content = {"recorded": recorded, "refused": len(answers) - recorded, "results": answers}
+    status = HTTPStatus.ACCEPTED if recorded == len(answers) else HTTPStatus.MULTI_STATUS
     return Response(json.dumps(content, separators=(",", ":")), status, media_type="application/json")
 
 
-def _told(batch: Batch, index: int, result: Result) -> dict[str, Any]:
+def _result_fields(batch: Batch, index: int, result: Result) -> dict[str, Any]:
     if isinstance(result, RecordedChange):
         return {"status": 202, **accepted_fields(result), "replayed": result.duplicate, "problem": None}
     problem = batch.problems.get(index) or of_store_error(result, batch.keys[index])

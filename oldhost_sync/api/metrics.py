@@ -35,8 +35,8 @@ class RequestMetrics:
         self._away = Gauge(name("database_away"), away, registry=registry)
         self._waiting = Gauge(name("database_waiting"), "Requests waiting for a thread.", registry=registry)
         self._open = Gauge(name("connections"), "Open connections.", registry=registry)
-        told = "Connections refused, by the limit that was reached: address or server."
-        self._refused = Counter(name("refused_connections"), told, ["reason"], registry=registry)
+        help_text = "Connections refused, by the limit that was reached: address or server."
+        self._refused = Counter(name("refused_connections"), help_text, ["reason"], registry=registry)
 
     def watch_database(self, away: Callable[[], float], waiting: Callable[[], float]) -> None:
         self._away.set_function(away)

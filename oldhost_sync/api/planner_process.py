@@ -99,7 +99,7 @@ async def _played(question: Question) -> Answer:
     )
     try:
         async with asyncio.timeout(limits.PLAN_SECONDS_MAX):
-            told, complaint = await child.communicate(question.to_json().encode())
+            output, complaint = await child.communicate(question.to_json().encode())
     except TimeoutError:
         raise Problem(
             503,
@@ -115,7 +115,7 @@ async def _played(question: Question) -> Answer:
     if child.returncode != 0:
         logger.error("the planner's process failed: %s", complaint.decode(errors="replace")[-2_000:])
         raise RuntimeError("the planner's process failed; this process's log has its error")
-    return Answer.from_json(told.decode())
+    return Answer.from_json(output.decode())
 
 
 def _busy() -> Problem:

@@ -245,23 +245,23 @@ def _methods_of(request: Request) -> list[str]:
     return sorted(found)
 
 
-def install(app: FastAPI, told: Callable[[Request, Problem], Response] = lambda _request, it: it.response()) -> None:
-    """Turn every error of `app` into a problem; `told` turns the problem into an answer."""
+def install(app: FastAPI, answer: Callable[[Request, Problem], Response] = lambda _request, it: it.response()) -> None:
+    """Turn every error of `app` into a problem; `answer` turns the problem into an answer."""
 
     @app.exception_handler(Problem)
     async def on_problem(request: Request, error: Problem) -> Response:
-        return told(request, error)
+        return answer(request, error)
 
     @app.exception_handler(HTTPException)
     async def on_http(request: Request, error: HTTPException) -> Response:
-        return told(request, of_http_exception(request, error))
+        return answer(request, of_http_exception(request, error))
 
     @app.exception_handler(RequestValidationError)
     async def on_validation(request: Request, error: RequestValidationError) -> Response:
-        return told(request, fields_invalid(error.errors()))
+        return answer(request, fields_invalid(error.errors()))
 
     @app.exception_handler(StoreError)
     async def on_store(request: Request, error: StoreError) -> Response:
         if isinstance(error, CommitUncertain) and request.method == "GET":
-            return told(request, database_away(str(error)))  # a read has no effect that could be uncertain
-        return told(request, of_store_error(error))
+            return answer(request, database_away(str(error)))  # a read has no effect that could be uncertain
+        return answer(request, of_store_error(error))

@@ -175,10 +175,10 @@ class QuotaKeeper:
         unreported = self._due_alerts()
         if not used and not unreported:
             return
-        told = await self._database.run(lambda connection: self._write(connection, used, unreported))
+        usage_now = await self._database.run(lambda connection: self._write(connection, used, unreported))
         self._has_forgotten = True
         for name, usage in used.items():
-            self._learn(self._tokens[name], usage, *told[name])
+            self._learn(self._tokens[name], usage, *usage_now[name])
         for name, (count, _) in unreported.items():
             self._tokens[name].unreported -= count
 

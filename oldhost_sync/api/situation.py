@@ -202,11 +202,11 @@ def _stops(sight: Sight) -> Iterator[Stop]:
         yield Stop(Word.HALTED, _decision(sight) or _sentence(reason), _opened(condition, {"halted"}))
     pause = condition.pause if condition else None
     if writer["state"] == Word.PAUSED or (pause if sight.writer is None else writer["paused"]):
-        told = writer["paused"] or {}
-        operator = told.get("operator") or (pause.operator if pause else "somebody")
+        paused = writer["paused"] or {}
+        operator = paused.get("operator") or (pause.operator if pause else "an operator")
         if pause is not None and pause.verified is False and pause.operator == operator:
             operator = f"{operator} ({pause.way})"
-        reason = told.get("reason") or (pause.reason if pause else "")
+        reason = paused.get("reason") or (pause.reason if pause else "")
         yield Stop(Word.PAUSED, f"{operator} paused it: {_closed(reason)}", pause.created_at if pause else None)
     ban, left_ms = condition.ban if condition else None, writer["breaker"].get("remaining_ms", 0)
     if writer["state"] == Word.BANNED or (ban if sight.writer is None else left_ms):
