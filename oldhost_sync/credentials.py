@@ -56,7 +56,7 @@ class ApiToken:
         return ":".join([self.name, f"{self.role.value}{hosts}", self.sha256_hex, *last_day])
 
     def has_expired(self, now: datetime) -> bool:
-        """`now`: aware."""
+        """`now`: with a time zone."""
         return self.last_day is not None and now.astimezone(UTC).date() > self.last_day
 
 
