@@ -286,7 +286,7 @@ class WriterStatus(BaseModel):
 
 
 class Found(BaseModel):
-    """Where the writer holds an entity's changes."""
+    """Where an entity's changes are in the writer."""
 
     entity_type: str
     entity_id: str

@@ -18,6 +18,12 @@ from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX, ID_LENGTH_MAX
 from oldhost_sync.store.ledger.halt_consequences import read_halt
 
 _ACT_ERRORS = (405, 409, 413, 415, 422)
+_SUMMARIES = {
+    "pause": "Pause the writer",
+    "resume": "Resume the writer",
+    "flush": "Send changes that wait in the debounce now",
+    "resolve": "Resolve a halt",
+}
 
 
 class WriterRoutes:
@@ -28,7 +34,7 @@ class WriterRoutes:
         add = adder(app, "writer")
         summary = "The writer's state, from the workflow and from the database"
         add("GET", "/api/writer/status", self.status, schemas.WriterStatus, summary, WATCHERS, (405,))
-        summary = "Where the writer holds the changes of one entity"
+        summary = "Where the changes of one entity are in the writer"
         add("GET", "/api/writer/find", self.find, schemas.Found, summary, WATCHERS, (405, 409, 422))
         summary = "What the writer sends next"
         add("GET", "/api/writer/upcoming", self.upcoming, schemas.Upcoming, summary, WATCHERS, (405, 409, 422))
@@ -40,9 +46,8 @@ class WriterRoutes:
             ("flush", self.flush, Flush, {"reason": "The owner waits", "entity_type": "unit", "entity_id": "12B"}),
             ("resolve", self.resolve, Resolve, {"reason": "OldHost was restored from a backup", "mode": "resend"}),
         ):
-            path, summary = f"/api/writer/{action}", f"{action.capitalize()} the writer"
-            body = json_body(model, example=example)
-            add("POST", path, handler, schemas.Done, summary, OPERATORS, _ACT_ERRORS, **body)
+            path, body = f"/api/writer/{action}", json_body(model, example=example)
+            add("POST", path, handler, schemas.Done, _SUMMARIES[action], OPERATORS, _ACT_ERRORS, **body)
 
     async def status(self) -> schemas.WriterStatus:
         """Complete while Temporal answers; otherwise only the values from the database, and a note that says so."""
