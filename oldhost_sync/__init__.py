@@ -4,7 +4,7 @@ For applications that write to the same MariaDB:
 
     from oldhost_sync import record_change, record_changes
 
-A name is loaded when it is asked for, so that importing the package loads neither Temporal nor the API.
+A name is loaded when it is first used, so that importing the package loads neither Temporal nor the API.
 """
 
 from __future__ import annotations

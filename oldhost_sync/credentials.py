@@ -1,4 +1,4 @@
-"""Tokens and keys, as settings and files have them: each is told by its place when it is wrong, never by its value."""
+"""Tokens and keys as settings and files hold them. An error names a wrong one by its position, never by its value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOKEN_FILE_BYTES_MAX = 1024 * 1024
 # 128 bits as hexadecimal digits.
 ACT_KEY_LENGTH_MIN = 32
 _SHA256_HEX = re.compile(r"[0-9a-f]{64}")
-# Of a token, a host or a key.
+# The name of a token, a host or a key.
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 AES_KEY_BYTES = 32
 
@@ -31,7 +31,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ApiToken:
-    """A token's owner, role, and the hosts that it is for; none named: all. Only the token's SHA-256 is known here."""
+    """A token's owner, its role, and the hosts that it is for (none given: all). It holds only the token's SHA-256."""
 
     name: str
     role: Role
@@ -45,18 +45,18 @@ class ApiToken:
 
     @property
     def fingerprint(self) -> bytes:
-        """32 bytes that tell whether it is still the same token; the token's SHA-256 can't be had from them."""
+        """32 bytes that show whether it is still the same token; the token's SHA-256 can't be derived from them."""
         return hashlib.sha256(bytes.fromhex(self.sha256_hex)).digest()
 
     @property
     def entry(self) -> str:
-        """As the settings have it."""
+        """The token in the form that the settings use."""
         last_day = [] if self.last_day is None else [self.last_day.isoformat()]
         hosts = f"@{'+'.join(sorted(self.hosts))}" if self.hosts else ""
         return ":".join([self.name, f"{self.role.value}{hosts}", self.sha256_hex, *last_day])
 
     def has_expired(self, now: datetime) -> bool:
-        """`now`: aware."""
+        """`now`: with a time zone."""
         return self.last_day is not None and now.astimezone(UTC).date() > self.last_day
 
 
@@ -79,15 +79,17 @@ def parse_api_tokens(text: str) -> tuple[ApiToken, ...]:
 
 
 def check_names(tokens: Sequence[ApiToken]) -> None:
-    """ValueError when two have one name. A token and its successor may: of one role, and the older with a last day."""
+    """ValueError when two tokens have the same name. A token and its successor may have the same name if they have the
+    same role and the older one has a last day.
+    """
     seen: dict[str, tuple[int, ApiToken]] = {}
     for number, token in enumerate(tokens, start=1):
         first, other = seen.setdefault(token.name, (number, token))
         same_role, lasting = other.role is token.role, other.last_day is None and token.last_day is None
         if other is not token and (lasting or not same_role):
             raise ValueError(
-                f"tokens {first} and {number} have the same name {token.name!r}; a token and its successor may have "
-                "one, where the role is the same and the older one has a last day"
+                f"tokens {first} and {number} have the same name {token.name!r}; only a token and its successor may, "
+                "if they have the same role and the older one has a last day"
             )
         if other.last_day is not None:
             seen[token.name] = (number, token)
@@ -103,11 +105,11 @@ def read_token_file(file: Path) -> tuple[ApiToken, ...]:
     try:
         return parse_api_tokens(",".join(lines))
     except ValueError as error:
-        raise ValueError(f"{file}, where token N is on line N: {error}") from None
+        raise ValueError(f"{file} (token N is the one on line N): {error}") from None
 
 
 def all_tokens(of_settings: tuple[ApiToken, ...], file: Path | None) -> tuple[ApiToken, ...]:
-    """Those of the settings and of the file, if there is one. Raises as :func:`read_token_file` does."""
+    """The tokens of the settings and of the file, if there is one. Raises what :func:`read_token_file` raises."""
     return of_settings + (read_token_file(file) if file else ())
 
 
@@ -119,7 +121,7 @@ def _parse_token(entry: str, number: int) -> ApiToken:
     role, at, named = whose.partition("@")
     hosts = frozenset(named.split("+")) if at else frozenset()
     if not all(NAME.fullmatch(host) for host in hosts):
-        raise ValueError(f"token {number} ({name}) names a host that can't be: give hosts as {role}@host+host")
+        raise ValueError(f"token {number} ({name}) has an invalid host name: give hosts as {role}@host+host")
     if not NAME.fullmatch(name):
         raise ValueError(f"token {number} needs a name of letters, digits, '_', '.' or '-', at most 64")
     if role not in set(Role):
@@ -134,24 +136,24 @@ def _parse_day(text: str, name: str, number: int) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"token {number} ({name}) needs its last day as 2027-01-31") from None
+        raise ValueError(f"token {number} ({name}) needs its last day in the form 2027-01-31") from None
 
 
 @dataclass(frozen=True, slots=True)
 class EncryptionKey:
-    """A key of AES-256, and the name that stands beside what it encrypted."""
+    """An AES-256 key, and the name that is stored next to what it encrypted."""
 
     key_id: str
     secret: bytes = field(repr=False)
 
     @property
     def entry(self) -> str:
-        """As the settings have it."""
+        """The key in the form that the settings use."""
         return f"{self.key_id}={base64.b64encode(self.secret).decode()}"
 
 
 def parse_encryption_keys(text: str) -> tuple[EncryptionKey, ...]:
-    """`id=base64, …`, the one that encrypts first; ValueError says which one is wrong, never the key itself."""
+    """`id=base64, …` as keys; the first one encrypts. ValueError says which one is wrong, never the key itself."""
     keys: dict[str, EncryptionKey] = {}
     for number, entry in enumerate((each.strip() for each in text.split(",") if each.strip()), start=1):
         key_id, _, encoded = entry.partition("=")
@@ -162,6 +164,6 @@ def parse_encryption_keys(text: str) -> tuple[EncryptionKey, ...]:
         if not NAME.fullmatch(key_id) or len(secret) != AES_KEY_BYTES:
             raise ValueError(f"key {number} must be id=key, the key 32 bytes in base64: `openssl rand -base64 32`")
         if key_id in keys:
-            raise ValueError(f"key {key_id!r} is there twice")
+            raise ValueError(f"key {key_id!r} is given twice")
         keys[key_id] = EncryptionKey(key_id, secret)
     return tuple(keys.values())

@@ -1,10 +1,10 @@
-"""Alert delivery: a loop beside the writers' work that posts what happens to alerts to the webhook: that one is opened,
-gets worse, is closed. The rows are authoritative.
+"""Alert delivery: a loop, separate from the writers' work, that posts the events of alerts to the webhook: opened, got
+worse, closed. The rows in the database are authoritative.
 
-Nothing waits for it: an alert is raised when its row is committed, and a webhook that is away delays only alerts. Each
-event is posted at least once, oldest first, about a second after its row; one worker at a time delivers a host's.
-While the webhook or the database is away the loop waits, with growing pauses and one line in the log, which names
-neither the alert nor the address. With a secret each message is signed, so that the receiver knows whose it is.
+Nothing waits for delivery: an alert is raised when its row is committed, and an unavailable webhook delays only alerts.
+Each event is posted at least once, oldest first, about a second after its row; one worker at a time delivers a host's
+events. While the webhook or the database is away, the loop retries with growing pauses and logs one line, which names
+neither the alert nor the address. With a secret each message is signed, so that the receiver can verify its sender.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ logger = logging.getLogger(__name__)
 
 # A critical alert is posted about a second after it is raised.
 POLL_SECONDS = 1.0
-# While the webhook is away; the longest that an alert waits after its return.
+# The longest pause while the webhook is away, and so the longest that an alert waits after its return.
 PAUSE_SECONDS_MAX = 15.0
 POST_SECONDS_MAX = 5.0
-# At most so many of one host in a round; the next round continues behind them.
+# The largest number of one host's events in a round; the next round continues after them.
 PAGE = 100
 # Events of one host that the webhook refuses before the round goes on to the next host.
 REFUSALS_MAX = 5
@@ -51,7 +51,7 @@ assert (REFUSALS_MAX + 1) * POST_SECONDS_MAX < SILENT_SECONDS_MAX
 
 
 class DeliveryFailed(Exception):  # noqa: N818 - says what happened
-    """The webhook did not take an alert; again, later. `this_one`: it refused this alert and may take another one."""
+    """The webhook did not accept an alert; try again later. `this_one`: it may accept other alerts."""
 
     def __init__(self, why: str, *, this_one: bool = False) -> None:
         super().__init__(why)
@@ -60,7 +60,7 @@ class DeliveryFailed(Exception):  # noqa: N818 - says what happened
 
 @dataclass(slots=True)
 class DeliveryRound:
-    """What one round did. `trouble`: why the webhook did not take something; empty when it took all that waited."""
+    """What one round did. `trouble`: why the webhook did not accept an event; empty if it accepted all."""
 
     delivered: int = 0
     refused: int = 0
@@ -74,7 +74,7 @@ def signature(secret: str, timestamp: str, body: bytes) -> str:
 
 
 def headers(content: dict[str, Any], body: bytes, secret: str) -> dict[str, str]:
-    """`content` as `body`, sent now; without a `secret` it is not signed."""
+    """The headers for `content`, encoded as `body` and sent now; without a `secret` it is not signed."""
     timestamp = str(int(time.time()))
     named = {"Content-Type": "application/json", EVENT_HEADER: str(content.get("event_id", ""))}
     named[TIMESTAMP_HEADER] = timestamp
@@ -82,7 +82,7 @@ def headers(content: dict[str, Any], body: bytes, secret: str) -> dict[str, str]
 
 
 def post(url: str, content: dict[str, Any], *, secret: str = "") -> None:
-    """Raises DeliveryFailed for all but a 2xx; its text does not show `url`, which may be a secret."""
+    """Raises DeliveryFailed for any answer but 2xx; its text does not show `url`, which may be a secret."""
     body = json.dumps(content).encode()
     request = urllib.request.Request(  # noqa: S310 - the setting allows http and https only
         url, body, headers(content, body, secret), method="POST"
@@ -109,8 +109,8 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 @dataclass(slots=True)
 class Delivery:
-    """`run` in a thread of its own, `leave` from any other. Serves the alerts of `hosts`. `counted`: told how many
-    events of each wait.
+    """Delivers the alerts of `hosts`. Call `run` in its own thread, and `leave` from any other. `counted` is called
+    with the number of waiting events of each host.
     """
 
     engine: Engine
@@ -120,11 +120,11 @@ class Delivery:
     counted: Callable[[str, int], None] | None = None
     _leaving: threading.Event = field(default_factory=threading.Event)
     _failures: int = 0
-    # By host, the last event that was refused: the next round begins behind it, so that it blocks no other.
+    # For each host, the last event that was refused: the next round begins after it, so that it blocks no other event.
     _behind: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Deliver until `leave`, through every outage."""
+        """Deliver until `leave`, and keep retrying in an outage."""
         pause = POLL_SECONDS
         while not self._leaving.wait(pause):
             pause = self.guarded_round()
@@ -134,10 +134,10 @@ class Delivery:
         self._leaving.set()
 
     def guarded_round(self) -> float:
-        """One round, and the pause after it. An outage is logged once, and so is its end."""
+        """Run one round; returns the pause after it. An outage is logged once, and so is its end."""
         try:
             done = self.run_once()
-        except (StoreError, SQLAlchemyError) as error:  # a pool without a free connection is neither
+        except (StoreError, SQLAlchemyError) as error:  # SQLAlchemyError: the pool has no free connection
             return self._failed(f"the database: {type(error).__name__}")
         if done.trouble and not done.delivered:
             return self._failed(f"the webhook: {done.trouble}")
@@ -184,7 +184,9 @@ class Delivery:
                 done.delivered += 1
 
     def _page(self, connection: Connection, host: str) -> list[AlertEvent]:
-        """What waits behind the last refusal, or all from the oldest on; read under the lock, so none was sent yet."""
+        """The events after the last refusal; if there are none, those from the oldest on. They are read under the lock,
+        so none has been delivered yet.
+        """
         page = undelivered(connection, host, PAGE, after_id=self._behind.pop(host, 0)) or undelivered(
             connection, host, PAGE
         )
@@ -193,7 +195,7 @@ class Delivery:
 
     def _failed(self, why: str) -> float:
         if not self._failures:
-            logger.warning("alerts can't be delivered (%s); they are kept, and delivered when that is over", why)
+            logger.warning("alerts can't be delivered (%s); they are kept and will be delivered later", why)
         self._failures += 1
         return min(POLL_SECONDS * 2.0 ** min(self._failures, 10), PAUSE_SECONDS_MAX)
 

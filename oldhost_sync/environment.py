@@ -1,7 +1,7 @@
 """Where a command finds its servers: the environment, `.env`, or the stack that `oldhost-sync up` runs in this folder.
 
-`up` writes the addresses of what it runs into `var/up.env`; they are used only when neither the database nor Temporal
-is set otherwise, so that no command works on the local stack by mistake.
+`up` writes the addresses of its servers into `var/up.env`. They are used only if neither the database nor Temporal is
+set elsewhere, so that no command works on the local stack by mistake.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from oldhost_sync.store.transactions import run_in_transaction
 T = TypeVar("T")
 
 STACK_ENV = Path("var", "up.env")
-# What an SDK reads from the environment only.
+# Settings that an SDK reads only from the environment.
 _READ_BY_SDKS = ("TEMPORAL_", "OTEL_")
 _ADDRESSES = ("SYNC_DATABASE_URL", "TEMPORAL_ADDRESS")
 
@@ -35,7 +35,7 @@ def settings() -> Settings:
 
 
 def settings_of_a_new_stack() -> Settings:
-    """The settings by which `up` decides what to embed: the environment and `.env`, never an earlier stack's."""
+    """The settings by which `up` decides which servers to start; they ignore an earlier stack's addresses."""
     adopt(os.environ, dotenv_values(".env"), {})
     return load_settings()
 
@@ -43,7 +43,7 @@ def settings_of_a_new_stack() -> Settings:
 def adopt(
     environment: MutableMapping[str, str], dotenv: Mapping[str, str | None], stack: Mapping[str, str | None]
 ) -> None:
-    """Complete `environment`: the SDKs' settings from `dotenv` (they read none), and all from a running stack."""
+    """Complete `environment`: the SDKs' settings from `dotenv`, which they do not read, and all of a running stack."""
     for name, value in dotenv.items():
         if name.startswith(_READ_BY_SDKS) and value is not None:
             environment.setdefault(name, value)
@@ -56,7 +56,7 @@ def adopt(
 
 @contextmanager
 def database(settings: Settings) -> Iterator[Engine]:
-    """The database of a command, on one connection. Raises SchemaTooOld or UnknownHost."""
+    """The database for a command, with one connection. Raises SchemaTooOld or UnknownHost."""
     engine = create_engine(settings.need_database_url(), pool_size=1)
     try:
         check_database(engine, (settings.host,))

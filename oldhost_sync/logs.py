@@ -1,7 +1,7 @@
-"""What a role writes to stderr: lines for people, or one JSON object a line (SYNC_LOG_FORMAT). Never a payload.
+"""What a role logs to stderr: lines for people, or one JSON object per line (SYNC_LOG_FORMAT). Never a payload.
 
-Modules use Python's own logging and give what a line is about as `extra`: `host`, `epoch`, `nonce`, `change_id`, … What
-is said in an activity or a workflow also has its run, so that it can be found in Temporal's UI.
+Modules use Python's own logging and pass the subject of a line as `extra`: `host`, `epoch`, `nonce`, `change_id`, … A
+line from an activity or a workflow also holds its run, so that it can be found in Temporal's UI.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _LINES = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 def log_to_stderr(form: LogFormat) -> None:
-    """Everything from INFO on; call it once, at the entry point."""
+    """Log everything from level INFO on; call it once, at the entry point."""
     handler = logging.StreamHandler()
     handler.setFormatter(json_formatter() if form is LogFormat.JSON else logging.Formatter(_LINES))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     workflow.logger.workflow_info_on_message = form is LogFormat.TEXT
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs its own parts when it is imported
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs its plugins when it is imported
 
 
 def json_formatter() -> logging.Formatter:
@@ -47,11 +47,11 @@ def json_formatter() -> logging.Formatter:
 
 
 def _temporal(_logger: Any, _name: str, line: EventDict) -> EventDict:
-    """Where in Temporal it was said: the workflow's logger says so itself, in a form that holds much else."""
-    line.pop("temporal_log", None)  # what the SDK's core said, once more
-    told = line.pop("temporal_workflow", None)
-    if told:
-        return {**line, "workflow_id": told["workflow_id"], "run_id": told["run_id"]}
+    """Add where in Temporal a line was logged. The workflow's logger adds it itself, with much else that is dropped."""
+    line.pop("temporal_log", None)  # repeats the message of the SDK's core
+    from_workflow = line.pop("temporal_workflow", None)
+    if from_workflow:
+        return {**line, "workflow_id": from_workflow["workflow_id"], "run_id": from_workflow["run_id"]}
     if activity.in_activity():
         info = activity.info()
         run = {"workflow_id": info.workflow_id, "run_id": info.workflow_run_id}

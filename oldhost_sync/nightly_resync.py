@@ -1,4 +1,4 @@
-"""The Temporal Schedule that asks for a resync of one host each night: setting, showing and ending it."""
+"""The Temporal Schedule that requests a resync of one host each night: set it, show it, and end it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from workflows.messages import NIGHTLY_RESYNC_TYPE, TASK_QUEUE, NightlyResync, nightly_resync_id
 
-# A night that Temporal slept through for longer is left out.
+# If Temporal was down at the scheduled time, a resync is started up to this much later, or skipped.
 CATCH_UP = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Nights:
-    """`at`: the time of day, UTC. `paused`: by somebody in Temporal. `next_at`: None while it is paused."""
+    """`at`: the time of day, UTC. `paused`: the schedule was paused in Temporal; then `next_at` is None."""
 
     at: time
     paused: bool
@@ -36,12 +36,12 @@ class Nights:
 
 
 def handle_of(client: Client, host: str) -> ScheduleHandle:
-    """The schedule of `host`, which may not be there."""
+    """A handle of the schedule of `host`, which may not exist."""
     return client.get_schedule_handle(nightly_resync_id(host))
 
 
 async def set_nights(client: Client, host: str, at: time) -> None:
-    """Every night at `at` (UTC) from now on, whatever was set before. Raises RPCError."""
+    """Schedule the resync every night at `at` (UTC); replaces an earlier schedule. Raises RPCError."""
     schedule = _schedule(host, at)
     try:
         await client.create_schedule(nightly_resync_id(host), schedule)
@@ -50,7 +50,7 @@ async def set_nights(client: Client, host: str, at: time) -> None:
 
 
 async def end_nights(client: Client, host: str) -> None:
-    """No nightly resync any more, if there was one. Raises RPCError."""
+    """Delete the schedule, if there is one. Raises RPCError."""
     try:
         await handle_of(client, host).delete()
     except RPCError as error:
@@ -59,7 +59,7 @@ async def end_nights(client: Client, host: str) -> None:
 
 
 async def nights(client: Client, host: str) -> Nights | None:
-    """What is set; None: nothing. Raises RPCError."""
+    """The present schedule; None if there is none. Raises RPCError."""
     try:
         found = await handle_of(client, host).describe()
     except RPCError as error:

@@ -1,11 +1,11 @@
-"""What Temporal stores, encrypted by AES-256-GCM: a payload says by the key's name who can read it.
+"""Encrypts what Temporal stores with AES-256-GCM; each payload names the key that can decrypt it.
 
-The first key encrypts, every key decrypts, so a key is changed without a stop: the new one is added at the end
-everywhere, then put first, and the old one is taken away when no history holds what it encrypted. What is not encrypted
-is read as it is: histories from before, and applications that signal without our codec.
+The first key encrypts, every key decrypts. So a key can be changed without downtime: add the new one at the end
+everywhere, then put it first, and remove the old one when no history holds payloads that it encrypted. Payloads that
+are not encrypted are read as they are: older histories, and signals from applications without our codec.
 
-A payload under a key that is not here raises: reading on would drop signals, and the task is tried again until the key
-is there. One that names a key of ours and was not made by it is somebody's garbage, and passes through as it is.
+A payload under a missing key raises an error: ignoring it would drop signals, and the task is retried until the key is
+there. A payload that names one of our keys but was not encrypted with it is invalid, and passes through unchanged.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from oldhost_sync.credentials import EncryptionKey
 
 ENCODING = b"binary/encrypted"
 _KEY_ID = "encryption-key-id"
-# What GCM asks for. Made by chance, two are alike after some 2^32 payloads of one key: decades.
+# The length that GCM requires. They are random, so two are equal after about 2^32 payloads of one key: decades.
 _NONCE_BYTES = 12
 
 
 class KeyMissing(Exception):  # noqa: N818 - says what happened
-    """The operator's fault; again, when SYNC_TEMPORAL_KEYS has the key."""
+    """The operator must add the key to SYNC_TEMPORAL_KEYS; then a retry succeeds."""
 
 
 class EncryptPayloads(PayloadCodec):
-    """Encrypts every payload; without keys it encrypts nothing, and still tells what it can't read."""
+    """Encrypts every payload; without keys it encrypts nothing, but still raises KeyMissing for encrypted payloads."""
 
     def __init__(self, keys: Sequence[EncryptionKey]) -> None:
         self._ciphers = {key.key_id: AESGCM(key.secret) for key in keys}
@@ -59,8 +59,8 @@ class EncryptPayloads(PayloadCodec):
         cipher = self._ciphers.get(key_id.decode(errors="backslashreplace"))
         if cipher is None:
             raise KeyMissing(
-                f"Temporal holds something that the key {key_id.decode(errors='backslashreplace')} encrypted, and "
-                "SYNC_TEMPORAL_KEYS lacks it: add it behind the first"
+                f"Temporal holds a payload that the key {key_id.decode(errors='backslashreplace')} encrypted, but "
+                "SYNC_TEMPORAL_KEYS lacks this key: add it after the first"
             )
         try:
             return Payload.FromString(cipher.decrypt(payload.data[:_NONCE_BYTES], payload.data[_NONCE_BYTES:], key_id))

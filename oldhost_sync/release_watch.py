@@ -1,9 +1,10 @@
-"""Two releases of workers side by side: a run of the writer is begun with what all workers at work know.
+"""Two releases of workers side by side: a run of the writer begins with the newest release that all workers at work
+know.
 
-Each worker tells which release it knows (`store/worker_presence.py`) and reads what the others know. A run keeps the
-release that it was begun with, so where that is not what all know any more, the run is asked to be followed by a new
-one. A worker that finds a run of a newer release than its own takes no tasks of the writers until that is over: it
-would only fail them. Where nobody is left who knows that release, the run is ended, and a new one begun in its place.
+Each worker reports which release it knows (`store/worker_presence.py`) and reads what the others know. A run keeps the
+release that it began with; if that is no longer the newest that all workers know, the run is asked to continue as a new
+run. A worker that finds a run of a newer release than its own takes no tasks of the writers until that run has ended,
+because it would only fail them. If no worker at work knows that release any more, the run is ended and a new one begun.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ from workflows.messages import WORKFLOW_ID_PREFIX, workflow_id
 logger = logging.getLogger(__name__)
 
 WORKERS_LOOK_SECONDS = 2.0
-# What was read longer ago says nothing of the workers that came since: then a run is begun with the oldest release.
+# An older reading misses workers that have started since; then a run begins with the oldest release.
 FRESH_SECONDS = 6.0
-# When those of newer releases have seen this worker: whatever they read before is too old for them by now, and a run
-# that they began by it has shown its marks (a task of the writer lasts 0.2 s).
+# After this time workers of newer releases have seen this worker: what they read before is too old for them to use, and
+# a run that they began by it shows its marks (a task of the writer takes 0.2 s).
 SEEN_SECONDS = FRESH_SECONDS + WORKERS_LOOK_SECONDS
-# While nothing changes among the workers, the runs are looked at so seldom: something may have gone wrong with one.
+# How often the runs are checked while the workers do not change, in case something went wrong with a run.
 RUNS_LOOK_SECONDS = 60.0
-# Runs described at a time: a hundred hosts take a second, and Temporal has other work.
+# Runs described at the same time: a hundred hosts take a second, and Temporal has other work.
 RUNS_ASKED_AT_A_TIME = 5
 
-# Temporal lists the patches of a run here.
+# The search attribute in which Temporal lists the patches of a run.
 MARKS = SearchAttributeKey.for_keyword_list("TemporalChangeVersion")
 
 
@@ -56,7 +57,7 @@ class RunStep(Enum):
 
 
 def step(run: int | None, known: Known, *, own: int = RELEASE) -> RunStep:
-    """`run`: the release that the run keeps, None where none has begun. `own`: what this worker can go on with."""
+    """`run`: the release that the run keeps; None if no run has begun. `own`: the newest release this worker knows."""
     if run is None or run == known.smallest:
         return RunStep.NOTHING
     if run > own:
@@ -66,7 +67,7 @@ def step(run: int | None, known: Known, *, own: int = RELEASE) -> RunStep:
 
 @dataclass(eq=False)
 class ReleaseWatch:
-    """Of one worker. `policy`: for a writer that is started in the place of one that nobody can go on with."""
+    """The watch of one worker. `policy`: for a writer that replaces a run whose release no worker knows."""
 
     client: Client
     presence: WorkerPresence
@@ -82,7 +83,7 @@ class ReleaseWatch:
     # ------------------------------------------------------------------------------------------ what the Worker asks
 
     def activates(self, patch: PatchActivationInput) -> bool:
-        """Whether a run that reaches this patch for the first time may keep it: all workers at work know it."""
+        """Whether a run that reaches this patch for the first time may use it: whether all workers at work know it."""
         host = patch.workflow_info.workflow_id.removeprefix(WORKFLOW_ID_PREFIX)
         return is_known_to(self.begins_with(host), patch.patch_id)
 
@@ -94,7 +95,7 @@ class ReleaseWatch:
         return min(known.smallest, RELEASE)
 
     async def may_take_tasks(self) -> None:
-        """Returns when this worker can go on with the writers' runs."""
+        """Returns when this worker can execute the writers' runs."""
         await self._may_take.wait()
 
     def troubles(self) -> dict[str, str]:
@@ -102,13 +103,13 @@ class ReleaseWatch:
         if self._may_take.is_set():
             return {}
         newer = [f"{host} (release {release})" for host, release in sorted(self._waits_for.items())]
-        told = f"newer than this worker's release {RELEASE}: {', '.join(newer)}" if newer else "not looked at yet"
-        return {"release": f"the writers' runs are {told}"}
+        reason = f"newer than this worker's release {RELEASE}: {', '.join(newer)}" if newer else "not checked yet"
+        return {"release": f"the writers' runs are {reason}"}
 
     # -------------------------------------------------------------------------------------------------- looking
 
     async def watch(self) -> None:
-        """Until cancelled."""
+        """Look repeatedly, until cancelled."""
         while True:
             try:
                 await self.look()
@@ -117,7 +118,7 @@ class ReleaseWatch:
             await asyncio.sleep(WORKERS_LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Once. Raises the store's errors, and RPCError."""
+        """Look once. Raises the store's errors, and RPCError."""
         began = self.monotonic()
         before, found = self._known, await asyncio.to_thread(self.presence.known)
         lapsed = began > self._looked_at + FRESH_SECONDS
@@ -128,13 +129,13 @@ class ReleaseWatch:
         elif lapsed or self._seen_since == float("inf"):
             self._seen_since = began
         if began >= self._runs_due_at or lapsed or found != before or not self._may_take.is_set():
-            self._runs_due_at = began  # unless this look ends well
+            self._runs_due_at = began  # stays so if this look fails
             all_known = await self._look_at_runs()
             self._runs_due_at = began + (RUNS_LOOK_SECONDS if all_known else FRESH_SECONDS)
 
     async def _look_at_runs(self) -> bool:
-        """Whether each run keeps what all know. One that was asked to end may be followed by one that is no better: a
-        worker that has not seen the change yet may begin it.
+        """Whether each run has the release that it should have. A run that was asked to continue as a new one may be
+        followed by another of the wrong release, begun by a worker that has not seen the change yet.
         """
         asking = asyncio.Semaphore(RUNS_ASKED_AT_A_TIME)
 
@@ -159,7 +160,7 @@ class ReleaseWatch:
         if todo is RunStep.WAIT and run is not None:
             if host not in self._waits_for:
                 logger.warning(
-                    "the writer of %s keeps release %d, this worker knows %d: it waits for the newer workers' new run",
+                    "the writer of %s keeps release %d, but this worker knows only %d and waits for a new run",
                     host, run, RELEASE,
                 )  # fmt: skip
             self._waits_for[host] = run
@@ -175,7 +176,7 @@ class ReleaseWatch:
         return todo
 
     async def _describe(self, host: str) -> WorkflowExecutionDescription | None:
-        """The host's run; None where none is under way."""
+        """The host's run; None if none is running."""
         try:
             described = await self.client.get_workflow_handle(workflow_id(host)).describe(rpc_timeout=RPC_TIMEOUT)
         except RPCError as error:
@@ -186,18 +187,18 @@ class ReleaseWatch:
 
     async def _end(self, host: str, run_id: str, run: int | None) -> None:
         why = f"no worker at work knows release {run}, which this run keeps; the next one begins with {RELEASE}"
-        logger.warning("the run of %s is ended: %s", host, why)
+        logger.warning("terminating the run of %s: %s", host, why)
         try:
             await self.client.get_workflow_handle(workflow_id(host), run_id=run_id).terminate(
                 reason=why, rpc_timeout=RPC_TIMEOUT
             )
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:  # else another worker was quicker
+            if error.status is not RPCStatusCode.NOT_FOUND:  # otherwise another worker was faster
                 raise
         await start_writer(self.client, host, self.policy)
 
 
 def run_release(described: WorkflowExecutionDescription) -> int | None:
-    """The release that a run keeps; None before its first task is done."""
+    """The release that a run keeps; None until its first task is done."""
     marks: Collection[str] = described.typed_search_attributes.get(MARKS, ())
     return release_of_marks(marks) if marks else None

@@ -1,8 +1,8 @@
-"""How a role knows of its own health: that its loop turns (alive), and that it reaches what it needs (ready).
+"""A role's own health: whether its event loop runs (alive), and whether it reaches what it needs (ready).
 
-Alive depends on nothing but this process: what is not alive is to be restarted. Ready is about the moment: each need is
-asked for every two seconds, for two seconds at most, and one that does not answer is not asked again meanwhile. So
-both tell the truth within five seconds, also when a server hangs.
+Alive depends only on this process: a process that is not alive must be restarted. Ready is about the present moment:
+each need is checked every two seconds, with a timeout of two seconds, and a check that has not ended is not started
+again. So both are at most five seconds out of date, even if a server hangs.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager
 from typing import Any
 
-# Between two looks, and how long a need may take to answer.
+# The time between two checks, and how long a need may take to answer.
 NEEDS_LOOK_SECONDS = 2.0
 ANSWER_SECONDS_MAX = 2.0
-# A look that is older says nothing of now: five looks, on a busy machine.
+# An older result no longer counts: five missed checks, which a busy machine may need.
 STALE_SECONDS = 10.0
 TURN_SECONDS = 1.0
-# A loop that stood for so long does not turn again by itself; on a busy machine it stands for some seconds.
+# An event loop that stood still this long will not recover by itself; on a busy machine it stands still for seconds.
 STUCK_SECONDS = 30.0
 
 
 class Liveness:
-    """Whether the role's loop turns: it says so every second."""
+    """Whether the role's event loop runs: it records a beat every second."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._beat_at = monotonic()
 
     async def keep(self) -> None:
-        """Say so until cancelled."""
+        """Record beats until cancelled."""
         while True:
             self.beat()
             await asyncio.sleep(TURN_SECONDS)
@@ -46,7 +46,7 @@ class Liveness:
 
 
 class Readiness:
-    """The last check of each thing that a role needs: an empty text is well, any other says what is wrong."""
+    """The last check of each need of a role: an empty text means that it is fine, any other text says what is wrong."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -58,7 +58,7 @@ class Readiness:
         self._found_at = time.time()
 
     def looked_at(self) -> float:
-        """When the role last looked at itself, in seconds since 1970; 0: not yet."""
+        """When the role last checked itself, in seconds since 1970; 0: not yet."""
         return self._found_at
 
     def look(self) -> tuple[bool, dict[str, str]]:
@@ -68,12 +68,12 @@ class Readiness:
         at, troubles = self._found
         shown = {need: trouble or "ok" for need, trouble in sorted(troubles.items())}
         if self._monotonic() - at > STALE_SECONDS:
-            return False, {**shown, "role": "it has not looked for a while: it is stuck or very busy"}
+            return False, {**shown, "role": "its last check is too old: it is stuck or very busy"}
         return not any(troubles.values()), shown
 
 
 class Need:
-    """Something that a role can't do without. `ask` gives what is wrong, or an empty text; it may take long."""
+    """Something that a role needs. `ask` returns what is wrong, or an empty text; it may take long."""
 
     def __init__(self, name: str, ask: Callable[[], Awaitable[str]], silence: str) -> None:
         self.name = name
@@ -82,7 +82,7 @@ class Need:
         self._under_way: asyncio.Task[str] | None = None
 
     async def trouble(self) -> str:
-        """What is wrong; after ANSWER_SECONDS_MAX at the latest."""
+        """Returns what is wrong, after ANSWER_SECONDS_MAX at the latest."""
         if self._under_way is None:
             self._under_way = asyncio.ensure_future(self._ask())
         task = self._under_way
@@ -95,7 +95,7 @@ class Need:
 
 @asynccontextmanager
 async def beside(watching: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """`watching` runs until the body ends."""
+    """Run `watching` until the body ends."""
     task = asyncio.create_task(watching)
     try:
         yield
@@ -106,7 +106,7 @@ async def beside(watching: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 async def troubles(needs: Iterable[Need]) -> dict[str, str]:
-    """What is wrong with each, by name; all are asked at the same time."""
+    """What is wrong with each need, by name; all are checked at the same time."""
     asked = list(needs)
     found = await asyncio.gather(*(need.trouble() for need in asked))
     return {need.name: trouble for need, trouble in zip(asked, found, strict=True)}

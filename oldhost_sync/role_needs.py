@@ -1,4 +1,4 @@
-"""What relay and worker can't do without: MariaDB, which takes writes, and Temporal."""
+"""What relay and worker need: a MariaDB that takes writes, and Temporal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from oldhost_sync.writer_health import is_task_queue_polled
 
 
 def database_need(looks: Engine) -> Need:
-    """`looks`: an engine that commits by itself, with a connection for this alone."""
+    """`looks`: an engine in autocommit mode, with its own connection."""
 
     async def ask() -> str:
         return await asyncio.to_thread(_database_trouble, looks)
@@ -28,7 +28,7 @@ def database_need(looks: Engine) -> Need:
 
 
 def temporal_need(connected: Callable[[], Awaitable[Client]]) -> Need:
-    """`connected` gives the client; it may raise what connecting does."""
+    """`connected` returns the client; it may raise the errors of connecting."""
 
     async def ask() -> str:
         try:

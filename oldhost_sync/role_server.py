@@ -1,7 +1,8 @@
-"""What a role serves over HTTP: metrics, liveness, readiness. No token is needed, so it shows no secrets.
+"""A role's HTTP server: metrics, liveness, readiness. No token is needed, so it shows no secrets.
 
-`/metrics` is for Prometheus, `/healthz` and `/readyz` tell what the role last found out about itself (`role_health`),
-so probes cost nothing. Connections are few and short: one too many ends the oldest, so the silent keep nobody from it.
+`/metrics` is for Prometheus; `/healthz` and `/readyz` show the result of the role's last check (`role_health`), so
+probes cost nothing. Connections are few and short. Above the limit the oldest one is closed, so silent connections
+can't block others.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from oldhost_sync.role_health import Liveness, Readiness
 from oldhost_sync.settings import bind_address
 
-# Each is a thread. Some probes and two Prometheus servers need a handful.
+# Each connection is a thread. Some probes and two Prometheus servers need only a few.
 CONNECTIONS_MAX = 32
 # A connection is for one request, from its first byte to the end of the answer.
 REQUEST_SECONDS_MAX = 10.0
@@ -31,7 +32,7 @@ StartResponse = Callable[..., Any]
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """`handle_error` says nothing: that a client left is no news."""
+    """`handle_error` logs nothing: that a client disconnected does not matter."""
 
     daemon_threads = True
 
@@ -56,7 +57,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     def _end(self, connection: socket.socket) -> None:
         self._open.pop(connection, None)
         with suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)  # whoever reads from it, or writes, is told
+            connection.shutdown(socket.SHUT_RDWR)  # a thread that reads or writes gets an error
 
     def shutdown_request(self, request: Any) -> None:
         self._open.pop(request, None)
@@ -68,14 +69,14 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 class _SilentHandler(WSGIRequestHandler):
     def log_message(self, *_: Any) -> None:
-        """Probes come every few seconds."""
+        """Log nothing: probes arrive every few seconds."""
 
 
 @contextmanager
 def served(
     bind: str | None, registry: CollectorRegistry, readiness: Readiness, liveness: Liveness | None = None
 ) -> Iterator[None]:
-    """Serve at "address:port" on a thread of its own; nothing is served without an address."""
+    """Serve at "address:port" in a separate thread; without an address nothing is served."""
     if not bind:
         yield
         return

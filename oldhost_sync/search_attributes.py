@@ -16,12 +16,12 @@ logger = logging.getLogger(__name__)
 
 NAMES = (HOST.name, STATE.name)
 KEYWORD = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
-# Longer than Temporal's services keep what they know of a namespace: the writer may use what two looks have found.
+# Longer than Temporal's services cache a namespace: attributes found by two looks in a row can be used by the writer.
 LOOK_SECONDS = 60.0
 
 
 async def register(client: Client) -> bool:
-    """Add those of NAMES that the namespace lacks; False where that is not allowed, and the writers are not listed."""
+    """Add those of NAMES that the namespace lacks. False if not allowed; then the writers' states are not listed."""
     try:
         missing = [name for name in NAMES if name not in await _registered(client)]
         if missing:
@@ -35,13 +35,13 @@ async def register(client: Client) -> bool:
 
 
 class Registration:
-    """Whether the writers may set them; asked again and again, as somebody may add or remove them."""
+    """Whether the writers may set the attributes; checked regularly, because they may be added or removed."""
 
     def __init__(self) -> None:
         self.is_known = False
 
     async def watch(self, client: Client) -> None:
-        """Until cancelled. Two looks in a row must find them."""
+        """Check until cancelled. The attributes are known after two looks in a row have found them."""
         found = False
         while True:
             before, found = found, await self._look(client)
@@ -57,7 +57,7 @@ class Registration:
 
 
 async def _registered(client: Client) -> list[str]:
-    """Keywords of the namespace."""
+    """The Keyword attributes of the namespace."""
     request = ListSearchAttributesRequest(namespace=client.namespace)
     answer = await client.operator_service.list_search_attributes(request)
     return [name for name, kind in answer.custom_attributes.items() if kind == KEYWORD]

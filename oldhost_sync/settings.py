@@ -1,8 +1,8 @@
 """Every setting of the product: `SYNC_…` from the environment or a `.env` file, checked once, at the entry point.
 
-Nothing reads the environment at import. Temporal's own settings (`TEMPORAL_ADDRESS`, …) are the SDK's business.
-Spans are seconds and may be small, so that a demonstration can compress time; the one relation between them that
-safety rests on (the settle time) is asserted in :meth:`Settings.settle_covers_everything`.
+Nothing reads the environment at import. The SDK reads Temporal's own settings (`TEMPORAL_ADDRESS`, …).
+Durations are in seconds and may be small, so that a demonstration can compress time. Only the relation that safety
+depends on (the settle time) is checked, in :meth:`Settings.settle_covers_everything`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 
 
 class LogFormat(StrEnum):
-    """text: lines for people · json: one object a line."""
+    """text: lines for people · json: one object per line."""
 
     TEXT = "text"
     JSON = "json"
@@ -59,15 +59,15 @@ class TraceExport(StrEnum):
     OTLP = "otlp"
 
 
-# The longest time from marking a row SENT to writing its request; later it is not written.
+# The longest time from marking a row SENT to writing its request; after that it is not written any more.
 SEND_WITHIN_SECONDS = 1.0
-# What OldHost may still do with a request that it has read when we have given up: process it, apply it late.
+# How long after our timeout OldHost may still process a request that it has read, and apply it late.
 SETTLE_MARGIN_SECONDS = 2.0
 
 # At most a day.
 Wait = Annotated[float, Field(ge=0, le=86_400)]
 Span = Annotated[float, Field(gt=0, le=86_400)]
-# What is younger than a week is what people look at; a century is for ever.
+# At least a week, because people look at the last week; a century is for ever.
 Days = Annotated[int, Field(ge=7, le=36_500)]
 
 _HTTP_URL = r"^https?://[^/\s]+", "http://address:port"
@@ -76,11 +76,11 @@ _ORIGIN = re.compile(r"https?://[^/\s@]+")
 
 
 class SettingsError(Exception):
-    """A setting is missing or makes no sense: the operator's fault; its message names each one. No use trying again."""
+    """A setting is missing or invalid, which the operator must correct; the message names each one. Do not retry."""
 
 
 class Settings(BaseSettings):
-    """See the module. Field `x` is set by `SYNC_X`; tests and the demo pass values by name instead."""
+    """See the module's docstring. `SYNC_X` sets field `x`; tests and the demo pass values by name instead."""
 
     model_config = SettingsConfigDict(
         env_prefix="SYNC_",
@@ -100,15 +100,19 @@ class Settings(BaseSettings):
     )
 
     debounce_seconds: Wait = Field(default=120.0, description="How long an LWW key must be quiet before it is sent")
-    max_wait_seconds: Wait = Field(default=600.0, description="The longest an LWW key may be held by further changes")
+    max_wait_seconds: Wait = Field(
+        default=600.0, description="The longest time that further changes may delay an LWW key"
+    )
     early_send_seconds: Span | None = Field(
         default=None,
-        description="While OldHost is idle, an LWW key that was quiet for so long goes early; empty: none does",
+        description="While OldHost is idle, an LWW key that was quiet for this long is sent before its debounce ends; "
+        "empty: never",
     )
-    txn_per_lww: int = Field(default=3, ge=1, le=1000, description="TXN turns to one LWW turn while both wait")
+    txn_per_lww: int = Field(default=3, ge=1, le=1000, description="TXN turns for each LWW turn while both wait")
     ban_seconds: Span = Field(
         default=900.0,
-        description="The length of a ban when OldHost does not tell it; OldHost is asked again after at most this time",
+        description="The length of a ban if OldHost does not give it; OldHost is asked again after this time at the "
+        "latest",
     )
     settle_seconds: float = Field(
         default=10.0,
@@ -120,28 +124,31 @@ class Settings(BaseSettings):
         default=5.0,
         gt=0,
         le=120,
-        description="Total deadline of one request to OldHost; a reply that is long overdue is given up sooner",
+        description="The total timeout of one request to OldHost; a reply that is long overdue times out sooner",
     )
-    sweep_seconds: Span = Field(default=300.0, description="How often the writer looks for changes that it lost")
-    probe_seconds: Span = Field(default=100.0, description="How often an idle writer compares nonces with OldHost")
+    sweep_seconds: Span = Field(
+        default=300.0, description="How often the writer searches for outstanding changes that it does not hold"
+    )
+    probe_seconds: Span = Field(default=100.0, description="How often an idle writer compares its nonce with OldHost's")
 
     release_max: int | None = Field(
         default=None,
         ge=BESIDE_MIN,
         le=RELEASE,
-        description="The newest release of the writer's decisions that runs are begun with; empty: all that is known",
+        description="The newest release of the writer's decisions that new runs may use; empty: the newest "
+        "that all workers know",
     )
     settlement_dir: str | None = Field(
         default=None, description="The folder of settlement files, one for all relays; empty: the ledger is not pruned"
     )
     retention_changes_days: Days = Field(
-        default=limits.RETENTION_DAYS, description="How long changes with a fate are kept, scheduled ones too"
+        default=limits.RETENTION_DAYS, description="How long changes with a fate are kept, and scheduled changes, too"
     )
     retention_ledger_days: Days = Field(
         default=limits.RETENTION_LEDGER_DAYS, description="How long the ledger is kept, if settlement files are written"
     )
     retention_audit_days: Days = Field(
-        default=limits.RETENTION_AUDIT_DAYS, description="How long operators' acts are kept"
+        default=limits.RETENTION_AUDIT_DAYS, description="How long the audit of operators' actions is kept"
     )
     retention_alerts_days: Days = Field(
         default=limits.RETENTION_DAYS, description="How long closed alerts and late emergencies are kept"
@@ -150,77 +157,79 @@ class Settings(BaseSettings):
     oldhost_urls: Annotated[dict[str, str], NoDecode] = Field(
         default_factory=dict,
         repr=False,
-        description="More hosts that all roles serve: name=url, name=url",
+        description="Further hosts that all roles serve: name=url, name=url",
     )
     api_tokens: Annotated[tuple[ApiToken, ...], NoDecode] = Field(
         default=(),
         repr=False,
-        description="name:role:sha256hex, or with a last day name:role:sha256hex:2027-01-31; comma-separated; roles "
-        "app, viewer, ops, for some hosts only app@host+host",
+        description="name:role:sha256hex, or name:role:sha256hex:2027-01-31 with a last day; comma-separated. Roles: "
+        "app, viewer, ops; for some hosts only: app@host+host",
     )
     api_tokens_file: Path | None = Field(
-        default=None, description="More tokens, one on each line; read again when it changes"
+        default=None, description="A file with further tokens, one on each line; read again when it changes"
     )
     act_keys: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
         repr=False,
-        description="Signs operators' acts on their way through Temporal, 32 characters or more; the same for API and "
-        "worker. Several, comma-separated: the first signs, all are checked",
+        description="Signs operators' actions on their way through Temporal, 32 characters or more; the same for API "
+        "and worker. Several, comma-separated: the first signs, all are accepted",
     )
     temporal_keys: Annotated[tuple[EncryptionKey, ...], NoDecode] = Field(
         default=(),
         repr=False,
-        description="Encrypts what Temporal stores: id=key, the key 32 bytes in base64; the same for all roles. "
-        "Several, comma-separated: the first encrypts, all decrypt",
+        description="Encrypts what Temporal stores: id=key, where the key is 32 bytes in base64; the same for all "
+        "roles. Several, comma-separated: the first encrypts, all decrypt",
     )
     api_bind: str = Field(default="127.0.0.1:8000", description="Where the API listens, address:port")
     api_connections: int = Field(
-        default=800, ge=1, le=100_000, description="How many connections an API process has open at most"
+        default=800, ge=1, le=100_000, description="How many connections one API process accepts at the same time"
     )
     api_connections_per_address: int = Field(
         default=200,
         ge=1,
         le=100_000,
-        description="How many of them from one address; behind a proxy all come from the proxy's",
+        description="How many of them from one address; behind a proxy all have the proxy's address",
     )
     api_idle_seconds: int = Field(
         default=75,
         ge=1,
         le=3_600,
-        description="How long a connection may wait for its next request; longer than a proxy keeps its own",
+        description="How long a connection may be idle before its next request; must be longer than a proxy's own "
+        "limit",
     )
     quota_requests: int = Field(
-        default=REQUESTS_PER_MINUTE, ge=0, description="Requests that each token may make in a minute; 0: no limit"
+        default=REQUESTS_PER_MINUTE, ge=0, description="How many requests each token may make per minute; 0: no limit"
     )
     quota_changes: int = Field(
-        default=CHANGES_PER_MINUTE, ge=0, description="Changes that each token may make in a minute; 0: no limit"
+        default=CHANGES_PER_MINUTE, ge=0, description="How many changes each token may make per minute; 0: no limit"
     )
     quota_emergencies: int = Field(
-        default=EMERGENCIES_PER_MINUTE, ge=0, description="Emergencies among them; 0: no limit"
+        default=EMERGENCIES_PER_MINUTE, ge=0, description="How many of these changes may be emergencies; 0: no limit"
     )
     console_origin: str | None = Field(
         default=None,
-        description="The console's address as browsers see it, https://name, where a proxy serves it by TLS",
+        description="The console's address as browsers see it, https://name, if a proxy serves it over TLS",
     )
     console_session_seconds: float = Field(
-        default=43_200.0, gt=0, le=604_800, description="How long one stays signed in to the console"
+        default=43_200.0, gt=0, le=604_800, description="How long a user stays signed in to the console"
     )
     temporal_ui_url: str | None = Field(
         default=None,
-        description="The namespace in Temporal's UI, https://name/namespaces/default: the console links to the writer",
+        description="The namespace in Temporal's UI, https://name/namespaces/default; the console links to the writer "
+        "there",
     )
     metrics_bind: str | None = Field(default=None, description="Where relay and worker serve /metrics, address:port")
     temporal_metrics_bind: str | None = Field(
         default=None, description="Where the worker's Temporal SDK serves its metrics, address:port; empty: nowhere"
     )
-    log_format: LogFormat = Field(default=LogFormat.TEXT, description="What the roles log: text or json")
+    log_format: LogFormat = Field(default=LogFormat.TEXT, description="The format of the roles' logs: text or json")
     traces: TraceExport = Field(
-        default=TraceExport.OFF, description="Where traces go: off, or otlp, to the collector that OTEL_… names"
+        default=TraceExport.OFF, description="Where traces are sent: off, or otlp, to the collector that OTEL_… names"
     )
     traces_ratio: float = Field(default=1.0, ge=0, le=1, description="The share of changes that are traced, 0 to 1")
     alert_webhook_url: str | None = Field(default=None, repr=False, description="Alerts are posted here as JSON")
     alert_webhook_secret: str | None = Field(
-        default=None, repr=False, min_length=16, description="Signs what is posted there (HMAC-SHA256); empty: unsigned"
+        default=None, repr=False, min_length=16, description="Signs posted alerts (HMAC-SHA256); empty: unsigned"
     )
 
     @field_validator("oldhost_urls", "api_tokens", "act_keys", "temporal_keys", mode="before")
@@ -252,11 +261,11 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def settle_covers_everything(self) -> Self:
-        """After the settle time nothing that was sent may still be applied (trap 1); before it, OldHost's count proves
-        nothing.
+        """After the settle time OldHost may not apply anything that was sent before it (trap 1); until then, OldHost's
+        count proves nothing.
 
-        It is counted from the row's SENT, so it covers the second within which writing may start, the request's own
-        deadline, and what OldHost does with it after that.
+        It begins when the row is marked SENT, so it covers the second within which writing may start, the request's
+        timeout, and what OldHost does with the request after that.
         """
         need = SEND_WITHIN_SECONDS + self.request_timeout_seconds + SETTLE_MARGIN_SECONDS
         if self.settle_seconds < need:
@@ -264,7 +273,7 @@ class Settings(BaseSettings):
                 f"SYNC_SETTLE_SECONDS is {self.settle_seconds:g}, and must be {need:g} or more: "
                 f"{SEND_WITHIN_SECONDS:g} s "
                 f"to start writing + SYNC_REQUEST_TIMEOUT_SECONDS {self.request_timeout_seconds:g} s "
-                f"+ {SETTLE_MARGIN_SECONDS:g} s in which OldHost may apply it late"
+                f"+ {SETTLE_MARGIN_SECONDS:g} s in which OldHost may apply the request late"
             )
         return self
 
@@ -279,7 +288,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def ledger_outlives_changes(self) -> Self:
-        """A change's ledger row is where it was sent; it is never forgotten before the change."""
+        """A change's ledger row shows how it was sent; it is never deleted before the change."""
         if self.retention_ledger_days < self.retention_changes_days:
             raise ValueError(
                 f"SYNC_RETENTION_LEDGER_DAYS is {self.retention_ledger_days}, "
@@ -319,28 +328,28 @@ class Settings(BaseSettings):
 
 
 def load_settings(**values: Any) -> Settings:
-    """The settings of this process, `values` first; SettingsError names every one that is wrong, never its value."""
+    """The settings of this process; `values` take precedence. SettingsError names each wrong setting, not its value."""
     try:
         return Settings(**values)
     except ValidationError as error:
-        raise SettingsError("; ".join(_told(detail) for detail in error.errors(include_input=False))) from None
+        raise SettingsError("; ".join(_error_text(detail) for detail in error.errors(include_input=False))) from None
 
 
-def _told(detail: Any) -> str:
+def _error_text(detail: Any) -> str:
     message = str(detail["msg"]).removeprefix("Value error, ")
     name = "_".join(str(part) for part in detail["loc"]).upper()
     return f"SYNC_{name}: {message}" if name else message
 
 
 def parse_oldhost_urls(text: str) -> dict[str, str]:
-    """`name=url, …` by name; ValueError says which one is wrong."""
+    """`name=url, …` as a dictionary by name; ValueError says which one is wrong."""
     urls: dict[str, str] = {}
     for number, entry in enumerate((each.strip() for each in text.split(",") if each.strip()), start=1):
         name, _, url = entry.partition("=")
         if not NAME.fullmatch(name) or not re.match(r"^http://[^/\s]+", url):
             raise ValueError(f"host {number} must be name=http://address:port")
         if name in urls:
-            raise ValueError(f"host {name!r} is there twice")
+            raise ValueError(f"host {name!r} is given twice")
         urls[name] = url
     return urls
 
@@ -354,7 +363,7 @@ _LISTS: dict[str, Callable[[str], Any]] = {
 
 
 def bind_address(value: str) -> tuple[str, int]:
-    """`address:port` or `[address]:port` in two; ValueError otherwise. Port 0 takes a free one."""
+    """`address:port` or `[address]:port` as a pair; ValueError for anything else. Port 0 means any free port."""
     address, separator, port = value.rpartition(":")
     address = address.removeprefix("[").removesuffix("]")
     if not separator or not address or not port.isascii() or not port.isdigit() or int(port) > 65535:

@@ -23,7 +23,7 @@ _CALL_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
 class RelayMetrics:
-    """What the relay does: `condition` is 1 for the one it is in, 0 for the others."""
+    """The relay's metrics. `condition` is 1 for the condition it is in, 0 for the others."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
@@ -33,39 +33,39 @@ class RelayMetrics:
         self.failures = counter("oldhost_sync_relay_failures", "Rounds that ended in an outage", by_condition)
         self.scheduled = counter("oldhost_sync_scheduled_recorded", "Scheduled changes recorded when due", ["host"])
         self.pruned = counter("oldhost_sync_pruned_rows", "Rows forgotten by retention", ["host"])
-        name, told = "oldhost_sync_accepted_to_held_seconds", "From accepted to held by the writer"
-        self.wait_seconds = Histogram(name, told, by_class, buckets=_WAIT_SECONDS, registry=registry)
+        name, text = "oldhost_sync_accepted_to_held_seconds", "From accepted to held by the writer"
+        self.wait_seconds = Histogram(name, text, by_class, buckets=_WAIT_SECONDS, registry=registry)
         self.condition = gauge("oldhost_sync_relay_condition", "1 for the relay's present condition", by_condition)
         held = "Changes held by the writer, as last counted"
         self.unprocessed = gauge("oldhost_sync_relay_unprocessed", held, ["host"])
 
 
 def show_role(registry: CollectorRegistry, role: str, looked_at: Callable[[], float]) -> None:
-    """What every role shows of its process, and when it last looked at itself (seconds since 1970; 0: never)."""
+    """The metrics of every role: its process, and when it last checked itself (seconds since 1970; 0: never)."""
     ProcessCollector(namespace="oldhost_sync", registry=registry)
-    told = "When this process last found itself at work, in seconds since 1970"
-    Gauge("oldhost_sync_role_looked_at_seconds", told, ["role"], registry=registry).labels(role).set_function(looked_at)
+    text = "When this process last checked itself, in seconds since 1970"
+    Gauge("oldhost_sync_role_looked_at_seconds", text, ["role"], registry=registry).labels(role).set_function(looked_at)
 
 
 class FateMetrics:
-    """What became of changes, as the relay that is active for the host reads their fates; each is counted once."""
+    """The fates of changes, as read by the host's active relay; each is counted once."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter = partial(Counter, registry=registry)
         by_fate = ["host", "priority_class", "outcome"]
-        self.fates = counter("oldhost_sync_fates", "Changes that got their fate", by_fate)
+        self.fates = counter("oldhost_sync_fates", "Changes that reached their fate", by_fate)
         late = "Changes that ended later than promised (emergency: 30 s, consistency: 4 h)"
         self.breaches = counter("oldhost_sync_promise_breaches", late, ["host", "promise"])
 
     def begin(self, host: str) -> None:
-        """Show its breaches from 0 on: a counter whose first sample is 1 has not increased."""
+        """Show the host's breaches from 0 on: a counter whose first sample is 1 does not count as increased."""
         for promise in ("emergency", "consistency"):
             self.breaches.labels(host, promise)
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedHost:
-    """One host as its relay sees it. `imbalance`: of the books, in changes."""
+    """One host as its relay sees it. `imbalance`: by how many changes the books do not balance."""
 
     figures: HostFigures
     state: HostState
@@ -75,20 +75,20 @@ class ExportedHost:
 
 
 _BY_HOST: dict[str, tuple[str, Callable[[ExportedHost], float]]] = {
-    "ban_seconds_left": ("Until OldHost's ban is over", lambda shown: shown.figures.ban_left_s),
-    "pause_seconds": ("Since an operator paused the writer", lambda shown: shown.figures.paused_s or 0.0),
+    "ban_seconds_left": ("Seconds until OldHost's ban is over", lambda shown: shown.figures.ban_left_s),
+    "pause_seconds": ("Seconds since an operator paused the writer", lambda shown: shown.figures.paused_s or 0.0),
     "dead_letters": ("Undecided dead letters", lambda shown: shown.figures.dead_letters),
     "held_changes": ("TXN changes held behind dead letters", lambda shown: shown.figures.held),
-    "scheduled_changes": ("Changes that are to be recorded later", lambda shown: shown.figures.scheduled),
-    "sessions_opened": ("Epoch of the last session: how many there were", lambda shown: shown.figures.epoch),
-    "drain_seconds": ("Until what waits is through, at the pace of five minutes", lambda shown: shown.drain_s),
-    "compression_ratio": ("Changes to an operation, of the last hour", lambda shown: shown.compression_ratio),
-    "books_imbalance": ("Changes by which the books do not balance", lambda shown: shown.imbalance),
+    "scheduled_changes": ("Changes that will be recorded later", lambda shown: shown.figures.scheduled),
+    "sessions_opened": ("Number of sessions so far (the epoch of the last one)", lambda shown: shown.figures.epoch),
+    "drain_seconds": ("Seconds to drain the backlog, at the rate of five minutes", lambda shown: shown.drain_s),
+    "compression_ratio": ("Ended changes per operation in the last hour", lambda shown: shown.compression_ratio),
+    "books_imbalance": ("By how many changes the books do not balance", lambda shown: shown.imbalance),
 }
 
 
 class HostMetrics(Collector):
-    """The figures of each host that this relay is active for, as last looked at; a standby shows none."""
+    """The last figures of each host that this relay is active for; a standby shows none."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._shown: dict[str, ExportedHost] = {}
@@ -103,11 +103,11 @@ class HostMetrics(Collector):
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         hosts = sorted(self._shown.items())
-        for name, (told, read) in _BY_HOST.items():
-            yield _family(name, told, ["host"], (([host], read(shown)) for host, shown in hosts))
+        for name, (text, read) in _BY_HOST.items():
+            yield _family(name, text, ["host"], (([host], read(shown)) for host, shown in hosts))
         yield _family(
             "writer_state",
-            "1 for what the writer does now",
+            "1 for the writer's present state",
             ["host", "state"],
             (([host, state], float(shown.state == state)) for host, shown in hosts for state in HOST_STATES),
         )
@@ -121,23 +121,23 @@ class HostMetrics(Collector):
             (host, cls, shown.figures.waiting.get(cls, Waiting())) for host, shown in hosts for cls in PriorityClass
         ]
         by_class = ["host", "priority_class"]
-        told = "Changes without a fate, held ones too"
-        yield _family("waiting_changes", told, by_class, (([host, cls], each.changes) for host, cls, each in waits))
-        told = "How long the oldest of them has waited"
-        yield _family("oldest_waiting_seconds", told, by_class, (([h, cls], each.oldest_s) for h, cls, each in waits))
+        text = "Changes without a fate, including held ones"
+        yield _family("waiting_changes", text, by_class, (([host, cls], each.changes) for host, cls, each in waits))
+        text = "How long the oldest of them has waited"
+        yield _family("oldest_waiting_seconds", text, by_class, (([h, cls], each.oldest_s) for h, cls, each in waits))
 
 
-def _family(name: str, told: str, labels: list[str], samples: Iterable[tuple[list[str], float]]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"oldhost_sync_{name}", told, labels=labels)
+def _family(name: str, text: str, labels: list[str], samples: Iterable[tuple[list[str], float]]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"oldhost_sync_{name}", text, labels=labels)
     for values, value in samples:
         family.add_metric(values, value)
     return family
 
 
 class AppliedWaits(Collector):
-    """From accepted to applied, by class, as the database has counted it: restarts neither lose nor repeat anything.
+    """The time from accepted to applied, by class, as counted in the database, so restarts lose and repeat nothing.
 
-    Shown by the relay that is active for the host.
+    Shown by the host's active relay.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -145,7 +145,7 @@ class AppliedWaits(Collector):
         registry.register(self)
 
     def show(self, host: str, by_class: Mapping[PriorityClass, tuple[dict[int, int], int]]) -> None:
-        """For each class: changes by upper bound in ms (not cumulated), and the sum of what they took in ms."""
+        """For each class: changes by upper bound in ms (not cumulative), and the sum of their times in ms."""
         self._shown = {**self._shown, host: {cls.value: waits for cls, waits in by_class.items()}}
 
     def forget(self, host: str) -> None:
@@ -163,7 +163,7 @@ class AppliedWaits(Collector):
 
 
 def _cumulated(changes: dict[int, int]) -> list[tuple[str, float]]:
-    """As Prometheus wants it: the changes up to each bound, and all of them at the end."""
+    """In Prometheus's form: the number of changes up to each bound, and at the end the number of all."""
     buckets, so_far = [], 0
     for upto_ms in APPLIED_BOUNDS_MS:
         so_far += changes.get(upto_ms, 0)
@@ -172,27 +172,27 @@ def _cumulated(changes: dict[int, int]) -> list[tuple[str, float]]:
 
 
 class WorkerMetrics:
-    """What the worker that holds the connection does. Refusals for a gap or a replay must stay 0."""
+    """The metrics of the worker that holds the connection. Refusals for a gap or a replay must stay 0."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
-        self.operations = counter("oldhost_sync_operations", "Operations by what became of them", ["host", "outcome"])
-        name, told = "oldhost_sync_operation_seconds", "Time on the wire of one operation"
-        self.service_seconds = Histogram(name, told, ["host"], buckets=_CALL_SECONDS, registry=registry)
-        self.sessions = counter("oldhost_sync_sessions", "Sessions asked for, by what was found", ["host", "state"])
+        self.operations = counter("oldhost_sync_operations", "Operations by outcome", ["host", "outcome"])
+        name, text = "oldhost_sync_operation_seconds", "Time on the wire of one operation"
+        self.service_seconds = Histogram(name, text, ["host"], buckets=_CALL_SECONDS, registry=registry)
+        self.sessions = counter("oldhost_sync_sessions", "Sessions requested, by result", ["host", "state"])
         self.refusals = counter("oldhost_sync_host_refusals", "Refusals by OldHost", ["host", "reason"])
         held = "1 while this worker holds the connection"
         self.connection_open = gauge("oldhost_sync_connection_open", held, ["host"])
         self.epoch = gauge("oldhost_sync_session_epoch", "Epoch of this worker's session", ["host"])
-        lost = "Sends that ended with an operation in doubt: no answer came, or none that can be read"
+        lost = "Sends that ended with an operation in doubt: no answer arrived, or an unreadable one"
         self.lost_replies = counter("oldhost_sync_lost_replies", lost, ["host"])
-        waited = "Seconds that openings were put off for the settle time"
+        waited = "Seconds that opening a session was delayed by the settle time"
         self.settle_seconds = counter("oldhost_sync_settle_seconds", waited, ["host"])
-        untold = "Events of alerts that the webhook has not taken; shown while a webhook is set"
-        self.undelivered = gauge("oldhost_sync_undelivered_alerts", untold, ["host"])
+        undelivered = "Alert events that the webhook has not accepted yet; shown while a webhook is set"
+        self.undelivered = gauge("oldhost_sync_undelivered_alerts", undelivered, ["host"])
 
     def begin(self, hosts: Iterable[str]) -> None:
-        """Show what counts what goes wrong with each of `hosts` from 0 on."""
+        """Show the counters of errors from 0 on for each of `hosts`."""
         for host in hosts:
             self.lost_replies.labels(host)
             self.settle_seconds.labels(host)

@@ -1,4 +1,4 @@
-"""How every role reaches Temporal: connecting, the data converter, starting and signalling the writer.
+"""Access to Temporal for every role: connecting, the data converter, starting and signalling the writer.
 
 The address, namespace, key and TLS come from the SDK's own environment configuration (`TEMPORAL_ADDRESS`, …).
 Large values (a snapshot of 50,000 waiting keys, a page of refs) are compressed; small ones stay readable in Temporal's
@@ -41,10 +41,10 @@ from workflows.messages import TASK_QUEUE, WORKFLOW_TYPE, EnqueueBatch, WriterIn
 if TYPE_CHECKING:
     from oldhost_sync.settings import Settings
 
-# Before the names of the SDK's own metrics.
+# The prefix of the SDK's own metrics.
 SDK_METRICS = "oldhost_sync_temporal_"
 COMPRESS_ABOVE_BYTES = 16 * 1024
-# A snapshot of 150,000 waiting changes is some 10 MB; a small signal must not expand to gigabytes.
+# A snapshot of 150,000 waiting changes has about 10 MB; a small signal must not expand to gigabytes.
 EXPANDED_BYTES_MAX = 64 * 1024 * 1024
 _ENCODING = b"binary/zlib"
 
@@ -73,24 +73,24 @@ class CompressLarge(PayloadCodec):
         try:
             return Payload.FromString(_unzip(payload.data))
         except (zlib.error, DecodeError):
-            return payload  # not our bytes: an error here would fail a workflow's task for ever
+            return payload  # not from our codec; an error here would fail a workflow's task for ever
 
 
 def _unzip(data: bytes) -> bytes:
-    """Raises zlib.error for data that our codec can't have made."""
+    """Raises zlib.error for data that our codec can't have produced."""
     stream = zlib.decompressobj()
     expanded = stream.decompress(data, EXPANDED_BYTES_MAX)
     if not stream.eof:
-        raise zlib.error("cut, or larger than anything we send")
+        raise zlib.error("truncated, or larger than anything we send")
     return expanded
 
 
 class TemporalUnavailable(RuntimeError):  # noqa: N818 - it says what happened
-    """No connection to Temporal. The operator's: start it, or correct its address; it may be tried again."""
+    """No connection to Temporal: the operator must start it or correct its address. Callers may retry."""
 
 
 class CompressThenEncrypt(PayloadCodec):
-    """In this order: what is encrypted can't be compressed."""
+    """In this order, because encrypted data can't be compressed."""
 
     def __init__(self, keys: Sequence[EncryptionKey]) -> None:
         self._compress = CompressLarge()
@@ -104,21 +104,21 @@ class CompressThenEncrypt(PayloadCodec):
 
 
 def data_converter(keys: Sequence[EncryptionKey]) -> DataConverter:
-    """Ours. With keys, the texts of failures are encrypted, too."""
+    """Our data converter. With keys, the texts of failures are encrypted, too."""
     converter = dataclasses.replace(DataConverter.default, payload_codec=CompressThenEncrypt(keys))
     if not keys:
         return converter
     return dataclasses.replace(converter, failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
 
 
-# Of a deployment that encrypts nothing.
+# The data converter of a deployment without encryption.
 DATA_CONVERTER = data_converter(())
 
 
 def sdk_runtime(settings: Settings) -> Runtime:
-    """What makes the SDK log as we do, and serve its own metrics at SYNC_TEMPORAL_METRICS_BIND, if that is set.
+    """Makes the SDK use our logging, and serve its own metrics at SYNC_TEMPORAL_METRICS_BIND if that is set.
 
-    SettingsError when nothing can be served there.
+    Raises SettingsError if it can't listen there.
     """
     served = None
     if settings.temporal_metrics_bind:
@@ -137,25 +137,25 @@ def sdk_runtime(settings: Settings) -> Runtime:
     except (RuntimeError, ValueError) as error:
         from oldhost_sync.settings import SettingsError
 
-        raise SettingsError(f"SYNC_TEMPORAL_METRICS_BIND: nothing can be served there ({error})") from error
+        raise SettingsError(f"SYNC_TEMPORAL_METRICS_BIND: can't listen there ({error})") from error
 
 
 async def connect(runtime: Runtime | None = None, *, keys: Sequence[EncryptionKey] = ()) -> Client:
     """A client for the server that the environment names (default 127.0.0.1:7233, namespace default).
 
-    `keys`: encrypt what Temporal stores. `runtime`: see :func:`sdk_runtime`. TemporalUnavailable when it can't be
+    `keys`: encrypt what Temporal stores. `runtime`: see :func:`sdk_runtime`. Raises TemporalUnavailable if it can't be
     reached.
     """
     config = ClientConfig.load_client_connect_config()
     config.setdefault("target_host", "127.0.0.1:7233")
     try:
         return await Client.connect(**config, data_converter=data_converter(keys), runtime=runtime)
-    except RuntimeError as error:  # all that the SDK says
+    except RuntimeError as error:  # the SDK raises nothing more specific
         raise TemporalUnavailable(f"Temporal can't be reached at {config['target_host']}") from error
 
 
 class SharedClient:
-    """One client that is connected at its first use. Callers share one attempt to connect.
+    """One client that connects at its first use. Callers share one attempt to connect.
 
     `seconds_max`: how long connecting may take.
     """
@@ -177,7 +177,7 @@ class SharedClient:
 
 
 def writer_policy(settings: Settings) -> WriterPolicy:
-    """The settings that the writer's policy works by, in milliseconds."""
+    """The writer's policy from the settings, in milliseconds."""
     return WriterPolicy(
         debounce_ms=round(settings.debounce_seconds * 1000),
         max_wait_ms=round(settings.max_wait_seconds * 1000),
@@ -211,7 +211,7 @@ async def _start(client: Client, host: str, policy: WriterPolicy, **more: Any) -
 
 
 async def signal_enqueue(client: Client, host: str, policy: WriterPolicy, refs: Sequence[ChangeRef]) -> None:
-    """Hand refs to the writer, starting it if need be. Returned means: durably in the writer's history."""
+    """Hand refs to the writer, starting it if needed. When this returns, they are durable in the writer's history."""
     batch = [EnqueueBatch.of(refs)]
     limit = timedelta(seconds=10)
     await _start(client, host, policy, start_signal="enqueue", start_signal_args=batch, rpc_timeout=limit)
@@ -220,9 +220,8 @@ async def signal_enqueue(client: Client, host: str, policy: WriterPolicy, refs: 
 def leave(code: int) -> NoReturn:
     """Flush all output and end the process without the interpreter's teardown.
 
-    A thread of the SDK's core may still be giving back a finished call when a short-lived client ends; the interpreter
-    then aborts in its teardown (temporalio/sdk-python issue 300), and a command that succeeded would seem to have
-    crashed.
+    A thread of the SDK's core may still be returning a finished call when a short-lived client ends. The interpreter
+    then aborts in its teardown (temporalio/sdk-python issue 300), and a command that succeeded would appear to crash.
     """
     logging.shutdown()
     sys.stdout.flush()

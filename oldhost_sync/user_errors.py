@@ -1,7 +1,7 @@
 """Errors as users see them: one line on standard error that says what is wrong and what to do, and an exit code.
 
-0 done · 1 it could not be done, or not all of it · 2 the command or a setting is wrong · 130 interrupted. `--traceback`
-shows the traceback, for developers.
+0 done · 1 not done, or not completely · 2 the command or a setting is wrong · 130 interrupted. `--traceback` shows the
+traceback, for developers.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
 START_TEMPORAL = "Start it, or check TEMPORAL_ADDRESS; is `oldhost-sync up` running?"
 
-# The SDK has no class of its own for it.
+# The SDK has no specific class for this error.
 _WORKER_REFUSED = "Worker validation failed: "
 
 
 class CliError(Exception):
-    """What the user must know, as one line. `exit_code` as in the module's docstring."""
+    """What the user must know, in one line. `exit_code`: see the module's docstring."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
         super().__init__(message)
@@ -61,15 +61,15 @@ def explain(error: BaseException) -> CliError | None:
     if isinstance(error, ScenarioError | InvalidChange):
         return CliError(str(error), WRONG)
     if isinstance(error, StoreError | DBAPIError):
-        told = _explain_database(error)
-        return CliError(told) if told else None
+        text = _explain_database(error)
+        return CliError(text) if text else None
     if isinstance(error, OSError):
         return CliError(_explain_machine(error))
     return _explain_servers(error)
 
 
 def _explain_servers(error: BaseException) -> CliError | None:
-    # Slow to import, and not needed by a command that went well.
+    # Slow to import, and not needed by a command that succeeds.
     from temporalio.service import RPCError, RPCStatusCode
 
     from oldhost_sync.stack.ports import PortTaken
@@ -103,7 +103,7 @@ def _explain_writer(error: WriterError) -> str:
     if isinstance(error, UpdateRefused):
         return f"the writer refused to {error.name}: {error}."
     if not isinstance(error, WriterUnavailable):
-        return f"the writer can't say: {error}."
+        return f"the writer can't answer this query: {error}."
     if error.cause is Cause.NOT_CONNECTED:
         return f"Temporal can't be reached. {START_TEMPORAL}"
     if error.cause is Cause.NO_TEMPORAL:
@@ -112,8 +112,8 @@ def _explain_writer(error: WriterError) -> str:
         return f"the writer of {error.host!r} is not running. A relay starts it, and so does `python starter.py`."
     if error.cause is Cause.FAILING:
         return (
-            f"the writer of {error.host!r} is stuck: {error}. Deploy the release that it was begun with, or "
-            "terminate its run in Temporal: the relay starts another."
+            f"the writer of {error.host!r} is stuck: {error}. Deploy the release that its run began with, or "
+            "terminate the run in Temporal: the relay starts another."
         )
     return "the writer does not answer. Start a worker: `oldhost-sync worker`."
 
@@ -133,7 +133,7 @@ def _explain_database(error: StoreError | DBAPIError) -> str:
         advice = "Start it, or check SYNC_DATABASE_URL; is `oldhost-sync up` running?"
         return f"the database can't be reached: {error}. {advice}"
     if isinstance(error, CommitUncertain):
-        return f"{error}. Repeat the command: what was done already is not done twice."
+        return f"{error}. Repeat the command: nothing is done twice."
     if isinstance(error, StoreError):
         return str(error)
     if code in NOT_MIGRATED_ERRORS:

@@ -14,7 +14,7 @@ from oldhost_sync.role_health import NEEDS_LOOK_SECONDS, Readiness, troubles
 from oldhost_sync.role_needs import database_need, temporal_need
 from oldhost_sync.writer_health import is_task_queue_polled, trouble, writer_health
 
-# A description takes some milliseconds of Temporal's time; a hundred hosts are checked in turn.
+# Describing a writer costs Temporal some milliseconds, so a hundred hosts are checked in several rounds.
 HOSTS_AT_A_TIME = 20
 WRITERS_LOOK_SECONDS = 5.0
 
@@ -26,7 +26,7 @@ async def watch_readiness(
     readiness: Readiness,
     more: Callable[[], dict[str, str]] = dict,
 ) -> None:
-    """Until cancelled. `looks`: an engine that commits by itself; `more`: other troubles of this worker."""
+    """Check until cancelled. `looks`: an engine in autocommit mode; `more`: other troubles of this worker."""
 
     async def connected() -> Client:
         return client
@@ -41,12 +41,12 @@ async def watch_readiness(
 
 
 async def _watch_writers(client: Client, hosts: Sequence[str], found: dict[str, str]) -> None:
-    """Keep what is wrong with each host's writer in `found`, as last seen while Temporal answered."""
+    """Keep in `found` what is wrong with each host's writer, as of the last time that Temporal answered."""
     first = 0
     while True:
         page = [hosts[(first + number) % len(hosts)] for number in range(min(HOSTS_AT_A_TIME, len(hosts)))]
         first += len(page)
-        with contextlib.suppress(RPCError, RuntimeError):  # that Temporal is away is told as such
+        with contextlib.suppress(RPCError, RuntimeError):  # Temporal has its own check
             found |= await _troubles_of_writers(client, page)
         await asyncio.sleep(WRITERS_LOOK_SECONDS)
 

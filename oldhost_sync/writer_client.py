@@ -1,7 +1,7 @@
-"""The client of a writer: queries and operators' updates through Temporal, each with a time limit.
+"""The client of a writer: queries and operators' updates through Temporal, each with a timeout.
 
-When no answer comes, Temporal's records say why (see `writer_health`): :class:`WriterUnavailable` names the cause, and
-the caller puts it into words.
+If no answer arrives, Temporal's records show why (see `writer_health`): :class:`WriterUnavailable` names the cause, and
+the caller words the message.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from oldhost_sync.temporal import SharedClient, connect, writer_handle
 from oldhost_sync.writer_health import WriterState, writer_health
 from workflows.messages import OperatorRequest
 
-# A number used once: two are never the same.
+# A number that is used only once, in a signature.
 NONCE_BYTES = 16
 
 
@@ -43,7 +43,7 @@ class Cause(Enum):
     NO_WRITER = auto()  # never started, or ended
     FAILING = auto()  # the run's workflow task fails
     NO_WORKER = auto()  # no worker takes its tasks
-    TOO_SLOW = auto()  # it runs, and did not answer in time
+    TOO_SLOW = auto()  # it runs, but did not answer in time
 
 
 class WriterError(Exception):
@@ -55,7 +55,7 @@ class WriterError(Exception):
 
 
 class WriterUnavailable(WriterError):  # noqa: N818 - says what happened
-    """The platform's fault; again, later. `str` is what Temporal's records say, empty where `cause` says all."""
+    """The writer can't be reached; try again later. `str` is what Temporal's records say; empty if `cause` says all."""
 
     def __init__(self, host: str, cause: Cause, reason: str = "") -> None:
         super().__init__(host, reason)
@@ -63,7 +63,7 @@ class WriterUnavailable(WriterError):  # noqa: N818 - says what happened
 
 
 class UpdateRefused(WriterError):  # noqa: N818 - says what happened
-    """The update makes no sense now: `str` is the writer's reason. Nothing was changed."""
+    """The writer refused the update in its present state; `str` is its reason. Nothing was changed."""
 
     def __init__(self, host: str, name: str, reason: str) -> None:
         super().__init__(host, reason)
@@ -71,14 +71,14 @@ class UpdateRefused(WriterError):  # noqa: N818 - says what happened
 
 
 class QueryRefused(WriterError):  # noqa: N818 - says what happened
-    """The caller's fault: the writer has no answer to such a query."""
+    """The caller's error: the writer can't answer such a query."""
 
 
 @dataclass(eq=False)
 class WriterClient:
-    """The writer of `host`. `connect` is called when first needed; a query may take `query_seconds`, and so may it.
+    """The writer of `host`. `connect` is called at the first use; connecting and a query may take `query_seconds` each.
 
-    `act_key` signs what operators do; empty: acts go unsigned.
+    `act_key` signs operators' actions; empty: they are not signed.
     """
 
     host: str
@@ -91,7 +91,7 @@ class WriterClient:
         self._client = SharedClient(self.connect, self.query_seconds)
 
     async def query(self, name: str, *arguments: object) -> Any:
-        """The answer of the query `name`."""
+        """Returns the answer to the query `name`."""
         client = await self._connected()
         question = writer_handle(client, self.host).query(
             name,
@@ -108,7 +108,7 @@ class WriterClient:
             raise QueryRefused(self.host, str(error)) from None
 
     async def update(self, name: str, request: OperatorRequest) -> Any:
-        """The answer of the update `name`: it was carried out."""
+        """Carry out the update `name`; returns its answer."""
         client = await self._connected()
         limit = timedelta(seconds=self.update_seconds)
         request = self._signed(name, request)

@@ -1,8 +1,8 @@
-"""The health of a host's writer, by Temporal's records: does it run, does its code work, does a worker take its tasks.
+"""The health of a host's writer from Temporal's records: whether it runs, its tasks succeed, and a worker takes them.
 
-A query can't say this: a closed run answers queries as if it were running, and a run whose workflow task fails answers
+A query can't show this: a closed run answers queries as if it were running, and a run whose workflow task fails answers
 none. :func:`judge` is pure. Times are compared with this machine's clock, which may differ from the server's, so the
-watchdog raises an alert only when the same trouble lasts.
+watchdog raises an alert only if the same trouble persists.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ from oldhost_sync.payload_encryption import KeyMissing
 from workflows.messages import TASK_QUEUE, workflow_id
 
 RPC_TIMEOUT = timedelta(seconds=5)
-# A worker that polls takes a task within milliseconds; after a kill it goes back to the shared queue within seconds.
+# A polling worker takes a task within milliseconds; the task of a killed worker returns to the shared queue within
+# seconds.
 UNTAKEN_TASK_SECONDS = 8
 # Activities also wait for a free thread.
 UNTAKEN_ACTIVITY_SECONDS = 20
-# The failure of a workflow task that is tried again is among the last events.
+# The failure of a workflow task that is being retried is among the last events.
 LAST_EVENTS = 20
 # A killed worker leaves one task unfinished; more in a row are caused by the task itself.
 UNFINISHED_ATTEMPTS = 3
@@ -63,7 +64,7 @@ class WriterState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WriterHealth:
-    """`error`: what is wrong; empty when nothing is. `since`: when it began, by Temporal's clock."""
+    """`error`: what is wrong; empty if nothing is. `since`: when it began, by Temporal's clock."""
 
     state: WriterState
     error: str = ""
@@ -76,7 +77,7 @@ class WriterHealth:
 
 
 def trouble(health: WriterHealth) -> str:
-    """What is wrong, for readers who may not see the error's own text (it may hold anything); empty: nothing."""
+    """What is wrong, without the error's own text, which may hold anything; empty if nothing is wrong."""
     if health.state in {WriterState.RUNNING, WriterState.MISSING}:
         return ""
     since = f" since {health.since:%Y-%m-%dT%H:%M:%SZ}" if health.since else ""
@@ -167,7 +168,7 @@ async def _last_events(client: Client, described: DescribeWorkflowExecutionRespo
 
 
 async def _decrypt(client: Client, failure: Failure) -> None:
-    """Its texts, where they are encrypted; without the key they stay as they are."""
+    """Decrypt the failure's messages; without the key they stay encrypted."""
     codec = client.data_converter.payload_codec
     while codec is not None and failure.HasField("encoded_attributes"):
         with contextlib.suppress(KeyMissing, ValueError, KeyError):
@@ -188,7 +189,9 @@ def _how_it_ended(status: WorkflowExecutionStatus.ValueType, last_events: Sequen
 def _failed_task(
     described: DescribeWorkflowExecutionResponse, last_events: Sequence[HistoryEvent]
 ) -> tuple[datetime | None, str] | None:
-    """Since when its workflow task fails, and the error. Only the first failure in a row is in the history."""
+    """Since when the workflow task has been failing, and the error. The history holds only the first failure in
+    a row.
+    """
     attempt = described.pending_workflow_task.attempt
     last = next((event for event in last_events if event.event_type in _TASK_ENDS), None)
     if attempt <= 1 or last is None:
@@ -227,7 +230,7 @@ def _waits(since: datetime | None, now: datetime, seconds: float) -> bool:
 
 
 def _message(failure: Failure) -> str:
-    """The first lines of a failure and its causes: these hold no stack trace and no values."""
+    """The first line of a failure and of each cause; these hold no stack trace and no values."""
     parts = []
     while failure.message:
         parts.append(failure.message.splitlines()[0])

@@ -1,1 +1,1 @@
-"""The HTTP API: takes changes at once, and tells what became of them."""
+"""The HTTP API: accepts changes at once, and reports their fates."""

@@ -1,4 +1,4 @@
-"""People's acts on alerts, as the API's routes and the console ask for them."""
+"""What people do with alerts (acknowledge, close), for the API's routes and the console."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ALERT_ACTS: dict[str, Callable[[Connection, str, int, Actor, str], AlertDecided]
 
 
 async def act_on_alert(parts: Parts, action: str, alert_id: int, operator: Actor, reason: str) -> RaisedAlert:
-    """`action`: of ALERT_ACTS. The alert as it is then. Raises a Problem: 404 unknown, 409 refused."""
+    """Returns the alert after the action, a key of ALERT_ACTS. Raises a Problem: 404 unknown, 409 refused."""
     act, host = ALERT_ACTS[action], parts.host
     done = await parts.database.run(lambda connection: act(connection, host, alert_id, operator, reason))
     if done.alert is None:
-        found = "GET /api/alerts lists them."
+        found = "GET /api/alerts lists the alerts."
         raise Problem(404, "unknown-alert", "There is no such alert", f"No alert has the id {alert_id}.", found)
     if done.refused:
-        title = "This can't be done with this alert now"
+        title = "This is not possible for this alert now"
         raise Problem(409, "alert-refused", title, f"Not done: {done.refused}.", f"See {runbook(done.alert.kind)}.")
     return done.alert

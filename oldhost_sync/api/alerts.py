@@ -1,4 +1,4 @@
-"""Alerts: see them, acknowledge them, close what is informational. Who acts and why is audited."""
+"""Alerts: list them, acknowledge them, close informational ones. Who did it and why is recorded in the audit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AlertRoutes:
         add("GET", "/api/alerts", self.list, schemas.AlertPage, "Alerts, newest first", WATCHERS, (405, 422))
         for action, handler, reason in (
             ("acknowledge", self.acknowledge, "I am looking into it"),
-            ("close", self.close, "The application's people know; it is corrected"),
+            ("close", self.close, "The application's team knows; the error is corrected"),
         ):
             path, summary = f"/api/alerts/{{alert_id}}/{action}", f"{action.capitalize()} an alert"
             body = json_body(Because, example={"reason": reason})
@@ -38,10 +38,10 @@ class AlertRoutes:
 
     async def list(
         self,
-        open: Annotated[bool, Query(description="Only those still open; see `state`")] = True,  # noqa: A002 - the query's word
-        state: Annotated[State | None, Query(description="Instead of `open`: open, closed, or all")] = None,
+        open: Annotated[bool, Query(description="Only open ones; see `state`")] = True,  # noqa: A002 - the query's word
+        state: Annotated[State | None, Query(description="Use instead of `open`: open, closed or all")] = None,
         kind: Annotated[
-            str | None, Query(min_length=1, max_length=EVENT_TYPE_LENGTH_MAX, description="Only of this kind")
+            str | None, Query(min_length=1, max_length=EVENT_TYPE_LENGTH_MAX, description="Only alerts of this kind")
         ] = None,
         cursor: Cursor = None,
         limit: Limit = limits.PAGE_DEFAULT,
@@ -57,11 +57,13 @@ class AlertRoutes:
         return schemas.AlertPage(alerts=page, next_cursor=str(page[-1].id) if len(found) > limit else None)
 
     async def acknowledge(self, request: Request, alert_id: AlertId) -> schemas.Alert:
-        """You look after it. It stays open, and you hear when it gets worse."""
+        """Records that you are looking after it. The alert stays open, and it is reported again if it gets worse."""
         return await self._act(request, "acknowledge", alert_id)
 
     async def close(self, request: Request, alert_id: AlertId) -> schemas.Alert:
-        """Only where the product can't see the end (`may_close`); all others it closes itself."""
+        """Possible only if the product can't detect the end of the cause (`may_close`); it closes all other alerts
+        itself.
+        """
         return await self._act(request, "close", alert_id)
 
     async def _act(self, request: Request, action: str, alert_id: int) -> schemas.Alert:

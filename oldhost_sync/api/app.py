@@ -39,13 +39,13 @@ from oldhost_sync.api.units import UnitRoutes
 from oldhost_sync.api.usage import UsageRoutes
 from oldhost_sync.api.writer import WriterRoutes
 
-DESCRIPTION = """Takes changes at once and brings them to OldHost in order, each exactly once.
+DESCRIPTION = """Accepts changes at once and sends them to OldHost in order, each exactly once.
 
-Every write is answered with 202 as soon as it is durable. Its `idempotency_key` is the name to ask for its fate by, and
-to repeat the request with when an answer was lost. Errors are `application/problem+json`: `detail` says what is wrong,
-`action` what to do."""
+Every write is answered with 202 as soon as it is durable. Use its `idempotency_key` to ask for its fate, and to repeat
+the request when an answer was lost. Errors are `application/problem+json`: `detail` says what is wrong, `action` says
+what to do."""
 
-# The routes read bodies themselves, so their schemas are added to the document here.
+# The routes read request bodies themselves, so their schemas are added to the document here.
 _BODIES = (
     schemas.UnitStatus,
     schemas.UnitDetails,
@@ -60,25 +60,25 @@ _BODIES = (
 )
 # In the document's order.
 TAGS = {
-    "units": "Units: their shown state, and the two writes that most applications make",
-    "changes": "Changes of any entity: make, schedule and cancel them, ask for their fate, follow all fates",
-    "outbox": "Changes for people: lists with filters, one by its id",
-    "entities": "One entity as the application shows it, beside what OldHost has",
-    "search": "A key, an id, a name or a property, and what it names",
-    "series": "How the host stands, in words, and how its load went",
-    "sessions": "Sessions with OldHost: who held each, and why it ended",
-    "plan": "What if: a scenario or what waits now, played in virtual time",
-    "writer": "What brings changes to OldHost: its state, and operators' acts",
-    "dead letters": "Changes that OldHost rejected, and the decisions on them",
-    "alerts": "What people must know of, one for each cause: see, acknowledge and close them",
-    "rules": "Which class the changes of an event type have",
+    "units": "Units: the state that applications show, and the two writes that most applications need",
+    "changes": "Changes of any entity: create, schedule and cancel them, ask for their fate, follow all fates",
+    "outbox": "Changes for people: filtered lists, and single changes by id",
+    "entities": "One entity as the application shows it, next to what OldHost has",
+    "search": "Find what a key, an id, a name or a property refers to",
+    "series": "The state of the host in words, and its load over time",
+    "sessions": "Sessions with OldHost: which worker held each one, and why it ended",
+    "plan": "What if: a scenario, or the changes that wait now, simulated in virtual time",
+    "writer": "The workflow that sends changes to OldHost: its state, and operators' actions",
+    "dead letters": "Changes that OldHost rejected, and the decisions about them",
+    "alerts": "Messages for operators, one for each cause: list, acknowledge and close them",
+    "rules": "The class that the changes of each event type get",
     "usage": "What each token used, and its quotas",
     "audit": "Who did what, and why",
-    "hosts": "The hosts that are served; each path is there for each of them: /api/hosts/{host}/…",
-    "health": "Liveness, readiness and figures of this process",
+    "hosts": "The hosts that are served; every path also exists for each host: /api/hosts/{host}/…",
+    "health": "Liveness, readiness and metrics of this process",
 }
-# FastAPI's own spans, metrics and logs, which it makes once the environment or a library sets OpenTelemetry up: they
-# hold whole paths, with idempotency keys, and the texts of errors.
+# FastAPI's own spans, metrics and logs are off. It would create them as soon as the environment or a library sets up
+# OpenTelemetry, and they hold whole paths with idempotency keys, and error texts.
 NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 _ROUTES = (
     UnitRoutes,
@@ -102,8 +102,8 @@ _ROUTES = (
 
 
 def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], Door | None]) -> FastAPI:
-    """The ASGI application. `more` adds further routes (the console); each must state its roles. Those that are for
-    browsers are behind a door, which is returned.
+    """The ASGI application. Each function of `more` adds further routes (the console), which must state their roles;
+    for routes for browsers it returns the door that they are behind.
     """
     doors: list[Door] = []
 

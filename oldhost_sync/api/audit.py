@@ -17,7 +17,7 @@ from oldhost_sync.store.audit import ACTION_LENGTH_MAX, list_acts
 Action = Annotated[
     str | None, Query(min_length=1, max_length=ACTION_LENGTH_MAX, description="pause, resume, flush, retry, discard …")
 ]
-ChangeId = Annotated[int | None, Query(ge=1, le=limits.INTEGER_MAX, description="Only acts about this change")]
+ChangeId = Annotated[int | None, Query(ge=1, le=limits.INTEGER_MAX, description="Only actions on this change")]
 
 
 class AuditRoutes:
@@ -26,7 +26,7 @@ class AuditRoutes:
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "audit")
-        summary = "Operators' acts, newest first: who, what and why"
+        summary = "Operators' actions, newest first: who, what and why"
         add("GET", "/api/audit", self.list, AuditPage, summary, WATCHERS, (405, 422))
 
     async def list(

@@ -1,7 +1,7 @@
-"""Authorization: a caller has one of three roles, and what is not allowed is refused.
+"""Authorization: a caller has one of three roles, and whatever a role does not allow is refused.
 
-Every route states its roles (:func:`access`); a route that states none stops the application from being built. Who
-calls is found out by `tokens.py`.
+Every route states its roles (:func:`access`); the application can't be built with a route that states none.
+`tokens.py` identifies the caller.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ CALLER_KEY = "oldhost_sync.caller"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The token's name (an operator's, in the audit) and role, and how it was shown."""
+    """The token's name (in the audit: the operator's name) and role, and the channel that it was presented through."""
 
     name: str
     role: Role
     channel: Channel = Channel.API
-    # Of the token.
+    # The token's fingerprint.
     fingerprint: bytes = field(default=b"", repr=False, compare=False)
 
     @property
     def operator(self) -> Actor:
-        """As the audit names the caller."""
+        """The caller as the audit names it."""
         return Actor(self.name, self.channel, verified=True)
 
 
@@ -47,7 +47,7 @@ OPERATORS = (Role.OPS,)
 
 
 def caller_of(request: Request) -> Caller:
-    """The caller; the middleware has refused unknown ones."""
+    """The caller; the middleware has already refused unknown callers."""
     caller = request.scope.get(CALLER_KEY)
     if not isinstance(caller, Caller):
         raise unauthenticated()
@@ -55,15 +55,15 @@ def caller_of(request: Request) -> Caller:
 
 
 def operator_request(request: Request, **fields: Any) -> OperatorRequest:
-    """What the writer is asked for in the caller's name."""
+    """A request to the writer in the caller's name."""
     caller = caller_of(request)
     return OperatorRequest(operator=caller.name, channel=caller.channel, **fields)
 
 
 def access(roles: Sequence[Role], *, errors: Sequence[int] = (), **openapi_extra: Any) -> dict[str, Any]:
-    """What a route needs so that only `roles` may call it, and the document says so.
+    """The arguments for a route that only `roles` may call; the OpenAPI document shows the roles, too.
 
-    `errors`: the statuses that this route may answer, beside those of every route.
+    `errors`: the statuses that this route may answer, in addition to those of every route.
     """
 
     async def guard(request: Request) -> None:
@@ -77,13 +77,14 @@ def access(roles: Sequence[Role], *, errors: Sequence[int] = (), **openapi_extra
 
 
 def public(*, errors: Sequence[int] = (500,)) -> dict[str, Any]:
-    """For routes that need no token."""
+    """The arguments for a route that needs no token."""
     return {"responses": documented(422, *errors), "openapi_extra": {ROLES_KEY: [], "security": []}}
 
 
 def adder(app: FastAPI, tag: str) -> Callable[..., None]:
-    """Adds a route of `tag`: method, path, handler, model of the answer, summary; roles and errors as in
-    :func:`access`, and with a body what :func:`oldhost_sync.api.bodies.json_body` gives. No roles: it needs no token.
+    """A function that adds a route with `tag`: method, path, handler, model of the answer, summary, and roles and
+    errors as in :func:`access`; a route with a body also gets the result of
+    :func:`oldhost_sync.api.bodies.json_body`. A route without roles needs no token.
     """
 
     def add(
@@ -109,26 +110,27 @@ def adder(app: FastAPI, tag: str) -> Callable[..., None]:
 
 
 _MEANINGS = {
-    207: "Not every change was recorded: each result says what became of its own.",
+    207: "Not every change was recorded; see the result of each change.",
     304: "Nothing new since the ETag; Retry-After says when to ask again.",
     400: "The request can't be read.",
     401: "No bearer token, or an unknown one.",
     403: "The token's role does not allow it.",
-    404: "There is no such thing.",
-    405: "The path does not take this method.",
-    409: "It is not in a state in which this is possible.",
+    404: "Not found.",
+    405: "The path does not support this method.",
+    409: "This is not possible in the present state.",
     410: "The feed no longer reaches back to this cursor; `oldest_cursor` says where it begins.",
     413: "The body is larger than 64 KiB (a batch: 2 MiB).",
     415: "The body is not JSON.",
     422: "A field or a query parameter is wrong, or the Idempotency-Key belongs to another body.",
-    429: "The token's quota of requests, changes or emergencies is used up; Retry-After says when there is more.",
-    500: "Our fault.",
-    503: "The database (or Temporal) is away, or too many requests wait; nothing was done unless it says otherwise.",
+    429: "The token's quota of requests, changes or emergencies is used up; Retry-After says when to try again.",
+    500: "An error in the server.",
+    503: "The database or Temporal is unavailable, or too many requests wait; nothing was done unless `detail` says "
+    "otherwise.",
 }
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Problem answers for the OpenAPI document."""
+    """The problem answers for the OpenAPI document."""
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemBody"}}}
     return {
         status: {"description": _MEANINGS[status]} | ({"content": content} if status >= 400 else {})

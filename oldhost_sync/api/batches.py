@@ -1,7 +1,8 @@
-"""Many changes in one request: each is checked and answered for itself, each entity's are recorded all or not at all.
+"""Many changes in one request: each is checked and answered separately; the changes of one entity are recorded
+together or not at all.
 
-A batch is read and checked on a thread, so that single requests go on meanwhile; its answer is built by hand. 202 means
-that every change is recorded, 207 that some are not, and the results say which.
+A batch is parsed and checked on a thread, so that single requests are not delayed; its answer is built by hand. 202
+means that every change is recorded, 207 that some are not, and the results say which.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ _DOOR_CODE = {
 
 
 class Envelope(schemas.Keyed):
-    """A batch whose items are unread, so that a wrong one is refused by itself."""
+    """A batch whose items are not validated yet, so that each wrong item is refused on its own."""
 
     changes: Annotated[list[Any], Field(min_length=1, max_length=BATCH_CHANGES_MAX)]
 
 
 @dataclass(slots=True)
 class Batch:
-    """The items as they were read; `problems` and `keys` by their places."""
+    """The items as they were read; `problems` and `keys` by the items' positions."""
 
     items: list[Item] = field(default_factory=list)
     problems: dict[int, Problem] = field(default_factory=dict)
@@ -71,19 +72,19 @@ class BatchRoutes:
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "changes")
         body = write_body(NewChanges, two_changes={"changes": [_CLEAN, _DOOR_CODE]})
-        summary = "Make up to 500 changes"
+        summary = "Create up to 500 changes"
         errors = (207, 405, 413, 415, 422)
         add("POST", "/api/changes/batch", self.create_batch, BatchAccepted, summary, WRITERS, errors, **body)
 
     async def create_batch(self, request: Request) -> Response:
-        """One result for each, by the rules of the route for one change; keys stand in the items.
+        """One result for each change, by the rules of the route for one change; each item holds its idempotency key.
 
-        An entity's changes are recorded in their order, all or none: where one is refused, the others of its entity are
-        answered 424. Other entities are recorded. 202: all are recorded; 207: some are not. After no answer repeat the
-        batch with the same keys: what is recorded is answered as before.
+        The changes of one entity are recorded in their order, all or none: if one is refused, the others of its entity
+        are answered with 424. Other entities are not affected. 202: all are recorded; 207: some are not. If no answer
+        arrives, repeat the batch with the same keys: recorded changes get the same answer again.
         """
         body = await read_bytes(request, limits.BATCH_BODY_BYTES_MAX)
-        request_key(request)  # a header that is no key is refused before its batch waits
+        request_key(request)  # an invalid header is refused before its batch waits
         host, database = self._parts.host, self._parts.database
         async with database.turn_of_a_batch():
             batch = await asyncio.to_thread(read_batch, body, host, request)
@@ -150,14 +151,14 @@ def _text(change: Any, name: str) -> str | None:
 
 
 def _answer(batch: Batch, results: Sequence[Result]) -> Response:
-    told = [_told(batch, index, result) for index, result in enumerate(results)]
-    recorded = sum(result["problem"] is None for result in told)
-    content = {"recorded": recorded, "refused": len(told) - recorded, "results": told}
-    status = HTTPStatus.ACCEPTED if recorded == len(told) else HTTPStatus.MULTI_STATUS
+    answers = [_result_fields(batch, index, result) for index, result in enumerate(results)]
+    recorded = sum(result["problem"] is None for result in answers)
+    content = {"recorded": recorded, "refused": len(answers) - recorded, "results": answers}
+    status = HTTPStatus.ACCEPTED if recorded == len(answers) else HTTPStatus.MULTI_STATUS
     return Response(json.dumps(content, separators=(",", ":")), status, media_type="application/json")
 
 
-def _told(batch: Batch, index: int, result: Result) -> dict[str, Any]:
+def _result_fields(batch: Batch, index: int, result: Result) -> dict[str, Any]:
     if isinstance(result, RecordedChange):
         return {"status": 202, **accepted_fields(result), "replayed": result.duplicate, "problem": None}
     problem = batch.problems.get(index) or of_store_error(result, batch.keys[index])

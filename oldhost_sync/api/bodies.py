@@ -1,8 +1,7 @@
-"""Reading a request's body: bounded, JSON in the strict sense, and of the shape that the route asks for.
+"""Reading a request's body: bounded in size, strict JSON, and valid for the route's model.
 
-Strict: UTF-8, no NaN or Infinity, no lone surrogates, no name twice in an object, no number beyond 64 bit, no nesting
-deeper than any payload may be. What is refused here would be read differently by the database, by OldHost or by a
-browser.
+Strict: UTF-8, no NaN or Infinity, no lone surrogates, no duplicate names in an object, no number beyond 64 bit, no
+nesting deeper than any payload may have. The database, OldHost and browsers would read anything else differently.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ M = TypeVar("M", bound=BaseModel)
 
 
 async def read_body(request: Request, model: type[M]) -> M:
-    """The body as `model`. Raises a Problem: 400 no JSON, 413 too large, 415 another media type, 422 a wrong field."""
+    """The body as `model`. Raises a Problem: 400 not JSON, 413 too large, 415 wrong media type, 422 a wrong field."""
     return parse_body(await read_bytes(request, limits.REQUEST_BODY_BYTES_MAX), model)
 
 
 async def read_bytes(request: Request, bytes_max: int) -> bytes:
-    """A JSON body, unread. Raises a Problem: 413 too large, 415 another media type."""
+    """A JSON body, not parsed yet. Raises a Problem: 413 too large, 415 wrong media type."""
     content_type = request.headers.get("content-type")
     if content_type is not None and content_type.partition(";")[0].strip().lower() != "application/json":
         raise Problem(
@@ -53,9 +52,9 @@ def parse_json(body: bytes) -> Any:
         value = from_json(body, allow_inf_nan=False)
         json.loads(body, object_pairs_hook=_without_twins)
     except _TwinNamesError:
-        detail = "A name occurs twice in one object: readers would not agree on which value holds."
+        detail = "A name occurs twice in one object: different programs would use different values."
         raise Problem(
-            400, "duplicate-name", "A name occurs twice", detail, "Send each name once in an object."
+            400, "duplicate-name", "A name occurs twice", detail, "Send each name only once in an object."
         ) from None
     except ValueError as error:
         # The parser's text names the place and the kind of mistake, not the content.
@@ -70,7 +69,7 @@ def parse_json(body: bytes) -> Any:
 
 
 class _TwinNamesError(Exception):
-    """Not a ValueError, which the parser raises."""
+    """Not a ValueError, because the parser raises those."""
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> None:
@@ -79,13 +78,13 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> None:
 
 
 def checked(value: Any, model: type[M], place: str) -> M:
-    """`value` as `model`. Raises a Problem, 422, whose fields are named from `place` on."""
+    """`value` as `model`. Raises a Problem, 422; its field names begin with `place`."""
     _check(value, limits.REQUEST_JSON_DEPTH_MAX)
     return shaped(value, model, place)
 
 
 def shaped(value: Any, model: type[M], place: str) -> M:
-    """As `checked`; what `model` leaves open is not looked at."""
+    """Like `checked`, but without the checks of depth and numbers: parts of type `Any` are not checked."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -95,7 +94,7 @@ def shaped(value: Any, model: type[M], place: str) -> M:
 
 
 async def _read_bounded(request: Request, bytes_max: int) -> bytes:
-    """The whole body; refused as soon as it is known to be too long, announced or not (chunked)."""
+    """The whole body; refused as soon as it is known to be too long, with a Content-Length or without (chunked)."""
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced[:12]) > bytes_max:
         raise _too_large(bytes_max)
@@ -108,19 +107,19 @@ async def _read_bounded(request: Request, bytes_max: int) -> bytes:
                 raise _too_large(bytes_max)
             parts.append(chunk)
     except ClientDisconnect:
-        detail = "The connection ended before the body did."
-        raise Problem(400, "cut", "The body was cut", detail, "Repeat it.") from None
+        detail = "The connection was closed before the whole body had arrived."
+        raise Problem(400, "cut", "The body is incomplete", detail, "Repeat the request.") from None
     return b"".join(parts)
 
 
 def _too_large(bytes_max: int) -> Problem:
-    # The rest of the body is unread: the connection can't be used for a next request.
+    # The rest of the body is not read, so the connection can't be used for another request.
     return Problem(
         413,
         "too-large",
         "The body is too large",
         f"At most {bytes_max} bytes are accepted.",
-        "Send less: a payload holds what changed, not documents.",
+        "Send less: a payload holds what has changed, not documents.",
         {"Connection": "close"},
     )
 
@@ -152,7 +151,7 @@ def _fits(value: float) -> bool:
 
 
 def write_body(model: type[BaseModel], **examples: Mapping[str, Any]) -> dict[str, Any]:
-    """As `json_body`, for a route that records: it takes a key, and answers 202."""
+    """Like `json_body`, for a route that records something: it takes an idempotency key and answers 202."""
     return {"status_code": HTTPStatus.ACCEPTED, "parameters": [KEY_PARAMETER], **json_body(model, **examples)}
 
 

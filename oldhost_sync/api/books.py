@@ -1,4 +1,4 @@
-"""The books, counted at most every so often: counting is slow where much is kept, and many may ask at once."""
+"""The books, counted at a limited rate: counting is slow if many changes are kept, and many clients may ask at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oldhost_sync.store.views import overview
 
 
 class BookCount:
-    """`overview.read_status`, shared by all who ask within a few seconds."""
+    """`overview.read_status`, shared by all requests within a few seconds."""
 
     def __init__(self, host: str, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
         self._host = host

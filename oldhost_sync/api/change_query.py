@@ -1,6 +1,6 @@
 """The filters of a list of changes, as query parameters."""
 
-# Annotations are values here, not text: the framework reads those of a class as they are.
+# No `from __future__ import annotations` here: the framework needs a class's annotations as values, not as text.
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -22,27 +22,29 @@ Outcome = Literal["OUTSTANDING", "APPLIED", "SUPERSEDED", "NO_OP", "STALE", "DEA
 
 @dataclass
 class ChangeQuery:
-    """Each parameter leaves only what it names."""
+    """Each parameter restricts the list to the changes that match it."""
 
     entity_type: Name = None
     entity_id: Id = None
-    outcome: Annotated[Outcome | None, Query(description="Its fate; OUTSTANDING: it has none yet")] = None
+    outcome: Annotated[Outcome | None, Query(description="The fate; OUTSTANDING: changes without a fate")] = None
     priority_class: PriorityClass | None = None
     event_type: Name = None
     property_id: Annotated[Id, Query(description="Only changes of this property's units")] = None
     answer: Annotated[
         str | None,
-        Query(min_length=1, max_length=ANSWER_LENGTH_MAX, description="A part of OldHost's reason for a rejection"),
+        Query(min_length=1, max_length=ANSWER_LENGTH_MAX, description="Part of OldHost's reason for a rejection"),
     ] = None
-    accepted_from: Annotated[AwareDatetime | None, Query(description="Accepted then or later")] = None
-    accepted_before: Annotated[AwareDatetime | None, Query(description="Accepted before then")] = None
+    accepted_from: Annotated[AwareDatetime | None, Query(description="Accepted at this time or later")] = None
+    accepted_before: Annotated[AwareDatetime | None, Query(description="Accepted before this time")] = None
     waited_s: Annotated[
         float | None,
-        Query(ge=0, le=WAITED_S_MAX, description="Took longer to get a fate, or has waited longer for one"),
+        Query(
+            ge=0, le=WAITED_S_MAX, description="Took longer than this to get a fate, or has waited longer without one"
+        ),
     ] = None
 
     def filter(self) -> ChangeFilter:
-        """An entity's id without a type is a unit's."""
+        """An entity id without a type is taken as a unit's id."""
         values = dict(vars(self))
         if self.entity_id is not None and self.entity_type is None:
             values["entity_type"] = "unit"

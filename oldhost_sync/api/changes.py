@@ -1,4 +1,4 @@
-"""Changes of any entity: make, schedule, cancel; ask for one's fate, or follow all fates."""
+"""Changes of any entity: create, schedule and cancel them, ask for the fate of one, or follow all fates."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from oldhost_sync.store.views import change_feed, change_status
 # `:path`, because a key may hold a slash.
 _CHANGE = "/api/changes/{idempotency_key:path}"
 Key = Annotated[
-    str, Path(min_length=1, max_length=IDEMPOTENCY_KEY_LENGTH_MAX, description="The key that the write gave or got")
+    str, Path(min_length=1, max_length=IDEMPOTENCY_KEY_LENGTH_MAX, description="The write's idempotency key")
 ]
 Since = Annotated[
     str | None,
     Query(
         max_length=64,
-        description="`next_cursor` of the last answer; 'latest' begins with what is decided from now on; "
-        "none: with the oldest",
+        description="`next_cursor` of the last answer; 'latest': only fates that are decided from now on; "
+        "empty: from the oldest fate on",
     ),
 ]
 LATEST = "latest"
@@ -60,10 +60,10 @@ class ChangeRoutes:
         add = adder(app, "changes")
         later = {**_DOOR_CODE, "not_before": "2026-12-24T14:00:00Z"}
         body = write_body(NewChange, a_door_code=_DOOR_CODE, an_emergency=_EMERGENCY, later=later)
-        add("POST", "/api/changes", self.create, Accepted, "Make a change", WRITERS, (405, 413, 415, 422), **body)
-        follow = "Follow what becomes of changes"
+        add("POST", "/api/changes", self.create, Accepted, "Create a change", WRITERS, (405, 413, 415, 422), **body)
+        follow = "Follow the fates of changes"
         add("GET", "/api/changes", self.feed, Feed, follow, READERS, (304, 405, 410, 422))
-        add("GET", _CHANGE, self.fate, Fate, "A change's whole fate", READERS, (404, 405, 422))
+        add("GET", _CHANGE, self.fate, Fate, "A change's fate, with all its steps", READERS, (404, 405, 422))
         cancel = "Cancel a scheduled change that is not due yet"
         add("DELETE", _CHANGE, self.cancel, Cancelled, cancel, WRITERS, (404, 405, 409, 422))
 
@@ -88,15 +88,15 @@ class ChangeRoutes:
         if not change.duplicate:
             self._parts.quotas.scheduled(connection, [accept(host=host, source=source, **given)])
         elif change.scheduled_id is None:
-            # It was scheduled, and is recorded by now: the first answer was the schedule's.
+            # It was scheduled and has been recorded since: the first answer was that for the scheduled change.
             scheduled = schedule.scheduled_of_key(connection, host, key)
             if scheduled is not None:
                 return replace(change, scheduled_id=scheduled.scheduled_id, sync_status=SCHEDULED)
         return change
 
     async def fate(self, request: Request, idempotency_key: Key) -> Fate:
-        """Step by step with times: accepted, relayed, reserved, sent, answered; and what it waits for. An application
-        asks for its own changes: one that another token made is not found.
+        """All steps with their times (accepted, relayed, reserved, sent, answered), and what the change is waiting for.
+        An application can only ask for its own changes: one that another token made is not found.
         """
         host = self._parts.host
         found = await self._parts.database.run(
@@ -107,19 +107,19 @@ class ChangeRoutes:
         return Fate.model_validate(asdict(found))
 
     async def cancel(self, request: Request, idempotency_key: Key) -> Cancelled:
-        """Possible until it is due. An application cancels its own, an operator any. It stands in the audit. Cancelling
-        twice is no error.
+        """Possible until the change is due. An application can cancel its own changes, an operator any. It is recorded
+        in the audit. Cancelling twice is not an error.
         """
         fn = partial(_cancel, host=self._parts.host, idempotency_key=idempotency_key, caller=caller_of(request))
         cancelled_at = await self._parts.database.run(fn)
         return Cancelled(idempotency_key=idempotency_key, cancelled_at=cancelled_at)
 
     async def feed(self, request: Request, since: Since = None, limit: Limit = limits.PAGE_DEFAULT) -> Response:
-        """Every fate once, in the order in which they were decided; no fate is skipped, however transactions overlap.
+        """Every fate once, in the order in which they were decided; none is skipped, even if transactions overlap.
 
-        410: fates after this cursor were forgotten (they are kept for 90 days), or it is from an older release. Read
-        the present state of what you follow (`GET /api/units`), and go on from `oldest_cursor`. An application gets no
-        fate of another token's changes, so its pages may be short, or empty, while there is `more`.
+        410: fates after this cursor have been deleted (they are kept for 90 days), or it is from an older release. Read
+        the present state of what you follow (`GET /api/units`), and continue from `oldest_cursor`. An application does
+        not get the fates of other tokens' changes, so a page may be short or empty although there is `more`.
         """
         host = self._parts.host
         if since == LATEST:
@@ -132,7 +132,7 @@ class ChangeRoutes:
             )
         except change_feed.CursorForgotten as forgotten:
             raise cursor_gone(
-                "Fates that came after this cursor are no longer kept.", oldest=feed_cursor(forgotten.oldest)
+                "Fates after this cursor are no longer kept.", oldest=feed_cursor(forgotten.oldest)
             ) from None
         caller = caller_of(request)
         seen = [row for row in page.rows if may_see(caller, row.pop("source"))]
@@ -140,7 +140,7 @@ class ChangeRoutes:
 
 
 def _cancel(connection: Connection, *, host: str, idempotency_key: str, caller: Caller) -> datetime:
-    """When it was cancelled, now or before; raises a Problem: 403, 404 or 409."""
+    """Returns when it was cancelled, now or earlier. Raises a Problem: 403, 404 or 409."""
     found = change_status.find_fate(connection, host, idempotency_key)
     if found is None or not may_see(caller, found.source):
         raise _unknown()
@@ -149,7 +149,7 @@ def _cancel(connection: Connection, *, host: str, idempotency_key: str, caller: 
             403,
             "not-yours",
             "Your token did not make this change",
-            "An application cancels the changes that its own token made.",
+            "An application can only cancel changes that its own token made.",
             "Ask an operator to cancel it.",
         )
     schedule.cancel_by_operator(connection, host, idempotency_key, operator=caller.operator, reason="")
@@ -160,13 +160,13 @@ def _cancel(connection: Connection, *, host: str, idempotency_key: str, caller: 
         409,
         "already-recorded",
         "It is too late to cancel this change",
-        "It is recorded, and on its way to OldHost.",
-        "Make another change that undoes it; GET /api/changes/{idempotency_key} says where it is.",
+        "It is recorded and will be sent to OldHost.",
+        "Make another change that undoes it; GET /api/changes/{idempotency_key} shows its progress.",
     )
 
 
 def _unknown() -> Problem:
-    return unknown_change("No change has that key; it may also be older than what is kept.")
+    return unknown_change("No change has that key, or it is too old and has been deleted.")
 
 
 def _feed_answer(page: change_feed.FeedPage, if_none_match: str | None) -> Response:
@@ -177,7 +177,7 @@ def _feed_answer(page: change_feed.FeedPage, if_none_match: str | None) -> Respo
         more=page.more,
         next_poll=poll,
     )
-    # The tag leaves `next_poll` out: it is only advice.
+    # The ETag does not cover `next_poll`, which is only advice.
     known = content.model_dump_json(exclude={"next_poll"})
     tag = f'"{hashlib.sha256(known.encode()).hexdigest()[:32]}"'
     headers = {"ETag": f"W/{tag}", "Cache-Control": "private, no-cache", "Retry-After": str(poll)}
@@ -187,13 +187,13 @@ def _feed_answer(page: change_feed.FeedPage, if_none_match: str | None) -> Respo
 
 
 def _matches(tag: str, if_none_match: str) -> bool:
-    """RFC 9110, 13.1.2: any tag of a list, weakly compared, or `*`."""
+    """RFC 9110, 13.1.2: any tag of the list matches by weak comparison, or the header is `*`."""
     given = [each.strip().removeprefix("W/") for each in if_none_match.split(",")]
     return tag in given or given == ["*"]
 
 
 def _next_poll(page: change_feed.FeedPage) -> int:
-    """Soon while there is more, less often while something is outstanding, seldom when nothing is."""
+    """At once while there is more, soon after a page with fates, and least often when nothing is outstanding."""
     if page.more:
         return 0
     if page.rows:

@@ -1,8 +1,8 @@
-"""One connection of a client: uvicorn's protocol with a bound on everything that a stranger could make large or long.
+"""One connection of a client: uvicorn's protocol with limits on everything that a client could make large or slow.
 
-uvicorn bounds neither the size nor the time of a header, reads a body as long as it comes, and lets a silent connection
-stay. Here every state of a connection ends: waiting for a header, for a body, for the client to take its answer, for
-the next request. While an answer is possible the client is told why, else the connection is closed.
+uvicorn limits neither the size nor the time of a header, reads a body of any length, and keeps silent connections open.
+Here every wait has a timeout: for a header, for a body, for the client to read its answer, for the next request. If an
+answer is still possible, it gives the reason; otherwise the connection is just closed.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _HOST = re.compile(
     rb"(?:%b(?:\.%b)*\.?|\[(?P<version_6>[0-9A-Fa-f:.]{2,45})\])(?::(?P<port>[0-9]{1,5}))?" % (_LABEL, _LABEL)
 )
 _NAME_LENGTH_MAX, _PORT_MAX = 255, 65_535
-# Who reads one of two would choose for the client.
+# Headers that may occur only once: with two of them, the server would have to choose for the client.
 _ONCE = (b"authorization", b"idempotency-key")
 
 
 class _RefusedError(Exception):
-    """Raised in a parser's callback, so that nothing more of this request is parsed."""
+    """Raised in a callback of the parser, to stop parsing this request."""
 
 
 def is_host(value: bytes) -> bool:
-    """Whether it may stand in a Host header."""
+    """Whether `value` is valid in a Host header."""
     found = _HOST.fullmatch(value)
     if not found or len(value) > _NAME_LENGTH_MAX or int(found["port"] or 0) > _PORT_MAX:
         return False
@@ -57,7 +57,7 @@ def is_host(value: bytes) -> bool:
 class BoundedConnection(HttpToolsProtocol):
     """`count`: all connections of this process.
 
-    A message is a request as the parser sees it: its header, its body, then nothing until the next one begins.
+    A message is a request as the parser sees it: its header and its body, until the next request begins.
     """
 
     def __init__(self, *given: Any, count: ConnectionCount, **named: Any) -> None:
@@ -68,12 +68,12 @@ class BoundedConnection(HttpToolsProtocol):
         self._refused: Problem | None = None
         self._lingers = False
         self._thrown_away = 0
-        # Of the message: which one, whether its header or body is still to come, its bytes so far.
+        # The message: its number, whether its header or body is still incomplete, its bytes so far.
         self._message = 0
         self._has_asked = False
         self._in_header = self._in_body = False
         self._bytes = self._header_bytes = 0
-        # What is waited for, and until when.
+        # What the connection is waiting for (with the message's number), and its timeout.
         self._awaited: tuple[int, str] | None = None
         self._awaited_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
@@ -82,7 +82,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        # So that `pause_writing` is called as soon as the client does not take what is sent.
+        # So that `pause_writing` is called as soon as the client does not read what is sent.
         transport.set_write_buffer_limits(high=0)
         self._address = address_of(self.client)
         full = self._count.enter(self._address)
@@ -103,7 +103,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._count.lingering -= 1
 
     def data_received(self, data: bytes) -> None:
-        # In pieces, so that a header is noticed to be too long before more than twice as much of it is kept.
+        # In pieces, so that a header that is too long is detected before more than twice the limit is in memory.
         for start in range(0, len(data), limits.HEADER_BYTES_MAX):
             if self._refused:
                 self._throw_away(len(data) - start)
@@ -152,7 +152,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._grow_header(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._in_body:  # else it is a trailer, behind a body in chunks, which no route looks at
+        if not self._in_body:  # otherwise it is a trailer after a chunked body, which no route reads
             super().on_header(name, value)
         self._grow_header(len(name) + len(value) + len(b": \r\n"))
         if len(self.headers) > limits.HEADERS_MAX:
@@ -172,7 +172,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._bytes = 0
 
     def send_400_response(self, msg: str) -> None:
-        """The parser stopped."""
+        """Called when the parser has stopped."""
         del msg
         self._refuse(self._refused or unreadable())
 
@@ -182,14 +182,14 @@ class BoundedConnection(HttpToolsProtocol):
             self._stop_parsing(header_too_large())
 
     def _check_host(self) -> None:
-        """RFC 9112, 3.2: exactly one, and of its form; only HTTP/1.0 may have none."""
+        """RFC 9112, 3.2: exactly one valid Host header; only HTTP/1.0 may have none."""
         given = [value for name, value in self.headers if name == b"host"]
         if len(given) > 1:
             self._stop_parsing(bad_host("There is more than one."))
         if given and not is_host(given[0]):
-            self._stop_parsing(bad_host("It names no host."))
+            self._stop_parsing(bad_host("It is not a valid host name."))
         if not given and self.parser.get_http_version() != "1.0":
-            self._stop_parsing(bad_host("There is none."))
+            self._stop_parsing(bad_host("It is missing."))
 
     def _check_once(self) -> None:
         names = [name for name, _ in self.headers]
@@ -209,7 +209,7 @@ class BoundedConnection(HttpToolsProtocol):
         if self._in_body:
             self._await("body", limits.BODY_SECONDS_MAX)
         elif self._in_header or self._is_idle:
-            # Idle, though something came: line breaks, of which a request may or may not follow.
+            # Idle although data arrived: line breaks, which a request may or may not follow.
             self._await("header", limits.HEADER_SECONDS_MAX)
         else:
             self._await_nothing()
@@ -223,7 +223,7 @@ class BoundedConnection(HttpToolsProtocol):
             return
         self._await_nothing()
         self._awaited = self._message, what
-        self._awaited_timer = self.loop.call_later(seconds, self._waited_in_vain, what, seconds)
+        self._awaited_timer = self.loop.call_later(seconds, self._on_timeout, what, seconds)
 
     def _await_nothing(self) -> None:
         self._awaited = None
@@ -231,16 +231,16 @@ class BoundedConnection(HttpToolsProtocol):
             self._awaited_timer.cancel()
             self._awaited_timer = None
 
-    def _waited_in_vain(self, what: str, seconds: float) -> None:
+    def _on_timeout(self, what: str, seconds: float) -> None:
         if self._in_header or self._in_body:
             self._refuse(too_slow(what, seconds))
         else:
-            self.transport.close()  # nobody has asked for anything
+            self.transport.close()  # there is no request to answer
 
     # --------------------------------------------------------------------------------------------------- the refusal
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer, if this connection is not in the midst of another answer; then end it."""
+        """Answer with `problem` unless another answer is being sent; then close the connection."""
         self._refused = problem
         self._await_nothing()
         self._unset_keepalive_if_required()
@@ -250,7 +250,7 @@ class BoundedConnection(HttpToolsProtocol):
             self.transport.abort()
             return
         if self._in_body:
-            # Its route learns that the client is gone.
+            # Tells the request's route that the client is gone.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.write(answer_bytes(problem))

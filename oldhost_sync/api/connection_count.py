@@ -1,7 +1,7 @@
-"""How many connections are open, in all and from each address; what is too many is refused at the door.
+"""The number of open connections, in total and from each address; connections above the limits are refused.
 
-Counted by this process for itself. An address is that of the socket: `X-Forwarded-For` can be written by anybody, so
-behind a proxy all connections are the proxy's.
+Each process counts only its own connections. The address is that of the socket, because any client can set
+`X-Forwarded-For`; so behind a proxy all connections have the proxy's address.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Callable
 from ipaddress import IPv6Address, IPv6Network, ip_address
 
-# What one customer of an IPv6 network is given; single addresses of it cost nothing.
+# The network that one IPv6 customer gets: one customer can use any number of single addresses in it.
 IPV6_PREFIX = 64
 
 
 class ConnectionCount:
-    """`at_most` in all, `of_one` from each address. `lingering`: refused ones that are not closed yet.
+    """`at_most` connections in total, `of_one` from each address. `lingering`: refused ones that are not closed yet.
 
-    `on_refused` is told what was full, as `enter` says it.
+    `on_refused` is called with the limit that was reached, as `enter` returns it.
     """
 
     def __init__(self, at_most: int, of_one: int, on_refused: Callable[[str], None] = lambda _full: None) -> None:
@@ -28,7 +28,9 @@ class ConnectionCount:
         self.open = self.lingering = 0
 
     def enter(self, address: str) -> str:
-        """Count one more; or say what is full ("address", "server"), and count nothing. Empty: it was counted."""
+        """Count one more connection and return an empty text; or count nothing and return which limit is reached
+        ("address", "server").
+        """
         full = "server" if self.open >= self._at_most else ""
         if self._by_address[address] >= self._of_one:
             full = "address"
@@ -40,7 +42,7 @@ class ConnectionCount:
         return ""
 
     def leave(self, address: str) -> None:
-        """One that was counted has ended."""
+        """A connection that was counted has ended."""
         self.open -= 1
         self._by_address[address] -= 1
         if not self._by_address[address]:
@@ -48,7 +50,7 @@ class ConnectionCount:
 
 
 def address_of(client: tuple[str, int] | None) -> str:
-    """Whose a socket is: an IPv4 address, or an IPv6 network; empty for a socket in the file system."""
+    """The client's address: an IPv4 address or an IPv6 network; empty for a socket in the file system."""
     if client is None:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""What a connection is told that is refused before any route sees it: problem+json, and the end of the connection."""
+"""The answers to requests that are refused before they reach a route: problem+json, then the connection is closed."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from http import HTTPStatus
 from oldhost_sync.api import limits
 from oldhost_sync.api.problems import MEDIA_TYPE, Problem, unavailable
 
-_TOLD_WHAT_IS_FULL = {
-    "server": "As many connections are open as this server takes.",
-    "address": "As many connections are open from this address as one address may have.",
+_LIMIT_REACHED = {
+    "server": "This server has reached its limit of open connections.",
+    "address": "This address has reached its limit of open connections.",
 }
 
 
 def too_many_connections(full: str) -> Problem:
-    """`full`: as :meth:`ConnectionCount.enter` says."""
+    """`full`: as :meth:`ConnectionCount.enter` returns it."""
     action = "Use fewer connections, each for many requests, and try again later."
-    return unavailable("too-many-connections", "Too many connections", _TOLD_WHAT_IS_FULL[full], action)
+    return unavailable("too-many-connections", "Too many connections", _LIMIT_REACHED[full], action)
 
 
 def unreadable() -> Problem:
-    detail = "What was sent is no HTTP request."
+    detail = "The data that was sent is not an HTTP request."
     return Problem(400, "not-http", "The request can't be read", detail, "Send HTTP/1.1.")
 
 
@@ -30,13 +30,14 @@ def bad_host(detail: str) -> Problem:
 
 
 def repeated_header(name: str) -> Problem:
-    detail = f"The header {name} is there more than once."
-    return Problem(400, "repeated-header", "A header is repeated", detail, "Send it once.")
+    detail = f"The header {name} occurs more than once."
+    return Problem(400, "repeated-header", "A header is repeated", detail, "Send it only once.")
 
 
 def too_many_waiting() -> Problem:
     detail = f"More than {limits.PIPELINED_MAX} requests wait in this connection."
-    return Problem(400, "too-many-pipelined", "Too many requests at once", detail, "Wait for answers before you go on.")
+    action = "Wait for answers before you send more requests."
+    return Problem(400, "too-many-pipelined", "Too many requests at once", detail, action)
 
 
 def header_too_large() -> Problem:
@@ -45,18 +46,18 @@ def header_too_large() -> Problem:
 
 
 def request_too_large() -> Problem:
-    detail = f"At most {limits.REQUEST_BYTES_MAX} bytes are read of one request."
+    detail = f"One request may have at most {limits.REQUEST_BYTES_MAX} bytes."
     return Problem(413, "too-large", "The request is too large", detail, "Send less in one request.")
 
 
 def too_slow(what: str, seconds: float) -> Problem:
     """`what`: header or body."""
-    detail = f"The {what} did not come within {seconds:g} s."
-    return Problem(408, "too-slow", "The request did not come in time", detail, "Send it again, without a pause.")
+    detail = f"The {what} did not arrive within {seconds:g} s."
+    return Problem(408, "too-slow", "The request did not arrive in time", detail, "Send it again, without a pause.")
 
 
 def answer_bytes(problem: Problem) -> bytes:
-    """The whole answer, as it goes on the wire; the connection ends with it."""
+    """The complete answer as bytes; the connection is closed after it."""
     body = json.dumps(problem.content, separators=(",", ":")).encode()
     headers = {
         **problem.headers,

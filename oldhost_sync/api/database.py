@@ -1,9 +1,9 @@
-"""The way from the event loop to MariaDB: a few threads, a bounded waiting room, and a circuit that fails fast.
+"""The connection from the event loop to MariaDB: a few threads, a bounded queue, and a circuit breaker that fails fast.
 
-Once a connection was refused or lost the database is *known away*: requests are answered 503 at once, and one request
-per probe interval is let through as a probe. When a server hangs instead of refusing, requests time out in the waiting
-room; then it is known away, too. A request that has a thread already waits for a bounded time; the thread goes on, and
-the outcome of its transaction is uncertain. All this is state of this process only.
+Once a connection was refused or lost, the database is *known away*: requests are answered with 503 at once, and one
+request per probe interval is let through as a probe. If a server hangs instead of refusing, requests time out in the
+queue, and then it is known away, too. A request that already has a thread waits for a bounded time; then the thread
+continues, and the outcome of its transaction is uncertain. All this state belongs to this process only.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ T = TypeVar("T")
 
 
 _NOT_SET_UP = NO_ACCESS_ERRORS | NOT_MIGRATED_ERRORS
-# One statement was too slow or was stopped; others may do.
+# Only this statement was too slow or was stopped; others may succeed.
 _ONE_STATEMENT = {1317, 1969}
 
 
 def connect_for_api(database_url: str, connections: int = limits.DATABASE_THREADS + 1) -> Engine:
-    """An engine with a connection for each thread and shorter timeouts than elsewhere: people wait for it."""
+    """An engine with a connection for each thread, and shorter timeouts than elsewhere because people wait."""
     engine = create_engine(database_url, pool_size=connections, statement_seconds=limits.DATABASE_STATEMENT_SECONDS)
 
     @event.listens_for(engine, "connect")
@@ -47,7 +47,7 @@ def connect_for_api(database_url: str, connections: int = limits.DATABASE_THREAD
 
 
 class Circuit:
-    """Known away or not. `now` in seconds of a monotonic clock; one probe per interval while away."""
+    """Whether the database is known away; if so, one probe per interval is let through. `now`: monotonic seconds."""
 
     def __init__(self, probe_seconds: float) -> None:
         self._probe_seconds = probe_seconds
@@ -59,7 +59,7 @@ class Circuit:
         return self._next_probe is not None
 
     def admits(self, now: float) -> bool:
-        """Whether this request may try. While open, only the first after each interval may."""
+        """Whether this request may try. While the circuit is open, only the first request after each interval may."""
         if self._next_probe is None:
             return True
         if now < self._next_probe:
@@ -76,7 +76,7 @@ class Circuit:
 
 
 class Places(asyncio.Semaphore):
-    """So many at a time; at most `queue_max` wait for a place."""
+    """A semaphore with a bounded queue: `count` at a time, and at most `queue_max` that wait."""
 
     def __init__(self, count: int, queue_max: int) -> None:
         super().__init__(count)
@@ -84,7 +84,7 @@ class Places(asyncio.Semaphore):
         self.waiting = 0
 
     async def take(self, seconds_max: float) -> None:
-        """Raises a Problem when too many wait, TimeoutError when it takes too long."""
+        """Raises a Problem if the queue is full, TimeoutError after `seconds_max`."""
         if not self.locked():
             await self.acquire()
             return
@@ -99,7 +99,7 @@ class Places(asyncio.Semaphore):
 
 
 class Database:
-    """Runs functions of a connection, each in one transaction, on its own threads; and work of several transactions."""
+    """Runs functions on its own threads: each in one transaction (`run`), or with several transactions (`work`)."""
 
     def __init__(
         self,
@@ -119,12 +119,12 @@ class Database:
         self.circuit = Circuit(limits.DATABASE_PROBE_SECONDS)
 
     async def run(self, fn: Callable[[Connection], T]) -> T:
-        """Run `fn` in a transaction of its own, repeated whole on a conflict. Raises Problem or StoreError."""
+        """Run `fn` in its own transaction; a conflict repeats the whole transaction. Raises Problem or StoreError."""
         return await self.work(lambda engine: run_in_transaction(engine, fn, attempts=limits.DATABASE_ATTEMPTS))
 
     @asynccontextmanager
     async def turn_of_a_batch(self) -> AsyncIterator[None]:
-        """Batches wait here for one another, so that single requests always have threads."""
+        """Batches queue here, so that single requests always have threads."""
         try:
             await self._batches.take(limits.BATCHES_QUEUE_SECONDS_MAX)
         except TimeoutError:
@@ -135,10 +135,10 @@ class Database:
             self._batches.release()
 
     async def work(self, fn: Callable[[Engine], T], *, one_at_a_time: bool = False) -> T:
-        """Run `fn`, which makes its own transactions, on a thread. Raises Problem or StoreError.
+        """Run `fn`, which begins its own transactions, on a thread. Raises Problem or StoreError.
 
-        `one_at_a_time`: for each host's one caller that begins the next when it has heard of the last; there is a
-        thread for each host beside the others.
+        `one_at_a_time`: only for a caller, one for each host, that begins the next call after the last has ended. There
+        is an additional thread for each host for it.
         """
         if not self.circuit.admits(self._clock()):
             raise database_away(self.circuit.reason)
@@ -162,18 +162,18 @@ class Database:
             raise
 
     def beside(self) -> Database:
-        """For what must not wait for requests, nor they for it: the same database, on connections of its own."""
+        """The same database on separate connections, for work that must not wait for requests or delay them."""
         url = self._engine.url.render_as_string(hide_password=False)
         threads = limits.DATABASE_THREADS_BESIDE
         return Database(connect_for_api(url, threads), threads=threads, hosts=0, clock=self._clock)
 
     @property
     def waiting(self) -> int:
-        """Requests that wait, for a thread or for the next transaction of a group."""
+        """The number of requests that wait for a thread or for the next transaction of the group commit."""
         return sum(count() for count in self._waiting)
 
     def count_waiting(self, count: Callable[[], int]) -> None:
-        """Who else has requests that wait for the database."""
+        """Add a function that counts further requests that wait for the database."""
         self._waiting.append(count)
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class Database:
             raise too_busy() from None
 
     def notice_silence(self) -> None:
-        """A request gave up waiting: the database is away unless it answers others."""
+        """Called when a request times out: the database is away unless it has answered other requests."""
         now = self._clock()
         if now - self._last_end >= limits.DATABASE_QUEUE_SECONDS_MAX:
             self.circuit.failed(now, "it does not answer")

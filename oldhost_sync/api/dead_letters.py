@@ -1,5 +1,5 @@
-"""Changes that OldHost rejected: see them, one by one or by reason, and decide whether they are tried again, given up,
-or replaced by a corrected copy.
+"""Changes that OldHost rejected: list them, one by one or grouped by reason, and retry them, discard them, or replace
+them with a corrected copy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from oldhost_sync.store.views.dead_letter_groups import ids_of_group, list_group
 
 ChangeId = Annotated[int, Path(ge=1, le=limits.INTEGER_MAX, description="The rejected change's id")]
 Group = Annotated[
-    str | None, Query(min_length=1, max_length=TEXT_LENGTH_MAX, description="Only those of this group, as named there")
+    str | None, Query(min_length=1, max_length=TEXT_LENGTH_MAX, description="Only letters of this group (its `reason`)")
 ]
 _ERRORS = (404, 405, 409, 413, 415, 422)
 _WHY = {"retry": "The guest's record was corrected at OldHost", "discard": "The booking no longer exists"}
@@ -39,7 +39,7 @@ class DeadLetterRoutes:
         add = adder(app, "dead letters")
         title = "Undecided dead letters, oldest first"
         add("GET", "/api/dead-letters", self.list, DeadLetterPage, title, WATCHERS, (405, 422))
-        title = "Dead letters by OldHost's reason"
+        title = "Dead letters, grouped by OldHost's reason"
         add("GET", "/api/dead-letters/groups", self.groups, view_schemas.LetterGroups, title, WATCHERS, (405,))
         for action, handler, several in (
             ("retry", self.retry, self.retry_several),
@@ -65,7 +65,7 @@ class DeadLetterRoutes:
     async def list(
         self, group: Group = None, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT
     ) -> DeadLetterPage:
-        """Payloads are not shown; `GET /api/outbox/{change_id}/payload` has one."""
+        """Payloads are not shown; `GET /api/outbox/{change_id}/payload` returns one."""
         after_id = read_number_cursor(cursor) or 0
         host = self._parts.host
         if group is None:
@@ -84,13 +84,13 @@ class DeadLetterRoutes:
         return DeadLetterPage(dead_letters=page, next_cursor=str(page[-1].change_id) if len(found) > limit else None)
 
     async def groups(self) -> view_schemas.LetterGroups:
-        """The largest first; reasons that differ in their numbers only are one. 5,000 letters are looked at."""
+        """Largest group first; reasons that differ only in numbers form one group. At most 5,000 letters are read."""
         host = self._parts.host
         found, more = await self._parts.database.run(lambda connection: list_groups(connection, host))
         return view_schemas.LetterGroups(groups=[view_schemas.LetterGroup(**asdict(each)) for each in found], more=more)
 
     async def retry(self, request: Request, change_id: ChangeId) -> Done:
-        """It is sent again in its turn, and so are the changes held behind it."""
+        """It is sent again in its turn, followed by the changes held behind it."""
         return await self._act("retry", request, change_id)
 
     async def discard(self, request: Request, change_id: ChangeId) -> Done:
@@ -98,17 +98,17 @@ class DeadLetterRoutes:
         return await self._act("discard", request, change_id)
 
     async def retry_several(self, request: Request) -> view_schemas.LettersDecided:
-        """Of a selection or a group, 50 at most, each as if asked for alone; `left` says that there are more."""
+        """At most 50 of a selection or a group, each as if requested alone; `left` above 0: there are more."""
         return await self._act_on_several("retry", request)
 
     async def discard_several(self, request: Request) -> view_schemas.LettersDecided:
-        """As with retry: 50 at most, one after the other; what was decided stays decided."""
+        """Like retry: at most 50, one after the other; decisions that were made stay in force."""
         return await self._act_on_several("discard", request)
 
     async def replace(self, request: Request, change_id: ChangeId) -> Response:
-        """The copy is a new change with a key of its own: it goes after what its entity has waiting already,
-        also what is held behind the rejected one. Both are linked in the audit. `discarded: false`: the copy is
-        recorded, but the letter is not decided yet; send the same request again.
+        """The copy is a new change with its own key. It is sent after all changes of its entity that already wait,
+        including those held behind the rejected change. The audit links both. `discarded: false`: the copy is recorded,
+        but the dead letter is not discarded yet; send the same request again.
         """
         body = await read_body(request, view_schemas.Replacement)
         key = request_key(request, body.idempotency_key)
@@ -140,7 +140,7 @@ class DeadLetterRoutes:
         body = await read_body(request, view_schemas.Letters)
         operator = caller_of(request).operator
         if (body.change_ids is None) == (body.group is None):
-            raise field_invalid("body.change_ids", "give either change_ids or a group")
+            raise field_invalid("body.change_ids", "give either change_ids or group")
         if body.group is not None:
             done = await decide_group(
                 self._parts, operator, action, group=body.group, up_to=body.up_to, reason=body.reason

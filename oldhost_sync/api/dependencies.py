@@ -1,4 +1,4 @@
-"""The dependencies of the routes, made once where the process starts."""
+"""The dependencies of the routes, created once when the process starts."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from oldhost_sync.traces.tracer import Tracer
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """`clock`: seconds of a monotonic clock, for short-lived caches. `policy`: the writer's, by the settings.
+    """`clock`: seconds of a monotonic clock, for short-lived caches. `policy`: the writer's policy from the settings.
 
-    `beside`: the database on connections of its own, for what must not wait for requests. `quotas` keeps each token to
-    `of_each_token`.
+    `beside`: the database on separate connections, for work that must not wait for requests. `quotas` holds each token
+    to the limits of `of_each_token`.
     """
 
     host: str
@@ -38,7 +38,7 @@ class Parts:
     policy: WriterPolicy = field(default_factory=WriterPolicy)
     tracer: Tracer | None = None
     of_each_token: Quotas = field(default_factory=Quotas)
-    # Of each host that this process serves, SYNC_HOST's first; without more it is this one.
+    # The tokens of each host that this process serves, SYNC_HOST's first; empty: it serves only `host`.
     tokens_by_host: Mapping[str, Tokens] = field(default_factory=dict)
     books: BookCount = field(init=False)
     commits: GroupCommit = field(init=False)

@@ -1,7 +1,8 @@
-"""Doors: other ways in than a bearer token, each for the paths below its prefix (the console: people with a session).
+"""Doors: ways to authenticate other than a bearer token, each for the paths below its prefix (the console: people with
+a session).
 
-Behind a door a bearer token is not looked at, and in front of it a door's session is worth nothing: what one may do to
-the API no browser can be tricked into.
+Behind a door bearer tokens are ignored, and the API ignores a door's session, so that no web page can trick a browser
+into calling the API.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from oldhost_sync.api.problems import Problem
 
 
 class Door(Protocol):
-    """The way in to every path from `prefix` on, known or not."""
+    """Authentication for every path from `prefix` on, whether a route exists for it or not."""
 
     @property
     def prefix(self) -> str: ...
 
     async def admit(self, request: Request) -> Caller | Response | None:
-        """Who calls; None where nobody needs to be known; or the refusal. May raise a Problem."""
+        """The caller; None if the path needs no caller; or the refusal. May raise a Problem."""
 
     def tell(self, request: Request, problem: Problem) -> Response:
-        """A problem as those who come this way read it."""
+        """The answer for a problem, in the form that the door's users read (the console: a page)."""
 
     async def close(self) -> None:
-        """The process ends: nothing more is streamed."""
+        """Called when the process ends: stop all streams."""
 
 
 def door_to(doors: Sequence[Door], path: str) -> Door | None:

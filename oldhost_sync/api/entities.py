@@ -1,4 +1,4 @@
-"""One entity for people: what the application shows beside what OldHost has, and where its changes are."""
+"""One entity for people: what the application shows, what OldHost has, and where its changes are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from oldhost_sync.store.views.payloads import note_entity_read
 
 EntityType = Annotated[str, Path(pattern=f"^{NAME_PATTERN}$", examples=["unit"])]
 EntityId = Annotated[str, Path(min_length=1, max_length=ID_LENGTH_MAX, examples=["12B"])]
-Payloads = Annotated[bool, Query(description="With the payloads; for role ops, and kept in the audit")]
+Payloads = Annotated[bool, Query(description="Include the payloads; only for role ops, and recorded in the audit")]
 
 
 class EntityRoutes:
@@ -27,14 +27,14 @@ class EntityRoutes:
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "entities")
-        summary = "One entity: shown and at OldHost, outstanding, held, dead, scheduled"
+        summary = "One entity: its state here and at OldHost, and its outstanding, held, dead and scheduled changes"
         path = "/api/entities/{entity_type}/{entity_id:path}"
         add("GET", path, self.get, Entity, summary, WATCHERS, (404, 405, 422))
 
     async def get(
         self, request: Request, entity_type: EntityType, entity_id: EntityId, payloads: Payloads = False
     ) -> Entity:
-        """States are compared key by key. While the writer can't be asked, `note` says why, and its part is missing."""
+        """States are compared key by key. If the writer does not answer, `writer` is null and `note` says why."""
         caller, host = caller_of(request), self._parts.host
         if payloads and caller.role not in OPERATORS:
             raise forbidden(caller.role, OPERATORS)
@@ -52,7 +52,7 @@ class EntityRoutes:
                 "unknown-entity",
                 "There is no such entity",
                 "No change was ever accepted for an entity of that type and id.",
-                "Check type and id; GET /api/search?q= finds ids of every type.",
+                "Check the type and the id; GET /api/search?q= finds ids of every type.",
             )
         writer, note = await self._ask_writer(entity_type, entity_id)
         return Entity.model_validate({**asdict(found), "writer": writer, "note": note})

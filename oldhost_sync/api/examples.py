@@ -1,6 +1,6 @@
-"""An answer of every kind for the OpenAPI document, all from one small story.
+"""An example of every answer for the OpenAPI document, all from one small story.
 
-Unit 12B is cleaned (change 4711, applied); a booking change of it is rejected (4712), another is held behind that
+Unit 12B is cleaned (change 4711, applied); one of its booking changes is rejected (4712), and another is held behind it
 (4713).
 """
 
@@ -252,7 +252,7 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
                 "id": 5,
                 "action": "pause",
                 "operator": "anna",
-                "reason": "OldHost's people asked for an hour of quiet",
+                "reason": "OldHost's operators asked for an hour without load",
                 "change_id": None,
                 "detail": {"message": "noted", "mode": None, "decision": "0f8b7c52"},
                 "created_at": "2026-05-01T12:05:00Z",
@@ -265,7 +265,7 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
     schemas.Health: {"status": "ok"},
 }
 
-# What the writer says of each act; the act is the last word of its path.
+# The writer's answer to each action; the action is the last part of its path.
 _DONE = {
     "pause": "paused",
     "resume": "resumed",
@@ -283,7 +283,7 @@ METRICS = (
 
 
 def add_to(document: dict[str, Any]) -> None:
-    """Give the success answer of every operation its example."""
+    """Add an example to the success answer of every operation."""
     answers = _ANSWERS | view_examples.ANSWERS
     by_name = {model.__name__: example for model, example in answers.items()}
     for path, operations in document["paths"].items():

@@ -1,9 +1,11 @@
-"""Group commit: one transaction after the other takes all the changes of single requests that came meanwhile.
+"""Group commit: transactions run one after the other, and each records all single requests' changes that arrived during
+the one before.
 
-The more wait, the less each one costs: a change by itself is four round trips and a synced commit, a group some ten and
-one. The transaction waits for no lock and has a thread of its own. Where it meets a conflict as a whole, its halves are
-tried. A change that is not recorded then (somebody holds its row or its key, its key is another change's, the database
-refuses a value) is recorded alone, which waits or says why, so that no change waits for another one's trouble.
+The more changes wait, the less each one costs: a single change needs four round trips and a synced commit, a whole
+group about ten and one. The transaction waits for no lock and has its own thread. If it fails as a whole in a conflict,
+its halves are tried. A change that is still not recorded (another transaction holds its row or key, its key belongs to
+another change, the database refuses a value) is recorded alone, where it waits or gets its error; so no change waits
+because of another one.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ class GroupCommit:
         return await mine.result
 
     def _begin(self) -> None:
-        """The next transaction, with those that wait."""
+        """Begin the next transaction with the changes that wait."""
         count = min(len(self._waiting), limits.GROUP_COMMIT_MAX)
         group = [self._waiting.popleft() for _ in range(count)]
         self._transaction = asyncio.create_task(self._record(group)) if group else None
@@ -85,12 +87,12 @@ class GroupCommit:
         results: Sequence[RecordedChange | Exception | None]
         try:
             results = await self._database.work(fn, one_at_a_time=True)
-        except Exception as error:  # noqa: BLE001 - each request answers it
+        except Exception as error:  # noqa: BLE001 - each request answers with it
             results = [error] * len(group)
         self._begin()
         for (_, waiting), result in zip(group, results, strict=True):
             if waiting.done():
-                continue  # its request was ended
+                continue  # its request was cancelled
             if isinstance(result, Exception):
                 waiting.set_exception(result)
             else:
@@ -98,7 +100,7 @@ class GroupCommit:
 
 
 def _record_together(engine: Engine, *, changes: Sequence[Acceptable]) -> Sequence[_Result]:
-    """In one transaction, or in smaller ones where that meets a conflict. Raises StoreError when nothing was kept."""
+    """In one transaction, or in smaller ones after a conflict. Raises StoreError if nothing was recorded."""
     if len(changes) == 1:
         return [_record_one(engine, changes[0])]
     host, seconds = changes[0].host, limits.DATABASE_QUEUE_SECONDS_MAX
@@ -107,7 +109,7 @@ def _record_together(engine: Engine, *, changes: Sequence[Acceptable]) -> Sequen
 
 
 def _record_one(engine: Engine, change: Acceptable) -> RecordedChange | None:
-    """By fewer statements than several."""
+    """Record one change, with fewer statements than a group needs."""
     fn = partial(record_accepted, change=change, look_for_schedule=not change.key_is_new, lock_wait=NO_WAIT)
     try:
         return run_in_transaction(engine, fn, attempts=1)

@@ -1,7 +1,7 @@
 """Liveness, readiness and metrics of the process.
 
-Liveness and readiness reveal nothing, so they need no token; metrics do (role viewer or ops). Ready means that the
-database takes writes, has this release's schema and knows the hosts: without Temporal changes are still accepted.
+Liveness and readiness reveal nothing, so they need no token; metrics need one (role viewer or ops). Ready means that
+the database takes writes, has this release's schema and knows the hosts; Temporal is not needed to accept changes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class HealthRoutes:
             self.metrics,
             methods=["GET"],
             response_class=Response,
-            summary="Figures for Prometheus",
+            summary="Metrics for Prometheus",
             operation_id="health_metrics",
             tags=["health"],
             **access(WATCHERS, errors=(405,), responses=page),
@@ -58,9 +58,9 @@ class HealthRoutes:
         return Health(status="ok")
 
     async def ready(self) -> Any:
-        """503 when no change can be recorded now; found out once a second, whoever asks."""
+        """503 if no change can be recorded now. The database is checked at most once a second."""
         problem = await self._readiness.see()
-        # Not raised: it is shared, and would gather the traces of all who raise it.
+        # Not raised: the problem is shared, and every raise would add to its traceback.
         return Health(status="ok") if problem is None else problem.response()
 
     async def metrics(self) -> Response:
@@ -68,14 +68,12 @@ class HealthRoutes:
 
 
 def _look(connection: Connection, hosts: Sequence[str]) -> None:
-    """Raises when the database is away, takes no write, lacks tables, or knows no such host."""
+    """Raises when the database is away, takes no writes, lacks tables, or does not know a host."""
     readiness.check_reads(connection)
     readiness.check_writes(connection)
     try:
         require(connection, hosts)
     except (SchemaTooOld, UnknownHost) as error:
         logger.warning("no change can be recorded: %s", error)
-        # Anybody may ask: which hosts there are is not told.
-        raise database_unsuitable(
-            "its schema is too old, or it does not know this host; the API's log says more"
-        ) from None
+        # This route is public, so the answer does not reveal which hosts exist.
+        raise database_unsuitable("its schema is too old, or it does not know a host; see the API's log") from None

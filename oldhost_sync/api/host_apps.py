@@ -1,7 +1,7 @@
-"""One process for many hosts: an application for each, all alike, on the same connections to the database.
+"""One process for many hosts: one application for each host, all with the same routes and database connections.
 
-`/api/hosts/{host}/changes` is `/api/changes` of that host, `/console/hosts/{host}` its console; without a host in the
-path it is SYNC_HOST's. So no route knows of other hosts, and none can mix them up.
+`/api/hosts/{host}/changes` is `/api/changes` of that host, and `/console/hosts/{host}` is its console. A path without a
+host belongs to SYNC_HOST. Each route knows only its own host, so no route can mix up hosts.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from contextlib import AsyncExitStack
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-# Where the host stands in a path: behind these.
+# The host's name follows one of these prefixes and HOSTS in a path.
 _PREFIXES = ("/api", "/console")
 HOSTS = "hosts"
 
 
 class HostApps:
-    """A middleware in front of the application of `home` (SYNC_HOST), with those of the `others`."""
+    """A middleware in front of the application of `home` (SYNC_HOST) and those of the `others`."""
 
     def __init__(self, app: ASGIApp, *, home: str, others: Mapping[str, FastAPI]) -> None:
         self._home = app
@@ -43,7 +43,7 @@ class HostApps:
 def host_in(path: str) -> tuple[str, str] | None:
     """The host that a path names, and the path without it; None when it names none.
 
-    The result may name another one: a link to a host's pages that is followed from another host's. The last one counts.
+    The result may name a host again: a link to one host's pages, followed from another host. The last one counts.
     """
     for prefix in _PREFIXES:
         start = f"{prefix}/{HOSTS}/"

@@ -1,4 +1,4 @@
-"""The hosts that this process serves, and how each stands."""
+"""The hosts that this process serves, and the state of each."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class ServedHost(BaseModel):
 
     host: str = Field(examples=["oldhost"])
     state: str = Field(description="HALTED, BANNED, PAUSED, SENDING (something waits) or IDLE", examples=["SENDING"])
-    why: str = Field(description="Of what stops it; empty when nothing does")
+    why: str = Field(description="Why sending is stopped; empty if it is not stopped")
     oldest_waiting_at: datetime | None = Field(description="When its oldest waiting change was accepted")
     open_alerts: int
 
 
 class ServedHosts(BaseModel):
-    hosts: list[ServedHost] = Field(description="Those that the caller's token is for; SYNC_HOST first")
+    hosts: list[ServedHost] = Field(description="The hosts that the caller's token is for; SYNC_HOST first")
 
 
 class HostRoutes:
@@ -34,11 +34,11 @@ class HostRoutes:
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "hosts")
-        summary = "The hosts that are served, and how each stands"
+        summary = "The hosts that are served, and the state of each"
         add("GET", f"/api/{HOSTS}", self.list, ServedHosts, summary, READERS, (405,))
 
     async def list(self, request: Request) -> ServedHosts:
-        """Each other path is there for each of them, too: `/api/hosts/{host}/changes` is `/api/changes` of that one."""
+        """All other paths also exist for each host: `/api/hosts/{host}/changes` is `/api/changes` of that host."""
         names = self._parts.hosts_for(caller_of(request).name)
         found = await self._parts.database.run(lambda connection: read_hosts(connection, names))
         return ServedHosts(hosts=[ServedHost(**asdict(each)) for each in found])

@@ -1,4 +1,4 @@
-"""The `Idempotency-Key` header, and the cursors of lists: text from clients that must be checked."""
+"""The `Idempotency-Key` header and the cursors of lists: text from clients that must be validated."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from oldhost_sync.store.views.change_feed import BEGINNING, END_US, FeedCursor
 from oldhost_sync.store.views.scheduled_list import BEGINNING as SOONEST
 from oldhost_sync.store.views.scheduled_list import ScheduledPlace
 
-# The number of a fate, its time in microseconds, its change. Before, a cursor had a time and a change.
+# The number of a fate, its time in microseconds, its change. In older releases a cursor held only a time and a change.
 _FEED_CURSOR = re.compile(r"f([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})")
 _FEED_CURSOR_BY_TIME = re.compile(r"[0-9]{1,17}-[0-9]{1,19}")
 
-Limit = Annotated[int, Query(ge=1, le=limits.PAGE_MAX, description="How many at most")]
-Cursor = Annotated[str | None, Query(max_length=1024, description="`next_cursor` of the page before")]
+Limit = Annotated[int, Query(ge=1, le=limits.PAGE_MAX, description="The largest number of entries on a page")]
+Cursor = Annotated[str | None, Query(max_length=1024, description="`next_cursor` of the previous page")]
 
 KEY_PARAMETER = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "Your name for this request: repeating it with the same body gives the first answer and records "
-    "nothing. `idempotency_key` in the body does the same.",
+    "description": "Your name for this request. A repetition with the same key and body gets the first answer and "
+    "records nothing. `idempotency_key` in the body has the same effect.",
     "schema": {"type": "string", "minLength": 1, "maxLength": limits.REQUEST_KEY_LENGTH_MAX, "pattern": "^[!-~]+$"},
     "example": "3f6c2b1e-0a57-4f0e-9a5e-0d1f6f2f7a11",
 }
@@ -37,25 +37,25 @@ _KEY = re.compile(r"[!-~]+")
 
 
 class RequestKey(NamedTuple):
-    """The key that a write is recorded under. A new one can't have been used before, so it is not looked up."""
+    """The key that a write is recorded under. A new key can't have been used before, so it is not looked up."""
 
     text: str
     is_new: bool
 
 
 def request_key(request: Request, in_body: str | None = None) -> RequestKey:
-    """The request's key, from its header or as its body has it (checked there); a new one when it has none."""
+    """The request's key, from its header or its body (where it is already validated); a new key if it has none."""
     key = request.headers.get("idempotency-key")
     if key is None:
         if in_body is not None:
             return RequestKey(in_body, is_new=False)
         return RequestKey(str(uuid.uuid4()), is_new=True)
     if in_body is not None and in_body != key:
-        raise field_invalid("body.idempotency_key", "is another key than the Idempotency-Key header's; give one")
+        raise field_invalid("body.idempotency_key", "differs from the Idempotency-Key header; send only one of them")
     if len(key) > limits.REQUEST_KEY_LENGTH_MAX or not _KEY.fullmatch(key):
         raise field_invalid(
             "header.Idempotency-Key",
-            f"must be 1 to {limits.REQUEST_KEY_LENGTH_MAX} visible ASCII characters without blanks",
+            f"must be 1 to {limits.REQUEST_KEY_LENGTH_MAX} visible ASCII characters without spaces",
         )
     return RequestKey(key, is_new=False)
 
@@ -103,10 +103,10 @@ def feed_cursor(cursor: FeedCursor) -> str:
 
 
 def read_feed_cursor(text: str) -> FeedCursor:
-    """Raises 410 for one of a release whose feed went by time, 422 for anything else that is no cursor."""
+    """Raises 410 for a cursor from a release whose feed was ordered by time, 422 for any other invalid cursor."""
     if _FEED_CURSOR_BY_TIME.fullmatch(text):
         raise cursor_gone(
-            "This cursor is from an older release, whose feed went by time.", oldest=feed_cursor(BEGINNING)
+            "This cursor is from an older release, whose feed was ordered by time.", oldest=feed_cursor(BEGINNING)
         )
     found = _FEED_CURSOR.fullmatch(text)
     if found is None or int(found[2]) > END_US:
@@ -115,4 +115,6 @@ def read_feed_cursor(text: str) -> FeedCursor:
 
 
 def _no_cursor(field: str) -> Problem:
-    return field_invalid(f"query.{field}", "is no cursor of this server; leave it out to begin, then use `next_cursor`")
+    return field_invalid(
+        f"query.{field}", "is not a cursor of this server; leave it out for the first page, then use `next_cursor`"
+    )

@@ -1,7 +1,7 @@
-"""Decisions on dead letters: one, a selection, or a group; each goes through the writer, one after the other.
+"""Decisions on dead letters: one, a selection, or a group; they are sent to the writer one after the other.
 
-The writer decides and audits each in a transaction of its own. So a bounded number goes in one request, and the answer
-says what became of each: what was left is asked for again.
+The writer carries out and audits each decision in its own transaction. So one request decides a bounded number, and the
+answer holds the result of each; the client sends the request again for the rest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from workflows.messages import OperatorRequest
 
 @dataclass(slots=True)
 class LetterResult:
-    """What became of one letter; `message`: the writer's words, or why nothing was done."""
+    """The result for one letter; `message`: the writer's answer, or why nothing was done."""
 
     change_id: int
     done: bool
@@ -36,7 +36,7 @@ class LetterResult:
 
 @dataclass(slots=True)
 class Decisions:
-    """`left`: chosen and not come to, because there was no more time or the writer went away (`stopped`)."""
+    """`left`: chosen but not processed, because the time was over or the writer stopped answering (see `stopped`)."""
 
     decisions: list[LetterResult] = field(default_factory=list)
     left: int = 0
@@ -44,7 +44,7 @@ class Decisions:
 
 
 def choose(connection: Connection, host: str, change_ids: Sequence[int]) -> list[tuple[int, str | None, bool]]:
-    """Of each id, in order and once: its fate so far, and whether there is such a change."""
+    """For each id, in order and without duplicates: its fate so far, and whether the change exists."""
     found = []
     for change_id in dict.fromkeys(change_ids):
         exists, outcome = overview.find_outcome(connection, host, change_id)
@@ -55,7 +55,7 @@ def choose(connection: Connection, host: str, change_ids: Sequence[int]) -> list
 async def decide_group(
     parts: Parts, operator: Actor, action: str, *, group: str, up_to: int | None, reason: str
 ) -> Decisions:
-    """Decide the oldest letters of a group, up to the letter that was the newest when it was shown."""
+    """Decide the oldest letters of a group. `up_to`: the newest letter when the group was shown."""
     some = limits.LETTERS_AT_ONCE_MAX
     ids = await parts.database.run(
         lambda connection: ids_of_group(connection, parts.host, group, up_to=up_to, limit=some + 1)
@@ -68,17 +68,17 @@ async def decide_group(
 async def decide_letters(
     parts: Parts, operator: Actor, action: str, *, change_ids: Sequence[int], reason: str
 ) -> Decisions:
-    """Retry or discard (`action`) each of `change_ids`. Raises a Problem only where nothing was decided at all."""
+    """Retry or discard (`action`) each of `change_ids`. Raises a Problem only if no letter was decided."""
     chosen = await parts.database.run(partial(choose, host=parts.host, change_ids=change_ids))
     decided = Decisions()
     until = parts.clock() + limits.LETTERS_SECONDS_MAX
     for place, (change_id, outcome, exists) in enumerate(chosen):
         if outcome != "DEAD":
-            is_now = (outcome or "still on its way") if exists else "unknown"
-            decided.decisions.append(LetterResult(change_id, False, f"it is {is_now}, no dead letter"))
+            is_now = (outcome or "still outstanding") if exists else "unknown"
+            decided.decisions.append(LetterResult(change_id, False, f"it is {is_now}, not a dead letter"))
             continue
         if parts.clock() >= until:
-            decided.left, decided.stopped = len(chosen) - place, "the time of one request is over; ask again"
+            decided.left, decided.stopped = len(chosen) - place, "the time for one request is over; send it again"
             break
         request = OperatorRequest(operator.name, reason, change_id, channel=operator.channel)
         try:
@@ -95,7 +95,7 @@ async def decide_letters(
 
 
 async def decide_one(parts: Parts, operator: Actor, action: str, *, change_id: int, reason: str) -> str:
-    """What the writer says. Raises a Problem: 404, 409, or what keeps the writer from it."""
+    """The writer's answer. Raises a Problem: 404, 409, or why the writer could not do it."""
     ((_, outcome, exists),) = await parts.database.run(partial(choose, host=parts.host, change_ids=[change_id]))
     if outcome != "DEAD":
         raise not_dead(change_id, exists=exists, outcome=outcome)
@@ -105,8 +105,8 @@ async def decide_one(parts: Parts, operator: Actor, action: str, *, change_id: i
 
 
 async def replace_letter(parts: Parts, correction: Correction) -> tuple[RecordedChange, str | None, str]:
-    """Record a corrected copy, then discard the letter: the copy, the writer's message when it is discarded (None: it
-    is not), and what is to be said. Repeating it goes on where it stopped.
+    """Record a corrected copy, then discard the letter. Returns the copy, the writer's message (None: the letter is not
+    discarded), and a message for the user. A repetition continues where the first call stopped.
     """
     try:
         copy = await parts.database.run(lambda connection: record_correction(connection, parts.host, correction))
@@ -116,7 +116,7 @@ async def replace_letter(parts: Parts, correction: Correction) -> tuple[Recorded
     old = correction.change_id
     ((_, outcome, _),) = await parts.database.run(partial(choose, host=parts.host, change_ids=[old]))
     if outcome == "DISCARDED":
-        return copy, "", f"change {copy.change_id} is recorded; change {old} was discarded before"
+        return copy, "", f"change {copy.change_id} is recorded; change {old} was already discarded"
     reason = f"replaced by change {copy.change_id}: {correction.reason}"
     try:
         message = await decide_one(parts, correction.operator, "discard", change_id=old, reason=reason)
@@ -128,8 +128,8 @@ async def replace_letter(parts: Parts, correction: Correction) -> tuple[Recorded
 
 def not_dead(change_id: int, *, exists: bool, outcome: str | None) -> Problem:
     """404 or 409: nothing can be decided about this change."""
-    action = "GET /api/dead-letters lists those that can be decided on."
+    action = "GET /api/dead-letters lists the changes that can be decided."
     if not exists:
         return unknown_change(f"No change has the id {change_id}.")
-    detail = f"Change {change_id} is {outcome or 'still on its way'}."
-    return Problem(409, "no-dead-letter", "This change is no dead letter", detail, action)
+    detail = f"Change {change_id} is {outcome or 'still outstanding'}."
+    return Problem(409, "no-dead-letter", "This change is not a dead letter", detail, action)

@@ -1,7 +1,7 @@
-"""Looks at writer and database for people: each for a bounded time, and neither hides the other.
+"""Reads the state of writer and database for people: each with a timeout, so that neither outage hides the other.
 
-A query that outlasts its time is left to end; until then it is not asked again, so that a server which hangs holds one
-thread and not all.
+A query that exceeds its timeout keeps running; until it ends it is not started again, so that a server that hangs
+blocks one thread and not all.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from oldhost_sync.store.views.host_condition import HostCondition, read_conditio
 
 T = TypeVar("T")
 
-# A person waits for the page.
+# Short, because a person waits for the page.
 LOOK_SECONDS_MAX = 2.5
-# While somebody watches, looks are two seconds apart. After a longer pause nobody saw what was in between.
+# While a page is open, it is refreshed every two seconds. After a longer pause it is unknown what happened in between.
 PAUSE_SECONDS_MAX = 10.0
-# What a problem says first, to those who wanted to write.
+# The beginning of a problem's detail for writes, which does not apply here.
 _NOT_A_WRITE = "Nothing was recorded: "
-# Of so many next operations the share of each class is shown, and the first ten are listed.
+# The overview shows the share of each class among this many next operations, and lists the first ten.
 UPCOMING = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Observation(Generic[T]):
-    """What a query gave; None when it failed, and then `trouble` says why, and `kind` what kind of problem it is.
+    """The result of a query; None if it failed, and then `trouble` says why, and `kind` is the kind of problem.
 
-    `since`: when it began to fail, if that was seen.
+    `since`: when it began to fail, if that was observed.
     """
 
     value: T | None = None
@@ -45,17 +45,17 @@ class Observation(Generic[T]):
 
 
 class Query(Generic[T]):
-    """One query that is under way at most once."""
+    """One query, of which at most one call is in progress."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]], silence: str) -> None:
         self._ask = ask
         self._silence = silence
         self._under_way: asyncio.Task[T] | None = None
-        # Of the last look, if there was one: when it was, and what it saw.
+        # The time and the result of the last look, if there was one.
         self._last: tuple[datetime, Observation[T]] | None = None
 
     async def see(self) -> Observation[T]:
-        """The answer, or why there is none; after LOOK_SECONDS_MAX at the latest."""
+        """Returns the answer, or why there is none, after LOOK_SECONDS_MAX at the latest."""
         seen, now = await self._look(), datetime.now(UTC)
         if seen.trouble and self._last is not None and (now - self._last[0]).total_seconds() <= PAUSE_SECONDS_MAX:
             at, before = self._last
@@ -82,7 +82,7 @@ class Query(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Everything the overview shows. `upcoming`: the next operations; `books`: counted some seconds ago."""
+    """Everything the overview shows. `upcoming`: the next operations; `status`: the books, counted some seconds ago."""
 
     at: datetime
     situation: Situation
@@ -94,7 +94,7 @@ class View:
 
 
 class Lookout:
-    """Gives a :class:`View` whenever it is asked; raises nothing that an outage may cause."""
+    """Gives a :class:`View` on request; an outage raises no error but is shown in it."""
 
     def __init__(self, parts: Parts) -> None:
         self._writer = Query(lambda: parts.writer.query("status"), "the writer does not answer in time")
@@ -103,7 +103,7 @@ class Lookout:
             lambda: parts.database.run(lambda connection: read_condition(connection, parts.host)),
             "MariaDB does not answer in time",
         )
-        self._status = Query(parts.books.read, "counting the books takes long")
+        self._status = Query(parts.books.read, "counting the books takes too long")
 
     async def look(self) -> View:
         writer, upcoming, condition, status = await asyncio.gather(

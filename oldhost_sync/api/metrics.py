@@ -1,6 +1,6 @@
-"""The API's metrics for Prometheus: requests by route and status, their time, the database's circuit.
+"""The API's metrics for Prometheus: requests by route and status, their duration, the database's circuit breaker.
 
-Routes are named by their template, never by a path: a path holds ids, and there are as many as units.
+Routes are named by their template, not by their path: a path holds ids, so there would be a metric for each unit.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class RequestMetrics:
         self._away = Gauge(name("database_away"), away, registry=registry)
         self._waiting = Gauge(name("database_waiting"), "Requests waiting for a thread.", registry=registry)
         self._open = Gauge(name("connections"), "Open connections.", registry=registry)
-        told = "Connections refused, by what was full: address or server."
-        self._refused = Counter(name("refused_connections"), told, ["reason"], registry=registry)
+        help_text = "Connections refused, by the limit that was reached: address or server."
+        self._refused = Counter(name("refused_connections"), help_text, ["reason"], registry=registry)
 
     def watch_database(self, away: Callable[[], float], waiting: Callable[[], float]) -> None:
         self._away.set_function(away)
         self._waiting.set_function(waiting)
 
     def count_connections(self, at_most: int, of_one: int) -> ConnectionCount:
-        """What counts the server's connections, and is shown."""
+        """A counter for the server's connections, whose value is exported."""
         count = ConnectionCount(at_most, of_one, lambda full: self._refused.labels(full).inc())
         self._open.set_function(lambda: float(count.open))
         return count
@@ -58,7 +58,7 @@ class RequestMetrics:
 
 
 def named(scope: Scope) -> tuple[str, str]:
-    """A request's method and the template of its route, each "other" where it is none of ours."""
+    """A request's method and the template of its route; "other" for an unknown method or route."""
     route: str = getattr(scope.get("route"), "path", "other")
     return scope["method"] if scope["method"] in _METHODS else "other", route
 

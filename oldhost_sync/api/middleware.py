@@ -1,8 +1,8 @@
 """The middleware in front of all routes: authentication, common headers, metrics, and uncaught errors.
 
-Plain ASGI, because every write goes through it. It refuses by default: every path that is not public needs a known
-token, even one that does not exist; what is behind a door (see `doors`) the door admits. It logs the method, route and
-status of failures; never a body, a query or an error's text.
+Plain ASGI, because every write passes through it. It refuses by default: every path that is not public needs a known
+token, even a path that does not exist; for paths behind a door (see `doors`) the door decides. It logs the method,
+route and status of failures, never a body, a query or an error's text.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from oldhost_sync.store.transactions import error_code
 
 logger = logging.getLogger("oldhost_sync.api")
 
-# The default for answers of an API; a page (the console) sets its own policy.
+# The default for the API's answers; pages (the console) set their own policy.
 _CONTENT_POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 _ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"), (b"x-frame-options", b"DENY")]
 _NO_STORE = (b"cache-control", b"no-store")
 
 
 class Edge:
-    """Authenticates, measures, adds headers, and turns an uncaught error into a problem."""
+    """Authenticates callers, measures requests, adds headers, and turns an uncaught error into a problem."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ def _complete_headers(message: MutableMapping[str, Any]) -> None:
 
 
 def _report(scope: Scope, error: Exception) -> str:
-    """Log the place and the type of an error; its text may hold a payload."""
+    """Log the place and the type of an error, but not its text, which may hold a payload."""
     incident = uuid.uuid4().hex
     code = error_code(error)
     number = f" (MariaDB {code})" if isinstance(error, DBAPIError) and code is not None else ""

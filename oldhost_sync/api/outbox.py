@@ -34,15 +34,15 @@ class OutboxRoutes:
         add("GET", "/api/outbox", self.list, view_schemas.ChangePage, summary, WATCHERS, (405, 422))
         summary = "Scheduled changes, in due order"
         add("GET", "/api/scheduled", self.scheduled, view_schemas.ScheduledPage, summary, WATCHERS, (405, 422))
-        add("GET", _CHANGE, self.change, Fate, "A change's whole fate, by its id", READERS, (404, 405, 422))
-        summary = "A change's payload; that it was read stands in the audit"
+        add("GET", _CHANGE, self.change, Fate, "A change's fate by id, with all its steps", READERS, (404, 405, 422))
+        summary = "A change's payload; each reading is recorded in the audit"
         add("GET", f"{_CHANGE}/payload", self.payload, view_schemas.Payload, summary, OPERATORS, (404, 405, 422))
 
     async def list(
         self, wanted: Annotated[ChangeQuery, Depends()], cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT
     ) -> view_schemas.ChangePage:
-        """A page looks at a bounded part of the outbox: with a filter that leaves few it may hold fewer changes than
-        `limit`, even none, before the list ends. Go on while there is a `next_cursor`.
+        """Each page reads a bounded part of the outbox: with a filter that few changes match it may hold fewer changes
+        than `limit`, even none, before the list ends. Continue while there is a `next_cursor`.
         """
         before_id = read_number_cursor(cursor)
         host, chosen = self._parts.host, wanted.filter()
@@ -54,7 +54,7 @@ class OutboxRoutes:
         return view_schemas.ChangePage(changes=changes, next_cursor=next_cursor)
 
     async def scheduled(self, cursor: Cursor = None, limit: Limit = limits.PAGE_DEFAULT) -> view_schemas.ScheduledPage:
-        """Neither recorded nor cancelled yet; `DELETE /api/changes/{idempotency_key}` cancels one."""
+        """Changes that are neither recorded nor cancelled yet; `DELETE /api/changes/{idempotency_key}` cancels one."""
         host, after = self._parts.host, read_scheduled_cursor(cursor)
         found, end = await self._parts.database.run(
             lambda connection: list_scheduled(connection, host, limit=limit, after=after)
@@ -65,7 +65,7 @@ class OutboxRoutes:
         )
 
     async def change(self, request: Request, change_id: ChangeId) -> Fate:
-        """As `GET /api/changes/{idempotency_key}`."""
+        """Like `GET /api/changes/{idempotency_key}`."""
         host = self._parts.host
         found = await self._parts.database.run(
             lambda connection: change_status.find_fate_of_id(connection, host, change_id)
@@ -75,7 +75,7 @@ class OutboxRoutes:
         return Fate.model_validate(asdict(found))
 
     async def payload(self, request: Request, change_id: ChangeId) -> view_schemas.Payload:
-        """Who read it and when is recorded in the same transaction."""
+        """The same transaction records who read it and when."""
         host, operator = self._parts.host, caller_of(request).operator
         found = await self._parts.database.run(
             lambda connection: payload_of(connection, host, change_id, operator=operator)
@@ -86,4 +86,4 @@ class OutboxRoutes:
 
 
 def _unknown(change_id: int) -> Exception:
-    return unknown_change(f"No change has the id {change_id}; it may also be older than what is kept.")
+    return unknown_change(f"No change has the id {change_id}, or it is too old and has been deleted.")

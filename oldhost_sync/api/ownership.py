@@ -1,8 +1,8 @@
-"""Whose a change is: the token's that made it, by the token's name, so a renewed token keeps what it made.
+"""Who owns a change: the token that made it, identified by its name, so that a renewed token still owns its changes.
 
-Operators and viewers see every change. An application sees its own, and those that no token made (by `record_change`,
-a signal, the command line): who made them has nothing but their key to ask by. Another token's change answers as one
-that there is not. An application cancels only its own.
+Operators and viewers see every change. An application sees its own changes, and those that no token made (by
+`record_change`, a signal, the command line), because their idempotency key is the only way to ask for them. Another
+token's change is answered as if it did not exist. An application can only cancel its own changes.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from oldhost_sync.policy.limits import SOURCE_LENGTH_MAX
 from oldhost_sync.settings import Role
 
 _TOKENS_SOURCE = "api:"
-# Enough that no two names have the same.
+# Long enough that no two names share a digest.
 _NAME_DIGEST_LENGTH = 16
 
 
 def source_of(request: Request) -> str:
-    """The source of a change that the caller makes, for the outbox."""
+    """The outbox's `source` for a change that the caller makes."""
     return source_of_token(caller_of(request).name)
 
 
 def source_of_token(name: str) -> str:
-    """What the outbox knows the token by: its name; a name that is too long for it ends in a digest of the whole."""
+    """The outbox's `source` for a token: its name. A name that is too long is cut and ends in a digest of the whole."""
     source = f"{_TOKENS_SOURCE}{name}"
     if len(source) <= SOURCE_LENGTH_MAX:
         return source
     digest = hashlib.sha256(name.encode()).hexdigest()[:_NAME_DIGEST_LENGTH]
-    return f"{source[: SOURCE_LENGTH_MAX - _NAME_DIGEST_LENGTH - 1]}~{digest}"  # no name has a "~"
+    return f"{source[: SOURCE_LENGTH_MAX - _NAME_DIGEST_LENGTH - 1]}~{digest}"  # a token's name can't contain "~"
 
 
 def may_see(caller: Caller, source: str) -> bool:
-    """Whether `caller` may know of a change of this source."""
+    """Whether `caller` may see a change with this source."""
     return owns(caller, source) or not source.startswith(_TOKENS_SOURCE) or caller.role is not Role.APP
 
 
 def owns(caller: Caller, source: str) -> bool:
-    """Whether it is the caller's own."""
+    """Whether the caller's token made the change."""
     return source == source_of_token(caller.name)

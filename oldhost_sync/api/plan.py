@@ -1,4 +1,6 @@
-"""What if: a scenario, or what waits now, played by the writer's own policy on a virtual clock. Nothing is sent."""
+"""What if: a scenario, or the present backlog, simulated with the writer's own policy on a virtual clock. Nothing is
+sent.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _PEAK = Scenario()
 
 
 def _blank_is_none(value: Any) -> Any:
-    """As a form leaves a field empty."""
+    """A form sends an empty text for an empty field."""
     return None if value == "" else value
 
 
@@ -30,9 +32,9 @@ def _figure(name: str) -> Any:
 
 def wanted_plan(
     from_now: Annotated[
-        bool, Query(description="Begin with what is outstanding and scheduled, by the settings")
+        bool, Query(description="Begin with the outstanding and scheduled changes, with the writer's settings")
     ] = False,
-    rate: Annotated[float, Query(ge=0, description="From now: this mix goes on at so many changes a second")] = 0.0,
+    rate: Annotated[float, Query(ge=0, description="With `from_now`: new changes per second, in this mix")] = 0.0,
     units: Annotated[int, _figure("units")] = _PEAK.units,
     changes: Annotated[int, _figure("changes")] = _PEAK.changes,
     emergency_share: Annotated[float, _figure("emergency_share")] = _PEAK.emergency_share,
@@ -50,7 +52,7 @@ def wanted_plan(
     early_send_s: Annotated[float, _figure("early_send_s")] = _PEAK.early_send_s,
     seed: Annotated[int, _figure("seed")] = _PEAK.seed,
 ) -> PlanRequest:
-    """What the query asks for. Raises a Problem that names the figure which makes no sense."""
+    """The plan that the query asks for. Raises a Problem that names an invalid parameter."""
     given = locals()
     try:
         scenario = Scenario(**{name: given[name] for name in asdict(_PEAK)})
@@ -69,10 +71,10 @@ class PlanRoutes:
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "plan")
-        add("GET", "/api/plan", self.get, Plan, "What if: a scenario, or from now", WATCHERS, (405, 422))
+        add("GET", "/api/plan", self.get, Plan, "Simulate a scenario, or the present backlog", WATCHERS, (405, 422))
 
     async def get(self, wanted: WantedPlan) -> Plan:
-        """Played in virtual time; takes seconds, and one plan is played at a time."""
+        """A simulation in virtual time. It takes some seconds, and only one runs at a time."""
         planned = await self._parts.planner.plan(wanted)
         found = planned.answer
         return Plan(

@@ -1,6 +1,6 @@
-"""Plans for people who ask this process: each is played by a process of its own, one at a time.
+"""Plans for the users of this API process: each is simulated in a separate process, one at a time.
 
-Played here it would hold Python's one lock for seconds, and no write would be answered meanwhile.
+In this process a simulation would hold Python's global lock for seconds, and writes would not be answered.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _CHILD = (sys.executable, "-m", "oldhost_sync.planner")
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """The scenario as it is; or `from_now`: what is outstanding and scheduled, by the settings, and then the scenario's
-    mix at `rate` changes a second.
+    """The scenario as it is; or with `from_now`: the outstanding and scheduled changes with the writer's settings, and
+    then `rate` new changes per second in the scenario's mix.
     """
 
     scenario: Scenario
@@ -36,7 +36,7 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """`answer` None: there is nothing to play. `live`: what a plan from now began with."""
+    """`answer` is None if there is nothing to simulate. `live`: the load that a plan from now began with."""
 
     scenario: Scenario
     answer: Answer | None
@@ -45,7 +45,7 @@ class Planned:
 
 @dataclass(slots=True)
 class PlannerProcess:
-    """`policy`: the writer's settings, for plans from now."""
+    """`policy`: the writer's policy from the settings, for plans from now."""
 
     host: str
     database: Database
@@ -53,7 +53,7 @@ class PlannerProcess:
     _turns: Places = field(default_factory=lambda: Places(1, limits.PLANS_WAITING_MAX))
 
     async def plan(self, wanted: PlanRequest) -> Planned:
-        """Raises a Problem: too large, too many at a time, or not played in time."""
+        """Raises a Problem: the plan is too large, too many plans wait, or the simulation takes too long."""
         _check_size(wanted)
         try:
             await self._turns.take(limits.PLAN_SECONDS_MAX)
@@ -99,14 +99,14 @@ async def _played(question: Question) -> Answer:
     )
     try:
         async with asyncio.timeout(limits.PLAN_SECONDS_MAX):
-            told, complaint = await child.communicate(question.to_json().encode())
+            output, complaint = await child.communicate(question.to_json().encode())
     except TimeoutError:
         raise Problem(
             503,
             "plan-too-slow",
             "The plan takes too long",
             f"It was not ready within {limits.PLAN_SECONDS_MAX:.0f} s.",
-            "Plan fewer changes, or use `oldhost-sync plan` on a machine that has time.",
+            "Plan fewer changes, or use `oldhost-sync plan` on another machine.",
         ) from None
     finally:
         with suppress(ProcessLookupError):
@@ -115,14 +115,14 @@ async def _played(question: Question) -> Answer:
     if child.returncode != 0:
         logger.error("the planner's process failed: %s", complaint.decode(errors="replace")[-2_000:])
         raise RuntimeError("the planner's process failed; this process's log has its error")
-    return Answer.from_json(told.decode())
+    return Answer.from_json(output.decode())
 
 
 def _busy() -> Problem:
     return unavailable(
         "plans-wait",
-        "Others plan now",
-        "One plan is played at a time, and those before yours take too long.",
-        "Ask again in a while.",
+        "Other plans are running",
+        "Only one plan runs at a time, and those before yours take too long.",
+        "Try again later.",
         retry_after=5,
     )

@@ -1,9 +1,9 @@
-"""Errors as answers: problem+json (RFC 9457) that says what is wrong and what to do.
+"""Error answers: problem+json (RFC 9457) that says what is wrong and what to do.
 
-The caller's, not again as it is:  400 can't be read · 401 no known token · 403 another role · 404 unknown · 405 method
-                                   409 conflict · 410 gone · 413 too large · 415 media type · 422 a wrong field
-                                   424 (in a batch) another change of the entity was refused · 429 the token's quota
-Ours, again later:                 503 unavailable (database, Temporal, too busy) · 500 a mistake of ours
+The caller's error, do not repeat:  400 can't be read · 401 no known token · 403 wrong role · 404 unknown · 405 method
+                                    409 conflict · 410 gone · 413 too large · 415 media type · 422 a wrong field
+                                    424 (in a batch) another change of the entity was refused · 429 the token's quota
+The server's error, repeat later:   503 unavailable (database, Temporal, too busy) · 500 an error in the server
 
 A problem never repeats the payload that it is about: it names the field.
 """
@@ -52,14 +52,14 @@ class ProblemBody(BaseModel):
     title: str = Field(examples=["There is no such unit"])
     status: int = Field(examples=[404])
     detail: str = Field(examples=["No unit has the id '12B'."])
-    action: str = Field(examples=["Check the id; PUT /api/units/{id} makes a unit."])
+    action: str = Field(examples=["Check the id; PUT /api/units/{id} creates a unit."])
     errors: list[FieldError] | None = Field(
-        default=None, description="The fields that are wrong, where it is about fields."
+        default=None, description="The fields that are wrong, if the error is about fields."
     )
 
 
 class Problem(Exception):  # noqa: N818 - the standard's word
-    """An error answer. `kind` is the last part of its type URI; `more` are further fields."""
+    """An error answer. `kind` is the last part of its type URI; `more` holds further fields."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ def unauthenticated() -> Problem:
         "unauthenticated",
         "A bearer token is needed",
         "The request has no bearer token that this server knows.",
-        "Send 'Authorization: Bearer <token>'; `oldhost-sync tokens new` makes one.",
+        "Send 'Authorization: Bearer <token>'; `oldhost-sync tokens new` creates one.",
         {"WWW-Authenticate": 'Bearer realm="oldhost-sync"'},
     )
 
@@ -106,15 +106,15 @@ def forbidden(role: str, allowed: Sequence[str]) -> Problem:
 
 
 def internal(incident: str) -> Problem:
-    """Our own mistake; `incident` is in the log beside the traceback."""
-    detail = "The server met an error that it did not expect."
-    action = f"Report it with the incident {incident}; a write may be repeated with the same Idempotency-Key."
-    return Problem(500, "internal", "This is our fault", detail, action, incident=incident)
+    """An error in the server; the log has `incident` and the traceback."""
+    detail = "An unexpected error occurred in the server."
+    action = f"Report the incident {incident}; a write may be repeated with the same Idempotency-Key."
+    return Problem(500, "internal", "An error in the server", detail, action, incident=incident)
 
 
 def method_not_allowed(method: str, allowed: str) -> Problem:
     detail, action = f"{method[:20]} is not possible here.", f"Use {allowed}; see GET /openapi.json."
-    title = "This path does not take that method"
+    title = "This path does not support that method"
     return Problem(405, "method-not-allowed", title, detail, action, {"Allow": allowed})
 
 
@@ -125,7 +125,7 @@ def cursor_gone(detail: str, *, oldest: str) -> Problem:
         "The feed no longer reaches back to this cursor",
         detail,
         "Read the present state of what you follow (GET /api/units, GET /api/changes/{idempotency_key}), "
-        "then go on from `oldest_cursor`.",
+        "then continue from `oldest_cursor`.",
         oldest_cursor=oldest,
     )
 
@@ -136,7 +136,7 @@ def unknown_change(detail: str) -> Problem:
         "unknown-change",
         "There is no such change",
         detail,
-        "Check the key: a write's answer names it as idempotency_key; GET /api/search finds changes by id, too.",
+        "Check the key: it is `idempotency_key` in the answer to the write; GET /api/search also finds changes by id.",
     )
 
 
@@ -144,23 +144,23 @@ _AGAIN = "Repeat the request a little later, with the same Idempotency-Key"
 
 
 def database_away(reason: str) -> Problem:
-    return unavailable("database-away", "The database is away", f"Nothing was recorded: {reason}.", f"{_AGAIN}.")
+    return unavailable("database-away", "The database is unavailable", f"Nothing was recorded: {reason}.", f"{_AGAIN}.")
 
 
 def database_unsuitable(reason: str) -> Problem:
     detail = f"Nothing was recorded: {reason}."
-    action = "Tell who runs the database; then repeat the request, with the same Idempotency-Key."
-    return unavailable("database-unsuitable", "The database is not set up as it must be", detail, action)
+    action = "Tell the database's administrator; then repeat the request with the same Idempotency-Key."
+    return unavailable("database-unsuitable", "The database is not set up correctly", detail, action)
 
 
 def commit_uncertain(idempotency_key: str | None = None, **more: Any) -> Problem:
-    """`idempotency_key`: what to ask by, and to repeat the request with."""
+    """`idempotency_key`: the key to ask with, and to repeat the request with."""
     if idempotency_key is not None:
         more["idempotency_key"] = idempotency_key
     return unavailable(
         "commit-uncertain",
         "It is not known whether this was recorded",
-        "The connection to the database was lost in the middle of the commit.",
+        "The connection to the database was lost during the commit.",
         "Ask GET /api/changes/{idempotency_key}, or repeat the request with that key as its Idempotency-Key: "
         "the same change is never recorded twice under one key.",
         **more,
@@ -168,7 +168,7 @@ def commit_uncertain(idempotency_key: str | None = None, **more: Any) -> Problem
 
 
 def too_busy() -> Problem:
-    detail = "Nothing was recorded: the queue before the database is full."
+    detail = "Nothing was recorded: the queue for the database is full."
     return unavailable("too-busy", "Too many requests are waiting", detail, f"{_AGAIN}, and slow down.")
 
 
@@ -183,7 +183,7 @@ def _invalid(errors: Sequence[Mapping[str, str]], action: str) -> Problem:
 
 
 def fields_invalid(errors: Sequence[ErrorDetails] | Sequence[Any], place: str | None = None) -> Problem:
-    """Pydantic's findings without the input, which may be personal."""
+    """Pydantic's errors without the input, which may hold personal data."""
     found = [
         {"field": ".".join(map(str, ([place] if place else []) + list(error["loc"]))), "message": error["msg"]}
         for error in errors[:20]
@@ -207,7 +207,7 @@ def of_store_error(error: StoreError, idempotency_key: str | None = None) -> Pro
             "entity-refused",
             "Another change of the same entity was refused",
             f"Not recorded, because changes.{error.because_of} was refused: an entity's changes are recorded together.",
-            "Mend or leave out the other change, and send this one again.",
+            "Correct or leave out the other change, and send this one again.",
             because_of=error.because_of,
         )
     if isinstance(error, InvalidChange):
@@ -216,7 +216,7 @@ def of_store_error(error: StoreError, idempotency_key: str | None = None) -> Pro
         return commit_uncertain(idempotency_key)
     if isinstance(error, TransactionContended):
         detail = "Nothing was recorded: the row stayed locked by other requests."
-        return unavailable("contended", "Others are changing the same thing", detail, f"{_AGAIN}.")
+        return unavailable("contended", "Other requests are changing the same entity", detail, f"{_AGAIN}.")
     if isinstance(error, DatabaseUnavailable):
         return database_away(str(error))
     return database_unsuitable(str(error))
@@ -235,7 +235,7 @@ def of_http_exception(request: Request, error: HTTPException) -> Problem:
 
 
 def _methods_of(request: Request) -> list[str]:
-    """All methods of the path: several routes may share it, and the framework names only those of the first."""
+    """All methods of the path: several routes may share it, and the framework names only those of the first route."""
     found = {
         method
         for route in request.app.routes
@@ -245,23 +245,23 @@ def _methods_of(request: Request) -> list[str]:
     return sorted(found)
 
 
-def install(app: FastAPI, told: Callable[[Request, Problem], Response] = lambda _request, it: it.response()) -> None:
-    """Make every error of `app` a problem; `told` makes an answer of it."""
+def install(app: FastAPI, answer: Callable[[Request, Problem], Response] = lambda _request, it: it.response()) -> None:
+    """Turn every error of `app` into a problem; `answer` turns the problem into an answer."""
 
     @app.exception_handler(Problem)
     async def on_problem(request: Request, error: Problem) -> Response:
-        return told(request, error)
+        return answer(request, error)
 
     @app.exception_handler(HTTPException)
     async def on_http(request: Request, error: HTTPException) -> Response:
-        return told(request, of_http_exception(request, error))
+        return answer(request, of_http_exception(request, error))
 
     @app.exception_handler(RequestValidationError)
     async def on_validation(request: Request, error: RequestValidationError) -> Response:
-        return told(request, fields_invalid(error.errors()))
+        return answer(request, fields_invalid(error.errors()))
 
     @app.exception_handler(StoreError)
     async def on_store(request: Request, error: StoreError) -> Response:
         if isinstance(error, CommitUncertain) and request.method == "GET":
-            return told(request, database_away(str(error)))  # a read leaves nothing behind that could be uncertain
-        return told(request, of_store_error(error))
+            return answer(request, database_away(str(error)))  # a read has no effect that could be uncertain
+        return answer(request, of_store_error(error))

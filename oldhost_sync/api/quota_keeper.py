@@ -1,9 +1,9 @@
-"""Keeps each token to its quotas: what was used goes to MariaDB once a second, what others used comes back.
+"""Enforces each token's quotas: once a second a process stores its usage in MariaDB and reads that of the others.
 
-So a request costs no statement, and quotas hold for all API processes together, but for what each takes within that
-second. While the database is away, and for a minute after, each process keeps them for itself: what the others used in
-all that time comes at once then, and is not of the present minute. Emergencies are known by the rules as they were
-at the last look, some seconds ago.
+So a request costs no statement, and quotas apply to all API processes together, except for what each lets through
+within that second. While the database is away, and for a minute after, each process counts only its own usage: what the
+others used during the outage arrives all at once then, and does not belong to the present minute. Which changes are
+emergencies is decided by the rules as they were read some seconds ago.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from oldhost_sync.store.token_usage import Usage, add_usage, forget_old_usage
 
 logger = logging.getLogger(__name__)
 
-# By then all processes have told what they used while the database was away.
+# By then all processes have stored what they used while the database was away.
 APART_SECONDS = 60.0
 
 
 @dataclass(slots=True)
 class _Token:
-    """`used`: since the last exchange. `minute`, `own`, `others`: of the present minute, as last exchanged.
+    """`used`: since the last exchange. `minute`, `own`, `others`: for the present minute, as of the last exchange.
 
-    `told`: what was refused and is not in an alert yet, with the quota that was used up last.
+    `unreported`: refused requests that are not in an alert yet. `short_of`: the quota that was used up last.
     """
 
     buckets: dict[What, Bucket]
@@ -52,12 +52,12 @@ class _Token:
     minute: int = 0
     own: Usage = field(default_factory=Usage)
     others: Usage = field(default_factory=Usage)
-    untold: int = 0
+    unreported: int = 0
     short_of: What = "requests"
 
 
 class QuotaKeeper:
-    """Of one API process, for the tokens of `host`."""
+    """The quotas in one API process, for the tokens of `host`."""
 
     def __init__(
         self, host: str, quotas: Quotas, database: Database, clock: Callable[[], float] = time.monotonic
@@ -75,11 +75,11 @@ class QuotaKeeper:
     # ---------------------------------------------------------------------------------------------------- in requests
 
     def request(self, caller: Caller) -> Problem | None:
-        """Count one request; the refusal, if the token's quota is used up."""
+        """Count one request; or return the refusal if the token's quota is used up."""
         return self._spend(caller, {"requests": 1})
 
     def changes(self, caller: Caller, event_types: Sequence[str]) -> None:
-        """Count changes of these types. Raises a Problem, 429, and counts none, when they are too many."""
+        """Count changes of these types. If they are too many, raises a Problem, 429, and counts none."""
         problem = self._spend(caller, self._counts(event_types))
         if problem is not None:
             raise problem
@@ -89,8 +89,8 @@ class QuotaKeeper:
         return {"changes": len(event_types), "emergencies": urgent}
 
     def scheduled(self, connection: Connection, changes: Sequence[Acceptable]) -> None:
-        """Look whether the emergencies among `changes`, with those that their source has scheduled for the same
-        minutes, are within its quota: they would all come at once. Raises a Problem, 429.
+        """Check that the emergencies among `changes`, together with those that their source has already scheduled for
+        the same minutes, are within its quota, because they would all become due at once. Raises a Problem, 429.
         """
         most = self.quotas.emergencies
         minutes: dict[tuple[str, datetime], list[str]] = {}
@@ -105,7 +105,7 @@ class QuotaKeeper:
 
     @contextmanager
     def given_back(self, caller: Caller, event_types: Sequence[str]) -> Iterator[None]:
-        """What :meth:`changes` counted is given back, where :meth:`scheduled` refuses it in the block."""
+        """Undo what :meth:`changes` counted if :meth:`scheduled` refuses the changes in the block."""
         try:
             yield
         except Problem as problem:
@@ -119,11 +119,11 @@ class QuotaKeeper:
         for what, count in counts.items():
             token.buckets[what].take(-count, now)
         token.used = _sum(_sum(token.used, Usage(**counts), sign=-1), Usage(refused=1))
-        token.untold += 1
+        token.unreported += 1
         token.short_of = "emergencies"
 
     def are_scheduled(self, changes: Sequence[Acceptable]) -> bool:
-        """Whether :meth:`scheduled` would look for anything."""
+        """Whether there is anything for :meth:`scheduled` to check."""
         return bool(self._emergencies_for_later(changes))
 
     def _emergencies_for_later(self, changes: Sequence[Acceptable]) -> list[tuple[Acceptable, datetime]]:
@@ -136,7 +136,7 @@ class QuotaKeeper:
             wait = token.buckets[what].wait_for(count, now)
             if wait > 0:
                 token.used = _sum(token.used, Usage(refused=1))
-                token.untold += 1
+                token.unreported += 1
                 token.short_of = what
                 return over_quota(what, self.quotas.of(what), wait)
         for what, count in counts.items():
@@ -154,51 +154,51 @@ class QuotaKeeper:
     # ------------------------------------------------------------------------------------------------- beside requests
 
     async def keep(self) -> None:
-        """Exchange once a second, until cancelled; a database that is away is told by others."""
+        """Exchange once a second, until cancelled. That the database is away is logged elsewhere."""
         while True:
             await asyncio.sleep(limits.QUOTA_EXCHANGE_SECONDS)
             try:
                 await self.exchange()
             except (Problem, StoreError):
                 self.missed()
-                logger.debug("can't tell the other processes what tokens used: the database is away")
+                logger.debug("can't share the usage of tokens with other processes: the database is away")
             except DBAPIError:
-                logger.exception("can't tell the other processes what tokens used")
+                logger.exception("can't share the usage of tokens with other processes")
 
     def missed(self) -> None:
         """An exchange was not possible."""
         self._apart_until = self._clock() + APART_SECONDS
 
     async def exchange(self) -> None:
-        """Tell what was used, learn what others used, raise alerts. Costs nothing where nothing was used."""
+        """Store what was used, read what others used, raise alerts. Does nothing if nothing was used."""
         used = {name: token.used for name, token in self._tokens.items() if token.used != Usage()}
-        untold = self._due_alerts()
-        if not used and not untold:
+        unreported = self._due_alerts()
+        if not used and not unreported:
             return
-        told = await self._database.run(lambda connection: self._write(connection, used, untold))
+        usage_now = await self._database.run(lambda connection: self._write(connection, used, unreported))
         self._has_forgotten = True
         for name, usage in used.items():
-            self._learn(self._tokens[name], usage, *told[name])
-        for name, (count, _) in untold.items():
-            self._tokens[name].untold -= count
+            self._learn(self._tokens[name], usage, *usage_now[name])
+        for name, (count, _) in unreported.items():
+            self._tokens[name].unreported -= count
 
     def _due_alerts(self) -> dict[str, tuple[int, What]]:
         if self._clock() < self._alerts_at + limits.QUOTA_ALERT_SECONDS:
             return {}
-        due = {name: (token.untold, token.short_of) for name, token in self._tokens.items() if token.untold}
+        due = {name: (token.unreported, token.short_of) for name, token in self._tokens.items() if token.unreported}
         if due:
             self._alerts_at = self._clock()
         return due
 
     def _write(
-        self, connection: Connection, used: dict[str, Usage], untold: dict[str, tuple[int, What]]
+        self, connection: Connection, used: dict[str, Usage], unreported: dict[str, tuple[int, What]]
     ) -> dict[str, tuple[int, Usage]]:
         if not self._has_forgotten:
             forget_old_usage(connection, self._host)
         if self._clock() >= self._rules_at + limits.QUOTA_RULES_SECONDS:
             self._emergencies = _emergencies(rules_of(connection, self._host))
             self._rules_at = self._clock()
-        for name, (count, short_of) in untold.items():
+        for name, (count, short_of) in unreported.items():
             severity = "critical" if short_of == "emergencies" else "warning"
             message = f"{name} uses more than its {self.quotas.of(short_of)} {short_of} a minute; the rest is refused"
             cause = f"over-quota:{name}"
@@ -208,7 +208,7 @@ class QuotaKeeper:
         return add_usage(connection, self._host, used)
 
     def _learn(self, token: _Token, used: Usage, minute: int, all_of_it: Usage) -> None:
-        """Take from the buckets what other processes let through since the last exchange in this minute."""
+        """Deduct from the buckets what other processes let through since the last exchange in this minute."""
         if minute != token.minute:
             token.minute, token.own, token.others = minute, Usage(), Usage()
         token.own = _sum(token.own, used)
@@ -222,9 +222,11 @@ class QuotaKeeper:
 
 
 def over_quota(what: What, per_minute: int, wait: float, action: str = "") -> Problem:
-    """429: `wait` seconds until it may be sent again; infinite: never in one request. `action`: what else helps."""
+    """429. `wait`: seconds until the request may be repeated; infinite: it is too large for the quota. `action`: a
+    better advice than to repeat it.
+    """
     title = "The token's quota is used up"
-    detail = f"This token may make {per_minute} {what} a minute. Nothing was recorded."
+    detail = f"This token may make {per_minute} {what} per minute. Nothing was recorded."
     action = action or "Repeat the request after Retry-After, with the same Idempotency-Key, and slow down."
     if math.isinf(wait):
         action = f"Send at most {per_minute} {what} in one request."

@@ -1,7 +1,7 @@
-"""Whether the database takes writes, for everybody who asks: one look at a time, its finding shared for a second.
+"""Whether the database takes writes, for all probes: one check at a time, whose result is shared for a second.
 
-However many probes come, they cost the database one look a second. A look that does not end is a finding, too: a server
-that hangs is away from the first second on in which it should have answered, until it has.
+However many probes arrive, the database is checked at most once a second. A check that does not end in time is a
+result, too: a server that hangs counts as away until it answers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ReadinessLook:
         self._found: Problem | None = None
 
     async def see(self) -> Problem | None:
-        """What is wrong, or None; after READY_LOOK_SECONDS_MAX at the latest."""
+        """Returns what is wrong, or None, after READY_LOOK_SECONDS_MAX at the latest."""
         if self._task is None:
             if self._clock() < self._found_at + limits.READY_SECONDS:
                 return self._found
@@ -51,6 +51,6 @@ class ReadinessLook:
         except Problem as problem:
             return problem
         except StoreError as error:
-            # A look leaves nothing behind of which the end could be unknown.
+            # A check writes nothing whose outcome could be uncertain.
             return database_away(str(error)) if isinstance(error, CommitUncertain) else of_store_error(error)
         return None

@@ -1,7 +1,7 @@
-"""Sign-ins that were refused, in the log: from where and why, and never what was given.
+"""Log refused sign-ins: the address and the reason, never what was sent.
 
-Whoever tries does not decide how much is written: an address and a reason are told once in a minute with the count of
-the rest, and a minute tells of a few addresses only.
+A client can't flood the log: each address and reason is logged once per minute, the rest is counted, and only a few
+addresses are logged per minute.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Callable
 logger = logging.getLogger("oldhost_sync.api")
 
 WINDOW_SECONDS = 60.0
-# Lines for people to read; whoever has more addresses is seen in the last line's count.
+# Addresses logged per minute; further ones appear only in the last line's count.
 SOURCES_MAX = 20
 
 
 class RefusedSignIns:
-    """`clock`: seconds, monotonic. `count`: is told of each, with the reason's kind."""
+    """`clock`: seconds, monotonic."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -28,7 +28,7 @@ class RefusedSignIns:
         self._others = 0
 
     def note(self, address: str, why: str) -> None:
-        """One was refused."""
+        """Log or count one refused sign-in."""
         self.report_due()
         source = (address, why)
         if source in self._counts:
@@ -40,7 +40,7 @@ class RefusedSignIns:
             self._others += 1
 
     def report_due(self) -> None:
-        """Once a minute: how many more there were."""
+        """Log once a minute how many more there were."""
         now = self._clock()
         if now - self._began < WINDOW_SECONDS:
             return

@@ -1,8 +1,8 @@
-"""What a request by a known caller leaves in traces: its own span, and `accept` in the trace of each new change.
+"""The spans of a request by a known caller: its own span, and `accept` in the trace of each new change.
 
-The request's span is in the caller's trace when it brings a `traceparent` (recorded when the caller records), else it
-begins a trace, for as large a share of the requests as of the changes. It is named by its route's template: a path
-holds ids and keys. The two are linked, both ways.
+With a `traceparent` the request's span is part of the caller's trace (recorded if the caller records it); otherwise it
+begins a new trace, for the same share of requests as of changes. It is named by its route's template, because a path
+holds ids and keys. The two spans are linked in both directions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SERVER_ERROR = 500
 
 @dataclass(slots=True)
 class _Noted:
-    """The changes of one request's answer, by id; `new`: those that it recorded."""
+    """The changes in the answer to one request, by id; `new`: those that the request recorded."""
 
     refs: dict[int, ChangeRef] = field(default_factory=dict)
     new: set[int] = field(default_factory=set)
@@ -41,7 +41,7 @@ _noted: ContextVar[_Noted | None] = ContextVar("noted_changes", default=None)
 
 
 def note(change: RecordedChange) -> None:
-    """A change that the request under way answers with. While traces are off this does nothing."""
+    """Note a change that the current request answers with. Does nothing while traces are off."""
     noted = _noted.get()
     if noted is not None and change.ref is not None:
         noted.refs[change.ref.change_id] = change.ref
@@ -58,7 +58,7 @@ class RequestUnderWay:
 
 @dataclass(frozen=True, slots=True)
 class RequestTracer:
-    """Of the requests for changes of `host`."""
+    """Records the spans of requests for `host`."""
 
     tracer: Tracer
     host: str

@@ -1,6 +1,6 @@
-"""The common part of all writes: record in one transaction, and answer what was accepted.
+"""The common part of all writes: record in one transaction, and answer with what was accepted.
 
-The answers are built by hand: this is the path of 300 writes a second.
+The answers are built by hand for speed: 300 writes a second take this path.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 async def record(database: Database, fn: Callable[[Connection], T], key: RequestKey) -> T:
-    """Run `fn`; when the end of its commit is unknown, the answer names the key to ask by."""
+    """Run `fn`; if the outcome of its commit is unknown, the problem names the key to ask with."""
     try:
         return await database.run(fn)
     except CommitUncertain:
@@ -43,7 +43,7 @@ async def recorded_answer(commits: GroupCommit, change: Acceptable, key: Request
 
 
 def accepted_answer(change: RecordedChange, changes: Sequence[RecordedChange] = ()) -> Response:
-    """202; the same bytes for the first request and every repetition, whatever has happened to the change since."""
+    """202. The first request and every repetition get the same bytes, whatever happened to the change in between."""
     content = accepted_fields(change)
     if changes:
         content["changes"] = [accepted_fields(each) for each in changes]
@@ -56,7 +56,7 @@ def accepted_fields(change: RecordedChange) -> dict[str, Any]:
     scheduled = change.scheduled_id is not None
     return {
         "sync_status": change.sync_status,
-        # A scheduled change has its id later; the first answer had none.
+        # A scheduled change gets its id later, so the first answer had none.
         "change_id": None if scheduled else change.change_id,
         "idempotency_key": change.idempotency_key,
     }

@@ -1,4 +1,4 @@
-"""The rules that decide a change's class: shown, and set by operators, with who and why in the audit."""
+"""The rules that decide a change's class: listing them, and setting them (audited with operator and reason)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RuleRoutes:
         add("PUT", "/api/rules/{event_type}", self.put, Rule, summary, OPERATORS, (404, 405, 413, 415, 422), **body)
 
     async def list(self) -> Rules:
-        """Those in force; an event type without a rule is TXN."""
+        """The rules in force; an event type without a rule is TXN."""
         host = self._parts.host
         found = await self._parts.database.run(lambda connection: rules_of(connection, host))
         return Rules(
@@ -39,8 +39,8 @@ class RuleRoutes:
         )
 
     async def put(self, request: Request, event_type: EventType) -> Rule:
-        """It holds for changes recorded from now on. LWW only where a payload says the whole state of its key: older
-        ones are replaced.
+        """Applies to changes that are recorded from now on. Use LWW only if each payload holds the complete state of
+        its key, because newer changes replace older ones.
         """
         body = await read_body(request, NewRule)
         host, operator = self._parts.host, caller_of(request).operator

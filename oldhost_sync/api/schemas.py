@@ -1,4 +1,4 @@
-"""The shapes of requests and answers, with examples; the OpenAPI document is made of them."""
+"""The models of requests and answers, with examples; the OpenAPI document is built from them."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ def _time_as_text(value: object) -> object:
 Instant = Annotated[AwareDatetime, BeforeValidator(_time_as_text)]
 Name = Annotated[str, Field(pattern=_NAME)]
 EntityId = Annotated[str, Field(min_length=1, max_length=ID_LENGTH_MAX, description="Printable characters.")]
-Reason = Annotated[str, Field(min_length=1, max_length=TEXT_LENGTH_MAX, description="Why; kept in the audit.")]
+Reason = Annotated[str, Field(min_length=1, max_length=TEXT_LENGTH_MAX, description="Why; recorded in the audit.")]
 
 
 class Request(BaseModel):
-    """Unknown fields are refused: a misspelt `not_before` must not mean "at once"."""
+    """Unknown fields are refused: a misspelt `not_before` must not cause a change to be sent at once."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Keyed(Request):
-    """A request that records, under the caller's name for it."""
+    """A request that records something, under an idempotency key that the caller may choose."""
 
     idempotency_key: str | None = Field(
         default=None,
         pattern="^[!-~]+$",
         max_length=limits.REQUEST_KEY_LENGTH_MAX,
-        description="Your name for this request, as the Idempotency-Key header; if both are given they must be equal. "
-        "None: the server makes one.",
+        description="Your name for this request, like the Idempotency-Key header; if both are given they must be "
+        "equal. If neither is given, the server creates one.",
         examples=[KEY],
     )
 
@@ -63,7 +63,7 @@ class UnitStatus(Keyed):
 
 
 class UnitDetails(Keyed):
-    """What a unit is; a `status` becomes a change of its own."""
+    """A unit's details; a `status` is recorded as a separate change."""
 
     name: str = Field(min_length=1, max_length=UNIT_NAME_LENGTH_MAX, examples=["Seaview 12"])
     property_id: str | None = Field(default=None, min_length=1, max_length=ID_LENGTH_MAX, examples=["seaview"])
@@ -71,33 +71,33 @@ class UnitDetails(Keyed):
 
 
 class NewChange(Keyed):
-    """A change of any entity. Its class (EMERGENCY, TXN, LWW) follows from `event_type` by the server's rules."""
+    """A change of any entity. The server's rules decide its class (EMERGENCY, TXN, LWW) by `event_type`."""
 
     entity_type: Name = Field(examples=["unit"])
     entity_id: EntityId = Field(examples=["12B"])
     event_type: Name = Field(examples=["door_code_changed"])
     payload: dict[str, Any] = Field(examples=[{"door_code": "4711"}], description="At most 30 KiB of JSON, 16 levels.")
     occurred_at: Instant | None = Field(
-        default=None, description="When it happened for you. Data only: it orders nothing."
+        default=None, description="When it happened in your application. For information: it does not affect the order."
     )
-    not_before: Instant | None = Field(default=None, description="Record it then and not earlier.")
+    not_before: Instant | None = Field(default=None, description="Record the change at this time, not earlier.")
 
 
 class BatchChange(NewChange):
-    """A change of a batch, with a key of its own."""
+    """One change of a batch, with its own idempotency key."""
 
     idempotency_key: str | None = Field(
         default=None,
         pattern="^[!-~]+$",
         max_length=limits.REQUEST_KEY_LENGTH_MAX,
-        description="Your name for this change. None: made of the batch's key and the item's place "
-        "(`key:0`), or, if that has none, by the server.",
+        description="Your name for this change. If it is missing, it is built from the batch's key and the item's "
+        "position (`key:0`); if the batch has no key either, the server creates one.",
         examples=[KEY],
     )
 
 
 class NewChanges(Keyed):
-    """Up to 500 changes. Those of one entity are recorded in this order, and all of them or none."""
+    """Up to 500 changes. The changes of one entity are recorded in this order, all of them or none."""
 
     changes: list[BatchChange] = Field(min_length=1, max_length=BATCH_CHANGES_MAX)
 
@@ -113,13 +113,13 @@ class Resolve(Because):
 
     mode: str = Field(
         pattern="^(resend|adopt)$",
-        description="resend: send the ledger's operations again · adopt: take OldHost's count as the truth",
+        description="resend: send the ledger's operations again · adopt: accept OldHost's count as correct",
         examples=["resend"],
     )
 
 
 class Flush(Because):
-    """Send what is held back by the debounce now: of one entity, or (neither given) of all."""
+    """Send changes that wait in the debounce now: those of one entity, or of all entities if neither field is given."""
 
     entity_type: Name | None = Field(default=None, examples=["unit"])
     entity_id: EntityId | None = Field(default=None, examples=["12B"])
@@ -129,7 +129,7 @@ class Flush(Because):
 
 
 class Accepted(BaseModel):
-    """It is recorded, and will reach OldHost. The same Idempotency-Key and body give this answer again."""
+    """The change is recorded and will reach OldHost. The same Idempotency-Key and body give this answer again."""
 
     sync_status: str = Field(examples=["PENDING_SYNC"], description="PENDING_SYNC, or SCHEDULED until `not_before`")
     change_id: int | None = Field(examples=[4711], description="The order token; null while scheduled")
@@ -137,31 +137,32 @@ class Accepted(BaseModel):
 
 
 class UnitAccepted(Accepted):
-    """As Accepted, for each change that came of it."""
+    """Like Accepted, with one entry for each change that the request recorded."""
 
     changes: list[Accepted]
 
 
 class BatchResult(BaseModel):
-    """One change of a batch: as the route for one change would have answered it."""
+    """The result for one change of a batch, as the route for a single change would have answered."""
 
     status: int = Field(
         examples=[202],
         description="202: recorded · 422: refused, see `problem` · 424: not recorded, because another change of its "
-        "entity was refused · 503: not recorded now (`commit-uncertain`: perhaps), repeat it with its key",
+        "entity was refused · 503: not recorded now (`commit-uncertain`: it may have been recorded); repeat it with "
+        "its key",
     )
     sync_status: str | None = Field(examples=["PENDING_SYNC"], description="PENDING_SYNC or SCHEDULED when recorded")
     change_id: int | None = Field(examples=[4711], description="The order token; null while scheduled")
     idempotency_key: str | None = Field(examples=[KEY])
-    replayed: bool = Field(description="It was recorded before, under this key; this is the first answer")
-    problem: ProblemBody | None = Field(description="Why it is not recorded")
+    replayed: bool = Field(description="It was recorded earlier under this key; this is the first answer")
+    problem: ProblemBody | None = Field(description="Why it was not recorded")
 
 
 class BatchAccepted(BaseModel):
-    """One result for each change, in the order of the request. Each `recorded` one is durable."""
+    """One result for each change, in the order of the request. Every recorded change is durable."""
 
-    recorded: int = Field(description="How many are recorded, now or before")
-    refused: int = Field(description="How many are not")
+    recorded: int = Field(description="How many changes are recorded, by this request or an earlier one")
+    refused: int = Field(description="How many changes are not recorded")
     results: list[BatchResult]
 
 
@@ -171,31 +172,31 @@ class Cancelled(BaseModel):
 
 
 class Unit(BaseModel):
-    """What the application shows of a unit: the newest accepted state, and whether OldHost has it."""
+    """A unit as applications show it: the newest accepted state, and whether OldHost has it."""
 
     id: str = Field(examples=["12B"])
     name: str | None = Field(examples=["Seaview 12"])
     property_id: str | None = Field(examples=["seaview"])
     status: str | None = Field(examples=["Clean"])
     sync_status: str = Field(examples=["SYNCED"], description="PENDING_SYNC, SYNCED or SYNC_FAILED")
-    synced_at: datetime | None = Field(description="When OldHost last took a state of it")
+    synced_at: datetime | None = Field(description="When OldHost last applied a state of this unit")
     newest_change_id: int | None
-    synced_change_id: int | None = Field(description="The newest change of which OldHost has the state")
+    synced_change_id: int | None = Field(description="The newest change whose state OldHost has")
     updated_at: datetime
 
 
 class UnitPage(BaseModel):
     units: list[Unit] = Field(description="At most `limit`; a page with a filter may hold fewer before the list ends")
-    next_cursor: str | None = Field(description="Give it as `cursor` for the next page; null after the last")
+    next_cursor: str | None = Field(description="Pass it as `cursor` to get the next page; null after the last page")
 
 
 class Step(BaseModel):
-    """One step of a change's way."""
+    """One step in a change's history."""
 
     step: str = Field(
         examples=["accepted"],
         description="scheduled, cancelled, accepted, relayed, reserved, sent, answered, set_aside, "
-        "an operator's act, or the fate's name in lower case",
+        "an operator's action, or the fate's name in lower case",
     )
     at: datetime | None
     detail: str | None = None
@@ -203,7 +204,7 @@ class Step(BaseModel):
 
 
 class Fate(BaseModel):
-    """Everything that happened to one change, in order, and what it waits for."""
+    """Everything that happened to one change, in order, and what it is waiting for."""
 
     idempotency_key: str = Field(examples=[KEY])
     change_id: int | None
@@ -224,14 +225,14 @@ class Fate(BaseModel):
     nonce: int | None
     superseded_by: int | None
     supersedes: list[int] = Field(description="The older changes that it replaced, newest first")
-    answer: str | None = Field(description="OldHost's own words")
+    answer: str | None = Field(description="OldHost's answer, word for word")
     error: str | None
     waiting_for: list[str] = Field(description="Why it has no fate yet, most important first")
     steps: list[Step]
 
 
 class FeedItem(BaseModel):
-    """A change that got its fate."""
+    """A change that has reached its fate."""
 
     change_id: int
     idempotency_key: str
@@ -248,41 +249,44 @@ class FeedItem(BaseModel):
 
 
 class Feed(BaseModel):
-    """Fates in the order in which they were decided; a change that is retried comes again with its next fate."""
+    """Fates in the order in which they were decided; a change that is retried appears again with its new fate."""
 
     changes: list[FeedItem]
-    next_cursor: str = Field(description="Give it as `since` next time")
-    more: bool = Field(description="There are more already: ask at once")
+    next_cursor: str = Field(description="Pass it as `since` in the next request")
+    more: bool = Field(description="More fates are available already: request the next page at once")
     next_poll: int = Field(description="Seconds to wait before asking again", examples=[5])
 
 
 class EmergencyBreaches(BaseModel):
-    """The promise to emergencies in the last 30 days."""
+    """How well the promise for emergencies was kept in the last 30 days."""
 
-    incidents: int = Field(description="Times that emergencies were late: more than half of the promised 30 s")
+    incidents: int = Field(
+        description="How often emergencies were late, that is, took more than half of the promised 30 s"
+    )
     breaches: int = Field(description="Emergencies that took longer than promised")
-    worst_ms: int = Field(description="The longest wait of a late one")
+    worst_ms: int = Field(description="The longest wait of a late emergency")
 
 
 class WriterStatus(BaseModel):
-    """The writer, as the workflow and as the database see it."""
+    """The writer's status, from the workflow and from the database."""
 
     host: str
     reachable: bool = Field(description="Whether the workflow answered")
-    note: str | None = Field(description="Why `workflow` is missing, and what that means")
+    note: str | None = Field(description="Why `workflow` is missing, and what this means")
     workflow: dict[str, Any] | None = Field(description="Lanes, breaker, session, rates, forecast")
-    books: dict[str, int] = Field(description="Accepted = the sum of all others (invariant I5)")
+    books: dict[str, int] = Field(description="`accepted` equals the sum of all other counts (invariant I5)")
     ledger: dict[str, Any] | None = Field(description="Nonces, epoch, ban and halt")
     oldest_waiting_at: datetime | None
     open_alerts: int
     emergency_breaches: EmergencyBreaches
     usual_service_ms: float | None = Field(
-        description="How long OldHost takes for an operation: the median of some of the last 20,000; null: too few"
+        description="How long OldHost takes for one operation: the median of a sample of the last 20,000; null: there "
+        "are too few"
     )
 
 
 class Found(BaseModel):
-    """Where the writer holds an entity's changes."""
+    """Where an entity's changes are in the writer."""
 
     entity_type: str
     entity_id: str
@@ -296,7 +300,7 @@ class Upcoming(BaseModel):
 
 
 class Done(BaseModel):
-    """An operator's act was carried out."""
+    """An operator's action was carried out."""
 
     action: str = Field(examples=["pause"])
     operator: str = Field(examples=["anna"])
@@ -304,7 +308,7 @@ class Done(BaseModel):
 
 
 class DeadLetter(BaseModel):
-    """A change that OldHost rejected; `held` later TXN changes of its entity wait behind it."""
+    """A change that OldHost rejected; `held`: how many later TXN changes of its entity wait behind it."""
 
     change_id: int
     idempotency_key: str
@@ -325,7 +329,7 @@ class DeadLetterPage(BaseModel):
 
 
 class Alert(BaseModel):
-    """One alert of one cause. `closed_by`: null when the product saw that its cause was gone."""
+    """One alert for one cause. `closed_by` is null when the product closed the alert because its cause was gone."""
 
     id: int
     kind: str
@@ -343,7 +347,7 @@ class Alert(BaseModel):
     closed_at: datetime | None
     closed_by: str | None
     close_reason: str | None
-    may_close: bool = Field(description="Whether a person may close it: it is open, and informational.")
+    may_close: bool = Field(description="Whether a person may close it: it is open and informational.")
     runbook: str
 
 
@@ -361,10 +365,12 @@ class AuditEntry(BaseModel):
     detail: dict[str, Any] | None
     created_at: datetime
     channel: str | None = Field(
-        default=None, examples=["api"], description="api, console, command-line, temporal or writer; none before 0.2"
+        default=None,
+        examples=["api"],
+        description="api, console, command-line, temporal or writer; null in entries from before version 0.2",
     )
     verified: bool | None = Field(
-        default=None, description="The name is that of a token; false: it is only what the sender says"
+        default=None, description="true: the name is that of a token; false: it is only what the sender claims"
     )
 
 

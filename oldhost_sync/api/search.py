@@ -1,4 +1,4 @@
-"""One search box for everything that people have in hand."""
+"""One search for everything that people may have at hand: keys, ids, names and properties."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SearchRoutes:
         add("GET", "/api/search", self.search, SearchHits, "Find by key, id, name or property", WATCHERS, (405, 422))
 
     async def search(self, q: Wanted) -> SearchHits:
-        """What the text names whole comes first; at most ten of each kind."""
+        """Exact matches come first; at most ten results of each kind."""
         host, wanted = self._parts.host, q.strip()
         found = await self._parts.database.run(lambda connection: search(connection, host, wanted))
         return SearchHits(hits=[SearchHit(**asdict(hit)) for hit in found])

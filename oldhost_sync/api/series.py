@@ -1,4 +1,4 @@
-"""How the load went: backlog, accepted and applied changes, emergencies, over an hour, a day or a week."""
+"""The load over an hour, a day or a week: backlog, accepted and applied changes, emergencies."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ class SeriesRoutes:
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "series")
-        summary = "How the load went, oldest first"
+        summary = "The load over time, oldest first"
         add("GET", "/api/series", self.read, Series, summary, WATCHERS, (405, 422))
-        summary = "What is wrong, since when, why, and what to do"
+        summary = "What is wrong, since when, why, and what to do about it"
         add("GET", "/api/situation", self.situation, WriterSituation, summary, WATCHERS, (405,))
 
     async def read(
         self,
         span: Annotated[
-            SeriesSpan, Query(description="How far back: 10 s, 1 min and 10 min a point")
+            SeriesSpan, Query(description="How far back; one point is 10 s, 1 min or 10 min")
         ] = SeriesSpan.HOUR,
     ) -> Series:
-        """A bucket in which no relay looked is missing. Recorded by the active relay every ten seconds."""
+        """The active relay records the load every ten seconds. A bucket in which no relay was active is missing."""
         host = self._parts.host
         found = await self._parts.database.run(lambda connection: read_series(connection, host, span.value))
         points = [SeriesPoint(**asdict(each)) for each in found]
         return Series(span=span.value, step_seconds=RINGS[span.value].step_s, points=points)
 
     async def situation(self) -> WriterSituation:
-        """Also while Temporal or the database is away: then it says so."""
+        """Also available while Temporal or the database is away; the answer then says so."""
         return WriterSituation(**asdict((await self._lookout.look()).situation))

@@ -21,7 +21,7 @@ class SessionRoutes:
         add("GET", "/api/sessions", self.list, Sessions, "The newest sessions with OldHost", WATCHERS, (405,))
 
     async def list(self) -> Sessions:
-        """The newest 100. A worker that was killed could not tell why its session ended."""
+        """The newest 100. A worker that was killed could not report why its session ended."""
         host = self._parts.host
         found = await self._parts.database.run(lambda connection: read_sessions(connection, host))
         return Sessions.model_validate(asdict(found))

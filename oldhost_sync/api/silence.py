@@ -1,7 +1,7 @@
-"""Whether somebody was silent: only while this process itself could have heard an answer.
+"""A timeout that counts only the time in which this process itself was running and could have received an answer.
 
-A process that stands still (no CPU, a frozen machine, a long garbage collection) finds its time limits over when it
-goes on, and what came meanwhile unread. Whoever was asked is not to blame for that.
+When a process stands still (no CPU, a frozen machine, a long garbage collection) and continues, its timeouts have
+passed and answers that arrived are still unread. That is not the fault of the server that was asked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ SLICE_SECONDS = 0.25
 
 
 async def is_silent(future: asyncio.Future[Any], seconds: float) -> bool:
-    """Whether the future has no result after `seconds`; a stand-still counts as SLICE_SECONDS at most."""
+    """Whether the future has no result after `seconds`; a standstill here counts as at most SLICE_SECONDS."""
     left = seconds
     while left > 0 and not future.done():
         part = min(left, SLICE_SECONDS)

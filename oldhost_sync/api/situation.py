@@ -1,6 +1,7 @@
-"""What is wrong, since when, why, and what to do about it: words and sentences, from whatever can be seen.
+"""What is wrong, since when, why, and what to do about it, in words and sentences.
 
-Pure: what was seen goes in as values. The writer's own word counts while it answers; without it, the database's.
+Pure: the observations are passed in as values. While the writer answers, its own state counts; otherwise the
+database's.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class Word(StrEnum):
 
 
 class Tone(StrEnum):
-    """How much of a worry it is: none; it passes by itself; somebody decided so; somebody must look."""
+    """How serious the state is. GOOD: no problem; CALM: it resolves itself; WARNING: an operator caused it or should
+    look at it; BAD: an operator must act.
+    """
 
     GOOD = "good"
     CALM = "calm"
@@ -38,7 +41,7 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """What keeps the writer from sending. `since`, `until`: None where it is not known."""
+    """What keeps the writer from sending. `since`, `until`: None if not known."""
 
     word: Word
     why: str
@@ -48,7 +51,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """`since`, `until`: None where it is not known. `why` and `next_step` are sentences. `also`: what else stops it."""
+    """`since`, `until`: None if not known. `why` and `next_step` are sentences. `also`: what else stops the writer."""
 
     word: Word
     tone: Tone
@@ -65,8 +68,8 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What could be seen. `writer`: its status, None without an answer, and then `writer_away` says why. `condition`:
-    None while the database is away, and then `database_away` says why. Since when, if that was seen.
+    """The observations. `writer`: its status; None if it did not answer, and then `writer_away` says why. `condition`:
+    None while the database is away, and then `database_away` says why. The `…_since` fields: None if not known.
     """
 
     at: datetime
@@ -79,37 +82,40 @@ class Sight:
     database_away_since: datetime | None = None
 
 
-# Alerts that say since when there is no writer.
+# Alerts that show since when there has been no writer.
 _NO_WRITER_ALERTS = {"writer-closed", "writer-failing", "no-worker", "temporal-away"}
 _NO_WRITER_STEPS = {
     "writer-missing": "The relay starts it within seconds. If it does not: is a relay running? `oldhost-sync relay`.",
-    "writer-failing": "Deploy the release that the run was begun with, or terminate the run in Temporal's UI.",
+    "writer-failing": "Deploy the release that the run began with, or terminate the run in Temporal's UI.",
     "no-worker": "Start a worker: `oldhost-sync worker`.",
 }
-_TEMPORAL_STEP = "Look whether Temporal and a worker run. Changes are accepted meanwhile, and nothing is lost."
-_DECIDE = "adopt OldHost's count, or resend what the ledger has"
-# What the writer's other words mean: why, what to do, and whether it passes by itself.
+_TEMPORAL_STEP = (
+    "Check that Temporal and a worker are running. Until then changes are still accepted, and nothing is lost."
+)
+_DECIDE = "adopt OldHost's count, or resend the ledger's operations"
+_NOTHING = "Nothing to do; this takes seconds."
+# The writer's other states: why, what to do, and whether the state resolves itself.
 _WAITS = {
-    "REBUILDING": ("A new writer reads what is outstanding from the database.", "Nothing to do; seconds.", True),
-    "RENEWING": ("The workflow goes on in a new run, with all that waits.", "Nothing to do; a second.", True),
-    "BUSY": ("OldHost answers that it is busy.", "Look at OldHost; the writer keeps trying.", False),
+    "REBUILDING": ("A new writer is reading all outstanding changes from the database.", _NOTHING, True),
+    "RENEWING": ("The workflow continues in a new run, with all waiting changes.", _NOTHING, True),
+    "BUSY": ("OldHost answers that it is busy.", "Check OldHost; the writer keeps trying.", False),
     "UNSTEADY": (
-        "OldHost's expected nonce changes from one look to the next.",
+        "OldHost's expected nonce changes from one probe to the next.",
         "Look for a stale replica behind OldHost's address, or for another writer.",
         False,
     ),
     "UNREADABLE": (
         "OldHost's answers do not follow the protocol.",
-        "Look what stands between us and OldHost.",
+        "Check what is between the worker and OldHost, such as a proxy.",
         False,
     ),
 }
 _CONNECTS = {
-    "settle": ("An operation may still be applied late; that is waited out.", "Nothing to do; seconds.", True),
-    "connection": ("OldHost can't be reached.", "Look at OldHost and the network; the writer keeps trying.", False),
-    "keep-alive": ("OldHost closes the connection after each answer.", "Set up keep-alive at OldHost.", False),
-    "database": ("The worker can't reach MariaDB.", "Look at MariaDB; the writer goes on when it is back.", False),
-    "fenced": ("Another worker has taken over.", "Nothing to do; seconds.", True),
+    "settle": ("An operation may still be applied late; the writer waits for the settle time.", _NOTHING, True),
+    "connection": ("OldHost can't be reached.", "Check OldHost and the network; the writer keeps trying.", False),
+    "keep-alive": ("OldHost closes the connection after each answer.", "Enable keep-alive at OldHost.", False),
+    "database": ("The worker can't reach MariaDB.", "Check MariaDB; the writer continues when it is back.", False),
+    "fenced": ("Another worker has taken over.", _NOTHING, True),
 }
 
 
@@ -129,14 +135,14 @@ def judge(sight: Sight) -> Situation:
 
 def _without_database(sight: Sight) -> Situation:
     word = Word.WAITING if sight.writer is not None else Word.NO_WRITER
-    also = "" if sight.writer is not None else f" The writer can't be asked either: {_closed(sight.writer_away)}"
+    also = "" if sight.writer is not None else f" The writer does not answer either: {_closed(sight.writer_away)}"
     why = f"MariaDB is away: {_closed(sight.database_away)}{also}"
-    step = "Bring MariaDB back. Until then no change is accepted and none is sent; what was accepted is kept."
+    step = "Bring MariaDB back. Until then changes are neither accepted nor sent; accepted changes are kept."
     return Situation(word, Tone.BAD, why, step, sight.database_away_since)
 
 
 def _without_writer(sight: Sight, stops: tuple[Stop, ...]) -> Situation:
-    """What stops it besides is known from the database."""
+    """No writer; the database still shows what else stops it (`stops`)."""
     workers, silent_since = _workers(sight)
     why = _with_decision(_sentence(sight.writer_away) + workers, sight)
     step = _NO_WRITER_STEPS.get(sight.writer_away_kind, _TEMPORAL_STEP)
@@ -146,27 +152,27 @@ def _without_writer(sight: Sight, stops: tuple[Stop, ...]) -> Situation:
 
 
 def _workers(sight: Sight) -> tuple[str, datetime | None]:
-    """Whether a worker is at work, and else since when none is, as far as they have told of themselves."""
+    """Whether a worker is at work, and if not, since when, as far as the workers have reported."""
     workers = sight.condition.workers if sight.condition is not None else ()
     if not workers:
         return "", None
     last = max(workers, key=lambda each: each.seen_at)
     seen = instant(last.seen_at)
     if last.at_work:
-        # Temporal misses a worker sooner than it counts as silent.
+        # Temporal notices a missing worker before its reports are overdue.
         since = last.seen_at if sight.writer_away_kind == "no-worker" else None
         return f" Worker {last.name} was at work at {seen}.", since
-    how = f"left at {seen}" if last.has_left else f"was at work until {seen}, and was killed, is frozen, or is cut off"
+    how = f"left at {seen}" if last.has_left else f"was at work until {seen}, and was killed, is frozen or is cut off"
     return f" No worker is at work: {last.name} {how}.", last.seen_at
 
 
 def _stopped(sight: Sight, stops: tuple[Stop, ...]) -> Situation:
-    """Halted, paused or banned, or several of these."""
+    """The writer is halted, paused or banned, or several of these."""
     assert sight.writer is not None
     first, *others = stops
     words = [stop.word for stop in stops]
     urgent = sight.writer["lanes"].get("EMERGENCY", {}).get("depth", 0)
-    step = f"Call the people behind the waiting emergencies ({urgent}). " if urgent else ""
+    step = f"Call the people affected by the waiting emergencies ({urgent}). " if urgent else ""
     step += _step(sight, words)
     tone = Tone.WARNING if words == [Word.PAUSED] else Tone.BAD
     why = first.why if first.word is Word.HALTED else _with_decision(first.why, sight)
@@ -174,20 +180,20 @@ def _stopped(sight: Sight, stops: tuple[Stop, ...]) -> Situation:
 
 
 def _step(sight: Sight, words: Sequence[Word]) -> str:
-    ban_ends = " Sending goes on when the ban is over, too." if Word.BANNED in words else ""
+    ban_ends = " Sending continues only when the ban is over, too." if Word.BANNED in words else ""
     match words[0]:
         case Word.HALTED if _decision(sight):
             return f"Nothing to do.{ban_ends}"
         case Word.HALTED:
-            resume = " It is paused, too: resume." if Word.PAUSED in words else ""
-            return f"Look at OldHost, then decide: {_DECIDE}.{resume}{ban_ends}"
+            resume = " It is also paused: resume it." if Word.PAUSED in words else ""
+            return f"Check OldHost, then decide: {_DECIDE}.{resume}{ban_ends}"
         case Word.PAUSED:
-            return f"Resume when the reason has passed. Changes are accepted meanwhile.{ban_ends}"
-    return "Nothing to do about the ban: OldHost is asked again when it is over, and sending goes on."
+            return f"Resume when the reason no longer applies. Changes are still accepted.{ban_ends}"
+    return "Nothing to do about the ban: when it is over, OldHost is asked again and sending continues."
 
 
 def _stops(sight: Sight) -> Iterator[Stop]:
-    """By the writer's word while it answers, else by the database's."""
+    """By the writer's state while it answers, otherwise by the database."""
     writer = {"state": "", "paused": None, "breaker": {}} | (sight.writer or {})
     condition = sight.condition
     ledger = (condition.ledger if condition else None) or {}
@@ -196,11 +202,11 @@ def _stops(sight: Sight) -> Iterator[Stop]:
         yield Stop(Word.HALTED, _decision(sight) or _sentence(reason), _opened(condition, {"halted"}))
     pause = condition.pause if condition else None
     if writer["state"] == Word.PAUSED or (pause if sight.writer is None else writer["paused"]):
-        told = writer["paused"] or {}
-        operator = told.get("operator") or (pause.operator if pause else "somebody")
+        paused = writer["paused"] or {}
+        operator = paused.get("operator") or (pause.operator if pause else "an operator")
         if pause is not None and pause.verified is False and pause.operator == operator:
             operator = f"{operator} ({pause.way})"
-        reason = told.get("reason") or (pause.reason if pause else "")
+        reason = paused.get("reason") or (pause.reason if pause else "")
         yield Stop(Word.PAUSED, f"{operator} paused it: {_closed(reason)}", pause.created_at if pause else None)
     ban, left_ms = condition.ban if condition else None, writer["breaker"].get("remaining_ms", 0)
     if writer["state"] == Word.BANNED or (ban if sight.writer is None else left_ms):
@@ -211,7 +217,7 @@ def _stops(sight: Sight) -> Iterator[Stop]:
 
 
 def _decision(sight: Sight) -> str:
-    """What was decided about a halt, and is not carried out; empty where there is nothing."""
+    """The decision about a halt that is not carried out yet; empty if there is none."""
     decision = sight.condition.decision if sight.condition else None
     return decision.said if decision else ""
 
@@ -221,16 +227,16 @@ def _with_decision(why: str, sight: Sight) -> str:
 
 
 def _sending(sight: Sight) -> Situation:
-    """That it sends is not all: the worst open alert says what to do next."""
+    """The writer sends; the worst open alert, if there is one, decides the next step."""
     writer = sight.writer or {}
     alerts = [each for each in (sight.condition.alerts if sight.condition else ()) if each.severity != "info"]
     if writer["waiting"] or writer["in_flight"]:
-        why = "Operations go to OldHost, in order."
+        why = "Operations are being sent to OldHost, in order."
     else:
-        why = "Everything that was accepted is at OldHost."
+        why = "No accepted change is waiting to be sent."
     if any(writer["forecast"][f"breaks_{name}"] for name in ("emergency", "consistency")):
-        why = "Operations go to OldHost, but what waits will break a promise before it is through."
-        step = "See the forecast: call those who wait for emergencies; have the applications send less."
+        why = "Operations are being sent to OldHost, but the backlog will break a promise before it is drained."
+        step = "See the forecast. Call the people who wait for emergencies, and let the applications send less."
         return Situation(Word.SENDING, Tone.WARNING, why, step)
     if not alerts:
         return Situation(Word.SENDING, Tone.GOOD, why, "Nothing to do.")
@@ -245,13 +251,15 @@ def _waiting(sight: Sight, state: str) -> Situation:
         why, step, passes = _WAITS[state]
     else:
         waiting_for = writer.get("session", {}).get("waiting_for", "")
-        nothing = "No session with OldHost is open yet.", "Nothing to do; seconds.", True
+        nothing = "No session with OldHost is open yet.", _NOTHING, True
         why, step, passes = _CONNECTS.get(waiting_for, nothing)
     return Situation(Word.WAITING, Tone.CALM if passes else Tone.WARNING, _with_decision(why, sight), step)
 
 
 def _since(sight: Sight, word: Word) -> datetime | None:
-    """It sends since its session was opened, and waits since the last one ended, as far as workers have told."""
+    """A sending writer sends since its session opened, a waiting one waits since the last session ended; None if the
+    workers have not reported it.
+    """
     session = sight.condition.session if sight.condition else None
     if session is None:
         return None
@@ -269,6 +277,6 @@ def _sentence(text: str) -> str:
 
 
 def _closed(text: str) -> str:
-    """With a full stop."""
+    """`text` with a full stop at its end."""
     text = text.strip()
     return text if text.endswith((".", "!", "?", "…")) or not text else f"{text}."

@@ -1,9 +1,9 @@
-"""Requests without a known token are answered at a pace, address by address; those that come faster wait.
+"""Requests without a known token are answered at a limited rate for each address; faster requests wait.
 
-A cheap answer is no protection: 150 connections that ask again as soon as they are answered keep the event loop busy,
-whatever each costs, and writers wait. Who waits costs nothing, and nobody waits long: then each connection asks once in
-that time. Nobody is refused: a probe beside a storm from another address sees none of it, one from the same address is
-answered late, also when the storm has gone and left its requests behind.
+Cheap answers are no protection: 150 connections that ask again at once keep the event loop busy, however little each
+request costs, and writes are delayed. A waiting request costs nothing, and the wait is short, so each connection asks
+once in that time. No request is refused: a flood does not affect probes from other addresses; a probe from the same
+address is answered late, also for a moment after the flood has ended.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ class StrangerPace:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # When all that was asked so far from an address would be answered, one after the other.
+        # For each address, when its requests so far would all be answered at STRANGERS_PER_SECOND.
         self._busy_until: dict[str, float] = {}
 
     async def turn(self, address: str) -> None:
-        """Return when it is this request's turn."""
+        """Returns when this request may be answered."""
         wait = self.wait_of(address)
         if wait > 0:
             await asyncio.sleep(wait)
 
     def wait_of(self, address: str) -> float:
-        """Take the next turn of `address`; the seconds until it comes."""
+        """Reserve the next place of `address`; returns the seconds to wait for it."""
         now = self._clock()
         if len(self._busy_until) >= limits.STRANGERS_KEPT:
             self._busy_until = {each: until for each, until in self._busy_until.items() if until > now}

@@ -1,4 +1,4 @@
-"""When each token was last used: kept once a minute, however often that was, so that a request costs no write."""
+"""When each token was last used: stored once a minute, so that a request costs no write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEPT_EVERY_SECONDS = 60.0
 
 
 class TokenUses:
-    """What was used is kept by the database; while that is away, it waits here: one entry for each token."""
+    """Stores the tokens' last uses in the database; while that is away, keeps one entry for each token in memory."""
 
     def __init__(self, host: str, tokens: Tokens, database: Database, refused: RefusedSignIns) -> None:
         self._host = host
@@ -30,7 +30,7 @@ class TokenUses:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Keep them until the body ends, and then once more."""
+        """Store uses regularly until the body ends, and then once more."""
         keeping = asyncio.create_task(self._run())
         try:
             yield
@@ -45,7 +45,7 @@ class TokenUses:
             await self.keep()
 
     async def keep(self) -> None:
-        """Keep what was used since the last time."""
+        """Store the uses since the last time."""
         self._waiting |= self._tokens.take_used()
         uses = dict(self._waiting)
         if not uses:

@@ -1,7 +1,7 @@
 """The known tokens: those of the settings, and those of a file that is read again when it changes.
 
 The server knows only SHA-256 digests. Every known digest is compared, in constant time, so that the time taken reveals
-nothing about them. A file that can't be read, or makes no sense, changes nothing: the tokens that were known go on.
+nothing about them. A file that can't be read or is invalid changes nothing: the previous tokens stay valid.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oldhost_sync.credentials import ApiToken, all_tokens, check_names
 
 logger = logging.getLogger("oldhost_sync.api")
 
-# How soon a changed file counts; looking costs some microseconds.
+# How soon a changed file is noticed; checking costs some microseconds.
 LOOKED_AT_EVERY_SECONDS = 1.0
 
 
@@ -36,10 +36,10 @@ class _Known:
 
 
 class Tokens:
-    """`file`: more tokens. `host`: those for other hosts are unknown here; None: all count. `now`: the time of day, for
-    expiry; `clock`: seconds, monotonic.
+    """`file`: a file with more tokens. `host`: tokens for other hosts are unknown here; None: all tokens are known.
+    `now`: the time of day, for expiry; `clock`: seconds, monotonic.
 
-    Raises ValueError or OSError where the file can't be used at the start.
+    Raises ValueError or OSError if the file can't be used at the start.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Tokens:
         self._used: dict[bytes, str] = {}
 
     def identify(self, authorization: bytes | None) -> Caller | None:
-        """The caller of an `Authorization` header; None without a token that is known and valid."""
+        """The caller for an `Authorization` header; None if it has no known and valid token."""
         found = self._find(authorization)
         if found is None or found.token.has_expired(self._now()):
             return None
@@ -70,14 +70,14 @@ class Tokens:
         return found.caller
 
     def why_refused(self, authorization: bytes | None) -> str:
-        """Why :meth:`identify` knows nobody, without anything of a secret."""
+        """Why :meth:`identify` returned None; reveals nothing of a secret."""
         if not authorization:
             return "no token"
         found = self._find(authorization)
         return "an unknown token" if found is None else f"the token of {found.token.name}, which has expired"
 
     def owner(self, name: str, fingerprint: bytes) -> Caller | None:
-        """The caller whose token has this name and fingerprint; None when it was taken away, replaced, or expired."""
+        """The caller whose token has this name and fingerprint; None if it was removed, replaced, or has expired."""
         self._look_at_file()
         for each in self._known:
             same = hmac.compare_digest(each.token.fingerprint, fingerprint)
@@ -133,7 +133,7 @@ def _known(tokens: tuple[ApiToken, ...], host: str | None) -> list[_Known]:
 
 
 def _stamp(file: Path) -> tuple[int, ...]:
-    """What changes when the file does, also where a link is pointed elsewhere; empty when it is not there."""
+    """A value that changes when the file changes or a link points to another file; empty if there is no file."""
     try:
         found = file.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Units: their shadow state, and the two writes that most applications make."""
+"""Units: their shadow state, and the two writes that most applications need."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UnitId = Annotated[str, Path(min_length=1, max_length=ID_LENGTH_MAX, description
 SyncStatus = Literal["PENDING_SYNC", "SYNCED", "SYNC_FAILED"]
 
 _STATUS = "/status"
-# 404: a path that no id can have (a line break in it).
+# 404: a path that contains something no id can contain (a line break).
 _WRITE_ERRORS = (404, 405, 413, 415, 422)
 
 
@@ -39,12 +39,12 @@ class UnitRoutes:
         add("POST", _UNIT + _STATUS, self.set_status, Accepted, "Set a unit's status", WRITERS, _WRITE_ERRORS, **body)
         example = {"name": "Seaview 12", "property_id": "seaview", "status": "Clean"}
         body = write_body(UnitDetails, details=example)
-        add("PUT", _UNIT, self.put, UnitAccepted, "Make or change a unit", WRITERS, _WRITE_ERRORS, **body)
+        add("PUT", _UNIT, self.put, UnitAccepted, "Create or change a unit", WRITERS, _WRITE_ERRORS, **body)
         add("GET", "/api/units", self.list, UnitPage, "List units in id order", READERS, (405, 422))
         add("GET", _UNIT, self.get, Unit, "One unit", READERS, (404, 405, 422))
 
     async def set_status(self, request: Request, unit_id: UnitId) -> Response:
-        """Recorded at once, sent to OldHost when its turn comes; a newer status replaces one that still waits."""
+        """Recorded at once, and sent to OldHost in its turn. A newer status replaces one that still waits."""
         body = await read_body(request, UnitStatus)
         key = request_key(request, body.idempotency_key)
         change = store.status_change(
@@ -54,9 +54,9 @@ class UnitRoutes:
         return await recorded_answer(self._parts.commits, change, key)
 
     async def put(self, request: Request, unit_id: UnitId) -> Response:
-        """Records the unit's details and, when a status is given, that too: two changes or none."""
+        """Records the unit's details and, if given, its status: both changes or neither."""
         if unit_id.endswith(_STATUS):
-            # Meant for the other route; it must not make a unit of that name.
+            # The caller means the other route; this must not create a unit with such an id.
             raise method_not_allowed("PUT", "POST")
         body = await read_body(request, UnitDetails)
         key = request_key(request, body.idempotency_key)
@@ -84,14 +84,14 @@ class UnitRoutes:
             str | None, Query(min_length=1, max_length=ID_LENGTH_MAX, description="Only units of this property")
         ] = None,
         name: Annotated[
-            str | None, Query(min_length=1, max_length=UNIT_NAME_LENGTH_MAX, description="Only units of this name")
+            str | None, Query(min_length=1, max_length=UNIT_NAME_LENGTH_MAX, description="Only units with this name")
         ] = None,
         cursor: Cursor = None,
         limit: Limit = limits.PAGE_DEFAULT,
     ) -> UnitPage:
         """A page of units; a cursor stays valid for ever.
 
-        A page may hold fewer units than `limit`, even none, before the list ends: go on while there is a `next_cursor`.
+        A page may hold fewer units than `limit`, even none, before the list ends: continue while `next_cursor` is set.
         """
         after_id = read_text_cursor(cursor)
         host = self._parts.host
@@ -111,7 +111,7 @@ class UnitRoutes:
                 404,
                 "unknown-unit",
                 "There is no such unit",
-                "No change was ever accepted for a unit of that id.",
-                "Check the id; PUT /api/units/{id} makes a unit.",
+                "No change was ever accepted for a unit with that id.",
+                "Check the id; PUT /api/units/{id} creates a unit.",
             )
         return Unit(**asdict(unit))

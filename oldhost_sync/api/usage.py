@@ -1,4 +1,4 @@
-"""Who uses how much: tokens and what they sent, those that were refused first."""
+"""What each token used: its requests and changes; tokens with refused requests come first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oldhost_sync.api.dependencies import Parts
 from oldhost_sync.api.usage_schemas import QuotasOfATokenAMinute, TokenUsed, UsageOfTokens
 from oldhost_sync.store.token_usage import MINUTES_KEPT, usage_of_tokens
 
-Minutes = Annotated[int, Query(ge=1, le=MINUTES_KEPT, description="Of how many minutes, the present one included")]
+Minutes = Annotated[int, Query(ge=1, le=MINUTES_KEPT, description="The number of minutes, including the present one")]
 
 
 class UsageRoutes:
@@ -26,13 +26,13 @@ class UsageRoutes:
             "/api/usage",
             self.list,
             UsageOfTokens,
-            "What each token used, the noisiest first",
+            "What each token used, the most refused first",
             WATCHERS,
             (405, 422),
         )
 
     async def list(self, minutes: Minutes = 10) -> UsageOfTokens:
-        """Of all API processes, up to a second ago. Changes that come by other ways than the API have no token."""
+        """The sum over all API processes, up to one second old. Changes that bypass the API have no token."""
         host = self._parts.host
         found = await self._parts.database.run(lambda connection: usage_of_tokens(connection, host, minutes))
         return UsageOfTokens(

@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 
 class QuotasOfATokenAMinute(BaseModel):
-    """What each token may use; 0: no limit."""
+    """What each token may use per minute; 0: no limit."""
 
     requests: int
     changes: int
@@ -16,15 +16,15 @@ class QuotasOfATokenAMinute(BaseModel):
 class TokenUsed(BaseModel):
     """What one token used."""
 
-    token: str = Field(description="Its name", examples=["shop"])
+    token: str = Field(description="The token's name", examples=["shop"])
     requests: int
-    changes: int = Field(description="Accepted for checking; emergencies are among them")
+    changes: int = Field(description="Changes that passed the quota, including emergencies")
     emergencies: int
     refused: int = Field(description="Requests that were answered 429")
 
 
 class UsageOfTokens(BaseModel):
-    """The noisiest first: who was refused most, then who sent most."""
+    """Tokens by refused requests, the most first; then by what they sent."""
 
     minutes: int
     quotas: QuotasOfATokenAMinute

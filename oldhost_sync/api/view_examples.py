@@ -1,4 +1,4 @@
-"""Examples of what people look at, for the OpenAPI document; the story is that of `examples`."""
+"""Examples of what people view, for the OpenAPI document; they continue the story of `examples`."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _POINT = {
 _SITUATION: dict[str, Any] = {
     "word": "PAUSED",
     "tone": "warning",
-    "why": "anna paused it: OldHost's people asked for an hour of quiet.",
-    "next_step": "Resume when the reason has passed. Changes are accepted meanwhile.",
+    "why": "anna paused it: OldHost's operators asked for an hour without load.",
+    "next_step": "Resume when the reason no longer applies. Changes are still accepted.",
     "since": "2026-05-01T11:58:00Z",
     "until": None,
     "also": [],
@@ -150,7 +150,7 @@ ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
         "stopped": None,
         "decisions": [
             {"change_id": 4712, "done": True, "message": "change 4712 waits again"},
-            {"change_id": 4719, "done": False, "message": "it is APPLIED, no dead letter"},
+            {"change_id": 4719, "done": False, "message": "it is APPLIED, not a dead letter"},
         ],
     },
     view_schemas.Replaced: {

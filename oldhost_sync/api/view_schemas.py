@@ -1,4 +1,4 @@
-"""The shapes of what people look at and decide: lists of changes, an entity, a search, rules."""
+"""The models of what people view and decide: lists of changes, an entity, a search, rules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ListedChange(BaseModel):
     outcome: str | None
     accepted_at: datetime
     processed_at: datetime | None
-    nonce: int | None = Field(description="The nonce that it was sent with, or holds now")
+    nonce: int | None = Field(description="The nonce that it was sent with, or that is reserved for it now")
     superseded_by: int | None
     error: str | None = Field(description="OldHost's reason, when it was rejected")
 
@@ -36,31 +36,31 @@ class ChangePage(BaseModel):
     """Newest first. A page may hold fewer changes than `limit`, even none, before the list ends."""
 
     changes: list[ListedChange]
-    next_cursor: str | None = Field(description="Give it as `cursor` for the next page; null after the last")
+    next_cursor: str | None = Field(description="Pass it as `cursor` to get the next page; null after the last page")
 
 
 class Payload(BaseModel):
-    """What a change says; personal data."""
+    """A change's payload; it may hold personal data."""
 
     change_id: int
     payload: dict[str, Any]
 
 
 class KeyComparison(BaseModel):
-    """One coalescing key: what is shown, and what OldHost has."""
+    """One coalescing key: what the application shows, and what OldHost has."""
 
     event_type: str
-    is_shown: bool = Field(description="The application shows a state of this key")
+    is_shown: bool = Field(description="Whether the application shows a state of this key")
     change_id: int | None = Field(description="The change that OldHost applied last")
     nonce: int | None
     applied_at: datetime | None
-    equal: bool | None = Field(description="Whether both are equal; null: what OldHost has is not known")
-    shown: dict[str, Any] | None = Field(description="The payloads, if they were asked for")
-    at_oldhost: dict[str, Any] | None
+    equal: bool | None = Field(description="Whether both are equal; null: it is not known what OldHost has")
+    shown: dict[str, Any] | None = Field(description="The payload that is shown, if payloads were requested")
+    at_oldhost: dict[str, Any] | None = Field(description="The payload that OldHost has, if payloads were requested")
 
 
 class ScheduledOfEntity(BaseModel):
-    """A change that is kept for later."""
+    """A change that is scheduled for later."""
 
     idempotency_key: str
     event_type: str
@@ -83,7 +83,7 @@ class ChangeOfEntity(BaseModel):
 
 
 class Entity(BaseModel):
-    """What the application shows beside what OldHost has, and what is still to come."""
+    """What the application shows, what OldHost has, and which changes are still outstanding."""
 
     entity_type: str
     entity_id: str
@@ -94,17 +94,17 @@ class Entity(BaseModel):
     newest_change_id: int | None
     updated_at: datetime
     keys: list[KeyComparison]
-    outstanding: int = Field(description="Changes without a fate; counting ends at 10,000")
-    held: int = Field(description="Of these, TXN changes behind a dead letter")
-    dead_letters: list[int] = Field(description="Undecided ones, the oldest 20")
+    outstanding: int = Field(description="Changes without a fate; counting stops at 10,000")
+    held: int = Field(description="How many of these are TXN changes behind a dead letter")
+    dead_letters: list[int] = Field(description="The oldest 20 undecided dead letters")
     scheduled: list[ScheduledOfEntity]
     changes: list[ChangeOfEntity] = Field(description="The latest 20")
-    writer: dict[str, Any] | None = Field(description="Where the writer holds its changes; null: see `note`")
-    note: str | None = Field(description="Why the writer's part is missing")
+    writer: dict[str, Any] | None = Field(description="Where its changes are in the writer; null: see `note`")
+    note: str | None = Field(description="Why `writer` is missing")
 
 
 class SearchHit(BaseModel):
-    """One thing that was found. Which fields it has depends on its kind."""
+    """One search result. Which fields are set depends on its kind."""
 
     kind: str = Field(description="change, scheduled, entity or property")
     found_by: str = Field(description="id, key, name or property")
@@ -125,7 +125,7 @@ class Rule(BaseModel):
 
     event_type: str = Field(examples=["rate_changed"])
     priority_class: PriorityClass
-    default: PriorityClass = Field(description="Its class where no rule says otherwise")
+    default: PriorityClass = Field(description="Its class if no rule is set")
 
 
 class Rules(BaseModel):
@@ -139,7 +139,7 @@ class NewRule(Because):
 
 
 class ScheduledChange(BaseModel):
-    """A change that is kept until its time has come."""
+    """A change that is kept until its `not_before`."""
 
     idempotency_key: str
     entity_type: str
@@ -151,22 +151,22 @@ class ScheduledChange(BaseModel):
 
 
 class ScheduledPage(BaseModel):
-    """In the order in which they become due."""
+    """Scheduled changes in the order in which they become due."""
 
     scheduled: list[ScheduledChange]
     next_cursor: str | None
 
 
 class LetterGroup(BaseModel):
-    """Dead letters with one reason of OldHost's; numbers in it stand as #."""
+    """Dead letters that OldHost rejected for the same reason; numbers in the reason are replaced by #."""
 
     reason: str = Field(examples=["no such guest #"])
-    example: str = Field(description="OldHost's words to the oldest of them, as they are")
+    example: str = Field(description="OldHost's reason for the oldest of them, word for word")
     letters: int
-    entities: int = Field(description="Of how many entities")
-    held: int = Field(description="TXN changes that wait behind them")
+    entities: int = Field(description="How many entities they belong to")
+    held: int = Field(description="How many TXN changes wait behind them")
     oldest_at: datetime | None = Field(description="When the oldest was rejected")
-    newest_id: int = Field(description="Give it as `up_to`, so that a decision is about what was shown")
+    newest_id: int = Field(description="Pass it as `up_to`, so that a decision covers only the letters that were shown")
     event_types: list[str]
     sources: list[str] = Field(description="The applications that sent them")
     change_ids: list[int] = Field(description="The oldest 20")
@@ -174,11 +174,11 @@ class LetterGroup(BaseModel):
 
 class LetterGroups(BaseModel):
     groups: list[LetterGroup]
-    more: bool = Field(description="There are more than the 5,000 letters that were looked at")
+    more: bool = Field(description="There are more dead letters than the 5,000 that were read")
 
 
 class Letters(Because):
-    """Which dead letters: `change_ids`, or a `group` (of it those up to `up_to`)."""
+    """Which dead letters: either `change_ids`, or a `group` (only its letters up to the id `up_to`)."""
 
     change_ids: list[Annotated[int, Field(ge=1, le=limits.INTEGER_MAX)]] | None = Field(
         default=None, min_length=1, max_length=limits.LETTERS_AT_ONCE_MAX
@@ -188,7 +188,7 @@ class Letters(Because):
 
 
 class LetterDecision(BaseModel):
-    """What became of one letter."""
+    """The result for one dead letter."""
 
     change_id: int
     done: bool
@@ -196,47 +196,49 @@ class LetterDecision(BaseModel):
 
 
 class LettersDecided(BaseModel):
-    """Each decision stands for itself, and in the audit."""
+    """The results; each decision is independent of the others and is recorded in the audit."""
 
     action: str
     operator: str
     decided: int
-    left: int = Field(description="Above 0: ask again for those that were not come to (of a group: at least so many)")
-    stopped: str | None = Field(description="Why it ended before all were decided")
+    left: int = Field(
+        description="How many were not processed yet (for a group: at least this many); send the request again for them"
+    )
+    stopped: str | None = Field(description="Why the request ended before all were decided")
     decisions: list[LetterDecision]
 
 
 class Replacement(Because, Keyed):
-    """A corrected payload; entity and event type are the rejected change's. Without a key the server makes one of the
-    change and the payload, so that the same request again records nothing.
+    """A corrected payload; entity and event type are those of the rejected change. Without a key the server derives one
+    from the change and the payload, so that repeating the request records nothing more.
     """
 
     payload: dict[str, Any] = Field(description="At most 30 KiB of JSON, 16 levels")
 
 
 class Replaced(BaseModel):
-    """The copy is recorded; whether the letter is discarded, too."""
+    """The corrected copy is recorded; `discarded` says whether the dead letter is discarded."""
 
     change_id: int
     replaced_by: int
-    idempotency_key: str = Field(description="The copy's")
+    idempotency_key: str = Field(description="The copy's idempotency key")
     discarded: bool
     message: str
 
 
 class Consequences(BaseModel):
-    """Of one way of ending a halt."""
+    """What one way of ending a halt would do."""
 
     says: str
-    given_up: int = Field(description="Applied in the books, lost at OldHost, and not sent again")
-    counted_applied: int = Field(description="In doubt, and taken as applied")
-    sent_again: int = Field(description="Byte for byte, under the same nonces")
-    waiting_again: int = Field(description="Under new nonces")
-    next_nonce: int | None = Field(description="Where the count goes on; null: where OldHost says")
+    given_up: int = Field(description="Operations applied in the books but lost at OldHost, which are not sent again")
+    counted_applied: int = Field(description="Operations in doubt that are counted as applied")
+    sent_again: int = Field(description="Operations that are sent again byte for byte, with the same nonces")
+    waiting_again: int = Field(description="Operations whose changes wait again and get new nonces")
+    next_nonce: int | None = Field(description="The next nonce after the decision; null: the one that OldHost expects")
 
 
 class OperationAtStake(BaseModel):
-    """An operation of the ledger that the decision is about."""
+    """An operation of the ledger that the decision affects."""
 
     nonce: int
     change_id: int
@@ -251,24 +253,24 @@ class OperationAtStake(BaseModel):
 
 
 class Halt(BaseModel):
-    """Ledger and OldHost side by side, and what either way would do."""
+    """The ledger and OldHost side by side, and what each of the two decisions would do."""
 
     reason: str
     difference: str = Field(description="back: OldHost expects an earlier nonce · forward: a later one · unknown")
-    conclusion: str = Field(description="The same as a sentence, with by how many")
-    expected_nonce: int | None = Field(description="By OldHost, as it was last found")
-    next_nonce: int | None = Field(description="By the ledger")
+    conclusion: str = Field(description="The difference as a sentence, with its size")
+    expected_nonce: int | None = Field(description="The nonce that OldHost expected when it was last asked")
+    next_nonce: int | None = Field(description="The next nonce by the ledger")
     last_applied_nonce: int | None
     epoch: int
-    decided: str | None = Field(description="A `resolve` that waits until OldHost can be asked")
+    decided: str | None = Field(description="A `resolve` that is stored until OldHost can be asked")
     decided_by: str | None
     decided_at: datetime | None
     updated_at: datetime
-    at_stake: int
-    same: bool = Field(description="Both ways have the same effect")
+    at_stake: int = Field(description="How many operations the decision affects")
+    same: bool = Field(description="Whether both decisions have the same effect")
     adopt: Consequences
     resend: Consequences
-    operations: list[OperationAtStake] = Field(description="The first 50 at stake")
+    operations: list[OperationAtStake] = Field(description="The first 50 operations that the decision affects")
 
 
 class HaltState(BaseModel):
@@ -276,16 +278,16 @@ class HaltState(BaseModel):
 
 
 class SeriesPoint(BaseModel):
-    """One bucket: the most that waited in it by class, what was accepted and applied, and the slowest emergency."""
+    """One time bucket: the largest backlog of each class, the accepted and applied changes, the slowest emergency."""
 
-    at: datetime = Field(description="When it begins")
+    at: datetime = Field(description="When the bucket begins")
     emergency: int
     txn: int
     lww: int
     accepted: int
     applied: int
-    emergency_ms: int = Field(description="The longest that an emergency took or waited; 0: there was none")
-    stopped: str | None = Field(description="BANNED, PAUSED or HALTED, if sending was stopped in it")
+    emergency_ms: int = Field(description="The longest time that an emergency took or waited; 0: there was none")
+    stopped: str | None = Field(description="BANNED, PAUSED or HALTED, if sending was stopped in this bucket")
 
 
 class Series(BaseModel):
@@ -307,16 +309,16 @@ class WriterSituation(BaseModel):
     """The state in one word, with its reason and the next step."""
 
     word: str = Field(description="SENDING, WAITING, BANNED, PAUSED, HALTED or NO WRITER", examples=["BANNED"])
-    tone: str = Field(description="good, calm (it passes by itself), warning or bad")
+    tone: str = Field(description="good, calm (it resolves itself), warning or bad")
     why: str
     next_step: str
-    since: datetime | None = Field(description="null where it is not known")
+    since: datetime | None = Field(description="When this state began; null if that is not known")
     until: datetime | None = Field(description="When it ends by itself, if that is known")
-    also: list[Stop] = Field(description="What else keeps it from sending")
+    also: list[Stop] = Field(description="What else keeps the writer from sending")
 
 
 class PlanSample(BaseModel):
-    """The state at one instant of a plan: operations ready to go, held back by the debounce, sent so far."""
+    """The state at one point of a plan: operations ready to be sent, waiting in the debounce, and sent so far."""
 
     at_ms: int
     ready: int
@@ -326,29 +328,31 @@ class PlanSample(BaseModel):
 
 
 class Plan(BaseModel):
-    """What would happen; times in seconds where a name ends so."""
+    """The result of a simulation; a name's suffix gives its unit (`_s`: seconds, `_ms`: milliseconds)."""
 
-    scenario: dict[str, float | None] = Field(description="What was played; from now: with the writer's settings")
-    notes: list[str] = Field(description="From now: what the plan does not know or can't help")
-    figures: dict[str, Any] | None = Field(description="null: there is nothing to play")
-    promises: dict[str, bool] = Field(description="Each promise, and whether it is kept")
+    scenario: dict[str, float | None] = Field(
+        description="The scenario that was simulated; with `from_now`, it has the writer's settings"
+    )
+    notes: list[str] = Field(description="With `from_now`: what the plan does not know, or can't change")
+    figures: dict[str, Any] | None = Field(description="null: there is nothing to simulate")
+    promises: dict[str, bool] = Field(description="Whether each promise is kept")
     samples: list[PlanSample]
 
 
 class SessionOperations(BaseModel):
-    """What the ledger's newest operations tell of a session."""
+    """What the ledger's newest operations show about a session."""
 
     operations: int
     first_nonce: int
     last_nonce: int
     began_at: datetime
     last_at: datetime
-    sent_again: int = Field(description="Sent more than once, as after a lost reply")
+    sent_again: int = Field(description="Operations sent more than once, for example after a lost reply")
     in_doubt: int
 
 
 class HostSession(BaseModel):
-    """One session. What its worker did not tell is null."""
+    """One session. A field is null if its worker did not report the value."""
 
     epoch: int
     owner: str | None = Field(description="The worker that held it")
@@ -357,20 +361,25 @@ class HostSession(BaseModel):
     ended_at: datetime | None
     ended_because: str | None
     lost_replies: int | None
-    successor_at: datetime | None = Field(description="When the next one began, which this one can't have outlasted")
-    operations: SessionOperations | None = Field(description="null: it bound none of the newest 5,000 operations")
+    successor_at: datetime | None = Field(description="When the next session began; this one had ended by then")
+    operations: SessionOperations | None = Field(description="null: none of the newest 5,000 operations belong to it")
 
 
 class Process(BaseModel):
     name: str
-    seen_at: datetime = Field(description="When it last told of itself; a relay: until when its lease holds")
+    seen_at: datetime = Field(description="When a worker last reported; for a relay, until when its lease is valid")
     at_work: bool
-    has_left: bool = Field(description="It said that it leaves; else who is not at work was killed, frozen or cut off")
-    knows_release: int | None = Field(description="A worker's: the newest release of the writer's decisions it begins")
+    has_left: bool = Field(
+        description="Whether it reported a normal exit; a process that is neither at work nor has left was killed, is "
+        "frozen, or is cut off"
+    )
+    knows_release: int | None = Field(
+        description="For a worker: the newest release of the writer's decisions with which it begins a run"
+    )
 
 
 class Sessions(BaseModel):
-    """The newest first. `epoch` and `owner` are the ledger's; the ban is the last one that there was."""
+    """Sessions, newest first. `epoch` and `owner` are from the ledger; the ban is the most recent one."""
 
     epoch: int | None
     owner: str | None
@@ -379,7 +388,7 @@ class Sessions(BaseModel):
     halted: str | None
     updated_at: datetime | None
     relay: Process | None
-    workers: list[Process] = Field(description="Of the last day, at most 20; those at work first")
+    workers: list[Process] = Field(description="The workers of the last day, at most 20; those at work first")
     sessions: list[HostSession]
     sessions_of_a_day: int
     lost_replies_of_a_day: int

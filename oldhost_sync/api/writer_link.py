@@ -1,6 +1,6 @@
-"""The routes' way to the writer: errors become problems; while it is known away it is not asked.
+"""The routes' connection to the writer: errors become problems, and a writer that is known to be away is not asked.
 
-Temporal may be away while the API starts; changes don't need it: they go to the database.
+Temporal may be away when the API starts: recording changes needs only the database.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workflows.messages import OperatorRequest
 
 
 class WriterLink(Protocol):
-    """What the routes ask of the writer."""
+    """The requests that the routes make to the writer."""
 
     async def query(self, name: str, *arguments: object) -> Any: ...
     async def update(self, name: str, request: OperatorRequest) -> str: ...
@@ -72,7 +72,7 @@ class TemporalWriterLink:
             return Problem(409, "refused", f"The writer refused to {error.name}", reason, "See GET /api/writer/status.")
         if not isinstance(error, WriterUnavailable):
             assert isinstance(error, QueryRefused)
-            return Problem(409, "query-refused", "The writer can't say", str(error), "Check the question.")
+            return Problem(409, "query-refused", "The writer can't answer this query", str(error), "Check the query.")
         if error.cause is Cause.NO_WRITER:
             return writer_away("the writer was never started, or has ended; the relay starts it", "writer-missing")
         kind = {Cause.FAILING: "writer-failing", Cause.NO_WORKER: "no-worker"}.get(error.cause, "writer-away")
@@ -86,6 +86,6 @@ def writer_away(reason: str, kind: str = "writer-away") -> Problem:
         kind,
         "The writer can't be reached",
         f"{reason[:1].upper()}{reason[1:]}.",
-        "Check Temporal and that a worker runs, then repeat. Changes are accepted meanwhile.",
+        "Check that Temporal and a worker are running, then repeat the request. Changes are still accepted.",
         retry_after=max(1, round(limits.WRITER_PROBE_SECONDS)),
     )

@@ -51,7 +51,7 @@ def test_the_first_key_encrypts_and_every_key_decrypts(keys: Sequence[Encryption
 
 @pytest.mark.parametrize("keys", [[], [NEW]])
 def test_a_payload_under_a_missing_key_is_not_passed_on(keys: Sequence[EncryptionKey]) -> None:
-    with pytest.raises(KeyMissing, match="the key 2026 encrypted, and SYNC_TEMPORAL_KEYS lacks it"):
+    with pytest.raises(KeyMissing, match="the key 2026 encrypted, but SYNC_TEMPORAL_KEYS lacks this key"):
         decoded(EncryptPayloads(keys), encoded(EncryptPayloads([OLD])))
 
 
@@ -92,7 +92,7 @@ def test_the_texts_of_failures_are_encrypted_too() -> None:
     [
         ("hunter2", "key 1 must be id=key"),
         (f"{OLD.entry},2027=aGk=", "key 2 must be id=key"),
-        (f"{OLD.entry},{OLD.entry}", "key '2026' is there twice"),
+        (f"{OLD.entry},{OLD.entry}", "key '2026' is given twice"),
     ],
 )
 def test_a_wrong_key_is_told_by_its_place(text: str, told: str) -> None:

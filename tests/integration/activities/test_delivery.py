@@ -283,7 +283,7 @@ def test_an_outage_is_told_of_once_with_growing_pauses_and_so_is_its_end(
     webhook.answer = lambda _: 200
     assert [ours.guarded_round() for _ in range(2)] == [POLL_SECONDS, POLL_SECONDS]
     assert [record.getMessage() for record in caplog.records] == [
-        "alerts can't be delivered (the webhook: HTTP 503); they are kept, and delivered when that is over",
+        "alerts can't be delivered (the webhook: HTTP 503); they are kept and will be delivered later",
         "alerts are delivered again",
     ]
 

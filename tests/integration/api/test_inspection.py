@@ -46,7 +46,7 @@ def test_a_change_is_found_by_its_id_as_by_its_key(shop: httpx.Client, engine: E
 
 def test_an_unknown_id_is_a_404(shop: httpx.Client) -> None:
     answer = shop.get("/api/outbox/4711")
-    assert (answer.status_code, answer.json()["detail"][:28]) == (404, "No change has the id 4711; i")
+    assert (answer.status_code, answer.json()["detail"][:28]) == (404, "No change has the id 4711, o")
 
 
 def test_a_change_names_the_older_ones_that_it_replaced(shop: httpx.Client, engine: Engine) -> None:

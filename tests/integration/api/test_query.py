@@ -24,7 +24,7 @@ def test_every_route_refuses_a_parameter_it_does_not_know(app: FastAPI, anna: ht
 def test_the_refusal_names_what_the_route_takes(anna: httpx.Client) -> None:
     detail = anna.get("/api/units", params={"property": "seaview"}).json()["detail"]
     assert detail == (
-        "query.property: is no parameter of this route; it takes cursor, limit, name, property_id, sync_status"
+        "query.property: is not a parameter of this route, which takes cursor, limit, name, property_id, sync_status"
     )
 
 

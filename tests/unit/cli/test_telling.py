@@ -301,7 +301,7 @@ def test_the_application_is_what_the_script_runs() -> None:
         (WriterUnavailable("h", Cause.NO_WORKER, "no worker"), "the writer does not answer. Start a worker"),
         (WriterUnavailable("h", Cause.TOO_SLOW), "the writer does not answer. Start a worker"),
         (UpdateRefused("h", "resume", "it is not paused"), "the writer refused to resume: it is not paused."),
-        (QueryRefused("h", "no such query"), "the writer can't say: no such query."),
+        (QueryRefused("h", "no such query"), "the writer can't answer this query: no such query."),
     ],
 )
 def test_a_writer_that_does_not_answer_is_told_with_what_to_do(error: WriterError, says: str) -> None:
