@@ -172,7 +172,7 @@ def test_the_api_on_a_taken_port_is_one_line(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setenv("SYNC_API_BIND", f"127.0.0.1:{taken.getsockname()[1]}")
         assert run(["api"]) == 1
-    assert "is wanted for the API (SYNC_API_BIND)" in one_line(capsys)
+    assert "is needed for the API (SYNC_API_BIND)" in one_line(capsys)
 
 
 def test_up_takes_temporals_address_from_the_env_file_and_nothing_from_the_last_stack(
