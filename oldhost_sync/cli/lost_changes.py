@@ -1,5 +1,5 @@
-"""Which changes a restored database has lost, by the histories of the writer's runs in Temporal: these contain every
-change that the relay handed to the writer.
+"""Which changes a restored database has lost: what the relay handed to the writer is in the histories of the writer's
+runs, as far as Temporal still has them.
 """
 
 from __future__ import annotations

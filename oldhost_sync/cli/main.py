@@ -1,4 +1,4 @@
-"""The application and its entry point. Commands are imported here; what is slow to import is imported when they run."""
+"""The application and its entry point. Commands are imported here; the roles and the servers only when they run."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def api() -> None:
     config = settings()
     log_to_stderr(config.log_format)
     address, port = bind_address(config.api_bind)
-    if port:  # else a port in use would only show among uvicorn's log lines
+    if port:  # otherwise a port in use would only show among uvicorn's log lines
         pick_port(port, "the API (SYNC_API_BIND)", address)
     api.run(config)
 
@@ -85,7 +85,7 @@ def up(
     ] = 400.0,
     workers: Annotated[int, typer.Option(min=1, max=16, help="How many worker processes.")] = 1,
     relays: Annotated[int, typer.Option(min=1, max=4, help="How many relay processes.")] = 1,
-    mariadb_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port; so for all ports.")] = 3307,
+    mariadb_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port, here and below.")] = 3307,
     temporal_port: Annotated[int, typer.Option(min=0, max=65535)] = 7233,
     temporal_ui_port: Annotated[int, typer.Option(min=0, max=65535)] = 8233,
     oldhost_port: Annotated[int, typer.Option(min=0, max=65535)] = 9400,

@@ -18,7 +18,7 @@ from oldhost_sync.demo.compression import Compressed
 from oldhost_sync.demo.verdict import Finding
 from oldhost_sync.store.outbox.books import Books
 
-# Without a terminal: one line per this interval.
+# Without a terminal: how often a line is printed.
 LINE_SECONDS = 10.0
 
 

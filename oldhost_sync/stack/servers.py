@@ -80,7 +80,7 @@ class Stack:
         StopRequested when `end` was called before it was done; call `stop` then, too.
         """
         steps = (
-            self._choose_api_address,
+            self._prepare_api,
             self._start_mariadb,
             self._start_temporal,
             self._start_simulator,
@@ -125,7 +125,7 @@ class Stack:
 
     # -------------------------------------------------------------------------------------------------------- servers
 
-    def _choose_api_address(self) -> None:
+    def _prepare_api(self) -> None:
         address, port = bind_address(self.settings.api_bind)
         port = pick_port(port, "the API (SYNC_API_BIND)", address)
         shown = "127.0.0.1" if address == "0.0.0.0" else address  # noqa: S104 - compared, not bound
@@ -217,7 +217,7 @@ class Stack:
         return self._start(name, module("oldhost_sync.cli", role), environment, restart=True)
 
     def _start_writer(self) -> None:
-        """Start it as a user would, so that the writer can be queried before the first change."""
+        """Start the writer as a user would, so that the writer can be queried before the first change."""
         argv = module("starter")
         starter = Child("starter", argv, self.folder.log("starter"), self.role_environment(), ended=self.ended)
         starter.start()
