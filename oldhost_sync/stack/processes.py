@@ -69,7 +69,7 @@ class StartedProcess(Protocol):
 class Child:
     """One process of ours. `start` may be called again after it ended, with the same arguments.
 
-    Setting `ended` interrupts whatever waits for it. A signal handler sets it: an exception raised there could be lost anywhere.
+    Setting `ended` interrupts whatever waits for it. A signal handler sets it: an exception raised there could be lost.
     """
 
     name: str
