@@ -1,6 +1,6 @@
-"""The admin port: JSON over HTTP/1.1, several clients at once, each question answered by the loop's thread.
+"""The admin port: JSON over HTTP/1.1, several clients at once, each request is answered by the loop's thread.
 
-What is wrong with a request is a 400 or 404 with `{"error", "reason"}`; a loop that no longer answers is a 503.
+An invalid request gets a 400 or 404 with `{"error", "reason"}`; a loop that no longer answers, a 503.
 """
 
 import concurrent.futures
@@ -43,11 +43,11 @@ _WRITES: Final[Mapping[str, Callable[[Controls, Mapping[str, Any]], dict[str, An
 
 
 class UnknownRouteError(Exception):
-    """The client's fault: nothing is served there."""
+    """The client asked for a path that is not served."""
 
 
 class Admin:
-    """Routes to controls; no socket here."""
+    """Maps routes to controls; has no socket."""
 
     def __init__(self, loop: Loop, desk: Desk, controls: Controls) -> None:
         self._loop = loop
@@ -100,7 +100,7 @@ def _json_object(body: bytes) -> dict[str, Any]:
     try:
         return read_object("the body", json.loads(body or b"{}"))
     except (ValueError, RecursionError):
-        raise InvalidParameterError("the body is no JSON") from None
+        raise InvalidParameterError("the body is not JSON") from None
 
 
 def _query_number(query: Mapping[str, list[str]], key: str, default: Any) -> Any:
@@ -108,7 +108,7 @@ def _query_number(query: Mapping[str, list[str]], key: str, default: Any) -> Any
         return default
     text = query[key][0]
     if not (text.isascii() and text.isdigit()):
-        raise InvalidParameterError(f"{key} is a whole number from 0 on, not {text!r}")
+        raise InvalidParameterError(f"{key} must be a whole number from 0 on, not {text!r}")
     return int(text)
 
 
@@ -133,12 +133,10 @@ class AdminServer(socketserver.ThreadingTCPServer):
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends at once, kept-alive connections too."""
+        """Stops at once; closes kept-alive connections, too."""
         self._closing = True
         if self._thread.is_alive():
-            socket.create_connection(
-                (str(self.server_address[0]), self.port)
-            ).close()  # wakes the thread out of its wait
+            socket.create_connection((str(self.server_address[0]), self.port)).close()  # wakes the waiting thread
             self._thread.join()
         self.server_close()
         for sock in list(self._open):
@@ -149,7 +147,7 @@ class AdminServer(socketserver.ThreadingTCPServer):
             self.handle_request()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has gone is no news; anything else is printed as ever."""
+        """Ignores a client that has disconnected; prints any other error as usual."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -163,14 +161,14 @@ class AdminServer(socketserver.ThreadingTCPServer):
 
 
 def _shut(sock: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # its own thread may be quicker
+    with contextlib.suppress(OSError):  # its own thread may have closed it already
         sock.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # head and body leave together
+    wbufsize = -1  # head and body are sent together
 
     def do_GET(self) -> None:
         self._respond()
@@ -197,4 +195,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        """Silent: standard output belongs to the ready line."""
+        """Silent: standard output is only for the line with the addresses."""

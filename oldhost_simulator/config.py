@@ -1,4 +1,4 @@
-"""What a simulator can be told at its start. Units are last in a name."""
+"""The options of a simulator. A name ends with its unit."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Port 0 takes a free port; `first_nonce` counts only where the state file holds nothing yet."""
+    """Port 0 takes a free port; `first_nonce` is used only if the state file is empty."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -22,9 +22,9 @@ class Config:
     def __post_init__(self) -> None:
         for name in ("latency_ms", "jitter_ms", "ban_seconds"):
             if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} is a finite number from 0 on, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be a finite number from 0 on, not {getattr(self, name)}")
         for name in ("port", "admin_port"):
             if not 0 <= getattr(self, name) <= 65535:
-                raise ValueError(f"{name} is a port from 0 to 65535, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be a port from 0 to 65535, not {getattr(self, name)}")
         if self.first_nonce < 0:
-            raise ValueError(f"first_nonce is a whole number from 0 on, not {self.first_nonce}")
+            raise ValueError(f"first_nonce must be a whole number from 0 on, not {self.first_nonce}")

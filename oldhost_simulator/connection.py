@@ -1,6 +1,6 @@
 """The one connection: its socket, what was read from it, and whether a request of it is in process.
 
-Reading and writing never block and never raise for what a peer may do: a peer that is gone is a fact, not an error.
+Reading and writing never block and never raise for anything the peer does: a peer that has gone is not an error.
 """
 
 import socket
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from oldhost_simulator.limits import READ_BYTES
 from oldhost_simulator.wire import RequestReader
 
-# The kernel keeps what is sent so until the connection is closed (Linux), and then sends it and the close together.
+# Linux keeps data sent with this flag until the connection is closed, and then sends both together.
 WITH_THE_CLOSE = getattr(socket, "MSG_MORE", 0)
 
 
@@ -26,7 +26,7 @@ class Connection:
     idle_since: float = 0.0
 
     def read(self) -> bool:
-        """Takes what has come; False when the peer has closed or reset the connection."""
+        """Reads what has arrived; False when the peer has closed or reset the connection."""
         try:
             data = self.sock.recv(READ_BYTES)
         except BlockingIOError:
@@ -37,10 +37,10 @@ class Connection:
         return bool(data)
 
     def write(self, data: bytes, *, closes: bool = False) -> bool:
-        """False when the peer is gone, or has not read for so long that an answer no longer fits in its buffer.
+        """False when the peer has gone, or has not read for so long that the answer does not fit in its buffer.
 
-        `closes`: the caller closes the connection next. The peer then finds the end right behind the data, however
-        slow this process is.
+        `closes`: the caller closes the connection next; the peer then gets data and end together, however slow this
+        process is.
         """
         if self.gone:
             return False
@@ -57,5 +57,5 @@ class Connection:
 
 
 def reset_on_close(sock: socket.socket) -> None:
-    """Closing it will send RST instead of FIN."""
+    """Make `close` send RST instead of FIN."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,6 +1,6 @@
-"""What people may ask of OldHost and do to it, beside its wire: the admin port's routes as functions.
+"""What tests and people can read from OldHost and do to it besides its wire: the admin port's routes as functions.
 
-Each runs in the loop's thread, takes and gives JSON values, and raises InvalidParameterError saying what is wrong.
+Each runs in the loop's thread, takes and returns JSON values, and raises InvalidParameterError saying what is wrong.
 """
 
 from collections.abc import Mapping

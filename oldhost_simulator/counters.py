@@ -35,7 +35,7 @@ class Counters:
             self.busy_since = None
 
     def count_answer(self, status: int, error: str | None) -> None:
-        """By what was decided, whether or not the answer reached anybody."""
+        """Counts what was decided, whether or not the answer reached the client."""
         if error == "banned":
             self.banned_requests += 1
         elif error == "busy":
@@ -46,7 +46,7 @@ class Counters:
             self.rejected += 1
 
     def reset_window(self, now: float) -> None:
-        """Busy share is counted from now on; all other counts are since the start and stay."""
+        """Starts the busy share anew; all other counts, since the start, are kept."""
         self._window_at = now
         self._window_busy_seconds = self.busy_until(now)
 
@@ -58,5 +58,5 @@ class Counters:
         return now - self._window_at
 
     def busy_until(self, now: float) -> float:
-        """Seconds spent on requests since the start, with the running one up to now."""
+        """Seconds spent on requests since the start, including the running one up to now."""
         return self.busy_seconds + (now - self.busy_since if self.busy_since is not None else 0.0)

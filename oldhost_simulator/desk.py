@@ -1,6 +1,6 @@
-"""Where a call is settled: the host decides, the facts are written down, then they are so, then they are counted.
+"""Answers a call: the host decides, the facts are written to the state file, applied to the host, then counted.
 
-In this order a kill at any moment leaves a state file that agrees with every answer given.
+With this order, a kill at any moment leaves a state file that agrees with every answer given.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ class Desk:
         self._waiting: list[tuple[int, Future[None]]] = []
 
     def settle(self, call: Call, now: float, *, late: bool = False) -> Answer:
-        if self.host.banned_until(now) is None:  # a banned host is left alone: asking must not extend a ban
+        if self.host.banned_until(now) is None:  # no misfortune during a ban: a request must not extend it
             for misfortune in self._whims.misfortunes(call):
                 self.record(self.host.befall(misfortune, now))
         decision = self.host.decide(call, now, self._whims, late=late)
@@ -41,7 +41,7 @@ class Desk:
                 self._tell_waiting()
 
     def wait_for_entry(self, index: int) -> "Future[None]":
-        """Done as soon as the journal has an entry of that index."""
+        """The future is done as soon as the journal has an entry with that index."""
         future: Future[None] = Future()
         self._waiting.append((index, future))
         self._tell_waiting()

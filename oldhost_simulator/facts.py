@@ -1,4 +1,4 @@
-"""What happened at OldHost, as values: the only thing that changes its state, is written down, and is read back.
+"""What happened at OldHost, as values: only these change its state, are written to the state file and read back.
 
 An `Entry` is a line of the journal: an operation that was applied or rejected, a foreign write, a restored backup.
 An `Incident` is what should not happen: a gap, a replay, a ban. Times are epoch seconds.
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """`expected_nonce` follows it. `applied_at` is None for `rejected`, and all but the nonce for `restored`."""
+    """`expected_nonce`: the one after it. `rejected` has no `applied_at`; `restored` has only nonces and a time."""
 
     outcome: Literal["applied", "rejected", "foreign", "restored"]
     nonce: int
@@ -28,7 +28,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """A `ban` has its end; `whole_seconds` says in which unit it is told to the client."""
+    """A `ban` has its end; `whole_seconds`: whether the client gets it in whole seconds or in milliseconds."""
 
     incident: Literal["gap", "replay", "ban", "unban"]
     at: float
@@ -47,5 +47,5 @@ def fact_to_json(fact: Fact) -> dict[str, Any]:
 
 
 def fact_from_json(data: dict[str, Any]) -> Fact:
-    """Raises TypeError or KeyError where `data` is no fact of this version."""
+    """Raises TypeError or KeyError if `data` is not a fact of this version."""
     return Incident(**data) if "incident" in data else Entry(**data)

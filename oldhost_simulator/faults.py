@@ -1,9 +1,9 @@
 """The switchboard of faults: which are on, and whether one fires for this call.
 
 A fault fires with a `probability` (drawn from a seeded generator), or the `next` N times and then never again, or,
-with neither, always. It fires for calls of the kind `on` (sync, ask or any) that its `rule` fits; the first `skip` of
-these are let pass, and of the others each Nth is hit where it has an `every`. Faults are looked at in the order in
-which they were switched on. Several of one name can be on at once under different labels.
+with neither, always. It fires for calls of the kind `on` (sync, ask or any) that match its `rule`. The first `skip` of
+these pass; of the others only every Nth is hit if `every` is given. Faults are checked in the order in which they were
+switched on. Several of one name can be on at once under different labels.
 """
 
 import random
@@ -57,11 +57,11 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 """Each fault's own parameters with their defaults. A ban's None is the host's usual length.
 
-The last four of the endings, and `say`, are hosts and proxies that behave oddly: the connection is closed quietly
-after a whole reply (`close_after`); HTTP/1.0, one request a connection (`http10`, with a Content-Length or without); a
-proxy delivers a request twice and the client hears the first or the second answer (`duplicate`); the reply never comes
-though the host has answered, and goes on (`swallow`); an answer of this `status` (0: any) says other `fields`, or an
-expected nonce moved by `shift` (`say`).
+The last four of the endings, and `say`, are hosts and proxies that behave oddly: the connection is closed without
+notice after a whole reply (`close_after`); HTTP/1.0 with one request per connection (`http10`, with a Content-Length or
+without); a proxy delivers a request twice and the client gets the first or the second answer (`duplicate`); the host
+answers and continues, but its reply never arrives (`swallow`); an answer of this `status` (0: any) has other `fields`,
+or an expected nonce moved by `shift` (`say`).
 """
 
 _COMMON: Final = ("name", "label", "on", "probability", "next", "skip", "every", "rule")
@@ -104,7 +104,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What becomes of one call: how much longer it takes and how it ends. No `ending` is a plain answer."""
+    """How one call is handled: how much longer it takes and how it ends. Without an `ending` it gets a plain answer."""
 
     extra_seconds: float = 0.0
     ending: str | None = None
@@ -115,7 +115,7 @@ PLAIN: Final = Plan()
 
 
 class Switchboard:
-    """Holds the faults; fits `host.Whims`."""
+    """The faults that are on; implements `host.Whims`."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -125,14 +125,14 @@ class Switchboard:
         return [fault.to_json() for fault in self._faults.values()]
 
     def switch_on(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """Switches a fault on; it replaces the one with the same label. InvalidParameterError says what is wrong."""
+        """Switches a fault on; it replaces the one with the same label. Raises InvalidParameterError."""
         fault = read_fault(wanted)
         self._faults.pop(fault.label, None)
         self._faults[fault.label] = fault
         return fault.to_json()
 
     def switch_off(self, name: str | None = None) -> int:
-        """All faults, or those with that label or name; how many that were."""
+        """Switches off all faults, or those with that label or name; returns how many."""
         gone = [label for label, fault in self._faults.items() if name in {None, label, fault.name}]
         for label in gone:
             del self._faults[label]
@@ -159,7 +159,7 @@ class Switchboard:
         return None if fault is None else Rejection(fault.parameters["reason"], fault.parameters["consume"])
 
     def said(self, call: Call, answer: Answer) -> Answer:
-        """What the host says instead of `answer`."""
+        """The answer that is sent instead of `answer`."""
         for fault in self._faults.values():
             fits = fault.name == "say" and fault.parameters["status"] in {0, answer.status} and fault.fits(call)
             if fits and self._draw(fault):
@@ -175,7 +175,7 @@ class Switchboard:
         return self._fire(("refuse",), None) is not None
 
     def idle_close_seconds(self) -> float | None:
-        """After how long an idle connection may be closed; whether it is, `closes_idle` decides at that time."""
+        """After how long an idle connection may be closed; `closes_idle` then decides whether it is."""
         spans = [fault.parameters["after_ms"] / 1000 for fault in self._faults.values() if fault.name == "idle_close"]
         return min(spans, default=None)
 
@@ -216,7 +216,7 @@ def _other(answer: Answer, fields: Mapping[str, Any], shift: int) -> Answer:
 
 
 def read_fault(wanted: Mapping[str, Any]) -> Fault:
-    """A fault from its JSON. Raises InvalidParameterError saying what is wrong."""
+    """A fault from its JSON. Raises InvalidParameterError."""
     name = read_choice("name", wanted.get("name"), tuple(PARAMETERS))
     own = PARAMETERS[name]
     read_only(wanted, (*_COMMON, *own), name)
@@ -238,7 +238,7 @@ def _rule(value: Any) -> Mapping[str, Any]:
     rule = read_object("rule", value)
     read_only(rule, _RULE_FIELDS, "a rule")
     if ("field" in rule) != ("equals" in rule):
-        raise InvalidParameterError('a rule on a field has both: {"field": "payload.status", "equals": "Bad"}')
+        raise InvalidParameterError('a rule on a field needs both: {"field": "payload.status", "equals": "Bad"}')
     read_text("field", rule.get("field", ""))
     return dict(rule)
 

@@ -1,4 +1,4 @@
-"""Replies that are none: each a way in which a client might be fooled."""
+"""Replies that are not valid answers: each might mislead a client."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,7 +10,7 @@ _HTML: Final = b"<html><body>It works!</body></html>"
 
 
 def garbage(kind: str, call: Call) -> tuple[bytes, bool]:
-    """The reply, and whether it leaves a connection on which HTTP can go on."""
+    """The reply, and whether the connection can still be used for HTTP after it."""
     nonce = (call.nonce or 0) + 1
     replies: Mapping[str, bytes] = {
         "bytes": b"\x00\xff\x13\x37OLDHOST ABEND 0C7\r\n\r\n\x00\x00",

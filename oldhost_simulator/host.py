@@ -1,7 +1,7 @@
 """OldHost's rules, pure: an expected nonce, a ban, a journal, records. Time is an argument.
 
-`decide` says what the answer to a call is and which facts follow from it, and changes nothing; `apply` makes a fact so.
-A restart applies the facts of the state file again: what was answered and what is remembered can't differ.
+`decide` returns the answer to a call and the facts that follow from it, and changes nothing; `apply` applies a fact.
+A restart applies the facts of the state file again, so what was answered and what is remembered can't differ.
 
 A call is judged in this order: ban · malformed · busy · replay · gap · rejected · applied.
 """
@@ -35,7 +35,7 @@ MisfortuneName: TypeAlias = Literal["ban", "restore", "foreign_write"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misfortune:
-    """What befalls the host just before it judges a call. `seconds` None: a ban of the usual length."""
+    """What happens to the host just before it judges a call. `seconds` None: a ban of the usual length."""
 
     name: MisfortuneName
     seconds: float | None = None
@@ -44,7 +44,7 @@ class Misfortune:
 
 
 class Whims(Protocol):
-    """Where a host may behave badly while keeping the contract."""
+    """How a host may misbehave within the contract."""
 
     def misfortunes(self, call: Call) -> Sequence[Misfortune]: ...
 
@@ -62,7 +62,7 @@ class Host:
         self.incidents: list[Incident] = []
         self.records: dict[tuple[str, str, str], Entry] = {}
         self._ban: Incident | None = None
-        self._standing: list[Entry] = []  # the entries that a restored backup has not undone, in order of nonce
+        self._standing: list[Entry] = []  # entries that no restored backup has undone, in order of nonce
 
     # ------------------------------------------------------------------------------------------------- deciding
 
@@ -110,8 +110,8 @@ class Host:
         return Decision(Answer(400, body), (replay, ban))
 
     def _retry_after(self, now: float) -> float:
-        """Rounded up, so that who waits that long is never early: to whole seconds, as the contract shows them,
-        or to milliseconds for a ban whose length is no whole number of seconds (a run in compressed time).
+        """Rounded up, so that a client that waits that long is never early: to whole seconds, as in the contract, or to
+        milliseconds for a ban whose length is not a whole number of seconds (a run in compressed time).
         """
         assert self._ban is not None
         assert self._ban.until is not None
@@ -137,14 +137,14 @@ class Host:
         return Entry(outcome="foreign", nonce=nonce, expected_nonce=nonce + 1, at=now, applied_at=now, body=body)
 
     def restore(self, now: float, expected_nonce: int) -> Entry:
-        """The host as it was when it expected that nonce. Raises ValueError for one that it never expected."""
+        """The host as it was when it expected that nonce. Raises ValueError if it never expected it."""
         if not self.first_nonce <= expected_nonce <= self.expected_nonce:
             span = f"{self.first_nonce} to {self.expected_nonce}"
-            raise ValueError(f"a backup can have expected a nonce from {span}, not {expected_nonce}")
+            raise ValueError(f"a backup can only expect a nonce from {span}, not {expected_nonce}")
         return Entry(outcome="restored", nonce=expected_nonce, expected_nonce=expected_nonce, at=now)
 
     def befall(self, misfortune: Misfortune, now: float) -> Iterator[Fact]:
-        """The facts of it, one after the other: each is to be applied before the next is asked for."""
+        """Its facts, one after the other: each must be applied before the next is requested."""
         match misfortune.name:
             case "ban":
                 yield self.ban(now, self.ban_seconds if misfortune.seconds is None else misfortune.seconds)
@@ -159,7 +159,7 @@ class Host:
     # ------------------------------------------------------------------------------------------------- applying
 
     def apply(self, fact: Fact) -> None:
-        """The only change of state there is."""
+        """The only method that changes the state."""
         if isinstance(fact, Incident):
             self._apply_incident(fact)
             return

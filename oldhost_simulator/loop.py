@@ -1,7 +1,7 @@
-"""One thread that waits for sockets, for due times, and for questions from other threads.
+"""One thread that waits for sockets, for timers, and for calls from other threads.
 
-Everything that touches OldHost's state runs here, so nothing needs a lock. A callback that raises ends the loop:
-a host whose books may be wrong must not go on answering; `crash` then holds what was raised.
+Everything that touches OldHost's state runs here, so nothing needs a lock. An exception in a callback ends the
+loop: a host whose state may be wrong must not continue to answer; `crash` is then the exception.
 """
 
 import selectors
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class LoopEndedError(Exception):
-    """The host has stopped; asking again changes nothing."""
+    """The host has stopped; a retry is useless."""
 
 
 class Loop:
@@ -61,14 +61,14 @@ class Loop:
     def _run_once(self) -> None:
         for key, _ in self._selector.select(self._span()):
             readable = self._watched.get(key.data)
-            if readable is not None:  # an earlier callback of this round may have ended it
+            if readable is not None:  # an earlier callback of this round may have removed it
                 readable()
         self._answer_all()
         while (callback := self.timers.pop_due(self.clock.now())) is not None:
             callback()
 
     def _span(self) -> float | None:
-        """How long to wait for sockets: epoll knows only whole milliseconds and rounds up, so the rest is slept."""
+        """How long to wait for sockets: epoll waits in whole milliseconds and rounds up, so the rest is slept."""
         due = self.timers.next_due()
         if due is None:
             return None
@@ -95,7 +95,7 @@ class Loop:
         while self._asked:
             try:
                 answer = self._asked.popleft()
-            except IndexError:  # after the end, several threads may be here
+            except IndexError:  # after the loop's end, several threads may run this
                 return
             answer()
 
@@ -111,7 +111,7 @@ class Loop:
                 return
             try:
                 future.set_result(function())
-            except Exception as error:  # noqa: BLE001 - it belongs to who asked
+            except Exception as error:  # noqa: BLE001 - the caller gets it
                 future.set_exception(error)
 
         self._asked.append(answer)
@@ -129,7 +129,7 @@ class Loop:
         try:
             self._waker.send(b"w")
         except BlockingIOError:
-            pass  # it is awake: its pipe is full of wakes
+            pass  # it is awake already: the pipe is full of wake-ups
         except OSError:
             if not self._stopping and self.crash is None:
                 raise

@@ -1,7 +1,7 @@
-"""What a request means: an operation with its nonce, a question for the expected nonce, or nothing sensible.
+"""Parses a request: an operation with its nonce, a question for the expected nonce, or something invalid.
 
-Pure. The contract's line "malformed (no nonce, no JSON, over 64 KiB)" is decided here, and so is the shape of an
-operation's body, which the contract lays down in the same place.
+Pure. The contract's line "malformed (no nonce, no JSON, over 64 KiB)" is checked here, and so are the fields of
+an operation's body, which the contract defines in the same place.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _OWN_FIELDS: Final = frozenset({*_TEXTS, *_PRESENT, "payload", "unit_id"})
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request understood. `nonce` and `body` are set on a sync without a `problem`; times are epoch seconds."""
+    """A parsed request. `nonce` and `body` are set on a sync without a `problem`; times are epoch seconds."""
 
     kind: Literal["sync", "ask", "other"]
     received_at: float
@@ -34,11 +34,11 @@ class Call:
 
 
 class MalformedError(Exception):
-    """The client's fault; sending it again changes nothing."""
+    """The request is malformed; a retry is useless."""
 
 
 def understand(request: Request, received_at: float, connection: int, *, check_operations: bool = True) -> Call:
-    """Never raises: what can't be understood is a call with a `problem`."""
+    """Never raises: an invalid request is a call with a `problem`."""
     if request.path == ASK_PATH and request.method == "GET":
         return Call("ask", received_at, connection, problem=request.problem)
     if request.path != SYNC_PATH or request.method != "POST":

@@ -1,4 +1,4 @@
-"""How long OldHost takes for a request: a latency, give or take an even jitter, from a seeded generator of its own."""
+"""How long OldHost takes for a request: a latency plus or minus a uniform jitter, from its own seeded generator."""
 
 import random
 

@@ -1,11 +1,11 @@
-"""Reading what an admin request brings: each value is checked, and the error names it and says what would do."""
+"""Reads the parameters of an admin request: each value is checked; the error names it and says what is allowed."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 class InvalidParameterError(Exception):
-    """The asker's fault; nothing was changed."""
+    """A parameter is invalid; nothing was changed."""
 
 
 def read_only(wanted: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
@@ -22,42 +22,42 @@ def read_number(key: str, value: Any, *, up_to: float = float("inf")) -> float:
         or value == float("inf")
     ):
         limit = "on" if up_to == float("inf") else f"to {up_to:g}"
-        raise InvalidParameterError(f"{key} is a finite number from 0 {limit}, not {value!r}")
+        raise InvalidParameterError(f"{key} must be a finite number from 0 {limit}, not {value!r}")
     return value
 
 
 def read_whole_number(key: str, value: Any, *, up_to: int | None = None) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0 or (up_to is not None and value > up_to):
         limit = "on" if up_to is None else f"to {up_to}"
-        raise InvalidParameterError(f"{key} is a whole number from 0 {limit}, not {value!r}")
+        raise InvalidParameterError(f"{key} must be a whole number from 0 {limit}, not {value!r}")
     return value
 
 
 def read_shift(key: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidParameterError(f"{key} is a whole number, not {value!r}")
+        raise InvalidParameterError(f"{key} must be a whole number, not {value!r}")
     return value
 
 
 def read_flag(key: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise InvalidParameterError(f"{key} is true or false, not {value!r}")
+        raise InvalidParameterError(f"{key} must be true or false, not {value!r}")
     return value
 
 
 def read_text(key: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise InvalidParameterError(f"{key} is a text, not {value!r}")
+        raise InvalidParameterError(f"{key} must be a text, not {value!r}")
     return value
 
 
 def read_choice(key: str, value: Any, choices: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in choices:
-        raise InvalidParameterError(f"{key} is {' or '.join(choices)}, not {value!r}")
+        raise InvalidParameterError(f"{key} must be {' or '.join(choices)}, not {value!r}")
     return value
 
 
 def read_object(key: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InvalidParameterError(f"{key} is a JSON object, not {value!r}")
+        raise InvalidParameterError(f"{key} must be a JSON object, not {value!r}")
     return value

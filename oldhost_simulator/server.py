@@ -1,12 +1,12 @@
 """OldHost's port: one connection, one request at a time, all in the loop's one thread.
 
-While a request is in process nothing more is read from its connection, as nothing would be by a single-threaded host:
-what the client sends meanwhile waits in the kernel. A client that leaves is therefore noticed when its request is
-done; that request is applied all the same, and until then the connection counts as in use and a new one is told so.
+While a request is in process, nothing more is read from its connection, as in a single-threaded host: what the client
+sends in that time waits in the kernel. So a client that disconnects is noticed only when its request is done. The
+request is applied nevertheless; until then the connection counts as in use, and a new one is refused.
 A client that leaves an idle connection is noticed at once. One that neither sends nor closes (stopped, or behind a
 dead network) keeps the connection for ever.
 
-During a ban a request takes its usual time before it gets its 403; a connection too many is told so at once.
+During a ban a request takes its usual time before it gets its 403; a second connection is refused at once.
 """
 
 import socket
@@ -39,7 +39,7 @@ class Server:
         self._lingering: dict[socket.socket, None] = {}
 
     def listen(self, host: str, port: int) -> int:
-        """Binds and starts to listen; the port it is. Raises OSError."""
+        """Binds and starts to listen; returns the port. Raises OSError."""
         self._listener = socket.create_server((host, port), backlog=BACKLOG)
         self._listener.setblocking(False)
         self._loop.watch(self._listener, self._accept)
@@ -47,7 +47,7 @@ class Server:
         return bound
 
     def close(self) -> None:
-        """After the loop has ended. A request still in process dies with the host."""
+        """Call it after the loop has ended. A request still in process is lost."""
         sockets = [self._listener, self._current.sock if self._current else None, *self._lingering]
         for sock in sockets:
             if sock is not None:
@@ -69,7 +69,7 @@ class Server:
                 sock.close()
                 continue
             if self._current is not None and not self._current.in_process:
-                self._readable(self._current)  # it may have been closed just before this one came
+                self._readable(self._current)  # it may have been closed just before this one arrived
             if self._current is None:
                 self._adopt(sock)
             else:
@@ -91,7 +91,7 @@ class Server:
             self._linger(sock)
 
     def _linger(self, sock: socket.socket) -> None:
-        """Closes a connection that was answered, but reads on for a while: a reset would take the answer along."""
+        """Closes a connection after its answer, but still reads for a while: a reset would discard the answer."""
         try:
             sock.shutdown(socket.SHUT_WR)
         except OSError:
@@ -121,7 +121,7 @@ class Server:
             sock.close()
 
     def _rest(self, connection: Connection) -> None:
-        """The connection has nothing in process: wait for its next request, or for its end."""
+        """The connection has no request in process: wait for the next one, or for its end."""
         if connection.gone:
             self._release(connection)
             return
@@ -137,7 +137,7 @@ class Server:
             self._loop.unwatch(connection.sock)
 
     def _release(self, connection: Connection, *, reset: bool = False, linger: bool = False) -> None:
-        """The end of a connection: the next one may come."""
+        """Ends the connection; the next one is accepted."""
         self._unwatch(connection)
         self._current = None
         if linger and not connection.gone:
@@ -154,7 +154,7 @@ class Server:
     # ----------------------------------------------------------------------------------------------- requests
 
     def _advance(self, connection: Connection) -> None:
-        """Takes the requests that are read whole, one after the other; the rest of a request must still come."""
+        """Handles the completely read requests, one after the other; the rest of a partial one must still arrive."""
         while connection is self._current and not connection.in_process:
             request = connection.reader.next_request()
             if request is None:
@@ -195,7 +195,7 @@ class Server:
     def _finish(self, connection: Connection, call: Call, plan: Plan, *, last: bool) -> None:
         parameters = plan.parameters
         applies = parameters.get("applied", True)
-        answer = self._settle(call, plan) if applies else None
+        answer = self._answer(call, plan) if applies else None
         if plan.ending == "hang":
             self._hang(connection, parameters["seconds"])
         elif plan.ending == "garbage":
@@ -211,8 +211,8 @@ class Server:
             ends = plan.ending not in {None, "duplicate", "swallow"}
             self._reply(connection, reply, last=last or ends, reset=parameters.get("reset", False))
 
-    def _settle(self, call: Call, plan: Plan) -> Answer:
-        """What this call is answered; a proxy that delivers it twice has it settled twice."""
+    def _answer(self, call: Call, plan: Plan) -> Answer:
+        """The answer to this call; a proxy that delivers it twice gets two."""
         answer = self._desk.settle(call, self._loop.clock.now())
         if plan.ending == "duplicate":
             again = self._desk.settle(call, self._loop.clock.now())
@@ -225,7 +225,7 @@ class Server:
         return encode(answer, last=last)
 
     def _reply(self, connection: Connection, reply: bytes, *, last: bool, reset: bool = False) -> None:
-        """A client that has gone costs only the reply: what was read whole from it is still served."""
+        """If the client has gone, only the reply is lost: its completely read requests are still served."""
         sent = not reply or connection.write(reply, closes=last and not reset)
         connection.in_process = False
         self._counters.end_request(self._loop.clock.now())
@@ -238,7 +238,7 @@ class Server:
     def _hang(self, connection: Connection, seconds: float) -> None:
         self._unwatch(connection)
         connection.hanging = True
-        if connection.gone:  # closed by the admin port meanwhile, which ends a hang, so it need not begin
+        if connection.gone:  # closed by the admin port, which ends a hang, so it need not begin
             self._end_hang(connection)
             return
         self._loop.timers.at(self._loop.clock.now() + seconds, partial(self._end_hang, connection))
@@ -253,7 +253,7 @@ class Server:
     # ---------------------------------------------------------------------------------- by the admin and by faults
 
     def close_connection(self) -> bool:
-        """Closes the connection, if there is one. A request in process is still done; a hang ends."""
+        """Closes the connection, if there is one. A request in process is still finished; a hang ends."""
         connection = self._current
         if connection is None or connection.gone:
             return False

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Simulator:
-    """Starts once; for a restart make a new one with the same state file (and the same ports, if they matter)."""
+    """Starts only once; for a restart create a new one with the same state file (and the same ports, if needed)."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -51,7 +51,7 @@ class Simulator:
 
     @property
     def crash(self) -> BaseException | None:
-        """What ended the host against its will."""
+        """The exception that ended the host, if any."""
         return self._loop.crash if self._loop is not None else None
 
     def control(self, act: Callable[[Controls], T]) -> T:
@@ -70,7 +70,7 @@ class Simulator:
             raise
 
     def stop(self) -> None:
-        """Ends as a kill would: what is in process is not finished, what was answered is in the state file."""
+        """Ends like a kill: a request in process is not finished; all that was answered is in the state file."""
         if self._loop is not None and self._thread is not None:
             self._loop.stop()
             self._thread.join()

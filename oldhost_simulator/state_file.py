@@ -1,8 +1,8 @@
-"""What OldHost remembers over a restart: one JSON line for each fact, appended before the answer leaves.
+"""What OldHost remembers across a restart: one JSON line for each fact, appended before the answer is sent.
 
-The file is authoritative: nonce, records, journal and ban are what its facts say. Each line is one write to the
-kernel, which outlives a killed process; there is no fsync, since the simulator need not outlive its machine.
-A line that a kill left half written was never answered, so it is cut off.
+The file is authoritative: nonce, records, journal and ban follow from its facts. Each line is one write to the
+kernel, which survives a killed process; there is no fsync, as the simulator need not survive its machine.
+A half-written line, left by a kill, was never answered, so it is cut off.
 """
 
 import fcntl
@@ -18,12 +18,12 @@ _VERSION: Final = 1
 
 
 class StateFileError(Exception):
-    """The operator's: a file in use, or one that is no state file. Trying again changes nothing."""
+    """The file is in use, or is not a state file. A retry is useless; the operator has to act."""
 
 
 class StateFile:
     def __init__(self, path: Path, *, first_nonce: int) -> None:
-        """Opens or creates the file; `first_nonce` is the one in the file, if it has one. Raises StateFileError."""
+        """Opens or creates the file; a `first_nonce` in the file has precedence. Raises StateFileError."""
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -44,7 +44,7 @@ class StateFile:
             try:
                 yield fact_from_json(json.loads(line))
             except (ValueError, TypeError, KeyError) as error:
-                raise StateFileError(f"{self._path}, line {number}, is no fact of OldHost: {error}") from error
+                raise StateFileError(f"{self._path}, line {number}, is not a fact of OldHost: {error}") from error
 
     def append(self, fact: Fact) -> None:
         self._write(fact_to_json(fact))
@@ -75,9 +75,9 @@ class StateFile:
                 return int(header["first_nonce"])
         except (ValueError, TypeError, KeyError):
             pass
-        raise StateFileError(f"{self._path} is no state file of this version")
+        raise StateFileError(f"{self._path} is not a state file of this version")
 
     def _write(self, line: dict[str, Any]) -> None:
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
-        while data:  # a short write happens only where the disk is full, and then the next one raises
+        while data:  # a short write only happens when the disk is full; the next one then raises
             data = data[os.write(self._fd, data) :]

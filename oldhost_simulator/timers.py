@@ -1,4 +1,4 @@
-"""What is due when: callbacks by time, first come first served among equals."""
+"""Callbacks by due time; those with the same time run in the order in which they were added."""
 
 import heapq
 import itertools

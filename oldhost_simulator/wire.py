@@ -1,8 +1,8 @@
-"""HTTP/1.1 as bytes: requests out of a stream, answers into one. No socket here.
+"""HTTP/1.1 as bytes: reads requests from a stream, encodes answers. No socket here.
 
 Only what the contract needs: a request line, headers, a body of known length. A request that can't be framed
-(no length, an endless head) is answered as malformed and ends its connection, since nobody knows where the next one
-begins.
+(no length, an endless head) is answered as malformed and ends its connection, because the start of the next one is
+unknown.
 """
 
 import json
@@ -25,7 +25,7 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request, read whole. `problem` says why it is malformed as HTTP; `last` that its connection ends with it."""
+    """One request, read whole. `problem`: why it is malformed as HTTP; `last`: its connection ends with it."""
 
     method: str
     path: str
@@ -44,7 +44,7 @@ class Answer:
 
 
 def encode(answer: Answer, *, last: bool = False, version: str = "1.1", length: bool = True) -> bytes:
-    """The answer on the wire; `last` announces that the connection ends with it.
+    """The answer on the wire; `last`: it announces that the connection ends.
 
     Another `version`, and no `length` (the end of the connection is the end of the body): for a host that behaves
     oddly.
@@ -65,7 +65,7 @@ CONNECTION_IN_USE: Final = encode(Answer(503, {"error": "connection_in_use"}), l
 
 
 class RequestReader:
-    """Takes bytes as they come, gives requests as they are complete."""
+    """Takes bytes as they arrive, returns requests when they are complete."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

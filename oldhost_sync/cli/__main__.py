@@ -3,7 +3,7 @@
 import sys
 
 if not sys.flags.safe_path:
-    # `-m` looks in the user's folder first, which may have a `workflows` or `activities` of its own.
+    # `-m` puts the current folder first on the path; that folder may have its own `workflows` or `activities`.
     sys.path.append(sys.path.pop(0))
 
 from oldhost_sync.cli.main import main

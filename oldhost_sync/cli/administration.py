@@ -1,4 +1,4 @@
-"""Administration: API tokens, the rules that decide a change's class."""
+"""Administration: API tokens, and the rules that decide a change's class."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from oldhost_sync.store.token_usage import MINUTES_KEPT, usage_of_tokens
 from oldhost_sync.store.token_uses import last_uses
 from oldhost_sync.user_errors import WRONG, CliError
 
-# 256 bits can't be guessed, so a plain SHA-256 may be kept in a setting.
+# 256 random bits can't be guessed, so a plain SHA-256 of them is safe in a setting.
 TOKEN_BYTES = 32
-# Ten years: one that shall last for longer has no last day.
+# Ten years. A token that must last longer is made without --days: it never expires.
 TOKEN_DAYS_MAX = 3650
 
 tokens = typer.Typer(no_args_is_help=True, help="Tokens for the API.")
-rules = typer.Typer(no_args_is_help=True, help="Which class the changes of an event type have.")
+rules = typer.Typer(no_args_is_help=True, help="Which class the changes of each event type get.")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -46,19 +46,19 @@ def add_to(app: typer.Typer) -> None:
 
 
 def new_token(
-    name: Annotated[str, typer.Argument(help="Whose it is; it names the caller in the audit.")],
+    name: Annotated[str, typer.Argument(help="The owner's name; the audit shows it as the caller.")],
     role: Annotated[Role, typer.Option(help="app: writes changes · viewer: reads · ops: everything")] = Role.APP,
     days: Annotated[
         int | None,
-        typer.Option(min=1, max=TOKEN_DAYS_MAX, help="Days until it expires; without this option it never does."),
+        typer.Option(min=1, max=TOKEN_DAYS_MAX, help="Days until it expires. Without this option it never expires."),
     ] = None,
     on: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST", help="A host that it is for; may be repeated. Without it: all hosts."),
+        typer.Option(metavar="HOST", help="A host that the token is valid for; may be repeated. Default: all hosts."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token. It is shown once; the server is given only its SHA-256."""
+    """Make a token. It is shown once; the server only gets its SHA-256."""
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
         raise CliError("a token's name is 1 to 64 of the characters A-Z a-z 0-9 _ . -", WRONG)
     token = secrets.token_urlsafe(TOKEN_BYTES)
@@ -72,17 +72,17 @@ def new_token(
         print_json({"name": name, "role": role.value, "token": token, "setting": entry})
         return
     out = console()
-    out.print(f"Token of {name} ({role.value}), shown this once:\n\n  {token}\n", markup=False, soft_wrap=True)
+    out.print(f"Token of {name} ({role.value}), shown only this once:\n\n  {token}\n", markup=False, soft_wrap=True)
     out.print(
-        "Add this line to the file that SYNC_API_TOKENS_FILE names (it counts at once), or add it to\n"
-        "SYNC_API_TOKENS (comma-separated), and start the API again:\n",
+        "Add this line to the file that SYNC_API_TOKENS_FILE names (it takes effect at once), or add it to\n"
+        "SYNC_API_TOKENS (comma-separated), and restart the API:\n",
         markup=False,
     )
     out.print(f"  {entry}", markup=False, soft_wrap=True)
 
 
 def list_tokens(as_json: AsJson = False) -> None:
-    """The tokens of the settings and of the file, and when each was last used, to the minute."""
+    """The tokens in the settings and in the token file, and the minute when each was last used."""
     config = settings()
     try:
         known = all_tokens(config.api_tokens, config.api_tokens_file)
@@ -111,10 +111,10 @@ def list_tokens(as_json: AsJson = False) -> None:
 
 
 def _scope(token: dict[str, Any]) -> tuple[str, str]:
-    """Where it is valid, and for how long."""
+    """The hosts where it is valid, and until when."""
     hosts = ", ".join(token["hosts"]) or "all"
     if token["last_day"] is None:
-        return hosts, "until it is taken away"
+        return hosts, "until it is removed"
     return hosts, f"{'expired after' if token['expired'] else 'through'} {token['last_day']}"
 
 
@@ -122,7 +122,7 @@ def show_usage(
     minutes: Annotated[int, typer.Option(min=1, max=MINUTES_KEPT, help="How many minutes back to count.")] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """What each token used through the API, the noisiest first."""
+    """How much each token used the API, the busiest first."""
     config = settings()
     found = in_database(config, lambda connection: usage_of_tokens(connection, config.host, minutes))
     if as_json:
@@ -153,12 +153,14 @@ def set_one_rule(
         str, typer.Argument(help="The event type, for example rate_changed.", autocompletion=event_types)
     ],
     priority_class: Annotated[PriorityClass, typer.Argument(help="Its class from now on.", case_sensitive=False)],
-    reason: Annotated[str, typer.Option("--reason", "-r", help="Why; it is recorded.")] = "set at the terminal",
+    reason: Annotated[
+        str, typer.Option("--reason", "-r", help="The reason; it is recorded in the audit.")
+    ] = "set at the terminal",
     operator: Annotated[
-        str | None, typer.Option("--operator", help="Who you are; the user of this machine by default.")
+        str | None, typer.Option("--operator", help="Your name; by default your user name on this machine.")
     ] = None,
 ) -> None:
-    """Decide the class of an event type, for the changes recorded from now on. It stands in the audit."""
+    """Set the class of an event type, for the changes recorded from now on. The audit records it."""
     if not re.fullmatch(NAME_PATTERN, event_type):
         raise CliError("an event type is 1 to 64 of the characters A-Z a-z 0-9 _ . -", WRONG)
     config = settings()

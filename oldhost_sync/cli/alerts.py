@@ -1,4 +1,4 @@
-"""Alerts at the terminal: see them, acknowledge them, close what is informational."""
+"""Alerts at the terminal: list and acknowledge them, close the informational ones."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from oldhost_sync.user_errors import WRONG, CliError
 alerts = typer.Typer(help="Alerts, newest first: one for each cause.", invoke_without_command=True)
 
 AlertId = Annotated[int, typer.Argument(help="The alert's id, as `alerts` shows it.", min=1)]
-Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it is recorded.")]
-Operator = Annotated[str | None, typer.Option("--operator", help="Who you are; the user of this machine by default.")]
+Reason = Annotated[str, typer.Option("--reason", "-r", help="The reason; it is recorded in the audit.")]
+Operator = Annotated[
+    str | None, typer.Option("--operator", help="Your name; by default your user name on this machine.")
+]
 
 
 class AlertFilter(StrEnum):
@@ -42,9 +44,9 @@ def add_to(app: typer.Typer) -> None:
 
 def show_alerts(
     context: typer.Context,
-    all_of_them: Annotated[bool, typer.Option("--all", help="Closed ones too.")] = False,
-    closed: Annotated[bool, typer.Option("--closed", help="Only closed ones.")] = False,
-    kind: Annotated[str | None, typer.Option("--kind", help="Only of this kind, for example ban.")] = None,
+    all_of_them: Annotated[bool, typer.Option("--all", help="Show closed alerts, too.")] = False,
+    closed: Annotated[bool, typer.Option("--closed", help="Show only closed alerts.")] = False,
+    kind: Annotated[str | None, typer.Option("--kind", help="Show only this kind, for example ban.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")] = 50,
     as_json: AsJson = False,
 ) -> None:
@@ -71,12 +73,12 @@ def show_alerts(
 
 
 def acknowledge(alert_id: AlertId, reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
-    """Say that you look after an alert; it stays open until its cause is gone."""
+    """Say that you are handling an alert; it stays open until its cause is gone."""
     _decide(alert_id, operator, reason, as_json, close=False)
 
 
 def close(alert_id: AlertId, reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
-    """Close an alert that is for information; all others close when their cause is gone."""
+    """Close an informational alert; all others close by themselves when their cause is gone."""
     _decide(alert_id, operator, reason, as_json, close=True)
 
 
@@ -104,4 +106,4 @@ def _state(alert: RaisedAlert) -> str:
     if alert.closed_at is not None:
         by = f" by {alert.closed_by}" if alert.closed_by else ""
         return f"closed{by}: {alert.close_reason or 'its cause is gone'}"
-    return f"{alert.acknowledged_by} looks after it" if alert.acknowledged_by else "open"
+    return f"{alert.acknowledged_by} is handling it" if alert.acknowledged_by else "open"

@@ -1,4 +1,4 @@
-"""`plan --capacity`: rates of one mix, tried one after the other on a virtual clock."""
+"""`plan --capacity`: tries rates of one mix of changes, one after the other, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oldhost_sync.policy.changes import PriorityClass
 
 
 def find_capacity(scenario: Scenario, *, as_json: bool) -> None:
-    """Try rates between none and the ceiling, and say which is the highest that can last."""
+    """Try rates between zero and the ceiling, and report the highest that can be sustained."""
     tried: list[Tried] = []
     columns = (
         SpinnerColumn(),
@@ -40,9 +40,9 @@ def find_capacity(scenario: Scenario, *, as_json: bool) -> None:
     ]
     console().print(rows("", ("changes/s", "promises", *(f"oldest {cls.value}" for cls in PriorityClass)), lines))
     console().print(
-        f"Every promise is kept at up to {kept:.2f} changes/s of this mix, however long it lasts; what can't be "
-        f"compressed alone fills OldHost at {ceiling_per_s(scenario):.2f}. Each rate began three hours behind; "
-        "the ages are those of the last two of six hours.",
+        f"Every promise is kept at up to {kept:.2f} changes/s of this mix, for any length of time. At "
+        f"{ceiling_per_s(scenario):.2f} changes/s, EMERGENCY and TXN alone take all of OldHost's time. Each rate "
+        "started with a backlog of three hours; the ages are from the last two of six hours.",
         markup=False,
     )
 

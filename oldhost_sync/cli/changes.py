@@ -32,15 +32,16 @@ def add_to(app: typer.Typer) -> None:
 
 
 def show(
-    key: Annotated[str, typer.Argument(help="The idempotency key that the write gave or got; or the change's id.")],
+    key: Annotated[str, typer.Argument(help="The change's idempotency key, or its id.")],
     as_json: AsJson = False,
 ) -> None:
-    """A change's whole fate, step by step: accepted, relayed, reserved, sent, answered; or what it waits for."""
+    """One change, step by step: accepted, relayed, reserved, sent, answered; or what it waits for."""
     config = settings()
     fate = in_database(config, lambda connection: _fate(connection, config.host, key))
     if fate is None:
         raise CliError(
-            f"no change of host {config.host!r} has the key or the id {key!r}. Check it: a write's answer names both."
+            f"no change of host {config.host!r} has the key or the id {key!r}. "
+            "Check it: the answer to the submission has both."
         )
     if as_json:
         print_json(asdict(fate))
@@ -62,7 +63,7 @@ def show(
 
 
 def _fate(connection: Connection, host: str, key: str) -> change_status.FateView | None:
-    """By its key; what is none and a number, by its id."""
+    """By key; if no change has this key and it is a number, by id."""
     fate = change_status.find_fate(connection, host, key)
     if fate is None and key.isascii() and key.isdecimal() and int(key) <= CHANGE_ID_MAX:
         return change_status.find_fate_of_id(connection, host, int(key))
@@ -72,11 +73,11 @@ def _fate(connection: Connection, host: str, key: str) -> change_status.FateView
 def find(
     entity: Annotated[str, typer.Argument(help="A unit's id, or type/id.")],
     entity_type: Annotated[
-        str | None, typer.Option("--type", help="The entity's type; then ENTITY is the whole id.")
+        str | None, typer.Option("--type", help="The entity's type; ENTITY is then only the id.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Where an entity's changes are: what the database keeps of it, and where the writer holds it."""
+    """Where an entity's changes are: what the database has, and where they are in the writer."""
     config = settings()
     key = (entity_type, entity) if entity_type else entity_of(entity)
     found = in_database(config, lambda connection: entity_history.read_entity(connection, config.host, *key))
@@ -85,7 +86,7 @@ def find(
     except WriterError as error:
         writer, why_not = None, str(explain(error))
     if found["shadow"] is None and not found["changes"] and not found["scheduled"]:
-        raise CliError(f"nothing is known of {key[0]}/{key[1]} on host {config.host!r}. Check type and id.")
+        raise CliError(f"{key[0]}/{key[1]} is unknown on host {config.host!r}. Check type and id.")
     if as_json:
         print_json({**found, "writer": writer})
     else:
@@ -117,21 +118,21 @@ def _print_entity(config: Settings, key: tuple[str, str], found: dict[str, Any],
     out.print(rows("Its latest changes", names, lines))
     if found["scheduled"]:
         kept = ((each["not_before"], each["event_type"], each["idempotency_key"]) for each in found["scheduled"])
-        out.print(rows("Kept for later", ("not before", "event type", "key"), kept))
+        out.print(rows("Scheduled", ("not before", "event type", "key"), kept))
     if writer is None:
         return
-    held = [
+    waiting = [
         (str(each["change_id"]), each["event_type"], each["place"], each.get("waits_for", "–"),
          span(each["due_in_ms"]) if each["place"] == "debounced" else "–")
         for each in writer["changes"] or ()
     ]  # fmt: skip
-    if held:
-        out.print(rows("At the writer", ("change", "event type", "where", "waits for", "due in"), held))
+    if waiting:
+        out.print(rows("In the writer", ("change", "event type", "where", "waits for", "due in"), waiting))
     else:
-        out.print("Nothing of it waits at the writer.")
-    if (count := writer.get("count", 0)) > len(held):
-        out.print(f"These are the oldest of {count}.")
+        out.print("None of its changes is in the writer.")
+    if (count := writer.get("count", 0)) > len(waiting):
+        out.print(f"Only the oldest of {count} are shown.")
     if writer.get("held"):
-        out.print(f"{writer['held']} more wait in the database behind its dead letters.")
+        out.print(f"{writer['held']} more are held in the database behind its dead letters.")
     if writer["dead_letters"]:
         out.print(f"Dead letters: {', '.join(map(str, writer['dead_letters']))}", markup=False)

@@ -1,4 +1,4 @@
-"""`oldhost-sync hosts`: every host that the database knows, and how it stands."""
+"""`oldhost-sync hosts`: every host in the database, and its state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def hosts(as_json: AsJson = False) -> None:
-    """Every host that the database knows, and how it stands; `--host NAME` before a command chooses one."""
+    """Every host in the database, and its state. `--host NAME` before a command chooses one."""
     from oldhost_sync.store.prerequisites import known_hosts
     from oldhost_sync.store.views.host_list import read_hosts
 

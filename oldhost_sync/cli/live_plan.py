@@ -1,4 +1,4 @@
-"""`plan --from-now`: when what is outstanding now will be at OldHost, and which promises hold."""
+"""`plan --from-now`: when OldHost will have all outstanding changes, and which promises are kept."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ HOUR_MS = 3_600_000
 
 
 def plan_from_now(scenario: Scenario, rate: float) -> tuple[Plan | None, LiveLoad]:
-    """Play what is outstanding and scheduled, and `rate` changes a second of the scenario's mix for its duration, by
-    the settings' debounce and turns. None: there is nothing to play.
+    """Simulate the outstanding and scheduled changes, and `rate` new changes a second of the scenario's mix for its
+    duration, with the debounce and turns of the settings. The plan is None when there is nothing to simulate.
     """
     from oldhost_sync.temporal import writer_policy
 
     config = settings()
     out = error_console()
     with Progress(SpinnerColumn(), TextColumn("{task.description}"), console=out, disable=not out.is_terminal) as shown:
-        task = shown.add_task("reading what is outstanding")
+        task = shown.add_task("reading outstanding changes")
         live = in_database(config, lambda connection: read_live_load(connection, config.host))
-        shown.update(task, description=f"playing {len(live.outstanding) + len(live.scheduled):,} changes")
+        shown.update(task, description=f"simulating {len(live.outstanding) + len(live.scheduled):,} changes")
         new = steady(scenario, rate, scenario.duration_s) if rate else []
         changes = live_arrivals(live.outstanding, live.scheduled, live.now_ms, new)
         if not changes:
@@ -37,14 +37,14 @@ def plan_from_now(scenario: Scenario, rate: float) -> tuple[Plan | None, LiveLoa
 
 
 def live_figures(live: LiveLoad) -> dict[str, Any]:
-    """The same for programs."""
+    """What the plan starts with, as JSON."""
     names = ("outstanding", "oldest", "older_than_1_h", "scheduled")
     classes = {str(line[0]): dict(zip(names, line[1:], strict=True)) for line in live_lines(live)}
     return {"by_class": classes, "stopped": live.stopped, "ban_left_ms": live.ban_left_ms, "cut": live.cut}
 
 
 def live_lines(live: LiveLoad) -> list[Sequence[object]]:
-    """What the plan begins with, by class and age."""
+    """What the plan starts with, by class and age."""
     return [
         (
             cls.value,

@@ -1,5 +1,5 @@
-"""Which changes a restored database has lost, as far as Temporal knows: what the relay handed to the writer stands in
-the histories of its runs.
+"""Which changes a restored database has lost: what the relay handed to the writer is in the histories of the writer's
+runs, as far as Temporal still has them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from oldhost_sync.store.views.lost_changes import lost_changes
 from oldhost_sync.temporal import connect
 from workflows.messages import EnqueueBatch, workflow_id
 
-# A run lives for hours or days; more than these are months.
+# A run lasts for hours or days, so this many go back for months.
 RUNS_READ_MAX = 200
 
 
@@ -32,10 +32,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def show_lost(
-    hours: Annotated[int, typer.Option(min=1, max=24 * 90, help="Only what was accepted within so many hours.")] = 72,
+    hours: Annotated[int, typer.Option(min=1, max=24 * 90, help="Only changes accepted within this many hours.")] = 72,
     as_json: AsJson = False,
 ) -> None:
-    """After a restore: the changes that the writer was told of and the database has lost."""
+    """After a restore: the changes that were handed to the writer and that the database has lost."""
     config = settings()
     since = time.time() - timedelta(hours=hours).total_seconds()
     known = asyncio.run(_handed_over(config.host, round(since * 1000)))
@@ -43,7 +43,7 @@ def show_lost(
     if as_json:
         print_json([_as_json(ref) for ref in lost])
         return
-    span = f"{len(known)} changes that the writer was told of in {hours} h"
+    span = f"{len(known)} changes handed to the writer in {hours} h"
     if not lost:
         console().print(f"Of {span}, none is lost.", markup=False)
         return
@@ -53,7 +53,7 @@ def show_lost(
 
 
 async def _handed_over(host: str, since_ms: int) -> list[ChangeRef]:
-    """In the order of their ids, each once."""
+    """The changes by id, each once."""
     client = await connect()
     found: dict[tuple[int, int], ChangeRef] = {}
     run_id = None
@@ -68,7 +68,7 @@ async def _handed_over(host: str, since_ms: int) -> list[ChangeRef]:
 
 
 async def _read_run(client: Client, host: str, run_id: str | None) -> tuple[str, list[ChangeRef]]:
-    """The run before, if any, and what this one was signalled; nothing where its history is gone."""
+    """The id of the run before, if any, and the changes signalled to this run; none if its history is gone."""
     before, refs = "", []
     try:
         async for event in client.get_workflow_handle(workflow_id(host), run_id=run_id).fetch_history_events():

@@ -1,4 +1,4 @@
-"""The application and its entry point. Commands are imported here; what they need is imported when they run."""
+"""The application and its entry point. Commands are imported here; the roles and the servers only when they run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ from oldhost_sync.cli import (
 from oldhost_sync.user_errors import FAILED, INTERRUPTED, WRONG, CliError, explain, print_error
 
 app = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, help="Keeps OldHost in step: nothing lost, nothing replayed."
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Keeps OldHost in sync: no change is lost, no nonce is replayed.",
 )
 _wants_traceback = False
 
@@ -40,18 +42,18 @@ def _show_version(wanted: bool) -> None:
         try:
             number = metadata.version("oldhost-sync")
         except metadata.PackageNotFoundError:
-            number = "from its source"
+            number = "run from its source"
         typer.echo(f"oldhost-sync {number}")
         raise typer.Exit
 
 
 def _choose_host(context: typer.Context, host: str | None) -> None:
-    """One command about another host than SYNC_HOST. A role serves those of its settings."""
+    """Run one command for another host than SYNC_HOST. A role always serves the hosts in its settings."""
     if host is None:
         return
     if context.invoked_subcommand in roles.NAMES:
         raise CliError(
-            "a role serves the hosts of SYNC_HOST and SYNC_OLDHOST_URLS: set these instead of --host.", WRONG
+            "a role serves the hosts in SYNC_HOST and SYNC_OLDHOST_URLS: set these instead of --host.", WRONG
         )
     os.environ["SYNC_HOST"] = host
 
@@ -59,12 +61,10 @@ def _choose_host(context: typer.Context, host: str | None) -> None:
 @app.callback()
 def root(
     context: typer.Context,
-    host: Annotated[
-        str | None, typer.Option("--host", help="The host that the command is about; else SYNC_HOST.")
-    ] = None,
+    host: Annotated[str | None, typer.Option("--host", help="The host to use; SYNC_HOST by default.")] = None,
     show_traceback: Annotated[bool, typer.Option("--traceback", help="Show where an error came from.")] = False,
-    version: Annotated[  # noqa: ARG001 - its callback answers and ends
-        bool, typer.Option("--version", help="Show the version and end.", callback=_show_version, is_eager=True)
+    version: Annotated[  # noqa: ARG001 - its callback prints the version and exits
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     global _wants_traceback  # noqa: PLW0603 - one flag of one process, set before its one command runs
@@ -107,15 +107,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
         code = app(args=None if arguments is None else list(arguments), prog_name="oldhost-sync", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+    except BrokenPipeError:  # the reader of our output has exited, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except Exception as error:  # noqa: BLE001 - the one place where anything becomes one line
-        return _told(error)
+    except Exception as error:  # noqa: BLE001 - the one place that turns every error into one line
+        return _report(error)
     return code if isinstance(code, int) else 0
 
 
-def _told(error: Exception) -> int:
+def _report(error: Exception) -> int:
     if _wants_traceback:
         traceback.print_exception(error)
     known = explain(error)
@@ -129,7 +129,7 @@ def _told(error: Exception) -> int:
         return WRONG
     print_error(
         f"{type(error).__name__}: {error}. "
-        "This is a fault of ours: repeat with `oldhost-sync --traceback …`, and report it."
+        "This is a bug in OldHost Sync: repeat with `oldhost-sync --traceback …`, and report it."
     )
     return FAILED
 

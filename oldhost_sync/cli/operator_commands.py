@@ -1,4 +1,4 @@
-"""Operators' commands: pause, resume, flush, resolve, and the decision on dead letters. Who and why are recorded."""
+"""Operators' commands: pause, resume, flush, resolve, dead letters. The operator and the reason are recorded."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from oldhost_sync.store.views import overview
 from oldhost_sync.user_errors import WRONG, CliError
 from workflows.messages import OperatorRequest, ResolveMode
 
-Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; it is recorded.")]
-Operator = Annotated[str | None, typer.Option("--operator", help="Who you are; the user of this machine by default.")]
+Reason = Annotated[str, typer.Option("--reason", "-r", help="The reason; it is recorded in the audit.")]
+Operator = Annotated[
+    str | None, typer.Option("--operator", help="Your name; by default your user name on this machine.")
+]
 ChangeId = Annotated[int, typer.Argument(help="The rejected change's id, as `dead-letters list` shows it.", min=1)]
 
-dead_letters = typer.Typer(no_args_is_help=True, help="Changes that OldHost rejected: see them, retry or discard them.")
+dead_letters = typer.Typer(no_args_is_help=True, help="Changes that OldHost rejected: list, retry or discard them.")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -32,18 +34,18 @@ def add_to(app: typer.Typer) -> None:
 
 
 def pause(reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
-    """Stop sending and close the connection; changes go on being taken and coalesced."""
+    """Stop sending and close the connection; changes are still accepted and coalesced."""
     _act("pause", reason, operator, as_json)
 
 
 def resume(reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
-    """Send again after a pause."""
+    """Resume sending after a pause."""
     _act("resume", reason, operator, as_json)
 
 
 def flush(
     reason: Reason,
-    entity: Annotated[str | None, typer.Argument(help="A unit's id, or type/id; all entities without it.")] = None,
+    entity: Annotated[str | None, typer.Argument(help="A unit's id, or type/id; without it: all entities.")] = None,
     operator: Operator = None,
     as_json: AsJson = False,
 ) -> None:
@@ -55,13 +57,15 @@ def flush(
 def resolve(
     mode: Annotated[
         ResolveMode,
-        typer.Argument(help="resend: send the ledger's operations again · adopt: take OldHost's count as the truth"),
+        typer.Argument(
+            help="resend: send the ledger's operations again · adopt: accept the nonce that OldHost expects"
+        ),
     ],
     reason: Reason,
     operator: Operator = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a halt: OldHost went back, another writer wrote to it, or a second ban came within the hour."""
+    """End a halt (OldHost's nonce went back, another writer wrote to it, or a second ban came within an hour)."""
     _act("resolve", reason, operator, as_json, mode=mode.value)
 
 
@@ -87,12 +91,12 @@ def list_dead_letters(
 
 
 def retry(change_id: ChangeId, reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
-    """Send a rejected change again, before what is held behind it."""
+    """Send a rejected change again, before the changes held behind it."""
     _act("retry", reason, operator, as_json, change_id=change_id)
 
 
 def discard(change_id: ChangeId, reason: Reason, operator: Operator = None, as_json: AsJson = False) -> None:
-    """Give a rejected change up; what is held behind it goes on."""
+    """Give up a rejected change; the changes held behind it are sent."""
     _act("discard", reason, operator, as_json, change_id=change_id)
 
 

@@ -1,4 +1,4 @@
-"""What is printed: tables for people, JSON for programs. Data goes to standard output, all else to standard error."""
+"""Output: tables for people, JSON for programs. Data goes to standard output, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from oldhost_sync.policy.phrases import instant
 
 
 class Screen(Console):
-    """Shows a table that is too wide as records, and leaves their lines whole for the terminal to wrap: its own
-    wrapping would cut keys apart.
+    """Prints a table that is too wide as records, and lets the terminal wrap their lines: rich's own wrapping would
+    cut keys apart.
     """
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """As rich's."""
+        """As in rich."""
         wide = [isinstance(each, Rows) and not each.fits(self) for each in objects]
         shown = [each.records() if apart else each for each, apart in zip(objects, wide, strict=True)]
         super().print(*shown, **({"soft_wrap": True} if any(wide) else {}) | options)
 
 
 def console() -> Console:
-    """Standard output, made when it is needed: its width and colours may change."""
+    """Standard output; made for each use, as its width and colours may change."""
     return Screen(highlight=False)
 
 
@@ -49,9 +49,9 @@ WIDTH_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A table, or records where the screen is too narrow for it, so that keys stay whole to be copied.
+    """A table, or records where the screen is too narrow for it: keys stay in one piece and can be copied.
 
-    Two columns are figures with their names: what does not fit is folded.
+    Two columns are names and figures. They stay a table, and cells that do not fit are folded.
     """
 
     title: str
@@ -76,7 +76,7 @@ class Rows:
         return Group(*lines)
 
     def __rich__(self) -> Table:
-        """A part of something else is a table, whose cells are folded."""
+        """Inside something else it is always a table, whose cells are folded."""
         return self._table()
 
     def _table(self) -> Table:
@@ -94,7 +94,7 @@ def rows(title: str, columns: Sequence[str], lines: Iterable[Sequence[object]]) 
 
 
 def shown(value: object) -> str:
-    """A value as people read it; an instant in UTC to the second."""
+    """A value in readable form; an instant in UTC to the second."""
     if value is None:
         return "–"
     if isinstance(value, datetime):
@@ -105,7 +105,7 @@ def shown(value: object) -> str:
 
 
 def span(milliseconds: float | None) -> str:
-    """A span in the unit that people would use."""
+    """A duration in a readable unit."""
     if milliseconds is None:
         return "never"
     seconds = milliseconds / 1000
@@ -121,4 +121,4 @@ def span(milliseconds: float | None) -> str:
 def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
-    raise TypeError(f"{type(value).__name__} is no JSON type")
+    raise TypeError(f"{type(value).__name__} is not a JSON type")

@@ -1,4 +1,4 @@
-"""`plan` asks what if, in virtual time; `demo` shows it with real servers, in compressed time."""
+"""`plan` simulates a scenario in virtual time; `demo` runs one on real servers in compressed time."""
 
 from __future__ import annotations
 
@@ -57,16 +57,18 @@ def plan(
         bool, typer.Option("--capacity", help="Find the highest steady rate of this mix; takes some minutes.")
     ] = False,
     from_now: Annotated[
-        bool, typer.Option("--from-now", help="Begin with what is outstanding and scheduled in the database.")
+        bool, typer.Option("--from-now", help="Start with the outstanding and scheduled changes in the database.")
     ] = False,
-    rate: Annotated[float, typer.Option(min=0, help="With --from-now: this mix goes on at so many a second.")] = 0.0,
+    rate: Annotated[
+        float, typer.Option(min=0, help="With --from-now: how many new changes of this mix arrive per second.")
+    ] = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """What if: the writer's own policy on a virtual clock, beside an oracle that knows the future. Sends nothing."""
+    """Simulate the writer's policy on a virtual clock, compared with an oracle that knows the future. Sends nothing."""
     given = locals()
     scenario = Scenario(**{each.name: given[each.name] for each in fields(Scenario)})
     if capacity and from_now:
-        raise CliError("--capacity and --from-now exclude each other.", WRONG)
+        raise CliError("--capacity and --from-now can't be combined.", WRONG)
     if capacity:
         find_capacity(scenario, as_json=as_json)
     elif from_now:
@@ -76,15 +78,15 @@ def plan(
 
 
 def _report_from_now(scenario: Scenario, rate: float, *, as_json: bool) -> None:
-    """What there is now, and what becomes of it."""
+    """Print what is outstanding now, and the plan from there."""
     found, live = plan_from_now(scenario, rate)
     if as_json:
         now = live_figures(live)
         print_json({"now": now}) if found is None else _report(found, as_json=True, more={"now": now})
         return
     console().print(rows("", ("now", "outstanding", "oldest", "older than 1 h", "scheduled"), live_lines(live)), Text())
-    for told in live.notes():
-        console().print(told, markup=False)
+    for note in live.notes():
+        console().print(note, markup=False)
     if found is not None:
         _report(found, as_json=False)
 
@@ -102,18 +104,23 @@ def _report(found: Plan, *, as_json: bool, more: dict[str, Any] | None = None) -
 
 
 def demo(
-    factor: Annotated[float, typer.Option(min=1, max=100, help="How many times time is compressed.")] = 30.0,
+    factor: Annotated[float, typer.Option(min=1, max=100, help="The factor by which time is compressed.")] = 30.0,
     changes: Annotated[
-        int, typer.Option(min=100, max=100_000, help="How many changes come. Fewer take less time, at the same rate.")
+        int,
+        typer.Option(
+            min=100, max=100_000, help="How many changes are submitted. Fewer take less time, at the same rate."
+        ),
     ] = 10_000,
     units: Annotated[int, typer.Option(min=1, max=50_000, help="Units that change.")] = 2_500,
-    seed: Annotated[int, typer.Option(help="Another seed is another day.")] = 1,
+    seed: Annotated[int, typer.Option(help="Another seed gives another day.")] = 1,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave everything running until Ctrl-C, to look around.")
     ] = False,
-    folder: Annotated[Path | None, typer.Option(help="Keep data and logs there; a temporary folder otherwise.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep data and logs there; by default in a temporary folder.")
+    ] = None,
 ) -> None:
-    """The half-hour peak with a ban in it, on real servers in compressed time; exit code 1 when a promise breaks."""
+    """Run the half-hour peak, with a ban, on real servers in compressed time; exit code 1 when a promise breaks."""
     from oldhost_sync.demo.compression import peak
     from oldhost_sync.demo.run import DemoOptions, run_demo
 
@@ -140,7 +147,7 @@ def figure_lines(found: Plan) -> list[Sequence[object]]:
         (
             "OldHost busy",
             f"{found.busy_share:.1%}",
-            f"{found.busy_share_of_backlog:.1%} of the time in which something could go",
+            f"{found.busy_share_of_backlog:.1%} of the time in which something could be sent",
         ),
         (
             "EMERGENCY p50 / p99 / max",
@@ -149,7 +156,7 @@ def figure_lines(found: Plan) -> list[Sequence[object]]:
         ),
     ]
     if overall != outside:
-        lines.append(("  those of the ban too", _quantiles(overall), "none can reach OldHost during a ban"))
+        lines.append(("  including the ban", _quantiles(overall), "none can reach OldHost during a ban"))
     lines.append(("late emergencies", found.late_emergencies, f"of {len(overall):,}; promise: 30 s"))
     if found.alerts:
         lines.append(
@@ -181,7 +188,7 @@ def _quantiles(values_ms: Sequence[int]) -> str:
 
 
 def picture(samples: Sequence[PlannedState]) -> Group:
-    """The backlog over time, with what the debounce holds back below it, and the ban."""
+    """The backlog over time: what is ready to be sent, what the debounce holds back, and the ban."""
     if not samples:
         return Group()
     width = min(PICTURE_WIDTH, max(1, console().width - 10), len(samples))
@@ -189,7 +196,7 @@ def picture(samples: Sequence[PlannedState]) -> Group:
     waiting = [max(each.ready + each.debounced for each in column) for column in columns]
     ready = [max(each.ready for each in column) for column in columns]
     top = max([*waiting, 1])
-    lines = [Text("waiting for OldHost (bright: ready to go, dim: held back by the debounce)")]
+    lines = [Text("waiting for OldHost (bright: ready to be sent, dim: held back by the debounce)")]
     for level in reversed(range(PICTURE_HEIGHT)):
         line = Text(f"{top if level == PICTURE_HEIGHT - 1 else '':>7} ", style="dim")
         for all_of_them, going in zip(waiting, ready, strict=True):

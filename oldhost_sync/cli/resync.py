@@ -1,4 +1,4 @@
-"""Heal drift: send OldHost the states again that the shadow shows, and see how far that has come."""
+"""Resync: send OldHost the states of the shadow again, and show the progress."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 OFF = "off"
-# For all of a command's calls; the SDK alone would go on for half a minute.
+# For all calls of one command; by itself the SDK would retry for half a minute.
 TEMPORAL_SECONDS_MAX = 10.0
 
 
@@ -34,15 +34,15 @@ def add_to(app: typer.Typer) -> None:
 
 
 def resync(
-    reason: Annotated[str, typer.Option("--reason", "-r", help="Why; it is recorded.")],
-    property_id: Annotated[str | None, typer.Option("--property", help="Of the units of this property.")] = None,
-    unit_id: Annotated[str | None, typer.Option("--unit", help="Of this unit.")] = None,
-    all_of_them: Annotated[bool, typer.Option("--all", help="Of all units and entities.")] = False,
+    reason: Annotated[str, typer.Option("--reason", "-r", help="The reason; it is recorded in the audit.")],
+    property_id: Annotated[str | None, typer.Option("--property", help="Only the units of this property.")] = None,
+    unit_id: Annotated[str | None, typer.Option("--unit", help="Only this unit.")] = None,
+    all_of_them: Annotated[bool, typer.Option("--all", help="All units and entities.")] = False,
     operator: Annotated[
-        str | None, typer.Option("--operator", help="Who you are; the user of this machine by default.")
+        str | None, typer.Option("--operator", help="Your name; by default your user name on this machine.")
     ] = None,
 ) -> None:
-    """Have OldHost sent again what the shadow shows; the relay does it while nothing else waits."""
+    """Send the shadow's states to OldHost again; the relay does it while nothing else is waiting."""
     if (property_id is not None) + (unit_id is not None) + all_of_them != 1:
         raise CliError("say what to send again: --property X, --unit Y or --all.", WRONG)
     if not reason.strip():
@@ -50,19 +50,20 @@ def resync(
     config = settings()
     act = partial(request_resync, host=config.host, property_id=property_id, unit_id=unit_id)
     number = in_database(config, partial(act, operator=operator_of(operator), reason=reason.strip()))
-    console().print(f"Resync {number} begins; `oldhost-sync resyncs` shows how far it is.", markup=False)
+    console().print(f"Resync {number} has begun; `oldhost-sync resyncs` shows its progress.", markup=False)
 
 
 def resync_nightly(
     at: Annotated[
-        str | None, typer.Argument(metavar="[HH:MM|off]", help="The time of day, UTC, or `off`; neither: what is set.")
+        str | None,
+        typer.Argument(metavar="[HH:MM|off]", help="The time of day in UTC, or `off`; without it: show the setting."),
     ] = None,
 ) -> None:
-    """Have all states sent again every night, by a Schedule in Temporal."""
+    """Send all states again every night, by a Schedule in Temporal."""
     config = settings()
     time_of_day = _time_of_day(at)
-    if at != OFF:  # that of a host that is gone must come to an end, too
-        with database(config):  # which knows the host
+    if at != OFF:  # `off` must also work for a host that the database no longer has
+        with database(config):  # checks that the database has the host
             pass
     set_now = asyncio.run(_set_nights(config, time_of_day, ends=at == OFF))
     if set_now is None:
@@ -76,7 +77,7 @@ def _time_of_day(at: str | None) -> time | None:
     try:
         return None if at in (None, OFF) else datetime.strptime(str(at), "%H:%M").time()  # noqa: DTZ007 - UTC
     except ValueError:
-        raise CliError(f"{at!r} is no time of day: give it as HH:MM (UTC), or `{OFF}`.", WRONG) from None
+        raise CliError(f"{at!r} is not a time of day: give it as HH:MM (UTC), or `{OFF}`.", WRONG) from None
 
 
 async def _set_nights(config: Settings, time_of_day: time | None, *, ends: bool) -> Nights | None:
@@ -97,7 +98,7 @@ async def _set_nights(config: Settings, time_of_day: time | None, *, ends: bool)
 
 
 def show_resyncs(as_json: AsJson = False) -> None:
-    """The latest resyncs: how many states were sent again, and what OldHost said to them."""
+    """The latest resyncs: how many states were sent again, and how they ended."""
     config = settings()
 
     def look(connection: Connection) -> list[tuple[Resync, dict[str, int]]]:
@@ -107,12 +108,12 @@ def show_resyncs(as_json: AsJson = False) -> None:
     if as_json:
         print_json([_as_json(each, results) for each, results in found])
     elif not found:
-        console().print("No resync was asked for yet.")
+        console().print("No resync has been requested yet.")
     else:
-        names = ("id", "of", "by", "asked", "state", "sent again", "what became of them", "skipped")
+        names = ("id", "of", "by", "requested", "state", "sent again", "fates", "skipped")
         console().print(rows("", names, [_line(each, results) for each, results in found]))
         console().print(
-            "OldHost does not say whether it had something else before: APPLIED is all it tells.", style="dim"
+            "APPLIED does not show whether OldHost had another state before: OldHost does not say.", style="dim"
         )
 
 
@@ -124,9 +125,9 @@ def _of(resync: Resync) -> str:
 
 def _line(resync: Resync, results: dict[str, int]) -> tuple[object, ...]:
     state = "under way" if resync.finished_at is None else "all recorded"
-    told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(results.items()))
+    fates = ", ".join(f"{count} {outcome}" for outcome, count in sorted(results.items()))
     asked = (resync.resync_id, _of(resync), resync.operator, resync.created_at)
-    return (*asked, state, resync.recorded, told, resync.skipped)
+    return (*asked, state, resync.recorded, fates, resync.skipped)
 
 
 def _as_json(resync: Resync, results: dict[str, int]) -> dict[str, object]:

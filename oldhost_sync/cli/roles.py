@@ -1,4 +1,4 @@
-"""The roles as commands: each runs one process until it is told to end; `up` runs them all."""
+"""The roles as commands: each runs one process until it is stopped; `up` runs them all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from oldhost_sync.settings import bind_address
 # Its options are the simulator's own; `oldhost-sync simulator --help` shows them.
 _AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
-# The commands that run until they are ended, or prepare that: they take their hosts from the settings.
+# The commands that run until they are stopped, and `migrate`: they take their hosts from the settings.
 NAMES = frozenset(("up", "api", "relay", "worker", "migrate", "simulator"))
 
 
@@ -29,14 +29,14 @@ def add_to(app: typer.Typer) -> None:
 
 
 def api() -> None:
-    """Serve HTTP: changes in, units and fates out, and what operators need."""
+    """Serve the HTTP API: accept changes, show units and fates, and let operators act."""
     from oldhost_sync.roles import api
     from oldhost_sync.stack.ports import pick_port
 
     config = settings()
     log_to_stderr(config.log_format)
     address, port = bind_address(config.api_bind)
-    if port:  # the server would say it in its own way, among its log lines
+    if port:  # otherwise a port in use would only show among uvicorn's log lines
         pick_port(port, "the API (SYNC_API_BIND)", address)
     api.run(config)
 
@@ -69,25 +69,29 @@ def migrate() -> None:
 
 
 def simulator(context: typer.Context) -> None:
-    """Play OldHost on a real socket, with faults and an admin port."""
+    """Simulate OldHost on a real socket, with faults and an admin port."""
     from oldhost_sync.stack.programs import module
 
     arguments = module("oldhost_simulator", *context.args)
-    os.execv(sys.executable, arguments)  # noqa: S606 - it is another program, and takes our place
+    os.execv(sys.executable, arguments)  # noqa: S606 - it is another program, which replaces this process
 
 
 def up(
-    folder: Annotated[Path, typer.Option(help="Keeps data, logs and tokens; one `up` at a time in it.")] = Path("var"),
-    latency_ms: Annotated[float, typer.Option(min=0, help="The simulator's time for each request.")] = 400.0,
+    folder: Annotated[Path, typer.Option(help="For data, logs and tokens; only one `up` at a time can use it.")] = Path(
+        "var"
+    ),
+    latency_ms: Annotated[
+        float, typer.Option(min=0, help="The simulator's time for each request, in milliseconds.")
+    ] = 400.0,
     workers: Annotated[int, typer.Option(min=1, max=16, help="How many worker processes.")] = 1,
     relays: Annotated[int, typer.Option(min=1, max=4, help="How many relay processes.")] = 1,
-    mariadb_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one, as for all ports.")] = 3307,
+    mariadb_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port, here and below.")] = 3307,
     temporal_port: Annotated[int, typer.Option(min=0, max=65535)] = 7233,
     temporal_ui_port: Annotated[int, typer.Option(min=0, max=65535)] = 8233,
     oldhost_port: Annotated[int, typer.Option(min=0, max=65535)] = 9400,
     oldhost_admin_port: Annotated[int, typer.Option(min=0, max=65535)] = 9401,
 ) -> None:
-    """Run everything on this machine until Ctrl-C, with a MariaDB, Temporal and OldHost where no address is set."""
+    """Run everything on this machine until Ctrl-C, and start MariaDB, Temporal or OldHost if no address is set."""
     given = locals()
     from oldhost_sync.stack.servers import StackPlan
     from oldhost_sync.stack.up import run_up

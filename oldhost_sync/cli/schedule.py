@@ -1,4 +1,4 @@
-"""`scheduled`: what is kept for later, and its cancellation."""
+"""`scheduled`: list scheduled changes, and cancel one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oldhost_sync.store.intake.schedule import cancel_by_operator
 from oldhost_sync.store.views.scheduled_list import list_scheduled
 from oldhost_sync.user_errors import WRONG, CliError
 
-scheduled = typer.Typer(no_args_is_help=True, help="Changes that are kept for later: see them, cancel one.")
+scheduled = typer.Typer(no_args_is_help=True, help="Scheduled changes: list them, cancel one.")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -26,7 +26,7 @@ def add_to(app: typer.Typer) -> None:
 def show(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")] = 50, as_json: AsJson = False
 ) -> None:
-    """What is neither recorded nor cancelled, in the order in which it becomes due."""
+    """Scheduled changes that are neither recorded nor cancelled, the first due first."""
     config = settings()
     found, more = in_database(config, lambda connection: list_scheduled(connection, config.host, limit=limit))
     if as_json:
@@ -39,19 +39,19 @@ def show(
         )  # fmt: skip
         console().print(rows("", ("not before", "entity", "event type", "key"), lines))
         if more:
-            console().print("There are more: --limit.", style="dim")
+            console().print("There are more: use --limit.", style="dim")
     else:
         console().print("Nothing is scheduled.")
 
 
 def cancel(
     key: Annotated[str, typer.Argument(help="Its idempotency key, as `scheduled list` shows it.")],
-    reason: Annotated[str, typer.Option("--reason", "-r", help="Why; it is recorded.")],
+    reason: Annotated[str, typer.Option("--reason", "-r", help="The reason; it is recorded in the audit.")],
     operator: Annotated[
-        str | None, typer.Option("--operator", help="Who you are; the user of this machine by default.")
+        str | None, typer.Option("--operator", help="Your name; by default your user name on this machine.")
     ] = None,
 ) -> None:
-    """Cancel one that is not due yet."""
+    """Cancel a scheduled change that is not due yet."""
     who, why = operator_of(operator), reason.strip()
     if not why:
         raise CliError("say why: --reason '…'. It is recorded.", WRONG)
@@ -60,5 +60,7 @@ def cancel(
         config, lambda connection: cancel_by_operator(connection, config.host, key, operator=who, reason=why)
     )
     if not done:
-        raise CliError(f"nothing is scheduled under {key!r}: it is recorded or cancelled already, or never was.")
+        raise CliError(
+            f"no scheduled change has the key {key!r}: it was recorded or cancelled already, or never existed."
+        )
     console().print(f"{key} is cancelled.", markup=False, soft_wrap=True)

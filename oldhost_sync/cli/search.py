@@ -1,4 +1,4 @@
-"""Looking things up: one search, what goes next, and who did what."""
+"""Looking things up: one search, what is sent next, and who did what."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def search(
     text: Annotated[str, typer.Argument(help="A key, an id, type/id, a unit's name or its beginning, a property.")],
     as_json: AsJson = False,
 ) -> None:
-    """Find by whatever is in hand. Exit code 1 when nothing is found."""
+    """Find a change, entity or property by a key, id or name. Exit code 1 when nothing is found."""
     config = settings()
     hits = in_database(config, lambda connection: search_all(connection, config.host, text.strip()))
     if as_json:
@@ -36,7 +36,7 @@ def search(
         lines = ((hit.kind, hit.found_by, hit.title, _number(hit.change_id), hit.idempotency_key) for hit in hits)
         console().print(rows("", ("kind", "found by", "what", "change", "key"), lines))
     else:
-        console().print(f"Nothing is found for {text!r}.", markup=False)
+        console().print(f"Nothing was found for {text!r}.", markup=False)
     if not hits:
         raise typer.Exit(FAILED)
 
@@ -45,7 +45,7 @@ def upcoming(
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=LISTED_MAX, help="How many.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """What the writer sends next, if nothing new comes."""
+    """What the writer sends next, if nothing new arrives."""
     found = query(settings(), "upcoming", count)
     if as_json:
         print_json(found)
@@ -57,7 +57,7 @@ def upcoming(
         )  # fmt: skip
         console().print(rows("", ("", "class", "entity", "event type", "change"), lines))
     else:
-        console().print("Nothing is due. What the debounce holds back comes when its keys have been quiet.")
+        console().print("Nothing is due. Debounced changes become due when their keys have been quiet.")
 
 
 def audit(
@@ -88,5 +88,5 @@ def audit(
 
 
 def _number(change_id: int | None) -> str:
-    """Without separators, to be copied."""
+    """Without separators, so that it can be copied."""
     return "–" if change_id is None else str(change_id)

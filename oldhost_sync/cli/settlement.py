@@ -1,4 +1,4 @@
-"""Settlement files at the terminal: write what is due, list them, verify them."""
+"""Settlement files at the terminal: write those that are due, list them, verify them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from oldhost_sync.user_errors import FAILED, WRONG, CliError
 
 PROBLEMS_SHOWN_MAX = 50
 
-settlement = typer.Typer(no_args_is_help=True, help="What became of each nonce, a file per day: write, list, verify.")
+settlement = typer.Typer(no_args_is_help=True, help="One file per day with the end of each nonce: write, list, verify.")
 
 Folder = Annotated[
     Path | None, typer.Option("--dir", help="The folder of the files; SYNC_SETTLEMENT_DIR by default.", file_okay=False)
@@ -38,7 +38,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def write(folder: Folder = None) -> None:
-    """Write the file of each day that is over and has none, as the relay does."""
+    """Write the file of each day that is over and has none yet, as the relay does."""
     config = settings()
     files = _folder(config, folder)
     count = 0
@@ -52,7 +52,7 @@ def write(folder: Folder = None) -> None:
     if step.waits:
         raise CliError(f"{step.waits}.")
     if not count:
-        console().print("Nothing to settle: no day that is over is without its file.")
+        console().print("Nothing to settle: each day that is over has its file.")
 
 
 def list_days(folder: Folder = None, as_json: AsJson = False) -> None:
@@ -70,7 +70,7 @@ def list_days(folder: Folder = None, as_json: AsJson = False) -> None:
     if not found and not unknown:
         console().print("No day is settled yet.")
         return
-    lines: list[tuple[object, ...]] = [(day, "", "", "the database does not know of it") for day in unknown]
+    lines: list[tuple[object, ...]] = [(day, "", "", "not in the database") for day in unknown]
     lines += [(each.day, each.records, each.sha256_hex[:16], _state(each, is_there)) for each, is_there in found]
     console().print(rows("", ("day", "records", "SHA-256", "state"), lines))
 
@@ -78,10 +78,10 @@ def list_days(folder: Folder = None, as_json: AsJson = False) -> None:
 def verify_files(
     folder: Folder = None,
     since: Since = None,
-    files_only: Annotated[bool, typer.Option("--files-only", help="Without the database.")] = False,
+    files_only: Annotated[bool, typer.Option("--files-only", help="Check without the database.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check each file, the chain of them, and what the ledger still has of it. Exit code 1: something is wrong."""
+    """Check each file, their chain, and the records that the ledger still has. Exit code 1 when something is wrong."""
     config = settings()
     files = _folder(config, folder)
     first = _day(since)
@@ -137,7 +137,7 @@ def _day(value: str | None) -> date | None:
     try:
         return None if value is None else date.fromisoformat(value)
     except ValueError:
-        raise CliError(f"{value!r} is no day; give it as 2026-11-01.", WRONG) from None
+        raise CliError(f"{value!r} is not a day; give it as 2026-11-01.", WRONG) from None
 
 
 def _state(day: SettledDay, is_there: bool) -> str:

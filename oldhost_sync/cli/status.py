@@ -1,4 +1,4 @@
-"""`status`: the writer as its workflow sees it, and the books. Each is shown without the other, too."""
+"""`status`: the writer's own state, and the books. If one of them can't be read, the other is still shown."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from oldhost_sync.writer_client import WriterError
 
 # Often enough to watch a backlog drain.
 REFRESH_SECONDS = 2.0
-# Before the figures: more would push them off the screen.
+# Shown before the figures: more alerts would push the figures off the screen.
 ALERTS_SHOWN = 5
 CLASSES = [cls.value for cls in PriorityClass]
 
@@ -53,12 +53,12 @@ def add_to(app: typer.Typer) -> None:
 
 
 def status(
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every two seconds, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every two seconds, until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """What the writer is doing: state, lanes, breaker, session, nonces, rates, forecast, books, alerts."""
     if watch and as_json:
-        raise CliError("--watch and --json exclude each other: call `status --json` as often as you like.", WRONG)
+        raise CliError("--watch and --json can't be combined: call `status --json` as often as you like.", WRONG)
     look = StatusReader(settings())
     try:
         if watch:
@@ -89,8 +89,8 @@ class StatusReader:
         seen = StatusFindings(self._config.host)
         try:
             seen.database, seen.alerts = await asyncio.to_thread(self._read)
-        except Exception as error:  # noqa: BLE001 - told below, or raised again
-            seen.troubles.append(_foreseen(error))
+        except Exception as error:  # noqa: BLE001 - reported below, or raised again
+            seen.troubles.append(_message_of(error))
         try:
             seen.writer = await self._writer.query("status")
         except WriterError as error:
@@ -118,7 +118,7 @@ class StatusReader:
         return found, alerts
 
 
-def _foreseen(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     known = explain(error)
     if known is None:
         raise error
@@ -138,7 +138,7 @@ async def _watch(look: StatusReader) -> None:
 
 
 def picture(seen: StatusFindings) -> Group:
-    """What is known: what is wrong first (the banner, what can't be asked, open alerts), then tables."""
+    """What was found: problems first (headline, what can't be read, open alerts), then tables."""
     parts: list[Any] = [_headline(seen)]
     parts += [Text(trouble, style="red") for trouble in seen.troubles]
     if seen.database is not None:
@@ -161,7 +161,7 @@ def _headline(seen: StatusFindings) -> Text:
     if writer["breaker"]["reason"]:
         text.append(f"  {writer['breaker']['reason']}")
     if writer["breaker"]["remaining_ms"]:
-        text.append(f" (the ban lasts {span(writer['breaker']['remaining_ms'])} more)")
+        text.append(f" (the ban lasts another {span(writer['breaker']['remaining_ms'])})")
     if writer["paused"]:
         text.append(f"  paused by {writer['paused']['operator']}: {writer['paused']['reason']}")
     return text
@@ -170,16 +170,16 @@ def _headline(seen: StatusFindings) -> Text:
 def _alerts(alerts: Sequence[RaisedAlert], count: int) -> Text:
     if not alerts:
         return Text("No open alerts.", style="dim")
-    told = Text(f"{count} open {'alert' if count == 1 else 'alerts'}", style="bold")
+    shown_alerts = Text(f"{count} open {'alert' if count == 1 else 'alerts'}", style="bold")
     for alert in alerts:
-        looked_after = f" ({alert.acknowledged_by} looks after it)" if alert.acknowledged_by else ""
+        handled = f" ({alert.acknowledged_by} is handling it)" if alert.acknowledged_by else ""
         style = "red" if alert.severity == "critical" else "yellow" if alert.severity == "warning" else ""
-        told.append_text(
-            Text.assemble("\n", (f"{alert.severity} {alert.kind}", style), f": {alert.message}{looked_after}")
+        shown_alerts.append_text(
+            Text.assemble("\n", (f"{alert.severity} {alert.kind}", style), f": {alert.message}{handled}")
         )
     if count > len(alerts):
-        told.append(f"\nand {count - len(alerts)} more: oldhost-sync alerts")
-    return told
+        shown_alerts.append(f"\nand {count - len(alerts)} more: oldhost-sync alerts")
+    return shown_alerts
 
 
 def _lanes(writer: dict[str, Any]) -> Any:
@@ -200,9 +200,12 @@ def _writer_lines(writer: dict[str, Any]) -> Sequence[tuple[str, object]]:
         ("session", _session(session)),
         ("in flight", f"{writer['in_flight']} ({writer['in_doubt']} in doubt)"),
         ("dead letters", writer["dead_letters"]),
-        ("rates", "{arrivals_per_s:.2f}/s come, {applied_per_s:.2f}/s go, {service_ms:.0f} ms each".format(**rates)),
+        (
+            "rates",
+            "{arrivals_per_s:.2f}/s arrive, {applied_per_s:.2f}/s applied, {service_ms:.0f} ms each".format(**rates),
+        ),
         ("forecast", _forecast(writer)),
-        ("promises", f"will break: {', '.join(promises)}" if promises else "kept, as far as one can see"),
+        ("promises", f"will break: {', '.join(promises)}" if promises else "kept, by the forecast"),
     )
 
 
@@ -216,29 +219,33 @@ def _session(session: dict[str, Any]) -> str:
 def _forecast(writer: dict[str, Any]) -> str:
     forecast = writer["forecast"]
     if not writer["waiting"]:
-        return f"nothing waits behind the {writer['in_flight']} in flight" if writer["in_flight"] else "nothing waits"
+        return (
+            f"nothing is waiting behind the {writer['in_flight']} in flight"
+            if writer["in_flight"]
+            else "nothing is waiting"
+        )
     if forecast["drain_ms"] is None:
-        return "never empty: more comes than goes"
+        return "never empty: more arrives than is applied"
     return f"empty in {span(forecast['drain_ms'])}, oldest then {span(forecast['oldest_age_ms'])}"
 
 
 def _book_lines(database: dict[str, Any]) -> Sequence[tuple[str, object]]:
     books, ledger = database["books"], database["ledger"]
     lines = [(name.replace("_", " "), value) for name, value in books.items() if name != "balance"]
-    lines.append(("balance", "yes" if books["balance"] else "NO: an invariant is broken, look at once"))
+    lines.append(("balance", "yes" if books["balance"] else "NO: an invariant is broken, investigate at once"))
     lines.append(("oldest waiting since", database["oldest_waiting_at"]))
     lines.append(("open alerts", database["open_alerts"]))
     late = database["emergency_breaches"]
     if late["incidents"]:
         incidents = quantity(late["incidents"], "incident")
         counted = f"{late['breaches']} in {incidents}, the longest {late['worst_ms'] / 1000:.0f} s"
-        lines.append(("emergencies over 30 s, 30 days", counted))
+        lines.append(("emergencies over 30 s, last 30 days", counted))
     if ledger is not None:
-        lines.append(("ledger", f"next nonce {ledger['next_nonce']}, settled up to {ledger['last_applied_nonce']}"))
+        lines.append(("ledger", f"next nonce {ledger['next_nonce']}, used up to {ledger['last_applied_nonce']}"))
         if ledger["banned_until"] is not None and ledger["banned_until"] > datetime.now(UTC):
             lines.append(("banned until", ledger["banned_until"]))
         if ledger["halted"]:
             lines.append(("halted", ledger["halted"]))
         if ledger.get("resolve_mode"):
-            lines.append(("resolved by", f"{ledger['resolve_mode']}, as soon as OldHost says what it expects"))
+            lines.append(("resolved by", f"{ledger['resolve_mode']}, as soon as OldHost says which nonce it expects"))
     return lines

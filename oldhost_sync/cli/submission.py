@@ -1,8 +1,8 @@
 """`submit`: one change by options, or a file of them, one JSON object a line.
 
-A file is checked as a whole before anything is recorded: shapes, limits, and keys that belong to another change. With
-anything to refuse nothing is recorded, unless `--valid-only` says otherwise. Then the lines are recorded in batches,
-each under a key made of the file's content and the line's number, so that a run that was cut off is simply repeated.
+A file is checked as a whole before anything is recorded: shapes, limits, and keys that belong to another change. If any
+line is refused, nothing is recorded, unless `--valid-only` is given. Then the lines are recorded in batches. A line
+without a key gets one made of the file's content and the line's number, so an interrupted run can simply be repeated.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from oldhost_sync.store.intake.change_recorder import RecordedChange
 from oldhost_sync.store.prerequisites import check_database
 from oldhost_sync.user_errors import FAILED, WRONG, CliError, print_error
 
-FILE_BYTES_MAX = 512 * 1024 * 1024  # it is held in memory while it is checked
-HELD_SECONDS_MAX = 20.0  # entities that an application holds are waited for; nobody waits at a screen for milliseconds
+FILE_BYTES_MAX = 512 * 1024 * 1024  # it is in memory while it is checked
+HELD_SECONDS_MAX = 20.0  # how long to wait for entities that an application has locked
 REFUSALS_SHOWN = 50  # on the screen; --json and --refused-to have them all
 
 
@@ -46,14 +46,16 @@ def submit(
     entity: Annotated[str | None, typer.Option(help="One change: a unit's id, or type/id.")] = None,
     event: Annotated[str | None, typer.Option(help="One change: its event type.", autocompletion=event_types)] = None,
     payload: Annotated[str | None, typer.Option(help="One change: its payload, a JSON object.")] = None,
-    key: Annotated[str | None, typer.Option(help="One change: its idempotency key; made when not given.")] = None,
-    occurred_at: Annotated[str | None, typer.Option(help="One change: when it happened, with its zone.")] = None,
-    not_before: Annotated[str | None, typer.Option(help="One change: record it then, not earlier.")] = None,
+    key: Annotated[str | None, typer.Option(help="One change: its idempotency key; generated when not given.")] = None,
+    occurred_at: Annotated[str | None, typer.Option(help="One change: when it happened, with its time zone.")] = None,
+    not_before: Annotated[str | None, typer.Option(help="One change: do not record it before this time.")] = None,
     valid_only: Annotated[
         bool, typer.Option("--valid-only", help="File: record what is valid, refuse the rest.")
     ] = False,
-    refused_to: Annotated[Path | None, typer.Option(help="File: write the refused lines there, to be mended.")] = None,
-    check_only: Annotated[bool, typer.Option("--check", help="Check, and record nothing.")] = False,
+    refused_to: Annotated[
+        Path | None, typer.Option(help="File: write the refused lines there, to be corrected.")
+    ] = None,
+    check_only: Annotated[bool, typer.Option("--check", help="Only check; record nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Submit one change, or a file of changes. Exit code 1 when anything was refused."""
@@ -111,7 +113,7 @@ def _submit_one(
         shown = ("sync_status", "change_id", "idempotency_key", "duplicate")
         print_json({name: getattr(recorded, name) for name in shown})
         return
-    again = ", as before" if recorded.duplicate else ""
+    again = ", recorded before" if recorded.duplicate else ""
     console().print(f"{recorded.sync_status}{again}: change {recorded.change_id}", markup=False)
     console().print(
         f"Follow it: oldhost-sync change show {recorded.idempotency_key}", markup=False, style="dim", soft_wrap=True
@@ -152,7 +154,7 @@ def _submit_file(config: Settings, engine: Engine, content: bytes, wanted: Submi
 
 
 def _make_writable(file: Path) -> None:
-    """Before anything is recorded: a report that can't be written after it would be lost."""
+    """Checked before anything is recorded: later, refused lines that can't be written would be lost."""
     try:
         file.open("ab").close()
     except OSError as error:
@@ -160,8 +162,8 @@ def _make_writable(file: Path) -> None:
 
 
 def _record_all(config: Settings, engine: Engine, checked: Checked, progress: Progress) -> list[RecordedChange]:
-    """Record what is valid; a line whose key was taken between the check and now moves to the refused ones, with the
-    lines of the same entity in its batch.
+    """Record the valid lines. A line whose key was taken after the check is refused, with the lines of the same entity
+    in its batch.
     """
     done: list[RecordedChange] = []
     lines = list(checked.lines)
@@ -174,7 +176,7 @@ def _record_all(config: Settings, engine: Engine, checked: Checked, progress: Pr
             if isinstance(result, InvalidChange):
                 checked.refuse(line, _reason(result, part))
             elif isinstance(result, StoreError):
-                _tell_stop(line, len(done))
+                _print_stop(line, len(done))
                 raise result
         progress.advance(task, len(part))
     return done
@@ -185,11 +187,11 @@ def _submit(config: Settings, engine: Engine, part: Sequence[FileLine], done: in
         changes = [line.change for line in part]
         return submit_changes(engine, config.host, changes, seconds_max=HELD_SECONDS_MAX)
     except Exception:
-        _tell_stop(part[0], done)
+        _print_stop(part[0], done)
         raise
 
 
-def _tell_stop(line: FileLine, done: int) -> None:
+def _print_stop(line: FileLine, done: int) -> None:
     print_error(
         f"stopped at line {line.number}; {done} lines are recorded. Repeat the command: none of them is recorded twice."
     )
@@ -226,7 +228,7 @@ def _report(checked: Checked, recorded: list[RecordedChange] | None, wanted: Sub
         f"{len(checked.refusals)} refused."
     )
     if checked.refusals and recorded is None and not wanted.check_only:
-        out.print("Nothing was recorded: mend these lines, or record the others with --valid-only.")
+        out.print("Nothing was recorded: correct these lines, or record the others with --valid-only.")
 
 
 def _progress() -> Progress:

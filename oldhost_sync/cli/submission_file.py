@@ -1,4 +1,4 @@
-"""A file of changes, checked line by line before any of it is recorded; of each refused line it says why."""
+"""A file of changes, checked line by line before any of it is recorded. Each refused line has its reason."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Checked:
         return len(self.lines) + len(self.refusals)
 
     def refuse(self, line: FileLine, reason: str) -> None:
-        """A line that was valid is not any more."""
+        """Move a line from the valid to the refused ones."""
         self.lines.remove(line)
         self.refusals.append(RefusedLine(line.number, reason, line.raw))
         self.refusals.sort(key=lambda refusal: refusal.line)
@@ -80,7 +80,7 @@ def check(host: str, content: bytes, track: Track = iter) -> Checked:
         if first.change.request_hash == line.change.request_hash:
             checked.lines.append(line)
         else:
-            reason = f"its idempotency_key is that of line {first.number}, which is another change"
+            reason = f"line {first.number} has the same idempotency_key and is another change"
             checked.refusals.append(RefusedLine(number, reason, raw))
     return checked
 
@@ -91,7 +91,7 @@ def check_one(host: str, change: Mapping[str, Any]) -> FileLine:
 
 
 def check_known_keys(engine: Engine, host: str, checked: Checked) -> Checked:
-    """Refuse the lines whose key the database knows for another change. Only keys given in the file can be known."""
+    """Refuse the lines whose key the database has for another change. Only keys given in the file can be there."""
     known = run_in_transaction(
         engine,
         lambda connection: known_hashes(connection, host, [line.change.idempotency_key for line in checked.lines]),
@@ -108,17 +108,17 @@ def check_known_keys(engine: Engine, host: str, checked: Checked) -> Checked:
 
 
 def read_json(text: str | bytes) -> Any:
-    """JSON as the API reads it: no double names, no NaN; InvalidChange says where it is wrong."""
+    """JSON as the API reads it: no duplicate names, no NaN; InvalidChange says where it is wrong."""
     try:
-        text = text.decode() if isinstance(text, bytes) else text  # json itself would guess at UTF-16
-        return json.loads(text, object_pairs_hook=_no_doubles, parse_constant=_no_constant)
+        text = text.decode() if isinstance(text, bytes) else text  # json itself would guess the encoding
+        return json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
     except UnicodeDecodeError:
         raise InvalidChange("it is not UTF-8") from None
     except RecursionError:
         raise InvalidChange("it nests too deeply") from None
     except json.JSONDecodeError as error:
         raise InvalidChange(f"it is not JSON: {error.msg} at character {error.pos + 1}") from None
-    except ValueError:  # json names no place for this: Python's limit on the digits of a whole number
+    except ValueError:  # json has no position for this: Python's limit on the digits of an integer
         raise InvalidChange("it has a number with too many digits") from None
 
 
@@ -155,7 +155,7 @@ def _time(name: str, value: object) -> datetime | None:
     return moment
 
 
-def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for name, value in pairs:
         if name in made:
@@ -165,4 +165,4 @@ def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> Any:
-    raise InvalidChange(f"it has {name}, which is no JSON")
+    raise InvalidChange(f"it has {name}, which is not JSON")

@@ -1,4 +1,4 @@
-"""How commands ask the writer: with time limits that suit a person who waits at a terminal."""
+"""How commands call the writer: with timeouts that suit a person waiting at a terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workflows.messages import OperatorRequest
 
 # A query needs one workflow task: milliseconds, unless no worker runs.
 QUERY_SECONDS_MAX = 5.0
-# An update also writes to the ledger, and tries again while the database is away.
+# An update also writes to the ledger, and retries while the database is unavailable.
 UPDATE_SECONDS_MAX = 15.0
 
 

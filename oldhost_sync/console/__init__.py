@@ -1,1 +1,1 @@
-"""The console: what people on call look at, as pages of the API's process. See docs/console.md."""
+"""The console: pages for people on call, served by the API's process. See docs/console.md."""

@@ -1,4 +1,4 @@
-"""What operators' forms carry, beside the reason."""
+"""The fields of operators' forms, besides the reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oldhost_sync.policy.limits import HOST_LENGTH_MAX, IDEMPOTENCY_KEY_LENGTH_M
 
 
 class KeyedAct(Because):
-    """On what has this key."""
+    """On the scheduled change with this key."""
 
     key: str = Field(min_length=1, max_length=IDEMPOTENCY_KEY_LENGTH_MAX)
 
@@ -43,7 +43,7 @@ class GroupAct(Because):
 
 
 class HaltAct(Because):
-    """A halt's end; whoever does it has typed the host's name."""
+    """On a halt: how to end it; the operator has typed the host's name."""
 
     mode: str = Field(pattern="^(resend|adopt)$")
     host: str = Field(max_length=HOST_LENGTH_MAX)

@@ -1,4 +1,4 @@
-"""Alerts: what is open, by kind and cause, with the next step; what was, and why it ended."""
+"""Alerts: open ones by kind and cause, with the next step; closed ones, and why they ended."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ class AlertsPage(Page):
         act = checked(await read_fields(request, *Because.model_fields), Because, "form")
         operator = caller_of(request).operator
         alert = await act_on_alert(self.console.parts, action, alert_id, operator, act.reason)
-        done = f"{operator.name} looks after it" if action == "acknowledge" else "it is closed"
+        done = f"{operator.name} is handling it" if action == "acknowledge" else "it is closed"
         return self.console.layout.redirect(ALERTS, f"Alert {alert_id} ({alert.kind}): {done}.")
 
 
 def grouped(alerts: Sequence[RaisedAlert]) -> list[Group]:
-    """By kind: the kind with the worst severity first, of equal ones the newest; within it the newest first."""
+    """By kind: the worst severity first, then the kind with the newest alert; within a kind the newest first."""
     by_kind = {
         kind: list(some) for kind, some in groupby(sorted(alerts, key=lambda each: each.kind), lambda each: each.kind)
     }

@@ -14,7 +14,7 @@ _ENDS_WELL = HTTPStatus.BAD_REQUEST
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A parameter, or a field of a body. `kind`: its type in words; `shape`: the name of the table that tells more."""
+    """A parameter, or a field of a body. `kind`: its type in words; `shape`: the name of the table with its fields."""
 
     name: str
     kind: str
@@ -69,7 +69,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class ApiDocument:
-    """All of it, in the order of the document."""
+    """The whole document, in its own order."""
 
     told: str
     chapters: tuple[Chapter, ...]

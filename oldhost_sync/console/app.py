@@ -22,16 +22,16 @@ from oldhost_sync.console.sessions import ConsoleSessions
 from oldhost_sync.credentials import EncryptionKey
 from workflows.messages import workflow_id
 
-# A year, which browsers take for ever: the address changes with the content.
+# A year, in effect for ever: the address changes with the content.
 _KEPT = "public, max-age=31536000, immutable"
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleOptions:
-    """`origin`: the address that browsers see, where a proxy is between. `session_seconds`: how long one stays in.
-    `home`: the host whose console stands at /console, and under whose name people sign in; without one: this host.
-    `temporal_ui`: the namespace in Temporal's UI, if there is one to link to. `webhook`: whether one hears of alerts.
-    `temporal_keys`: decrypt what Temporal stores, for its UI.
+    """`origin`: the address that browsers see, if there is a proxy. `session_seconds`: how long a sign-in lasts.
+    `home`: the host whose console is at /console, and under whose name people sign in; without one: this host.
+    `temporal_ui`: the namespace in Temporal's UI, if there is one to link to. `webhook`: whether alerts are posted to
+    one. `temporal_keys`: decrypt what Temporal stores, for its UI.
     """
 
     origin: str | None = None
@@ -43,7 +43,7 @@ class ConsoleOptions:
 
 
 def mount_console(app: FastAPI, parts: Parts, options: ConsoleOptions | None = None) -> Door:
-    """Add all pages to `app`; gives the door that they are behind."""
+    """Add all pages to `app`; returns the door that guards them."""
     options = options or ConsoleOptions()
     writer_in_temporal = (
         f"{options.temporal_ui.rstrip('/')}/workflows/{workflow_id(parts.host)}" if options.temporal_ui else ""
@@ -71,7 +71,7 @@ def mount_console(app: FastAPI, parts: Parts, options: ConsoleOptions | None = N
 
 
 def _origin(address: str | None) -> str | None:
-    """As a browser names it."""
+    """The origin of `address`, as browsers send it."""
     parts = urlsplit(address or "")
     return f"{parts.scheme}://{parts.netloc}" if parts.netloc else None
 

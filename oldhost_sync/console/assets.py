@@ -1,4 +1,4 @@
-"""Styles, script and icon: from the package, under names with their digest, so that browsers may keep them for ever."""
+"""Styles, script and icon: from the package. Addresses contain a digest, so browsers may cache them for ever."""
 
 from __future__ import annotations
 

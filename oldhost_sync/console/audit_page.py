@@ -17,7 +17,7 @@ from oldhost_sync.store.audit import ACTION_LENGTH_MAX, list_acts
 
 AUDIT = f"{PREFIX}/audit"
 ACTS_SHOWN = 100
-# As the filter offers them; other kinds are listed, too.
+# Offered by the filter; acts of other kinds are listed, too.
 ACTIONS = (
     "pause", "resume", "flush", "resolve", "halt", "retry", "discard", "replace", "correct", "set-rule",
     "cancel-scheduled", "read-payload", "acknowledge-alert", "close-alert", "decode-payloads",

@@ -1,6 +1,6 @@
 """The filters of the list of changes, as a browser sends them: every field, most of them empty."""
 
-# Annotations are values here, not text: the framework reads those of a class as they are.
+# No `from __future__ import annotations`: FastAPI needs the annotations of a class as values, not as text.
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -19,7 +19,7 @@ Hours = Annotated[float, Field(ge=0, le=HOURS_MAX)]
 
 @dataclass
 class ChangeForm:
-    """As text."""
+    """Each field as text."""
 
     entity_type: Field_ = ""
     entity_id: Field_ = ""
@@ -33,12 +33,12 @@ class ChangeForm:
     waited_s: Field_ = ""
 
     def given(self) -> dict[str, str]:
-        """What is filled in."""
+        """The fields that are filled in."""
         return {name: value.strip() for name, value in vars(self).items() if value.strip()}
 
 
 class FilledForm(BaseModel):
-    """What is filled in, understood."""
+    """The fields that are filled in, parsed."""
 
     entity_type: Name | None = None
     entity_id: EntityId | None = None

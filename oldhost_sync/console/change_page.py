@@ -39,7 +39,7 @@ class ChangePage(Page):
         return await self._shown(request, change_id, None)
 
     async def show_payload(self, request: Request, change_id: ChangeId) -> Response:
-        """With the payload; that it was read stands in the audit."""
+        """With the payload; the audit records that it was read."""
         host, operator = self.console.parts.host, caller_of(request).operator
         payload = await self.console.parts.database.run(
             lambda connection: payload_of(connection, host, change_id, operator=operator)
@@ -68,7 +68,7 @@ class ChangePage(Page):
         host = self.console.parts.host
         fate = await self.console.parts.database.run(lambda connection: find_fate_of_id(connection, host, change_id))
         if fate is None:
-            raise unknown_change(f"No change has the id {change_id}; it may also be older than what is kept.")
+            raise unknown_change(f"No change has the id {change_id}; it may also have been pruned.")
         return self.page(request, "change.html", title=f"Change {change_id}", fate=fate, payload=payload)
 
     async def _decide(self, request: Request, change_id: int, action: str) -> Response:

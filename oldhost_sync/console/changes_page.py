@@ -45,7 +45,7 @@ class ChangesPage(Page):
         add("POST", f"{SCHEDULED}/cancel", self.cancel, OPERATORS)
 
     async def list(self, request: Request, form: Annotated[ChangeForm, Depends()], cursor: Cursor = None) -> Response:
-        """A page of changes; filters that are empty name nothing."""
+        """A page of changes; empty filters are ignored."""
         wanted = checked(form.given(), FilledForm, "query")
         before_id, host = read_number_cursor(cursor), self.console.parts.host
         chosen = _filter(wanted)
@@ -60,7 +60,7 @@ class ChangesPage(Page):
         )  # fmt: skip
 
     async def search(self, request: Request, q: Text = "") -> Response:
-        """What is found; one hit is shown at once."""
+        """The hits; a single hit is opened directly."""
         text, host = q.strip(), self.console.parts.host
         hits = await self.console.parts.database.run(lambda connection: search(connection, host, text) if text else [])
         if len(hits) == 1:
@@ -77,14 +77,14 @@ class ChangesPage(Page):
         return self.page(request, "scheduled.html", title="Scheduled changes", scheduled=found, later=later)
 
     async def cancel(self, request: Request) -> Response:
-        """Possible until it is due."""
+        """Cancel a scheduled change, until it is due."""
         act = checked(await read_fields(request, *KeyedAct.model_fields), KeyedAct, "form")
         operator, host = caller_of(request).operator, self.console.parts.host
         done = await self.console.parts.database.run(
             lambda connection: cancel_by_operator(connection, host, act.key, operator=operator, reason=act.reason)
         )
         if not done:
-            detail = "It is recorded or cancelled already, or never was scheduled."
+            detail = "It was recorded or cancelled already, or was never scheduled."
             raise Problem(
                 409, "already-recorded", "It is too late to cancel this change", detail, "Search for its key."
             )
@@ -104,7 +104,7 @@ def _filter(wanted: FilledForm) -> ChangeFilter:
 
 
 def address_of(hit: Hit) -> str:
-    """The page of what was found."""
+    """The page of a hit."""
     if hit.change_id is not None:
         return f"{CHANGES}/{hit.change_id}"
     if hit.kind == "scheduled":

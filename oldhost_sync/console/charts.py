@@ -1,7 +1,7 @@
-"""Charts as the server draws them: lines in an SVG without text, so that it may stretch; labels are HTML around it.
+"""Charts drawn by the server: lines in an SVG without text, so that it can stretch; labels are HTML around it.
 
-A chart has as many columns as fit; buckets that share one are joined by the greatest value, so that no peak is lost.
-Where a bucket is missing the line is broken.
+A chart has as many columns as fit. Of the buckets in one column the greatest value is shown, so that no peak is lost.
+Where a bucket is missing, the line is broken.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Shade:
-    """A time in which sending was stopped, from `x` on, `width` wide."""
+    """A time when sending was stopped, from `x` on, `width` wide."""
 
     word: str
     x: float
@@ -84,7 +84,7 @@ def draw(samples: Sequence[LoadSample], span: str, end: datetime) -> list[Chart]
         canvas.chart(
             "Slowest emergency",
             "s",
-            [("EMERGENCY", "took or waits", lambda sample: sample.emergency_ms / 1000 or None)],
+            [("EMERGENCY", "took or has waited", lambda sample: sample.emergency_ms / 1000 or None)],
             threshold=EMERGENCY_MS / 1000,
         ),
     ]
@@ -107,7 +107,7 @@ class _Canvas:
         least: float = 10,
         threshold: float | None = None,
     ) -> Chart:
-        """`least`: what the upper edge is at least."""
+        """`least`: the lowest value for the upper edge."""
         columns = {name: self._columns(value) for name, _, value in wanted}
         values = [point for found in columns.values() for point in found]
         peak = max(((value, column) for column, value in values), default=None)
@@ -151,7 +151,7 @@ class _Canvas:
                 stretches.append([])
             stretches[-1].append(f"{self._x(column):.1f},{self._y(value, top):.1f}")
             before = column
-        # A single point would not be seen: it gets a length.
+        # A single point would be invisible: it gets a length.
         return [f"M{' L'.join(points)}" + ("h2" if len(points) == 1 else "") for points in stretches]
 
     def _shades(self) -> list[Shade]:

@@ -1,7 +1,7 @@
-"""What Temporal stores, decrypted for Temporal's UI: its browser asks here, with the cookie of who is signed in.
+"""Decrypts what Temporal stores, for Temporal's UI: the browser asks here, with the cookie of the signed-in operator.
 
-Only the UI's own origin is answered (:class:`ConsoleDoor`), and only operators, since a payload may hold what an
-application signalled. Each request is an act in the audit. It is the protocol of the UI's "codec endpoint".
+Only the UI's own origin is answered (:class:`ConsoleDoor`), and only operators, as a payload may contain what an
+application signalled. The audit records each request. It is the protocol of the UI's "codec endpoint".
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class CodecPage(Page):
             codec = CompressThenEncrypt(self.console.temporal_keys)
             found = Payloads(payloads=await codec.decode(list(given.payloads)))
         except (ParseError, UnicodeDecodeError):
-            raise _refused("The body holds no payloads.", "This address is for Temporal's UI.") from None
+            raise _refused("The body is not a list of payloads.", "This address is for Temporal's UI.") from None
         except KeyMissing as missing:
-            raise _refused(f"{missing}.", "Give the API the key, too.") from None
+            raise _refused(f"{missing}.", "Add the key to the API's settings.") from None
         operator, host = caller_of(request).operator, self.console.parts.host
         detail = {"payloads": len(found.payloads)}
         await self.console.parts.database.run(

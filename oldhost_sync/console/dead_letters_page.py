@@ -1,4 +1,4 @@
-"""Dead letters by OldHost's reason, and the decisions: one, those that are marked, or all of a group."""
+"""Dead letters by OldHost's reason, and the decisions: on one, on the marked ones, or on a whole group."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class DeadLettersPage(Page):
         return self.page(request, "dead_letters.html", groups=groups, more=more, at_once=limits.LETTERS_AT_ONCE_MAX)
 
     async def group(self, request: Request, reason: Reason = "", cursor: Cursor = None) -> Response:
-        """The letters of one reason, as many as one decision may be about."""
+        """The dead letters with one reason, at most as many as one decision may cover."""
         after_id, host, some = read_number_cursor(cursor) or 0, self.console.parts.host, limits.LETTERS_AT_ONCE_MAX
         found = await self.console.parts.database.run(
             lambda connection: dead_letters_of(
@@ -96,7 +96,7 @@ class DeadLettersPage(Page):
             change_ids=letters.change_ids or [],
             reason=letters.reason,
         )
-        return self.console.layout.redirect(_address(group) if group else DEAD_LETTERS, _told(action, done))
+        return self.console.layout.redirect(_address(group) if group else DEAD_LETTERS, _result(action, done))
 
     async def _decide_group(self, request: Request, action: str) -> Response:
         act = checked(await read_fields(request, *GroupAct.model_fields), GroupAct, "form")
@@ -108,18 +108,18 @@ class DeadLettersPage(Page):
             up_to=act.up_to,
             reason=act.reason,
         )
-        return self.console.layout.redirect(DEAD_LETTERS, _told(action, done))
+        return self.console.layout.redirect(DEAD_LETTERS, _result(action, done))
 
 
 def _address(reason: str, after_id: int | None = None) -> str:
     return f"{GROUP}?{urlencode({'reason': reason} | ({} if after_id is None else {'cursor': after_id}))}"
 
 
-def _told(action: str, done: Decisions) -> str:
-    """What became of them, in a line."""
+def _result(action: str, done: Decisions) -> str:
+    """The result in one line."""
     decided = sum(each.done for each in done.decisions)
     parts = [f"{action}: {decided} decided"]
     parts += [f"change {each.change_id}: {each.message}" for each in done.decisions if not each.done][:5]
     if done.left:
-        parts.append("more are left: decide again" + (f" ({done.stopped})" if done.stopped else ""))
+        parts.append("more are left: repeat it" + (f" ({done.stopped})" if done.stopped else ""))
     return "; ".join(parts)

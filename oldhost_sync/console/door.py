@@ -1,7 +1,7 @@
-"""The way into the console: a session's cookie, and for everything that changes something, our own origin.
+"""Access to the console: a session cookie and, for every request that changes something, our own origin.
 
-SameSite=Strict keeps the cookie out of what other sites make a browser send; the check of `Origin` does not depend on
-the browser's good will about cookies, and also covers the sign-in, where there is none yet.
+SameSite=Strict keeps the cookie out of requests that other sites make a browser send. The check of `Origin` does not
+depend on how the browser treats cookies, and also covers the sign-in, where there is no cookie yet.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ SESSION_KEY = "oldhost_sync.session"
 LINK = f"{PREFIX}/link"
 THEME = f"{PREFIX}/theme"
 _PUBLIC = {SIGN_IN, LINK, THEME}
-# For Temporal's UI, whose setting is the address without the last part.
+# For Temporal's UI; its own setting is this address without `/decode`.
 DECODE = f"{PREFIX}/codec/decode"
 _CHANGES_NOTHING = {"GET", "HEAD"}
 
 
 class ConsoleDoor:
-    """Admits who is signed in; sends everybody else to the sign-in. `origin`: ours, if a setting says it.
+    """Admits signed-in callers; redirects everyone else to the sign-in. `origin`: ours, if it is set.
 
     `temporal_ui`: the origin of Temporal's UI; pages from there may have payloads decoded, and nothing else.
     """
@@ -65,13 +65,13 @@ class ConsoleDoor:
 
     async def _admit_decoder(self, request: Request) -> Caller | Response:
         headers = decoder_headers(request)
-        if request.method == "OPTIONS":  # what a browser asks first, without a cookie
+        if request.method == "OPTIONS":  # the browser's preflight request, without a cookie
             return Response(status_code=204, headers=headers)
         session = await self.session_of(request)
         return Response("Sign in to the console first.", 401, headers) if session is None else session.caller
 
     async def session_of(self, request: Request) -> ConsoleSession | None:
-        """The session of the request's cookie. Raises Problem or StoreError when the database can't tell."""
+        """The session of the request's cookie. Raises Problem or StoreError when the database can't be read."""
         secret = request.cookies.get(SESSION_COOKIE)
         return None if not secret else await self._sessions.find(secret)
 
@@ -92,7 +92,7 @@ class ConsoleDoor:
 
 
 def decoder_headers(request: Request) -> dict[str, str]:
-    """What lets the asking origin read the answer, and send the cookie; the door has checked the origin."""
+    """Let the requesting origin send the cookie and read the answer; the door has checked the origin."""
     return {
         "Access-Control-Allow-Origin": request.headers.get("origin", ""),
         "Access-Control-Allow-Credentials": "true",

@@ -1,4 +1,4 @@
-"""One entity: what the application shows beside what OldHost has, and what of it is still to come."""
+"""One entity: what the application shows, what OldHost has, and what is still outstanding."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class EntityPage(Page):
         return self.page(request, "entity.html", title=title, entity=found, writer=writer, trouble=trouble)
 
     async def flush(self, request: Request) -> Response:
-        """What the debounce holds back of this entity goes to its lane now."""
+        """The debounced changes of this entity become due now."""
         act = checked(await read_fields(request, *EntityAct.model_fields), EntityAct, "form")
         message = await self.console.parts.writer.update("flush", operator_request(request, **act.model_dump()))
         return self.console.layout.redirect(entity_address(act.entity_type, act.entity_id), message)

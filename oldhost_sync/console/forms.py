@@ -8,14 +8,14 @@ from starlette.requests import ClientDisconnect, Request
 
 from oldhost_sync.api.problems import Problem
 
-# A reason of 1,024 characters, each of which may be nine bytes of escapes, and a payload.
+# A reason of 1,024 characters, each up to nine bytes when escaped, and a payload.
 FORM_BYTES_MAX = 128 * 1024
 FORM_FIELDS_MAX = 600
 MEDIA_TYPE = "application/x-www-form-urlencoded"
 
 
 async def read_form(request: Request) -> list[tuple[str, str]]:
-    """The fields in their order, a name as often as it was given. Raises a Problem: 400, 413, 415."""
+    """The fields in order; a name may occur more than once. Raises a Problem: 400, 413, 415."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != MEDIA_TYPE:
         raise _unreadable(415, f"The Content-Type is not {MEDIA_TYPE}.")
@@ -34,7 +34,7 @@ async def read_form(request: Request) -> list[tuple[str, str]]:
 
 
 async def read_fields(request: Request, *names: str) -> dict[str, str]:
-    """The form's fields without blanks around them; empty ones are left out. Raises a Problem for any other name."""
+    """The form's fields, stripped; empty ones are left out. Raises a Problem for another or a repeated name."""
     fields = await read_form(request)
     given = [name for name, _ in fields]
     if len(set(given)) < len(given) or not set(given) <= set(names):

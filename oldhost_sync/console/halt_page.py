@@ -34,7 +34,7 @@ class HaltPage(Page):
         return self.page(request, "halt.html", halt=found, ban=ban)
 
     async def resolve(self, request: Request) -> Response:
-        """Who decides has typed the host's name: nobody adopts on the wrong console."""
+        """The operator has to type the host's name: this prevents a decision on the wrong console."""
         host = self.console.parts.host
         act = checked(await read_fields(request, *HaltAct.model_fields), HaltAct, "form")
         if act.host != host:

@@ -1,4 +1,4 @@
-"""Pages out of templates: the frame around each, and the headers that keep foreign code and frames out."""
+"""Renders pages from templates, each in the same frame, with headers that keep out foreign code and frames."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ SIGN_IN = f"{PREFIX}/sign-in"
 ASSETS = f"{PREFIX}/static"
 THEME_COOKIE, NOTICE_COOKIE = "oldhost_sync_theme", "oldhost_sync_notice"
 THEMES = ("auto", "light", "dark")
-# What an act answers is shown on the page that follows, once.
+# The answer to an act is shown once, on the next page.
 NOTICE_SECONDS, NOTICE_LENGTH_MAX = 60, 1_000
 
-# Nothing but what this server sends itself: no inline code, no inline style, no frame, no foreign address.
+# Only what this server sends itself: no inline code, no inline style, no frame, no foreign address.
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
@@ -43,7 +43,7 @@ SECURITY_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
-    # Not "no-referrer": browsers would name no origin in the console's own forms.
+    # Not "no-referrer": browsers would then send no origin with the console's own forms.
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
@@ -59,9 +59,9 @@ class Entry:
 
 @dataclass(eq=False)
 class Layout:
-    """Renders templates. `navigation` is set once, when all pages are known. `secure`: cookies go by TLS only.
-    `base`: the console's address where another host's stands at PREFIX; templates and pages say PREFIX all the same.
-    `writer_in_temporal`: the writer's address in Temporal's UI, empty where there is none.
+    """Renders templates. `navigation` is set once, when all pages are known. `secure`: cookies are sent over TLS only.
+    `base`: the console's address if another host's console is at PREFIX; templates and pages still write PREFIX.
+    `writer_in_temporal`: the writer's address in Temporal's UI, empty if there is none.
     """
 
     host: str
@@ -90,7 +90,7 @@ class Layout:
         )
 
     def page(self, request: Request, template: str, title: str, *, status: int = 200, **values: Any) -> Response:
-        """A whole page: `templates/{template}` within the frame, which knows who looks at it."""
+        """A whole page: `templates/{template}` within the frame, which shows who is signed in."""
         caller = request.scope.get(CALLER_KEY)
         theme = request.cookies.get(THEME_COOKIE, "auto")
         frame = {
@@ -108,7 +108,7 @@ class Layout:
         return response
 
     def part(self, name: str, **values: Any) -> Markup:
-        """`templates/parts/{name}.html` by itself, as the live stream sends it. A part that fails hides no other."""
+        """`templates/parts/{name}.html` by itself, for the live stream. If one fails, the others are still shown."""
         try:
             return Markup(self._render(f"parts/{name}.html", **values))  # noqa: S704 - the template has escaped it
         except Exception:
@@ -121,20 +121,20 @@ class Layout:
 
     def problem(self, request: Request, problem: Problem) -> Response:
         """An error as a page: what is wrong, and what to do."""
-        told = {name: problem.content[name] for name in ("detail", "action")}
-        page = self.page(request, "problem.html", str(problem), status=problem.status, **told)
+        content = {name: problem.content[name] for name in ("detail", "action")}
+        page = self.page(request, "problem.html", str(problem), status=problem.status, **content)
         page.headers.update({name: value for name, value in problem.headers.items() if name != "WWW-Authenticate"})
         return page
 
     def redirect(self, address: str, notice: str = "") -> Response:
-        """See the page at `address`, which shows `notice` once."""
+        """Redirect to the page at `address`, which shows `notice` once."""
         response = RedirectResponse(self._address(address), 303, SECURITY_HEADERS)
         if notice:
             self.set_cookie(response, NOTICE_COOKIE, _notice(notice), NOTICE_SECONDS)
         return response
 
     def _address(self, address: str) -> str:
-        """`address` in this host's console; one that names a host is left alone."""
+        """`address` in this host's console; one that names a host is left unchanged."""
         return address if host_in(address) is not None else self.base + address.removeprefix(PREFIX)
 
     def set_cookie(self, response: Response, name: str, value: str, seconds: float) -> None:

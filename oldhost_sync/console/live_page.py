@@ -14,7 +14,7 @@ from oldhost_sync.console.layout import PREFIX, SECURITY_HEADERS
 from oldhost_sync.console.page import Adder, Page
 
 STREAM = f"{PREFIX}/stream"
-# A stream looks its session up again this often; signing out in the browser also ends its pages.
+# A stream checks this often whether its session has ended; signing out in the browser also closes its pages.
 SESSION_CHECK_SECONDS = 30.0
 _HEADERS = SECURITY_HEADERS | {"X-Accel-Buffering": "no"}
 
@@ -28,7 +28,7 @@ class LivePage(Page):
             raise unavailable(
                 "too-many-streams",
                 "Too many pages are live",
-                "As many pages as this process keeps live are open.",
+                "This process already keeps as many pages live as it can.",
                 "Close some, or reload the page now and then.",
                 retry_after=30,
             )

@@ -1,7 +1,7 @@
-"""What is live: one poller for all who listen, as server-sent events.
+"""Live pages: one poller for all listeners, which get server-sent events.
 
-The poller works while somebody listens. It looks, renders the parts of the page once, and each listener gets those that
-have changed since the last ones that it got; every event says when the look was, so that a page knows how old it is.
+The poller runs while there is a listener. It reads the figures and renders the parts of the page once. Each listener
+gets the parts that have changed since its last event. Every event has the time of the look, so a page can show its age.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 2.0
 # People of one on-call rota with some windows each. A stream is a connection and a few kilobytes.
 LISTENERS_MAX = 64
-# Browsers come back after so long when a stream breaks.
+# Browsers reconnect after this many milliseconds when a stream breaks.
 _BEGIN = "retry: 3000\n\n"
 
 Parts = Mapping[str, str]
 
 
 class LiveStream:
-    """`look` gives the parts by name; `pause(seconds)` waits between two looks."""
+    """`look` returns the parts by name; `pause(seconds)` waits between two looks."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class LiveStream:
         self._number = 0
         self._at = ""
         self._parts: dict[str, tuple[int, str]] = {}
-        # The last event, and of which looks it is: from the one that was seen to the newest.
+        # The last event, and the numbers of the looks that it covers: the one seen before, and the newest.
         self._event_of, self._text = (-1, -1), ""
         self._poller: asyncio.Task[None] | None = None
         self._closed = False
@@ -73,13 +73,13 @@ class LiveStream:
                 self._stop()
 
     async def _after(self, seen: int) -> tuple[int, str] | None:
-        """The next look's number and what has changed since the look `seen`; None when it is closed."""
+        """The next look's number and what has changed since the look `seen`; None when the stream is closed."""
         async with self._news:
             await self._news.wait_for(lambda: self._closed or (bool(self._parts) and self._number > seen))
             return None if self._closed else (self._number, self._event(seen))
 
     async def close(self) -> None:
-        """End it for all."""
+        """End the stream for all listeners."""
         self._closed = True
         self._stop()
         async with self._news:
@@ -91,7 +91,7 @@ class LiveStream:
             self._poller = None
 
     async def _poll(self) -> None:
-        """A look that fails is logged and tells nobody anything: their pages say that they are not live."""
+        """A look that fails is logged and sends no event: the pages then show that they are not live."""
         while True:
             try:
                 await self._publish(await self._look())
@@ -109,7 +109,7 @@ class LiveStream:
             self._news.notify_all()
 
     def _event(self, seen: int) -> str:
-        """Made once for all who have seen the same."""
+        """Made once for all listeners that have seen the same look."""
         if self._event_of != (seen, self._number):
             self._event_of, self._text = (seen, self._number), self._made(seen)
         return self._text

@@ -26,7 +26,7 @@ _SESSIONS = _page("Sessions and workers", "sessions")
 
 PAGES: dict[str, Entry] = {
     "ban": _WAITING,
-    "halted": _page("Both ways in numbers", "halt"),
+    "halted": _page("Compare both decisions", "halt"),
     "emergency-late": _late("The late emergencies", EMERGENCY_WARNING_MS),
     "emergency-blocked": _WAITING,
     **dict.fromkeys(("no-progress", "no-session", "goes-nowhere", "answers-lost", "no-worker"), _SESSIONS),
@@ -39,13 +39,13 @@ PAGES: dict[str, Entry] = {
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """`page`: where it is done, or begun; None for nowhere in the console."""
+    """`page`: where to do it, or to start; None if the console has no page for it."""
 
     text: str
     page: Entry | None = None
 
 
 def next_steps(decision: HaltDecision | None) -> dict[str, NextStep]:
-    """`decision`: about the halt, not carried out yet."""
+    """`decision`: on the halt, if there is one that is not carried out yet."""
     steps = {kind: NextStep(about.next_step, PAGES.get(kind)) for kind, about in KINDS.items()}
     return steps | ({"halted": NextStep(f"Nothing to do: {decision.said}", PAGES["halted"])} if decision else {})

@@ -1,4 +1,4 @@
-"""The first page: what is wrong, since when, why, and what one may do about it."""
+"""The first page: what is wrong, since when, why, and what to do about it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class OverviewPage(Page):
         return self._done(await self.console.act(request, "resume"))
 
     async def flush(self, request: Request) -> Response:
-        """What the debounce holds back, of one entity or of all, goes to its lane now."""
+        """Debounced changes, of one entity or of all, become due now."""
         return self._done(await self.console.act(request, "flush", Flush))
 
     def _done(self, message: str) -> Response:

@@ -1,4 +1,4 @@
-"""The parts of the overview: looked at and rendered, for the page and for the live stream alike."""
+"""The parts of the overview: read and rendered, for the page and for the live stream."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _PROMISES_MS = dict.fromkeys(PriorityClass, CONSISTENCY_MS) | {PriorityClass.EME
 
 
 class OverviewParts:
-    """Looks and renders. Raises nothing that an outage may cause."""
+    """Reads the figures and renders them. An outage raises no exception."""
 
     def __init__(self, parts: Parts, layout: Layout, clock: Callable[[], float] = time.monotonic) -> None:
         self._layout = layout
         self._lookout = Lookout(parts)
         self._series = {span: SeriesCache(parts, span, clock) for span in RINGS}
-        # By span and whether it is live: what was seen, and the charts of it.
+        # By span and whether it is live: the samples, and the charts drawn from them.
         self._drawn: dict[tuple[str, bool], tuple[object, str]] = {}
 
     async def live(self) -> dict[str, str]:
@@ -49,7 +49,7 @@ class OverviewParts:
         shown: dict[str, str] = {}
         for name in (*PARTS, "chip") if live else PARTS:
             shown[name] = self._layout.part(name, live=live, **values)
-            await asyncio.sleep(0)  # all at once would hold up every write for as long
+            await asyncio.sleep(0)  # without pauses every other request would wait for all parts
         return shown
 
     async def charts(self, span: str, *, live: bool = False) -> str:
@@ -78,7 +78,7 @@ class SeriesCache:
         self._seen: tuple[Observation[Sequence[LoadSample]], datetime] | None = None
 
     async def see(self) -> tuple[Observation[Sequence[LoadSample]], datetime]:
-        """The samples, and until when the charts of them go."""
+        """The samples, and the time at which their charts end."""
         now = self._clock()
         if self._seen is None or self._seen[0].trouble or now >= self._fresh_until:
             self._fresh_until = now + self._step_s
@@ -87,7 +87,7 @@ class SeriesCache:
 
 
 def figures(view: View) -> dict[str, Any]:
-    """What the templates show: the view, and what is reckoned from it."""
+    """What the templates show: the view, and what is derived from it."""
     forecast = view.writer["forecast"] if view.writer else None
     drain_ms = forecast["drain_ms"] if forecast else None
     return {
@@ -121,7 +121,7 @@ def _lanes(view: View) -> list[dict[str, Any]]:
 
 
 def _compression(status: dict[str, Any] | None) -> dict[str, float] | None:
-    """Changes that ended, against the operations that this took."""
+    """Changes that have ended, and the operations that this took."""
     if status is None:
         return None
     books = status["books"]

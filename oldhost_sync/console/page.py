@@ -31,7 +31,7 @@ Handler = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """What pages work with: the API's parts, and the console's own. `webhook`: whether one hears of alerts."""
+    """What pages work with: the API's parts, and the console's own. `webhook`: whether alerts are posted to one."""
 
     parts: Parts
     layout: Layout
@@ -42,9 +42,9 @@ class Console:
     temporal_keys: Sequence[EncryptionKey] = ()
 
     async def act(self, request: Request, action: str, model: type[Because] = Because, **more: Any) -> str:
-        """Do what an operator's form asks, in the name of who is signed in; gives the writer's answer.
+        """Carry out an operator's form, in the name of the signed-in operator; returns the writer's answer.
 
-        The form has the fields of `model`; `more` are further ones of the message. Raises a Problem.
+        The form has the fields of `model`; `more` are further fields of the message. Raises a Problem.
         """
         fields = checked(await read_fields(request, *model.model_fields), model, "form")
         message = operator_request(request, **fields.model_dump(), **more)
@@ -72,7 +72,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Adder:
-    """Adds routes: method, path, handler, and who may call it; nobody named: everybody, without signing in."""
+    """Adds routes: method, path, handler, and the roles that may call it; without roles: anyone, not signed in."""
 
     app: FastAPI
 

@@ -1,4 +1,4 @@
-"""The planner as a form: from what waits now, or from a scenario. The address says all of it and can be shared."""
+"""The planner as a form: from what is waiting now, or from a scenario. The address has all inputs and can be shared."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PlanPage(Page):
         add("GET", PLAN, self.show, WATCHERS)
 
     async def show(self, request: Request, wanted: WantedPlan) -> Response:
-        """Without a query the form alone: a plan is played when somebody asks for one."""
+        """Without a query only the form: a plan is computed on request."""
         planned = await self.console.parts.planner.plan(wanted) if request.scope["query_string"] else None
         shown = planned.scenario if planned else wanted.scenario
         answer = planned.answer if planned else None
@@ -45,7 +45,7 @@ class PlanPage(Page):
 
 
 def draw_plan(samples: Samples) -> list[Line]:
-    """What waits, and the part of it that is ready to go, over the plan's time."""
+    """What is waiting, and the part of it that is ready to be sent, over the plan's time."""
     end = max(samples[-1]["at_ms"], 1) if samples else 1
     top = max([*(_waiting(each) for each in samples), 1])
 
@@ -58,12 +58,12 @@ def draw_plan(samples: Samples) -> list[Line]:
 
     return [
         line("accepted", "waiting", [_waiting(each) for each in samples]),
-        line("applied", "of it ready to go", [each["ready"] for each in samples]),
+        line("applied", "ready to be sent", [each["ready"] for each in samples]),
     ]
 
 
 def shade_bans(samples: Samples) -> list[Shade]:
-    """The times in which OldHost bans."""
+    """The times when OldHost bans."""
     end = max(samples[-1]["at_ms"], 1) if samples else 1
     found: list[Shade] = []
     begun: int | None = None

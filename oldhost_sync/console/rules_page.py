@@ -32,7 +32,7 @@ class RulesPage(Page):
         return self.page(request, "rules.html", rules=rules, classes=[each.value for each in PriorityClass])
 
     async def set(self, request: Request) -> Response:
-        """It holds for the changes recorded from now on."""
+        """It applies to changes recorded from now on."""
         act = checked(await read_fields(request, *RuleAct.model_fields), RuleAct, "form")
         operator, host = caller_of(request).operator, self.console.parts.host
         await self.console.parts.database.run(
@@ -40,5 +40,5 @@ class RulesPage(Page):
                 connection, host, act.event_type, act.priority_class, operator=operator, reason=act.reason
             )
         )
-        told = f"{act.event_type} is {act.priority_class.value} from the next change on."
-        return self.console.layout.redirect(RULES, told)
+        notice = f"{act.event_type} is {act.priority_class.value} from the next change on."
+        return self.console.layout.redirect(RULES, notice)

@@ -1,8 +1,8 @@
 """Who is signed in: a cookie with 256 random bits, known to the database by its SHA-256.
 
-Every request looks its session up, so signing out ends it at once in every process, and so does taking the token out of
-the settings. While the database is away, the sessions that this process has seen go on as far as they last: the page
-that says that it is away must be readable then.
+Every request looks up its session, so signing out ends it at once in every process; so does removing the token from the
+settings. While the database is unavailable, sessions that this process has seen stay valid until they expire: people
+must be able to read the page that says so.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ SECRET_BYTES = 32
 SECRET_LENGTH_MAX = 64
 # People of one on-call rota, many times over.
 REMEMBERED_MAX = 1_000
-# A page must be quick also while the database hangs: so long it is asked about a session that is known here.
+# Timeout for looking up a session that is known here: a page must be quick even while the database hangs.
 KNOWN_SECONDS_MAX = 1.0
-# Long enough to read the terminal and click; short enough to be worth nothing in a log.
+# Long enough to read the terminal and click; short enough that a link in a log is useless.
 LINK_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSession:
-    """One sign-in. `ends`: in seconds of a monotonic clock."""
+    """One sign-in. `ends`: when, in seconds of a monotonic clock."""
 
     digest: bytes
     caller: Caller
@@ -53,7 +53,7 @@ class _Remembered:
 
 
 class ConsoleSessions:
-    """The sessions of one host's console. Raises Problem or StoreError where the database is needed and away."""
+    """The sessions of one host's console. Raises Problem or StoreError if it needs the database and can't reach it."""
 
     def __init__(
         self,
@@ -72,12 +72,12 @@ class ConsoleSessions:
         self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
 
     def owner_of(self, token: str) -> Caller | None:
-        """Who may look at the console with `token`; None for nobody, and for an application."""
+        """The caller who may view the console with `token`; None for an unknown token and for an application's."""
         caller = self._tokens.identify(b"Bearer " + token.encode())
         return caller if caller is not None and caller.role in WATCHERS else None
 
     async def open(self, caller: Caller) -> str:
-        """Sign `caller` in; gives the cookie's secret."""
+        """Sign `caller` in; returns the cookie's secret."""
         secret = secrets.token_urlsafe(SECRET_BYTES)
         holder = TokenHolder(caller.name, caller.fingerprint, self.seconds)
         digest = digest_of(secret)
@@ -85,7 +85,7 @@ class ConsoleSessions:
         return secret
 
     async def find(self, secret: str) -> ConsoleSession | None:
-        """Whose session this is; None when it has ended or never was."""
+        """The session of this secret; None when it has ended or never existed."""
         if len(secret) > SECRET_LENGTH_MAX:
             return None
         digest = digest_of(secret)
@@ -110,7 +110,7 @@ class ConsoleSessions:
         self._remembered.pop(session.digest, None)
 
     async def use_link(self, secret: str) -> Caller | None:
-        """Whose link this is; it works once. None: it was used, it is too old, or its token is gone."""
+        """The caller whom this link signs in; it works once. None: it was used, it is too old, or its token is gone."""
         digest = digest_of(secret)
         holder = await self._database.run(lambda c: console_sessions.use_link(c, self._host, digest))
         return None if holder is None else self._caller(holder)
@@ -122,7 +122,7 @@ class ConsoleSessions:
         return ConsoleSession(digest, caller, remembered.ends)
 
     def _caller(self, holder: TokenHolder) -> Caller | None:
-        """The token's owner with today's role; None when the token is gone or replaced, or an application's now."""
+        """The token's owner with its current role; None when the token is gone, replaced, or now an application's."""
         caller = self._tokens.owner(holder.name, holder.fingerprint)
         return replace(caller, channel=Channel.CONSOLE) if caller is not None and caller.role in WATCHERS else None
 
@@ -134,12 +134,12 @@ class ConsoleSessions:
 
 
 def digest_of(secret: str) -> bytes:
-    """What the database knows a secret by. It is random, so a plain SHA-256 is enough."""
+    """What the database stores of a secret. It is random, so a plain SHA-256 is enough."""
     return hashlib.sha256(secret.encode()).digest()
 
 
 def offer_link(connection: Connection, host: str, token: ApiToken) -> str:
-    """Keep a link that signs the token's owner in once, within LINK_SECONDS; gives its secret."""
+    """Store a link that signs the token's owner in once, within LINK_SECONDS; returns its secret."""
     secret = secrets.token_urlsafe(SECRET_BYTES)
     holder = TokenHolder(token.name, token.fingerprint, LINK_SECONDS)
     console_sessions.offer_link(connection, host, digest_of(secret), holder)

@@ -14,7 +14,7 @@ from oldhost_sync.store.views.ban import Ban, read_ban
 from oldhost_sync.store.views.session_list import NONCES_LOOKED_AT, SessionList, read_sessions
 
 STOPS_SHOWN = 20
-# The kinds of alerts that tell when nothing could be sent.
+# The kinds of alerts that show when nothing could be sent.
 _STOPS = ("ban", "halted")
 
 

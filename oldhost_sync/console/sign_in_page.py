@@ -1,7 +1,7 @@
-"""Signing in by a token or by a link that works once, signing out, and the choice of light or dark.
+"""Signing in with a token or with a link that works once, signing out, and the choice of light or dark.
 
-Who fails is not counted: tokens can't be guessed, a stranger's requests are paced (`api/strangers.py`), and a limit on
-failures would let anybody lock the operators out.
+Failures are not counted: tokens can't be guessed, requests without a valid token are throttled (`api/strangers.py`),
+and a limit on failures would let anyone lock the operators out.
 """
 
 from __future__ import annotations
@@ -44,16 +44,20 @@ class SignInPage(Page):
         address = _own(fields.get("next", PREFIX))
         if caller is None:
             self._note_failure(request, "no token for the console")
-            refused = "This is no token of a viewer or an operator of this host; tokens of applications don't sign in."
+            refused = (
+                "This is not a token of a viewer or an operator of this host; an application's token can't sign in."
+            )
             return self.page(request, "sign_in.html", title="Sign in", status=403, next=address, refused=refused)
         return await self._signed_in(caller, address)
 
     async def use_link(self, request: Request, secret: Secret) -> Response:
-        """For development on this machine only: the link works once, for minutes, from here to here."""
+        """For development on this machine only: the link works once, within minutes, and only from this machine."""
         caller = await self.console.sessions.use_link(secret) if _is_local(request) else None
         if caller is None:
             self._note_failure(request, "no valid link to the console")
-            refused = "This link was used already, is too old, or was opened from another machine. Sign in by a token."
+            refused = (
+                "This link was used already, is too old, or was opened from another machine. Sign in with a token."
+            )
             return self.page(request, "sign_in.html", title="Sign in", status=403, next=PREFIX, refused=refused)
         return await self._signed_in(caller, PREFIX)
 
@@ -88,7 +92,7 @@ def _own(address: str) -> str:
 
 
 def _is_local(request: Request) -> bool:
-    """Asked from this machine, and by a name of it: a name that was rebound to it is a stranger's."""
+    """Whether the request comes from this machine and uses its own name; another name may be a DNS rebinding attack."""
     try:
         from_here = request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""Figures as people read them; the filters of the templates."""
+"""Figures in readable form; the filters of the templates."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def number(value: float | None) -> str:
 
 
 def rough(value: float | None) -> str:
-    """One digit after the point where it says something."""
+    """Rounded: one decimal for small numbers, none from 100 on."""
     if value is None:
         return "–"
     return number(round(value)) if value >= 100 or value == round(value) else f"{value:.1f}"
 
 
 def clock(moment: datetime | None) -> str:
-    """UTC, to the second; the day only when it is another."""
+    """UTC, to the second; with the date unless it is today."""
     if moment is None:
         return "–"
     moment = moment.astimezone(UTC)
@@ -62,7 +62,7 @@ def time(moment: datetime | None) -> Markup:
 
 
 def told(text: str) -> Markup:
-    """A sentence; the instants in it are shown as all others are."""
+    """A sentence whose instants are shown like all others on the page."""
     parts = _INSTANT.split(text)
     parts[::2] = [escape(each) for each in parts[::2]]
     parts[1::2] = [time(datetime.fromisoformat(f"{each}+00:00")) for each in parts[1::2]]

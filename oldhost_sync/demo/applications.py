@@ -1,7 +1,7 @@
-"""The applications: they make each change when it is due, without waiting for earlier ones (open loop).
+"""The applications: they submit each change when it is due, without waiting for earlier ones (open loop).
 
-Nearly all come through the HTTP API, over a few kept-alive connections of plain asyncio, because the generator runs on
-the same cores as what it drives. Some signal the workflow, and some emergencies wait for their nonce with `apply_now`.
+Nearly all use the HTTP API, over a few kept-alive connections of plain asyncio, because the generator runs on
+the same cores as the product. Some signal the workflow, and some emergencies wait for their nonce with `apply_now`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from oldhost_sync.temporal import writer_handle
 CONNECTIONS = 12
 # A request that is answered 503 or not at all is repeated under the same key.
 ATTEMPTS_MAX = 8
-# Every so many TXN changes one is signalled; every so many emergencies one is made by `apply_now`.
+# One of this many TXN changes is signalled; one of this many emergencies is submitted by `apply_now`.
 SIGNAL_EVERY = 90
 APPLY_NOW_EVERY = 25
 STATUSES = ("Dirty", "Being cleaned", "Clean", "Inspected", "Occupied")
@@ -50,7 +50,7 @@ def key_of(change: Arrival) -> str:
 
 
 def payload_of(change: Arrival) -> dict[str, Any]:
-    """What the change says: another thing each time, and the same for the same seed."""
+    """The change's payload: different for each change, the same for the same seed."""
     if change.event_type == "unit_status_changed":
         return {"status": STATUSES[change.step % len(STATUSES)]}
     if change.event_type == "rate_changed":
@@ -61,7 +61,7 @@ def payload_of(change: Arrival) -> dict[str, Any]:
 
 
 def request_of(change: Arrival, token: str, host: str) -> bytes:
-    """The HTTP request that makes the change."""
+    """The HTTP request that submits the change."""
     payload = payload_of(change)
     if change.event_type == "unit_status_changed":
         path, body = f"/api/units/{quote(change.entity_id)}/status", payload
@@ -86,7 +86,7 @@ def _whole(change: Arrival) -> dict[str, Any]:
 
 
 def ways(changes: Sequence[Arrival]) -> list[str]:
-    """How each change is made: http, signal or apply_now."""
+    """How each change is submitted: http, signal or apply_now."""
     seen: Counter[PriorityClass] = Counter()
     chosen = []
     for change in changes:
@@ -102,7 +102,7 @@ def ways(changes: Sequence[Arrival]) -> list[str]:
 
 
 class Applications:
-    """Makes all changes at their time; `receipts` grows while it runs."""
+    """Submits all changes at their time; `receipts` grows while it runs."""
 
     def __init__(self, api: str, token: str, client: Client, host: str) -> None:
         parts = urlsplit(api)
@@ -114,7 +114,7 @@ class Applications:
         self.receipts = Receipts()
 
     async def make(self, changes: Sequence[Arrival]) -> Receipts:
-        """Returns when the last one has been answered."""
+        """Submit the changes; returns when the last one has been answered."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         async with asyncio.TaskGroup() as waiting:

@@ -1,9 +1,9 @@
-"""Compressed time: one factor for all that OldHost and the policy count in seconds; the rest is named below.
+"""Compressed time: one factor for all times of OldHost and the policy; what is not compressed is listed below.
 
 Arrivals, OldHost's latency, the debounce, its cap and the ban are divided by the factor. Bursts keep their 300 changes
-a second, for that is what the API is promised to take. Not compressed are the product's own delays (relay, Temporal,
-database) and the second within which a request must be written: in the demonstration they weigh `factor` times what
-they weigh in reality.
+a second, because the API promises to accept that rate. Not compressed are the product's own delays (relay, Temporal,
+database) and the second within which a request must be written: in the demonstration they count `factor` times as much
+as in reality.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from oldhost_sync.policy.writer_policy import EMERGENCY_MS
 from oldhost_sync.settings import SEND_WITHIN_SECONDS, SETTLE_MARGIN_SECONDS, Settings, load_settings
 from oldhost_sync.stack.servers import StackPlan
 
-# The whole, with start and end, stays under two minutes: 1,800 s of arrivals and 900 s of ban take 90 s.
+# The whole demonstration, with start and stop, stays under two minutes: 1,800 s of arrivals and 900 s of ban take 90 s.
 FACTOR = 30.0
-# Generous beside 13 ms, so that a busy machine makes no ambiguous ends.
+# Long compared with 13 ms, so that a busy machine causes no ambiguous answers.
 REQUEST_TIMEOUT_SECONDS = 2.0
 HOST = "oldhost"
 
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """A scenario of real time and its compressed twin, which the servers play."""
+    """A scenario in real time, and the same in compressed time, which the servers run."""
 
     real: Scenario
     factor: float
@@ -46,7 +46,7 @@ class Compressed:
 
 
 def peak(factor: float = FACTOR, *, changes: int = 10_000, units: int = 2_500, seed: int = 1) -> Compressed:
-    """The peak half hour with one ban in the middle. Fewer changes come in proportionally less time."""
+    """The peak half hour with one ban in the middle. Fewer changes take proportionally less time."""
     whole = Scenario()
     share = changes / whole.changes
     duration_s = whole.duration_s * share
@@ -64,7 +64,7 @@ def peak(factor: float = FACTOR, *, changes: int = 10_000, units: int = 2_500, s
 
 
 def settings_for(compressed: Compressed) -> Settings:
-    """What the roles are told. Everything is said, so that nothing of the user's own environment gets in."""
+    """The roles' settings. All are given, so that none comes from the user's own environment."""
     played = compressed.played
     return load_settings(
         database_url=None,
@@ -81,7 +81,7 @@ def settings_for(compressed: Compressed) -> Settings:
         probe_seconds=60,
         api_tokens=(),
         api_bind="127.0.0.1:0",
-        quota_emergencies=0,  # half an hour's come within a minute or two
+        quota_emergencies=0,  # those of half an hour arrive within a minute or two
         metrics_bind=None,
         temporal_metrics_bind=None,
         alert_webhook_url=None,
@@ -103,5 +103,5 @@ def plan_for(compressed: Compressed, folder: Path) -> StackPlan:
 
 
 def environment() -> Mapping[str, str]:
-    """What this process was told, without the servers that it names."""
+    """The environment of this process, without the servers that it names."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("SYNC_", "TEMPORAL_"))}

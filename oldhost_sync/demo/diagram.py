@@ -15,7 +15,7 @@ LEFT, RIGHT = 72, 936
 # Top and bottom of the three panels.
 COUNTS, BACKLOG, EMERGENCIES = (84, 244), (300, 430), (486, 606)
 MINUTES_PER_TICK = 5
-# The seconds of emergencies: from a tenth to a thousand, each power of ten as high as the others.
+# The seconds of emergencies: from a tenth to a thousand, each power of ten has the same height.
 LEAST_S, MOST_S = 0.1, 1_000.0
 TERMINAL_COLUMNS = 60
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -36,7 +36,7 @@ Panel = tuple[int, int]
 
 
 def svg(story: Story) -> str:
-    """A picture of its own: no script, no font and no address from elsewhere; light and dark."""
+    """A self-contained picture: no script, no external font or address; for light and dark themes."""
     shape = f'viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(story.title)}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {shape}><style>{STYLE}</style>',
@@ -57,14 +57,14 @@ def lines(story: Story) -> list[Text]:
     """The same for a terminal: one line of blocks for each series, red where OldHost banned us."""
     series = [("accepted", story.accepted), ("superseded", story.superseded), ("applied", story.applied)]
     series += [(f"{cls} waiting", story.backlog[cls]) for cls in LANES]
-    told = [Text(story.title, "bold")]
+    shown = [Text(story.title, "bold")]
     for name, values in series:
         line = Text(f"{name:>18} ")
         line.append_text(_blocks(story, values))
-        told.append(line.append(f" {max(values):,} at most"))
+        shown.append(line.append(f" {max(values):,} at most"))
     last = f"{story.minutes[-1]:.0f} min"
     ban = f"red: the ban, minute {story.ban[0]:.0f} to {story.ban[1]:.0f}"
-    return [*told, Text(f"{'':18} 0 min{ban:^{TERMINAL_COLUMNS - 5 - len(last)}}{last}", "dim")]
+    return [*shown, Text(f"{'':18} 0 min{ban:^{TERMINAL_COLUMNS - 5 - len(last)}}{last}", "dim")]
 
 
 def _blocks(story: Story, values: Sequence[int]) -> Text:
@@ -109,7 +109,7 @@ def _emergencies(story: Story) -> list[str]:
         drawn.append(f'<line class="grid" x1="{LEFT}" x2="{RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
     y = _seconds_y(PROMISE_S)
     drawn.append(f'<line class="promise" x1="{LEFT}" x2="{RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-    drawn.append(_text(RIGHT, y - 4, f"promised: {PROMISE_S:g} s, but for a ban", anchor="end"))
+    drawn.append(_text(RIGHT, y - 4, f"promised: {PROMISE_S:g} s, except during a ban", anchor="end"))
     drawn += [
         f'<circle class="dot EMERGENCY" cx="{_x(story, minute):.1f}" cy="{_seconds_y(seconds):.1f}" r="3"/>'
         for minute, seconds in story.emergencies
@@ -148,7 +148,7 @@ def _legend(panel: Panel, what: str, names: Sequence[str]) -> list[str]:
 def _minutes(story: Story) -> list[str]:
     ticks = range(0, int(story.minutes[-1]) + 1, MINUTES_PER_TICK)
     drawn = [_text(_x(story, tick), EMERGENCIES[1] + 20, f"{tick}", anchor="middle") for tick in ticks]
-    return [*drawn, _text(RIGHT, EMERGENCIES[1] + 40, "minutes of reality", anchor="end")]
+    return [*drawn, _text(RIGHT, EMERGENCIES[1] + 40, "minutes in real time", anchor="end")]
 
 
 def _points(story: Story, values: Sequence[int], panel: Panel, most: int) -> str:

@@ -1,4 +1,4 @@
-"""The facts that the verdict rests on: from the database, OldHost's admin port, and the applications' receipts."""
+"""The facts that the verdict is based on: from the database, OldHost's admin port, and the applications' receipts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Admin:
         self._url = url
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The answer to a question, or to an act that has a body."""
+        """The answer to a GET, or to a POST if there is a `body`."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data=data)  # noqa: S310 - our own http address
         with urllib.request.urlopen(request, timeout=ADMIN_SECONDS_MAX) as answer:  # noqa: S310

@@ -1,4 +1,4 @@
-"""What the demonstration shows: the story before, the live progress, the verdict at the end."""
+"""What the demonstration prints: the plan at the start, the live progress, the verdict at the end."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from oldhost_sync.demo.compression import Compressed
 from oldhost_sync.demo.verdict import Finding
 from oldhost_sync.store.outbox.books import Books
 
-# Without a terminal: one line per interval.
+# Without a terminal: how often a line is printed.
 LINE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class DemoFigures:
-    """The figures at one moment: the applications', the database's and OldHost's. `ban` in epoch seconds."""
+    """The figures at one moment: from the applications, the database and OldHost. `ban` in epoch seconds."""
 
     made: int
     failed: int
@@ -45,7 +45,7 @@ def headline(compressed: Compressed, ui: str | None) -> Panel:
         f"Time is compressed {factor:g} times: OldHost takes {real.latency_ms:g} → {played.latency_ms:.1f} ms,",
         f"debounce {real.debounce_s:g} → {played.debounce_s:g} s,",
         f"at most {real.max_wait_s:g} → {played.max_wait_s:g} s,",
-        f"ban {real.ban_s:g} → {played.ban_s:g} s. All else is as it is: real servers, real sockets, real processes.",
+        f"ban {real.ban_s:g} → {played.ban_s:g} s. Everything else is real: servers, sockets, processes.",
         f"Temporal's UI, while it runs: {ui}" if ui else "",
     )
     return Panel(Text("\n".join(line for line in lines if line)), title="The half-hour peak", expand=False)
@@ -117,4 +117,4 @@ class DemoProgress:
     def _phase(self, seen: DemoFigures) -> str:
         if seen.ban[0] <= time.time() < seen.ban[1]:
             return "banned"
-        return "changes come in" if seen.made < self._compressed.real.changes else "the rest is sent"
+        return "changes arrive" if seen.made < self._compressed.real.changes else "the rest is sent"

@@ -1,4 +1,4 @@
-"""The run: start the stack, let the applications go, ban once in the middle, wait until nothing is left, judge."""
+"""The run: start the stack and the applications, ban once in the middle, wait until all is sent, give the verdict."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.outbox.books import Books
 from oldhost_sync.temporal import data_converter
 
-# A query costs some milliseconds on the same cores.
+# Not more often: a query takes some milliseconds on the same cores.
 PROGRESS_SECONDS = 1.0
-# Beyond the planner's prediction; what is left then is shown as a failure.
+# How long to wait beyond the planner's prediction; what is left then is reported as a failure.
 PATIENCE_SECONDS = 60.0
 PICTURE = Path("var") / "demo.svg"
 
@@ -53,11 +53,11 @@ def run_demo(options: DemoOptions, console: Console) -> int:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="oldhost-sync-demo-"))
     worth_keeping = True
     try:
-        with StackFolder(folder) as held:
+        with StackFolder(folder) as locked:
             stack = Stack(
                 settings_for(options.compressed),
                 plan_for(options.compressed, folder),
-                held,
+                locked,
                 environment=environment(),
                 tell=lambda text: console.print(f"[dim]{text}[/]"),
             )
@@ -89,22 +89,22 @@ def _play(stack: Stack, compressed: Compressed, console: Console, begun: float) 
     console.print(table(findings))
     _show(story(run), console)
     broken = failed(findings)
-    took = f"{time.monotonic() - begun:.0f} s from the start"
+    took = f"It took {time.monotonic() - begun:.0f} s."
     if broken:
-        console.print(f"[bold red]FAILED[/]: {len(broken)} of the above did not hold. {took}")
+        console.print(f"[bold red]FAILED[/]: {len(broken)} of the promises above were not kept. {took}")
         for problem in run.receipts.failed[:5]:
             console.print(problem, style="red", markup=False)
         return 1
-    console.print(f"[bold green]PASSED[/]: all of the above held. {took}")
+    console.print(f"[bold green]PASSED[/]: all promises above were kept. {took}")
     return 0
 
 
-def _show(told: Story, console: Console) -> None:
-    """In the terminal, and as a picture beside it."""
-    for line in diagram.lines(told):
+def _show(shown: Story, console: Console) -> None:
+    """In the terminal, and as a picture in a file."""
+    for line in diagram.lines(shown):
         console.print(line, soft_wrap=True)
     PICTURE.parent.mkdir(exist_ok=True)
-    PICTURE.write_text(diagram.svg(told))
+    PICTURE.write_text(diagram.svg(shown))
     console.print(f"The same as a picture: {PICTURE}", soft_wrap=True)
 
 
@@ -145,8 +145,8 @@ class _Demonstration:
         played = self._compressed.played
         assert played.ban_at_s is not None
         await asyncio.sleep(played.ban_at_s)
-        told = await asyncio.to_thread(self._admin.ask, "/actions/ban", {"seconds": played.ban_s})
-        self._ban = (told["banned_until"] - played.ban_s, told["banned_until"])
+        answer = await asyncio.to_thread(self._admin.ask, "/actions/ban", {"seconds": played.ban_s})
+        self._ban = (answer["banned_until"] - played.ban_s, answer["banned_until"])
 
     async def _until_drained(self, deadline: float) -> None:
         while time.time() < deadline:
@@ -171,7 +171,7 @@ class _Demonstration:
 
 def _stay(stack: Stack, console: Console) -> None:
     console.print(
-        f"Still running: Temporal's UI {stack.addresses.temporal_ui}, API {stack.addresses.api}. Ctrl-C ends it."
+        f"Still running: Temporal's UI {stack.addresses.temporal_ui}, API {stack.addresses.api}. Ctrl-C stops it."
     )
     with contextlib.suppress(KeyboardInterrupt):
         stack.watch()

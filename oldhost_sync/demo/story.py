@@ -1,4 +1,4 @@
-"""The story of a demonstration in numbers, on the clock of reality: what its one picture shows. Pure."""
+"""The story of a demonstration in numbers, in real (uncompressed) time, for its picture. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PROMISE_S = EMERGENCY_MS / 1000
 @dataclass(frozen=True, slots=True)
 class Story:
     """`minutes`: when each figure of the series holds. `accepted`, `superseded` and `applied` count from the start;
-    `backlog` is what waits, by class. `emergencies`: when each came, in minutes, and after how many seconds it was
-    applied. `ban`: its first and last minute.
+    `backlog` is what is waiting, by class. `emergencies`: when each arrived, in minutes, and after how many seconds it
+    was applied. `ban`: its first and last minute.
     """
 
     title: str
@@ -34,7 +34,7 @@ class Story:
 
 
 def story(run: Run) -> Story:
-    """What happened, `factor` times as long as it took."""
+    """What happened, with all times multiplied by `factor`."""
     changes = run.facts.changes
     ends = [change.processed_at for change in changes if change.processed_at is not None]
     lasted_s = max(ends, default=run.started_at + 1) - run.started_at
@@ -49,8 +49,8 @@ def story(run: Run) -> Story:
 
     def backlog(cls: str) -> list[int]:
         own = [change for change in changes if change.priority_class == cls]
-        came, ended = counted(change.accepted_at for change in own), counted(change.processed_at for change in own)
-        return [one - other for one, other in zip(came, ended, strict=True)]
+        arrived, ended = counted(change.accepted_at for change in own), counted(change.processed_at for change in own)
+        return [one - other for one, other in zip(arrived, ended, strict=True)]
 
     return Story(
         title=f"{len(changes):,} changes in → {len(run.facts.journal):,} operations, {len(lost(run))} lost",

@@ -1,4 +1,4 @@
-"""The verdict: facts in, a table of findings out (measured, promised, whether it holds). Pure."""
+"""The verdict: facts in, a table of findings out (measured, promised, kept or not). Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oldhost_sync.policy.writer_policy import EMERGENCY_MS
 
 # The target for the peak scenario.
 OPERATIONS_RATIO_MAX = 1.02
-# A short run has few operations; chance must not decide it.
+# A short run has few operations: this allowance keeps chance from deciding the verdict.
 OPERATIONS_SPARE = 10
 
 
@@ -31,7 +31,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What happened when, in seconds since the epoch, and what the planner had said. `ban`: its start and end at
+    """What happened when, in seconds since the epoch, and what the planner had predicted. `ban`: its start and end at
     OldHost.
 
     `load`: the machine's load average, and its cores.
@@ -56,7 +56,7 @@ def failed(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def lost(run: Run) -> list[str]:
-    """Receipts against the outbox: keys that an application was told are accepted, and that are not there once."""
+    """Compare receipts with the outbox: keys that were accepted, but are not in the outbox exactly once."""
     stored = Counter(change.key for change in run.facts.changes)
     given = [key for keys in run.receipts.accepted.values() for key in keys]
     return [key for key in given if stored[key] != 1]
@@ -68,7 +68,7 @@ def lost(run: Run) -> list[str]:
 def _changes(run: Run) -> Iterator[Finding]:
     books, receipts, wanted = run.facts.books, run.receipts, run.compressed.real.changes
     ways = ", ".join(f"{len(keys):,} by {way}" for way, keys in receipts.accepted.items())
-    yield Finding("changes made", f"{receipts.count:,} of {wanted:,}", ways, receipts.count == wanted)
+    yield Finding("changes submitted", f"{receipts.count:,} of {wanted:,}", ways, receipts.count == wanted)
     yield _lost(run)
     for name in ("applied", "superseded", "no_op", "stale", "dead"):
         value = getattr(books, name)
@@ -79,13 +79,13 @@ def _changes(run: Run) -> Iterator[Finding]:
             value == 0 if name == "dead" else None,
         )
     left = books.waiting + books.in_flight
-    held = books.balance and left == 0 and books.accepted == wanted
-    yield Finding("every change has its fate", f"{left} without one", "the books balance", held)
+    complete = books.balance and left == 0 and books.accepted == wanted
+    yield Finding("every change has its fate", f"{left} without one", "the books balance", complete)
     latencies_ms = [1000 * seconds for seconds in receipts.seconds]
     if latencies_ms:
         shown = " / ".join(f"{quantile(latencies_ms, part):.0f} ms" for part in (0.5, 0.99, 1.0))
-        told = f"p50 / p99 / max, generator on the same cores; {receipts.repeated} repeated"
-        yield Finding("API: due → answered", shown, told)
+        about = f"p50 / p99 / max, with the generator on the same cores; {receipts.repeated} repeated"
+        yield Finding("API: due → answered", shown, about)
 
 
 def _lost(run: Run) -> Finding:
@@ -101,14 +101,14 @@ def _oldhost(run: Run) -> Iterator[Finding]:
     operations, fewest = len(run.facts.journal), predicted.bounds.operations
     most = max(int(fewest * OPERATIONS_RATIO_MAX), fewest + OPERATIONS_SPARE)
     planned = f"the planner says {predicted.operations:,}"
-    told = f"{operations / fewest:.3f} × the oracle's {fewest:,}, at most {most:,}; {planned}"
-    yield Finding("operations sent", f"{operations:,}", told, operations <= most)
+    bounds = f"{operations / fewest:.3f} × the oracle's {fewest:,}, at most {most:,}; {planned}"
+    yield Finding("operations sent", f"{operations:,}", bounds, operations <= most)
     for name in ("gaps", "replays"):
         yield Finding(name, str(stats[name]), "0", stats[name] == 0)
     yield Finding("bans", str(stats["bans"]), "1, the planned one", stats["bans"] == 1)
     drained_s = max((change.processed_at or 0.0 for change in run.facts.changes), default=0.0) - run.started_at
     drained = (
-        f"{predicted.bounds.drained_ms / 1000:.1f} s the oracle's, {predicted.drained_ms / 1000:.1f} s the planner's"
+        f"{predicted.bounds.drained_ms / 1000:.1f} s by the oracle, {predicted.drained_ms / 1000:.1f} s by the planner"
     )
     yield Finding("everything applied after", f"{drained_s:.1f} s ({_real(run, drained_s)})", drained)
     yield Finding("once each, and in order per entity", *_order(run))
@@ -142,16 +142,16 @@ def _emergencies(run: Run) -> Iterator[Finding]:
     yield _expected(run, outside)
     yield _emergency("EMERGENCY, all", run, emergencies, judged=False)
     waited = len(emergencies) - len(outside)
-    told = ", ".join(f"{count} {status}" for status, count in sorted(run.receipts.apply_now.items()))
-    yield Finding("  held up by the ban", str(waited), "none can reach OldHost during a ban; alerted at once")
-    yield Finding("  told by apply_now", told or "–", "the nonce, or that it is not applied yet")
+    answers = ", ".join(f"{count} {status}" for status, count in sorted(run.receipts.apply_now.items()))
+    yield Finding("  delayed by the ban", str(waited), "none can reach OldHost during a ban; alerted at once")
+    yield Finding("  answers of apply_now", answers or "–", "the nonce, or not applied yet")
 
 
 def _emergency(what: str, run: Run, changes: Sequence[Change], *, judged: bool) -> Finding:
     seconds = [change.processed_at - change.accepted_at for change in changes if change.processed_at is not None]
     p50, p99 = quantile(seconds, 0.5), quantile(seconds, 0.99)
     if p50 is None or p99 is None:
-        return Finding(what, "none came", "")
+        return Finding(what, "none arrived", "")
     shown = f"p50 {p50:.2f} s, p99 {p99:.2f} s  (real scale: {_real(run, p50)}, {_real(run, p99)})"
     promise_s = run.compressed.emergency_ms / 1000
     promised = f"p99 < {promise_s:.2f} s  (real scale: {EMERGENCY_MS // 1000} s)"
@@ -161,7 +161,7 @@ def _emergency(what: str, run: Run, changes: Sequence[Change], *, judged: bool) 
 
 
 def _expected(run: Run, changes: Sequence[Change]) -> Finding:
-    """In reality only OldHost is slower: its share of the wait counts `factor` times, all other waiting once."""
+    """In real time only OldHost is slower: its share of the wait counts `factor` times, everything else once."""
     applied_at = sorted(entry["applied_at"] for entry in run.facts.journal if entry.get("applied_at") is not None)
     latency_s = run.compressed.played.latency_ms / 1000
     seconds = []
@@ -173,11 +173,11 @@ def _expected(run: Run, changes: Sequence[Change]) -> Finding:
             seconds.append(waited_s - hosts_s + hosts_s * run.compressed.factor)
     p50, p99 = quantile(seconds, 0.5), quantile(seconds, 0.99)
     shown = "–" if p50 is None or p99 is None else f"p50 {p50:.0f} s, p99 {p99:.0f} s"
-    return Finding("  only OldHost's share × factor", shown, "an estimate of reality, where our own delays count once")
+    return Finding("  only OldHost's share × factor", shown, "estimate for real time: our own delays count once")
 
 
 def _touched(change: Change, ban: tuple[float, float]) -> bool:
-    """It waited at some moment of the ban."""
+    """Whether it was waiting at some moment of the ban."""
     return change.accepted_at < ban[1] and (change.processed_at is None or change.processed_at > ban[0])
 
 
@@ -198,12 +198,12 @@ def _ends(run: Run) -> Iterator[Finding]:
 def _machine(run: Run) -> Iterator[Finding]:
     if run.load is not None:
         load, cores = run.load
-        told = (
-            f"busy with other things: our own delays weigh {run.compressed.factor:g} times here"
+        about = (
+            f"busy with other work: our own delays count {run.compressed.factor:g} times here"
             if load > 2 * cores
             else ""
         )
-        yield Finding("this machine", f"load {load:.1f} on {cores} cores", told)
+        yield Finding("this machine", f"load {load:.1f} on {cores} cores", about)
 
 
 def _real(run: Run, seconds: float) -> str:

@@ -1,9 +1,9 @@
 """Settle the next day that is over, and release old days to retention. Each step is one transaction that reads the
 ledger in one snapshot, without a lock, and notes the day at its end.
 
-A file that is there already is taken as it is, if it goes on from the last one and lacks nothing that the ledger has:
+A file that exists already is taken over, if it continues the chain and has all that the ledger has:
 a relay that was killed between its rename and its commit wrote it, or another relay did, or the database was restored
-from a backup and knows less than the files.
+from a backup and has less than the files.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from oldhost_sync.store.ledger.settled_days import (
 )
 from oldhost_sync.store.outbox.retention import database_clock
 
-# A transaction that took its moment before midnight has long been committed, or cut off.
+# By then a transaction that took its time stamp before midnight has been committed or cut off.
 SETTLED_AFTER = timedelta(minutes=10)
-# Longer than a ban or a night's outage; a halt has its own alert, but nobody may forget that days wait behind it.
+# Longer than a ban or a night's outage. A halt has its own alert, but it must not hide that days are not settled.
 LATE_AFTER = timedelta(days=2)
 
 
 @dataclass(frozen=True, slots=True)
 class SettlementStep:
-    """`settled`: the day that was settled; None: none is due, or it `waits` for something. `late`: for too long."""
+    """`settled`: the day that was settled; None: none is due, or it `waits`. `late`: it has waited too long."""
 
     settled: SettledDay | None = None
     waits: str = ""
@@ -69,13 +69,13 @@ def settle_next(connection: Connection, folder: SettlementFolder) -> SettlementS
     else:
         settled = folder.write(day, previous, ended_on(connection, host, day))
     if not add_settled(connection, host, settled):
-        raise FileDamaged(f"{folder.file_of(day).name} is not the one that another relay wrote to its own folder")
+        raise FileDamaged(f"{folder.file_of(day).name} differs from the one that another relay wrote to its own folder")
     return SettlementStep(settled)
 
 
 def release_next(connection: Connection, folder: SettlementFolder, ledger_days: int) -> date | None:
-    """Release the oldest day that ended more than `ledger_days` days ago: its file is whole, is the one that was
-    written, and has all that the ledger has of that day. None: there is none. Raises SettlementError, OSError.
+    """Release the oldest day that ended more than `ledger_days` days ago: its file is complete, is the one that was
+    written, and has all that the ledger has of that day. None: no day is due. Raises SettlementError, OSError.
     """
     keep_one_snapshot(connection)
     before = (database_clock(connection) - timedelta(days=ledger_days)).date()
@@ -99,7 +99,7 @@ class Difference:
 
 
 def differences(file: Iterator[EndedOperation], ledger: Iterator[EndedOperation]) -> Iterator[Difference]:
-    """Both in the order of moment and nonce; both are read to their ends."""
+    """Both are in the order of moment and nonce, and are read to their ends."""
     ours, theirs = next(file, None), next(ledger, None)
     while ours is not None or theirs is not None:
         if ours == theirs:
@@ -125,15 +125,13 @@ def _take_over(
     reader = folder.reader(day)
     _require_all(connection, reader)
     if previous is not None and reader.previous != previous:
-        raise FileDamaged(
-            f"{reader.path.name} does not go on from the file of {previous.day}. Put both back from a copy"
-        )
+        raise FileDamaged(f"{reader.path.name} does not continue the file of {previous.day}. Put both back from a copy")
     assert reader.settled is not None
     return reader.settled
 
 
 def _require_all(connection: Connection, reader: SettlementReader) -> None:
-    """Read the file to its end; LedgerDiffers when the ledger has something of its day that it has not."""
+    """Read the file to its end; LedgerDiffers when the ledger has a record of that day that the file lacks."""
     found = differences(reader.records(), ended_on(connection, reader.host, reader.day))
     missing: EndedOperation | None = None
     for each in found:

@@ -1,19 +1,19 @@
-"""Why settlement stops: each names what is wrong and what to do; retention waits meanwhile."""
+"""Why settlement stops: each error says what is wrong and what to do. Until then nothing is pruned."""
 
 from __future__ import annotations
 
 
 class SettlementError(Exception):
-    """The operator's to mend; trying again helps only after that."""
+    """An operator has to correct it; a retry helps only after that."""
 
 
 class FolderUnusable(SettlementError):  # noqa: N818 - it says what is wrong
-    """The folder is not there, or is not the one that the last files were written to."""
+    """The folder does not exist, or is not the one that the last files were written to."""
 
 
 class FileDamaged(SettlementError):  # noqa: N818 - as above
-    """A settlement file is not as it was written."""
+    """A settlement file was changed or damaged."""
 
 
 class LedgerDiffers(SettlementError):  # noqa: N818 - as above
-    """The ledger has something that the day's file has not."""
+    """The ledger has a record that the day's file lacks."""

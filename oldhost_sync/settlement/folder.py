@@ -1,7 +1,7 @@
 """The settlement files of one host in a folder: `<host>.<day>.settlement.jsonl`.
 
-A file appears whole or not at all: it is written beside its place, forced to disk, and renamed. One that is there is
-never written again. The folder itself is never made: a volume that is not mounted must not be taken for an empty one.
+A file appears complete or not at all: it is written under another name, forced to disk, and renamed. It is never
+written again. The folder itself is never created: a volume that is not mounted must not be taken for an empty folder.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SettlementFolder:
         return self.path / f"{self.host}.{day.isoformat()}.settlement.jsonl"
 
     def days(self) -> list[date]:
-        """Of the files that are there, the oldest first. Raises FolderUnusable."""
+        """The days that have a file, the oldest first. Raises FolderUnusable."""
         self.require()
         found = []
         for entry in self.path.iterdir():
@@ -45,13 +45,13 @@ class SettlementFolder:
         return sorted(found)
 
     def require(self, last: SettledDay | None = None) -> None:
-        """Raise FolderUnusable when it is not there, or has not the file of `last`, the last one that was written."""
+        """Raise FolderUnusable when the folder does not exist, or lacks the file of `last`, the last settled day."""
         if not self.path.is_dir():
-            raise FolderUnusable(f"the folder {self.path} is not there; mount it, or correct SYNC_SETTLEMENT_DIR")
+            raise FolderUnusable(f"the folder {self.path} does not exist; mount it, or correct SYNC_SETTLEMENT_DIR")
         if last is not None and not self.file_of(last.day).is_file():
             raise FolderUnusable(
-                f"the folder {self.path} has no file of {last.day}, which was written; all relays must share the one "
-                "folder: mount that, or put the file back from a copy"
+                f"the folder {self.path} has no file of {last.day}, which was written; all relays must share one "
+                "folder: mount that one, or put the file back from a copy"
             )
 
     def reader(self, day: date) -> SettlementReader:
@@ -63,12 +63,12 @@ class SettlementFolder:
         if found.sha256_hex != settled.sha256_hex:
             raise FileDamaged(
                 f"{self.file_of(settled.day).name} is not the file that was written: its SHA-256 is "
-                f"{found.sha256_hex}, by the database {settled.sha256_hex}. Put it back from a copy"
+                f"{found.sha256_hex}, the database has {settled.sha256_hex}. Put it back from a copy"
             )
         return PreviousFile(settled.day, settled.sha256_hex)
 
     def write(self, day: date, previous: PreviousFile | None, records: Iterable[EndedOperation]) -> SettledDay:
-        """Write the day's file. Raises OSError; then there is no file."""
+        """Write the day's file. Raises OSError; then no file was written."""
         target = self.file_of(day)
         partial = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.partial")
         try:

@@ -1,8 +1,8 @@
 """One settlement file: JSON Lines, a header, a record for each operation that ended on the day, and a footer.
 
 The header names the file before it by its SHA-256, so that the files are a chain; the footer has the count and the
-SHA-256 of all lines before it. There is nothing in it of when or by whom it was written: two relays that write the same
-day write the same bytes.
+SHA-256 of all lines before it. It does not say when or by whom it was written, so two relays that write the same day
+write the same bytes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from oldhost_sync.store.ledger.ended_operations import EndedOperation
 from oldhost_sync.store.ledger.settled_days import SettledDay
 
 FORMAT = "oldhost-sync settlement 1"
-# A record has some 180 bytes; a longer line is none of ours.
+# A record has about 180 bytes; a longer line was not written by us.
 LINE_BYTES_MAX = 4_096
-# Exactly: True is no number here.
+# Exact types: True does not count as a number.
 _RECORD = {"at": str, "nonce": int, "change": int, "outcome": str, "body_sha256": str}
 
 
@@ -38,7 +38,7 @@ class PreviousFile:
 def write_lines(
     file: BinaryIO, host: str, day: date, previous: PreviousFile | None, records: Iterable[EndedOperation]
 ) -> SettledDay:
-    """Write the whole file; returns what it is known by."""
+    """Write the whole file; returns its day, SHA-256 and count."""
     digest, count, outcomes = hashlib.sha256(), 0, Counter[str]()
 
     def put(value: dict[str, Any]) -> None:
@@ -57,9 +57,9 @@ def write_lines(
 
 @dataclass(eq=False)
 class SettlementReader:
-    """Reads a file from its beginning, a line at a time, and checks it meanwhile.
+    """Reads a file from its beginning, a line at a time, and checks it.
 
-    What it holds is known after :meth:`records` was read to its end. FileDamaged says what is wrong with which line.
+    Its other fields are set after :meth:`records` was read to its end. FileDamaged says what is wrong with which line.
     """
 
     path: Path
@@ -89,13 +89,13 @@ class SettlementReader:
                 outcomes[record.outcome] += 1
                 yield record
             if value != {"records": count, "outcomes": dict(sorted(outcomes.items())), "sha256": covered}:
-                raise self._damaged("does not fit the lines before it")
+                raise self._damaged("does not match the lines before it")
             if file.read(1):
                 raise self._damaged("is not the last one")
         self.settled = SettledDay(self.day, self._digest.hexdigest(), count)
 
     def read(self) -> SettledDay:
-        """All of it; what it is known by."""
+        """Read the whole file; returns its day, SHA-256 and count."""
         for _ in self.records():
             pass
         assert self.settled is not None
@@ -110,9 +110,9 @@ class SettlementReader:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
-            raise self._damaged("is no JSON") from None
+            raise self._damaged("is not JSON") from None
         if not isinstance(value, dict):
-            raise self._damaged("is no JSON object")
+            raise self._damaged("is not a JSON object")
         return value
 
     def _read_header(self, value: dict[str, Any]) -> None:
@@ -125,18 +125,18 @@ class SettlementReader:
         try:
             self.previous = PreviousFile(date.fromisoformat(before["day"]), bytes.fromhex(before["sha256"]).hex())
         except (KeyError, TypeError, ValueError):
-            raise self._damaged("does not say which file goes before") from None
+            raise self._damaged("does not name the file before it") from None
 
     def _record(self, value: dict[str, Any]) -> EndedOperation:
         if {name: type(each) for name, each in value.items()} != _RECORD:
-            raise self._damaged("is no record")
+            raise self._damaged("is not a record")
         try:
             at = datetime.fromisoformat(value["at"].removesuffix("Z"))
         except ValueError:
-            raise self._damaged("is no record") from None
+            raise self._damaged("is not a record") from None
         record = EndedOperation(at, value["nonce"], value["change"], value["outcome"], value["body_sha256"])
         if at.tzinfo is not None or at.date() != self.day or _as_json(record) != value:
-            raise self._damaged("is no record of this day")
+            raise self._damaged("is not a record of this day")
         return record
 
     def _damaged(self, what: str) -> FileDamaged:

@@ -1,5 +1,5 @@
-"""Check all settlement files of a host: each in itself, the chain from one to the next, and both against the database
-where there is one: the SHA-256 that it noted, and every row of the ledger that is still there.
+"""Check all settlement files of a host: each by itself, the chain from one to the next, and, if a database is given,
+against it: the SHA-256 of each file, and every row that the ledger still has.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from oldhost_sync.store.transactions import run_in_transaction
 
 @dataclass
 class Verification:
-    """What was found. `problems`: each a sentence; none: all is as it was written. `compared`: records that the ledger
-    has, too.
+    """What was found. `problems`: a sentence each; none: all files are as they were written. `compared`: records that
+    the ledger has, too.
     """
 
     days: list[SettledDay] = field(default_factory=list)
@@ -35,8 +35,8 @@ class Verification:
 
 
 def verify(folder: SettlementFolder, engine: Engine | None = None, since: date | None = None) -> Verification:
-    """`since`: the first day that is looked at; files before it may be kept elsewhere. `engine`: None looks at the
-    files alone. Raises FolderUnusable, OSError, StoreError.
+    """`since`: the first day that is checked; files before it may be kept elsewhere. `engine`: None checks only the
+    files. Raises FolderUnusable, OSError, StoreError.
     """
     found = Verification()
     days = [day for day in folder.days() if since is None or day >= since]
@@ -44,7 +44,7 @@ def verify(folder: SettlementFolder, engine: Engine | None = None, since: date |
     if engine is None and not days:
         then = "" if since is None else f" since {since}"
         found.problems.append(f"there is no file of {folder.host} in {folder.path}{then}")
-    found.problems += [f"the file of {day} is missing, which was written" for day in sorted(known) if day not in days]
+    found.problems += [f"the file of {day} was written, but is missing" for day in sorted(known) if day not in days]
     before: PreviousFile | None = None
     for number, day in enumerate(days):
         reader = folder.reader(day)
@@ -76,14 +76,14 @@ def _check_link(found: Verification, reader: SettlementReader, before: PreviousF
         return
     if is_first and named is not None:
         found.problems.append(
-            f"{reader.path.name} goes on from the file of {named.day}, which is not here; if it is kept elsewhere, "
+            f"{reader.path.name} continues the file of {named.day}, which is not here; if it is kept elsewhere, "
             f"verify with --since {reader.day}"
         )
     elif before is None:
-        found.problems.append(f"{reader.path.name}: what goes before it could not be checked")
+        found.problems.append(f"{reader.path.name}: its link to the file before it could not be checked")
     else:
         found.problems.append(
-            f"{reader.path.name} does not go on from the file of {before.day}: it names "
+            f"{reader.path.name} does not continue the file of {before.day}: it names "
             f"{'none' if named is None else f'{named.day} with {named.sha256_hex}'}; its SHA-256 is {before.sha256_hex}"
         )
 
@@ -104,10 +104,10 @@ def _verify_one(
             f"{compared.first_in_ledger}"
         )
     if noted is None:
-        found.notes.append(f"{name}: the database does not know of it yet (it was restored, or the next pass notes it)")
+        found.notes.append(f"{name}: not in the database yet (the database was restored, or the next pass adds it)")
     elif noted.sha256_hex != settled.sha256_hex:
         found.problems.append(
-            f"{name} is not the file that was written: its SHA-256 is {settled.sha256_hex}, by the database "
+            f"{name} is not the file that was written: its SHA-256 is {settled.sha256_hex}, the database has "
             f"{noted.sha256_hex}"
         )
     if compared.only_in_file and (noted is None or noted.released_at is None):

@@ -1,4 +1,4 @@
-"""The folder in which `up` keeps everything: its lock, development tokens that stay, what other shells need."""
+"""The folder of `up`: its lock, the development tokens, and the environment for other shells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oldhost_sync.settings import ApiToken, Role
 
 
 class FolderInUse(Exception):  # noqa: N818 - it says what happened
-    """Another `up` runs in this folder. The operator's: stop it, or use another folder."""
+    """Another `up` runs in this folder. The operator stops it, or uses another folder."""
 
 
 class StackFolder:
@@ -51,12 +51,12 @@ class StackFolder:
         return self.path / "logs" / f"{name}.log"
 
     def development_tokens(self) -> dict[Role, str]:
-        """One token for each role, made on first use and kept for this folder (readable by its owner alone)."""
+        """One token for each role, made on first use and kept in this folder (readable only by its owner)."""
         made = {role.value: f"dev-{role}-{secrets.token_urlsafe(18)}" for role in Role}
         return {Role(role): token for role, token in kept_secrets(self.path / "tokens.json", made).items()}
 
     def write_environment(self, values: Mapping[str, str]) -> Path:
-        """What another shell needs to reach this stack: `set -a; . up.env; set +a`."""
+        """Write what another shell needs to reach this stack: `set -a; . up.env; set +a`."""
         path = self.path / "up.env"
         write_private(path, "".join(f"{name}={shlex.quote(value)}\n" for name, value in sorted(values.items())))
         return path
@@ -70,7 +70,7 @@ def as_api_tokens(tokens: Mapping[Role, str]) -> tuple[ApiToken, ...]:
 
 
 def kept_secrets(path: Path, made: dict[str, str]) -> dict[str, str]:
-    """What the file holds; written with what was `made` when there is none."""
+    """The content of the file; if it does not exist, it is written with `made`."""
     if not path.exists():
         write_private(path, json.dumps(made, indent=2) + "\n")
     stored: dict[str, str] = json.loads(path.read_text())

@@ -1,7 +1,7 @@
-"""A private MariaDB in a folder: installed there on first use, bound to loopback, with accounts of least privilege.
+"""A private MariaDB in a folder: installed there on first use, bound to loopback, with least-privilege accounts.
 
-`root` exists only behind the Unix socket, for the same user of this machine. The application's account reads and
-writes rows; the migration's account may also change tables. What was committed survives `kill()`: every commit is on
+`root` exists only behind the Unix socket, for the user of this machine who runs this. The application's account reads
+and writes rows; the migration's account may also change tables. Committed rows survive `kill()`: every commit is on
 disk.
 """
 
@@ -29,7 +29,7 @@ from oldhost_sync.stack.programs import need_program
 from oldhost_sync.store.schema_migration import APP_RIGHTS, MIGRATION_RIGHTS
 
 INSTALL_ADVICE = "install Debian's mariadb-server-core (or any MariaDB from 10.6 on), or set SYNC_DATABASE_URL"
-# A Unix socket's path may have 107 bytes.
+# A Unix socket's path may have at most 107 bytes.
 SOCKET_PATH_BYTES_MAX = 100
 _NAME = re.compile(r"[a-z0-9_]{1,48}")
 
@@ -101,7 +101,7 @@ class EmbeddedMariaDB(EmbeddedServer):
         self._remove_socket_folder()
 
     def create_database(self, name: str) -> DatabaseUrls:
-        """Create a database and give both accounts their rights in it; nothing happens to one that exists."""
+        """Create a database and give both accounts their rights in it; an existing one is not changed."""
         grants = ((self.APP_USER, APP_RIGHTS), (self.MIGRATION_USER, MIGRATION_RIGHTS))
         with self._root() as cursor:
             cursor.execute(
@@ -121,7 +121,7 @@ class EmbeddedMariaDB(EmbeddedServer):
 
         def child() -> Child:
             self.port = pick_port(wanted, "MariaDB")
-            Path(self._socket).unlink(missing_ok=True)  # left by one that was killed
+            Path(self._socket).unlink(missing_ok=True)  # left behind by a server that was killed
             log = self.folder / "logs" / "mariadb.log"
             return Child("mariadb", self._command(program), log, ended=self._ended)
 
@@ -140,7 +140,7 @@ class EmbeddedMariaDB(EmbeddedServer):
             "--skip-name-resolve",
             "--skip-log-bin",
             "--innodb-flush-log-at-trx-commit=1",
-            # A pool that does not hold the outbox's indexes makes retention three times as slow.
+            # With a pool too small for the outbox's indexes, retention is three times as slow.
             f"--innodb-buffer-pool-size={self._buffer_pool_mib}M",
             f"--innodb-log-file-size={LOG_FILE_SIZE}",
             "--performance-schema=OFF",

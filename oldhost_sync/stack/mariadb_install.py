@@ -2,7 +2,7 @@
 
 MariaDB's `mariadb-install-db` does the same, but needs `my_print_defaults`, which Debian's mariadb-server-core lacks,
 and spends most of its time on help texts and the sys schema. So the server gets its own SQL files: `root` by Unix
-socket for the present user of this machine, no anonymous account, no test database.
+socket for the current user of this machine, no anonymous account, no test database.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _USER = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 class InstallFailed(Exception):  # noqa: N818 - it says what happened
-    """MariaDB's system tables could not be made: the machine's (disk, rights, a broken package)."""
+    """MariaDB's system tables could not be created: a problem of the machine (disk, permissions, a broken package)."""
 
 
 def install_data_folder(program: str, data: Path) -> None:
-    """Make `data` unless it exists; it appears whole or not at all."""
+    """Create `data` unless it exists; it appears complete or not at all."""
     if data.exists():
         return
     unfinished = data.with_name(data.name + ".unfinished")
@@ -63,7 +63,7 @@ def own_temporary_folder(folder: Path) -> Path:
 
 
 def run_as_root() -> list[str]:
-    """MariaDB refuses to run as root unless it is told to, as it must in a container."""
+    """MariaDB runs as root, as it must in a container, only with this option."""
     return ["--user=root"] if os.geteuid() == 0 else []
 
 
@@ -78,12 +78,12 @@ def _system_sql(program: str) -> bytes:
 
 def _script_folder(program: str) -> Path:
     """Where this server keeps its SQL files: the folder above its character sets."""
-    told = subprocess.run(
+    answer = subprocess.run(
         [program, "--no-defaults", "--verbose", "--help", *run_as_root()], capture_output=True, text=True, check=False
     )
-    found = re.search(r"^character-sets-dir\s+(\S+)", told.stdout, re.MULTILINE)
+    found = re.search(r"^character-sets-dir\s+(\S+)", answer.stdout, re.MULTILINE)
     if found is None:
-        raise InstallFailed(f"{program} does not say where its files are: {told.stderr.strip()[-300:]}")
+        raise InstallFailed(f"{program} does not say where its files are: {answer.stderr.strip()[-300:]}")
     return Path(found[1]).parent
 
 

@@ -1,4 +1,4 @@
-"""Ports on this machine: find a free one, or say that one is taken."""
+"""Ports on this machine: find a free one, or report that one is taken."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import socket
 
 
 class PortTaken(Exception):  # noqa: N818 - it says what happened
-    """Somebody else listens there: the operator's choice of port; stop the other one or take another port."""
+    """Another program listens there. The operator stops it, or chooses another port."""
 
     def __init__(self, address: str, port: int, purpose: str) -> None:
-        super().__init__(f"port {port} on {address} is taken, and is wanted for {purpose}")
+        super().__init__(f"port {port} on {address} is taken, but is needed for {purpose}")
         self.port = port
 
 
-# Below those that Linux gives to outgoing connections (32768 on, by default): such a port could be taken by any
-# connection between the choice here and the server's start, seconds later.
+# Below the ports of outgoing connections (on Linux from 32768, by default): any connection could take one of those
+# between the choice here and the server's start, seconds later.
 PORTS = range(10_000, 32_768)
 ATTEMPTS = 100
 
@@ -34,11 +34,11 @@ def free_port(address: str = "127.0.0.1") -> int:
 
 
 def pick_port(port: int | None, purpose: str, address: str = "127.0.0.1") -> int:
-    """`port` if it is free, any free one for None or 0; PortTaken when it is not."""
+    """`port`, or any free one for None or 0. Raises PortTaken when `port` is not free."""
     if not port:
         return free_port(address)
     with socket.socket(_family(address)) as probe:
-        # As the servers do: without it a port with connections in TIME_WAIT would look taken.
+        # As the servers do: without this option a port with connections in TIME_WAIT would look taken.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))

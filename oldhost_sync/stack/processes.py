@@ -1,7 +1,7 @@
 """Child processes that never outlive us: each in its own process group, killed by the kernel when we die.
 
-Ctrl-C in a terminal reaches only us; we stop the children in the reverse of the order in which they started. Whatever
-they print goes to one log file each. Start children from the main thread: the kernel kills a child when the thread that
+Ctrl-C in a terminal reaches only us; we stop the children in the reverse of their starting order. Each child's
+output goes to its own log file. Start children from the main thread: the kernel kills a child when the thread that
 started it ends.
 """
 
@@ -26,17 +26,17 @@ _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 LOOK_AGAIN_SECONDS = 0.02
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 20.0
-# Three attempts: a free port can be lost between looking and binding, hardly twice.
+# A free port can be lost between the check and the bind, but hardly twice.
 PORT_ATTEMPTS = 3
 LOG_BYTES_MAX = 20 * 1024 * 1024
 
 
 class ProcessError(Exception):
-    """Something about a child process; the operator reads its log."""
+    """A problem with a child process; its log says more."""
 
 
 class ChildDied(ProcessError):  # noqa: N818 - it says what happened
-    """A child ended that should not have. Its last words are in the message."""
+    """A child ended that should not have. Its last log lines are in the message."""
 
     def __init__(self, child: Child) -> None:
         self.child = child
@@ -45,7 +45,7 @@ class ChildDied(ProcessError):  # noqa: N818 - it says what happened
 
 
 class StopRequested(ProcessError):  # noqa: N818 - it says what happened
-    """`ended` was set while we waited for a child. No fault."""
+    """`ended` was set while we waited for a child. Not an error."""
 
 
 class ChildSilent(ProcessError):  # noqa: N818 - it says what happened
@@ -69,7 +69,7 @@ class StartedProcess(Protocol):
 class Child:
     """One process of ours. `start` may be called again after it ended, with the same arguments.
 
-    `ended` breaks off what waits for it. A signal handler sets it; raising from there could be lost anywhere.
+    Setting `ended` interrupts whatever waits for it. A signal handler sets it: an exception raised there could be lost.
     """
 
     name: str
@@ -94,9 +94,9 @@ class Child:
         return self.process.pid
 
     def start(self) -> None:
-        """Start it; what it prints is appended to its log."""
+        """Start it; its output is appended to its log."""
         if self.running:
-            raise ProcessError(f"{self.name} runs already")
+            raise ProcessError(f"{self.name} is already running")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES_MAX:
             self.log.replace(self.log.with_suffix(".log.1"))
@@ -106,7 +106,7 @@ class Child:
         self.started_at = time.monotonic()
 
     def launch(self, log: IO[bytes]) -> StartedProcess:
-        """Start the program, in a process group of its own, what it prints going to `log`."""
+        """Start the program, in a process group of its own, with its output going to `log`."""
         return subprocess.Popen(
             list(self.argv),
             stdin=subprocess.DEVNULL,
@@ -119,7 +119,7 @@ class Child:
         )
 
     def rotate_log(self) -> None:
-        """Rotate a large log: copy it and empty the file, which the process goes on writing to.
+        """Rotate a large log: copy it and empty the file, to which the process keeps writing.
 
         A line that is written between copying and emptying is lost.
         """
@@ -151,20 +151,20 @@ class Child:
             return None
 
     def stop(self, seconds: float = STOP_SECONDS_MAX) -> None:
-        """Ask it to end, wait, and end it and its whole group by force if it does not."""
+        """Ask it to end, wait, and kill it and its whole group if it does not."""
         if self.running:
             self.send_signal(self.stop_signal)
             self.wait(seconds)
         self.kill()
 
     def kill(self) -> None:
-        """End it by SIGKILL, it and whatever it started; returns when it is gone."""
+        """End it and all that it started by SIGKILL; returns when it has ended."""
         if self.process is not None:
             self._signal_group(signal.SIGKILL)
             self.process.wait()
 
     def send_signal(self, signum: signal.Signals) -> None:
-        """Send a signal to this process alone (its own children are its own business)."""
+        """Send a signal to this process alone (not to its children)."""
         if self.process is not None:
             self.process.send_signal(signum)
 
@@ -188,7 +188,7 @@ class Child:
         try:
             os.killpg(self.process.pid, signum)
         except (ProcessLookupError, PermissionError):
-            return  # gone, as it should be
+            return  # it has ended already
 
 
 class EmbeddedServer(ABC):
@@ -230,10 +230,10 @@ class EmbeddedServer(ABC):
     def _start_child(
         self, make: Callable[[], Child], ready: Callable[[], bool], port_is_taken: str, *, pinned: bool
     ) -> None:
-        """Start the child that `make` gives and wait until it is ready.
+        """Start the child that `make` returns and wait until it is ready.
 
-        `port_is_taken`: what it says when another program took its port first. Then one with another port is made,
-        unless its port is `pinned`.
+        `port_is_taken`: what it prints when another program took its port first. Then `make` is called again for
+        another port, unless the port is `pinned`.
         """
         for attempt in range(1, PORT_ATTEMPTS + 1):
             child = self._child = make()
@@ -256,7 +256,7 @@ def die_with(parent: int) -> Callable[[], None]:
     def ask_kernel() -> None:
         if _LIBC is not None:
             _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != parent:  # died before we could ask
+            if os.getppid() != parent:  # it died before the call above
                 os._exit(1)
 
     return ask_kernel
@@ -267,7 +267,7 @@ class Supervisor:
     """A group of children that end together, except those that may be restarted.
 
     A role may be restarted because it keeps no important state in memory. One that dies repeatedly is restarted after
-    growing pauses, each time with its last log lines: what it lacks may come back, and the other children go on.
+    growing pauses, each reported with its last log lines: what it needs may come back, and the other children run on.
     """
 
     RESTARTS_AT_ONCE = 5
@@ -290,12 +290,12 @@ class Supervisor:
         return child
 
     def watch(self, every_seconds: float = 0.2) -> None:
-        """Until `ended` is set; ChildDied when a child ends that may not be started again."""
+        """Watch until `ended` is set. Raises ChildDied when a child ends that must not be restarted."""
         while not self.ended.wait(every_seconds):
             self.look()
 
     def look(self) -> None:
-        """One look at every child."""
+        """Check every child once."""
         for child, restart in self._children:
             child.rotate_log()
             if child.running:
@@ -308,13 +308,13 @@ class Supervisor:
                 child.start()
 
     def stop(self) -> None:
-        """Stop all, last started first. Goes on to the next whatever one of them does."""
+        """Stop all, the last started first."""
         for child, _restart in reversed(self._children):
             child.stop()
         self._children.clear()
 
     def _is_due(self, child: Child) -> bool:
-        """At once for the first few deaths, then after a pause that doubles with each short life."""
+        """Whether to restart it now: at once at first, then after a pause that doubles with each short life."""
         now = self.monotonic()
         if child.name not in self._paused_until:
             pause = self._pause(child, now)
@@ -327,7 +327,7 @@ class Supervisor:
         return True
 
     def _pause(self, child: Child, now: float) -> float:
-        """A role that lived for a minute begins anew."""
+        """The pause before the restart; the count starts again for a role that lived for a minute."""
         lived_long = now - child.started_at >= self.LONG_LIFE_SECONDS
         self._short_lives[child.name] = 0 if lived_long else self._short_lives.get(child.name, 0) + 1
         beyond = self._short_lives[child.name] - self.RESTARTS_AT_ONCE - 1

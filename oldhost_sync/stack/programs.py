@@ -1,4 +1,4 @@
-"""Where the programs that we start lie: beside our Python first (a venv need not be activated), then on the PATH."""
+"""Finds the programs that we start: first beside our Python (a venv need not be activated), then on the PATH."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SERVER_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/libexec")
 
 
 class ProgramMissing(Exception):  # noqa: N818 - it says what happened
-    """A program that must be installed first: the operator's; its message says how."""
+    """A program must be installed first; the message says how."""
 
 
 def find_program(*names: str) -> str | None:
@@ -23,7 +23,7 @@ def find_program(*names: str) -> str | None:
 
 
 def module(name: str, *arguments: str) -> list[str]:
-    """Our module as a program. `-P`: packages of the same name in the user's folder do not take its place."""
+    """Command line of our module. `-P`: a package of the same name in the current folder can't replace it."""
     return [sys.executable, "-P", "-m", name, *arguments]
 
 

@@ -1,6 +1,6 @@
 """The whole stack as one object: servers first, then the schema, then the roles; stopped in the reverse order.
 
-Each embedded server is left out when its address is given. The roles are the same processes as in a deployment,
+An embedded server is not started if its address is given. The roles are the same processes as in a deployment,
 configured by their environment. Used by `up` and the demo.
 """
 
@@ -28,7 +28,7 @@ from oldhost_sync.store.schema_migration import migrate
 
 @dataclass(frozen=True, kw_only=True)
 class StackPlan:
-    """What to start and where. Port 0 takes a free one; ports of parts that are left out do not matter."""
+    """What to start and where. Port 0 takes a free one; ports of servers that are not started are ignored."""
 
     folder: Path = Path("var")
     mariadb_port: int = 3307
@@ -43,7 +43,7 @@ class StackPlan:
 
 @dataclass
 class Addresses:
-    """Where everything is, once it runs. None: not ours, so not known."""
+    """The addresses once everything runs. None: not known, because we did not start it."""
 
     database_url: str = field(default="", repr=False)
     migration_url: str = field(default="", repr=False)
@@ -58,7 +58,7 @@ class Addresses:
 
 @dataclass(eq=False)
 class Stack:
-    """`start` returns when the API answers; `watch` returns when told to end; `stop` leaves no process behind."""
+    """`start` returns when the API answers; `watch` returns after `end`; `stop` leaves no process behind."""
 
     settings: Settings
     plan: StackPlan
@@ -75,12 +75,12 @@ class Stack:
         self._supervisor = Supervisor(on_restart=self._tell_restart, on_pause=self._tell_pause)
 
     def start(self) -> Addresses:
-        """Start what is missing; PortTaken, ProgramMissing, ChildDied or a StoreError say why it can't.
+        """Start what is missing; PortTaken, ProgramMissing, ChildDied or a StoreError say why it failed.
 
-        StopRequested when `end` was called meanwhile; call `stop` then, too.
+        StopRequested when `end` was called before it was done; call `stop` then, too.
         """
         steps = (
-            self._settle_api,
+            self._prepare_api,
             self._start_mariadb,
             self._start_temporal,
             self._start_simulator,
@@ -99,19 +99,19 @@ class Stack:
         return self._supervisor.ended
 
     def watch(self) -> None:
-        """Until `end`; ChildDied when a part ends that can't be started again."""
+        """Watch until `end`. Raises ChildDied when a part ends that can't be restarted."""
         self._supervisor.watch()
 
     def look(self) -> None:
-        """Check every part once, for callers with their own loop; call it in the main thread, as `watch`."""
+        """Check every part once, for callers with their own loop; call it in the main thread, like `watch`."""
         self._supervisor.look()
 
     def end(self) -> None:
-        """Break `start` off, or let `watch` return. Safe in a signal handler."""
+        """Interrupt `start`, or let `watch` return. Safe in a signal handler."""
         self.ended.set()
 
     def stop(self) -> None:
-        """Stop all: the worker drains first, the servers go last."""
+        """Stop everything: the worker first, which drains, and the servers last."""
         self._supervisor.stop()
         if self._temporal is not None:
             self._temporal.stop()
@@ -119,16 +119,16 @@ class Stack:
             self._mariadb.stop()
 
     def role_environment(self) -> dict[str, str]:
-        """What every role of this stack is told by its environment."""
+        """The environment of every role of this stack."""
         own = {name: value for name, value in self.environment.items() if not name.startswith("SYNC_")}
         return {**own, **self.settings.to_environment(), "TEMPORAL_ADDRESS": self.addresses.temporal}
 
     # -------------------------------------------------------------------------------------------------------- servers
 
-    def _settle_api(self) -> None:
+    def _prepare_api(self) -> None:
         address, port = bind_address(self.settings.api_bind)
         port = pick_port(port, "the API (SYNC_API_BIND)", address)
-        shown = "127.0.0.1" if address == "0.0.0.0" else address  # noqa: S104 - to be told apart, not bound
+        shown = "127.0.0.1" if address == "0.0.0.0" else address  # noqa: S104 - compared, not bound
         self.addresses.api = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
         bind = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         self.settings = self.settings.model_copy(update={"api_bind": bind})
@@ -180,9 +180,9 @@ class Stack:
             }
             argv = module("oldhost_simulator")
             argv += [str(part) for option in options.items() for part in option]
-            told = json.loads(self._first_line(self._start("simulator", argv)))
-            self.addresses.oldhost_admin = told["admin"]
-            self.settings = self.settings.model_copy(update={"oldhost_url": told["oldhost"]})
+            urls = json.loads(self._first_line(self._start("simulator", argv)))
+            self.addresses.oldhost_admin = urls["admin"]
+            self.settings = self.settings.model_copy(update={"oldhost_url": urls["oldhost"]})
         self.addresses.oldhost = self.settings.need_oldhost_url()
 
     def _migrate(self) -> None:
@@ -217,7 +217,7 @@ class Stack:
         return self._start(name, module("oldhost_sync.cli", role), environment, restart=True)
 
     def _start_writer(self) -> None:
-        """As a user would, so that the writer can be asked before the first change."""
+        """Start the writer as a user would, so that the writer can be queried before the first change."""
         argv = module("starter")
         starter = Child("starter", argv, self.folder.log("starter"), self.role_environment(), ended=self.ended)
         starter.start()
@@ -239,11 +239,11 @@ class Stack:
         return self._supervisor.add(child, restart=restart)
 
     def _tell_restart(self, child: Child) -> None:
-        self.tell(f"{child.name} ended ({child.how_it_ended()}) and is started again; its log: {child.log}")
+        self.tell(f"{child.name} ended ({child.how_it_ended()}) and is restarted; its log: {child.log}")
 
     def _tell_pause(self, child: Child, seconds: float) -> None:
         last = "".join(f"\n    {line}" for line in child.last_lines(3))
-        self.tell(f"{child.name} dies again and again; it is started again in {seconds:.0f} s. It last said:{last}")
+        self.tell(f"{child.name} keeps ending; it is restarted in {seconds:.0f} s. Its last log lines:{last}")
 
 
 def _numbered(role: str, number: int) -> str:
@@ -259,7 +259,7 @@ def _is_healthy(api: str) -> bool:
 
 
 def _next_bind(first: str, served: list[str], setting: str) -> str:
-    """Several roles would share one port otherwise: they get consecutive ones, from the one that is set on."""
+    """The next port for a role's metrics: roles get consecutive ports, starting with the one in the setting."""
     address, port = bind_address(first)
     port = pick_port(port + len(served) if port else 0, f"metrics ({setting})", address)
     served.append(f"http://{address}:{port}/metrics")

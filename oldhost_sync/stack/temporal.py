@@ -1,7 +1,7 @@
 """A Temporal dev server of our own, with its UI: in memory, or in a database file that outlives it.
 
-The binary comes with the `embedded` extra; where it is missing, the SDK's own download is used once and kept.
-Ready means that a client got an answer for the namespace, not that a port is open.
+The binary comes with the `embedded` extra; without it, the SDK downloads one, which is kept.
+It is ready when a client gets an answer for the namespace, not when a port is open.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NAMESPACE = "default"
 class EmbeddedTemporal(EmbeddedServer):
     """`with EmbeddedTemporal(folder) as server: client = await Client.connect(server.address)`.
 
-    With a folder, workflows are kept in it over `stop`, `kill` and `start`; without one they end with the server. The
+    With a folder, workflows survive `stop`, `kill` and `start`; without one they end with the server. The
     ports stay the same, so that clients find the server again.
     """
 
@@ -125,7 +125,7 @@ def answers(address: str, seconds: float = 2.0) -> bool:
 
 
 def _run_apart(work: Coroutine[Any, Any, T]) -> T:
-    """Run it in a loop and a thread of its own: a loop may run in this one."""
+    """Run it in its own loop and thread: this thread may already run a loop."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()
 
@@ -137,17 +137,17 @@ async def _answers(address: str, seconds: float) -> bool:
             await client.workflow_service.describe_namespace(
                 DescribeNamespaceRequest(namespace=NAMESPACE), timeout=timedelta(seconds=seconds)
             )
-    except (RuntimeError, RPCError, TimeoutError):  # the SDK says RuntimeError when it can't connect
+    except (RuntimeError, RPCError, TimeoutError):  # the SDK raises RuntimeError when it can't connect
         return False
     return True
 
 
 def _downloaded(folder: Path) -> str:
-    """The binary that the SDK downloads, kept in `folder`; it is started once and stopped on the way."""
+    """The binary that the SDK downloads, kept in `folder`; this starts and stops it once."""
     found = sorted(folder.glob("temporal*"))
     if not found:
         folder.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(RuntimeError, OSError, ProcessError):  # whether it came is seen in the folder
+        with contextlib.suppress(RuntimeError, OSError, ProcessError):  # the folder shows whether it was downloaded
             _run_apart(_download(folder))
         found = sorted(folder.glob("temporal*"))
     if not found:

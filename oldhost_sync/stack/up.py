@@ -1,4 +1,4 @@
-"""`oldhost-sync up`: the whole product on one machine until Ctrl-C; started again it continues where it was."""
+"""`oldhost-sync up`: the whole product on one machine until Ctrl-C; a later start continues where it stopped."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_up(settings: Settings, plan: StackPlan, console: Console | None = None) -> int:
-    """Start everything, say where it is, and stay until told to end. Exit code: 0 told to end, 1 something failed.
+    """Start everything, print the addresses, and run until stopped. Exit code: 0 stopped, 1 something failed.
 
-    Call it in the main thread: it handles SIGINT, SIGTERM and SIGHUP, and its children live as long as that thread.
+    Call it in the main thread: it handles SIGINT, SIGTERM and SIGHUP, and its children end with that thread.
     """
     console = console or Console()
     try:
@@ -51,25 +51,25 @@ def _run(stack: Stack, console: Console) -> int:
     with _ended_by_signals(stack):
         try:
             stack.start()
-            commands = for_another_shell(stack)  # whoever reads that it is up finds the file that they name
+            commands = for_another_shell(stack)  # before the overview: the file they name must exist then
             console.print(overview(stack))
-            if (link := sign_in_link(stack)) is not None:  # not in the panel, which would break it
+            if (link := sign_in_link(stack)) is not None:  # not in the panel, which would wrap it
                 console.print(Text(f"Sign in to the console, once and within ten minutes:\n  {link}\n"), soft_wrap=True)
             console.print(commands, soft_wrap=True)
             stack.watch()
         except StopRequested:
-            console.print("Told to end while starting.")
+            console.print("Stopped while starting.")
         finally:
             if stack.children:
-                console.print("[dim]Stopping: the operation on the wire is finished first[/]")
+                console.print("[dim]Stopping; the operation in flight is finished first[/]")
             stack.stop()
-        console.print("Stopped. Everything is kept in", str(stack.folder.path), soft_wrap=True)
+        console.print("Stopped. All data and logs are kept in", str(stack.folder.path), soft_wrap=True)
         return 0
 
 
 @contextmanager
 def _ended_by_signals(stack: Stack) -> Iterator[None]:
-    """A signal only asks to end: stopping takes bounded time, and a second signal does not interrupt it."""
+    """A signal only requests the end: stopping takes a limited time, and a second signal does not interrupt it."""
     before = {signum: signal.signal(signum, lambda *_: stack.end()) for signum in _SIGNALS}
     try:
         yield
@@ -79,7 +79,7 @@ def _ended_by_signals(stack: Stack) -> Iterator[None]:
 
 
 def overview(stack: Stack) -> Panel:
-    """Where everything is."""
+    """The addresses of everything."""
     where, folder = stack.addresses, stack.folder
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
@@ -102,7 +102,7 @@ def overview(stack: Stack) -> Panel:
 
 
 def sign_in_link(stack: Stack) -> str | None:
-    """Where a browser on this machine is signed in as an operator, once; None without an operator's token."""
+    """A link that signs a browser on this machine in as an operator, once; None without an operator's token."""
     token = next((token for token in stack.settings.api_tokens if token.role is Role.OPS), None)
     if token is None:
         return None
@@ -133,8 +133,8 @@ def for_another_shell(stack: Stack) -> Text:
 
 def _with_advice(error: Exception) -> str:
     if isinstance(error, PortTaken):
-        return f"{error}. Stop what listens there, or choose another port (see `oldhost-sync up --help`)."
+        return f"{error}. Stop the program that uses it, or choose another port (see `oldhost-sync up --help`)."
     if isinstance(error, DatabaseUnavailable):
-        advice = "Start it, or check SYNC_DATABASE_URL (unset, a private one is started)."
+        advice = "Start it, or check SYNC_DATABASE_URL (if it is not set, a private one is started)."
         return f"the database can't be reached: {error}. {advice}"
     return str(error)

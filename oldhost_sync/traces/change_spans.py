@@ -1,11 +1,11 @@
-"""The spans of a change, each made by the process that knows it.
+"""The spans of a change, each made by the process that took the step.
 
 `accept` the API, from the request to its answer · `relay` the relay, from accepted to acknowledged by Temporal ·
 `wait` the writer's part, from relayed to sent: debounce, turns, bans · `operation` the worker, each time that it was on
-the wire · `change` the whole, when its fate is known. The last two but one are live, `wait` and `change` are made of
-what the database has recorded, so that they also tell of a process that died.
+the wire · `change` the whole, when its fate is known. `wait` and `change` are made from what the database has recorded,
+so they also cover the steps of a process that died; the others are made while they happen.
 
-Names only, and numbers: never a payload, an idempotency key, or a text of OldHost's.
+Only names and numbers: never a payload, an idempotency key, or a text of OldHost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oldhost_sync.traces.change_trace import ChangeTrace
 from oldhost_sync.traces.span import Kind, Link, Moment, Span, SpanAddress
 from oldhost_sync.traces.tracer import Tracer
 
-# A backend keeps some hundred links of a span; the superseded changes name their successor in any case.
+# Tracing backends keep about a hundred links of a span; a superseded change names its successor in any case.
 LINKS_MAX = 100
 _FAILED = frozenset({Outcome.DEAD.value, "REFUSED"})
 _MS, _US, _S = 1_000_000, 1_000, 1_000_000_000
@@ -43,7 +43,7 @@ class Described(Protocol):
 
 
 def about(host: str, change: Described) -> dict[str, str | int]:
-    """What every span says of its change."""
+    """The attributes that every span has of its change."""
     return {
         "sync.host": host,
         "sync.change_id": change.change_id,
@@ -66,7 +66,7 @@ def new_span_id() -> int:
 def accept_span(
     host: str, ref: ChangeRef, trace: ChangeTrace, begin_ns: int, end_ns: int, request: Link | None
 ) -> Span:
-    """`request`: to the request's own span, where it has one."""
+    """`request`: a link to the request's own span, if it has one."""
     address = SpanAddress(trace.trace_id, new_span_id())
     links = () if request is None else (request,)
     return Span("accept", address, whole(trace), begin_ns, end_ns, about(host, ref), links=links)
@@ -81,7 +81,7 @@ def relay_span(host: str, ref: ChangeRef, trace: ChangeTrace, end_ns: int) -> Sp
 def operation_span(
     host: str, done: Exchange, trace: ChangeTrace, end_ns: int, activity: Mapping[str, str | None] | None = None
 ) -> Span:
-    """`activity`: by which it is found in Temporal's UI."""
+    """`activity`: attributes to find the activity in Temporal's UI."""
     operation = done.operation
     attributes = {
         **about(host, operation),
@@ -152,7 +152,7 @@ def _fate_span(tracer: Tracer, host: str, fate: TracedFate, trace: ChangeTrace) 
 
 
 def _links(tracer: Tracer, host: str, fate: TracedFate) -> Iterator[Link]:
-    """To the changes that it stands for, or to the one that stands for it."""
+    """Links to the changes that it superseded, and to the one that superseded it."""
 
     def link(to: NamedChange, meaning: str) -> Iterator[Link]:
         trace = tracer.trace_of(host, to.change_id, to.accepted_at_ms)

@@ -1,7 +1,7 @@
-"""A change's trace, derived from what names the change: its host, its id, and when it was accepted.
+"""The ids of a change's trace, derived from what names the change: its host, its id, and when it was accepted.
 
-Every process finds the same ids and, by them, the same decision whether the change is traced at all. The acceptance
-belongs to the name because a database that lost its last commits gives ids out again.
+Every process derives the same ids and, from them, the same decision whether the change is traced at all. The time is
+part of the name because a database that lost its last commits assigns ids again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _RANGE = 2**64
 
 @dataclass(frozen=True, slots=True)
 class ChangeTrace:
-    """`trace_id`: 128 bits. `span_id`: 64 bits, of the span of the whole change, under which all others are."""
+    """`trace_id`: 128 bits. `span_id`: 64 bits, of the span of the whole change, the parent of all others."""
 
     trace_id: int
     span_id: int
@@ -25,11 +25,11 @@ class ChangeTrace:
         return ChangeTrace(int.from_bytes(digest[:16]), int.from_bytes(digest[16:24]))
 
     def is_sampled(self, ratio: float) -> bool:
-        """Whether it belongs to this share of all changes, 0 to 1; those of a smaller share belong to a larger one."""
+        """Whether it is in this share of all changes, 0 to 1; a larger share contains every smaller one."""
         return self.trace_id % _RANGE < ratio * _RANGE
 
     def span_of(self, name: str, at: int = 0) -> int:
-        """The id of a span that has it from its name, and from when it began: told twice, it is the same span."""
+        """The id of a span, derived from its name and its start: reported twice, it is the same span."""
         return int.from_bytes(_digest(f"{self.trace_id:032x} {name} {at}")[:8])
 
 

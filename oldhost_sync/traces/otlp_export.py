@@ -1,7 +1,7 @@
-"""Spans to a collector by OTLP over HTTP: OpenTelemetry's own SDK and exporter, set by its own variables (OTEL_…).
+"""Sends spans to a collector by OTLP over HTTP, with OpenTelemetry's SDK and exporter, set by its variables (OTEL_…).
 
-Nobody waits for the collector: spans go into a bounded queue, whose thread delivers them in batches. While the
-collector is away, or takes long, the oldest spans are dropped, which is logged once, and once when it is back.
+Nothing waits for the collector: spans go into a bounded queue, whose thread delivers them in batches. While the
+collector is down or slow, the oldest spans are dropped. This is logged once, and again when it is back.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from oldhost_sync.traces.span import Span, SpanAddress
 logger = logging.getLogger(__name__)
 
 NAMESPACE = "oldhost-sync"
-# A role that leaves waits no longer for a collector that takes its time.
+# How long a role that ends waits for a slow collector.
 CLOSE_SECONDS_MAX = 2.0
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _NOWHERE = Context()
 
 
 class _GivenIds(IdGenerator):
-    """Gives each span the ids that it has already."""
+    """Gives each span the ids that were chosen for it."""
 
     def __init__(self) -> None:
         self._next = threading.local()
@@ -67,7 +67,7 @@ class _GivenIds(IdGenerator):
 
 
 class SpanDelivery(SpanExporter):
-    """An exporter whose failures are told once, and its first success after them."""
+    """An exporter that logs the first of its failures in a row, and the first success after them."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
@@ -77,7 +77,7 @@ class SpanDelivery(SpanExporter):
         result = self._exporter.export(spans)
         failed = result is not SpanExportResult.SUCCESS
         if failed and not self._failing:
-            logger.warning("traces can't be delivered (OTEL_EXPORTER_OTLP_ENDPOINT); spans are dropped meanwhile")
+            logger.warning("traces can't be delivered (OTEL_EXPORTER_OTLP_ENDPOINT); spans are dropped")
         elif self._failing and not failed:
             logger.info("traces are delivered again")
         self._failing = failed
@@ -88,12 +88,12 @@ class SpanDelivery(SpanExporter):
 
 
 class OtelSink:
-    """A :class:`~oldhost_sync.traces.span.SpanSink` that gives spans to `exporter` in batches."""
+    """A :class:`~oldhost_sync.traces.span.SpanSink` that passes spans to `exporter` in batches."""
 
     def __init__(self, exporter: SpanExporter, resource: Resource) -> None:
         self._ids = _GivenIds()
         self._provider = TracerProvider(
-            sampler=ALWAYS_ON,  # which changes are traced is decided before, for all processes alike
+            sampler=ALWAYS_ON,  # the sampling is decided before, the same in all processes
             resource=resource,
             shutdown_on_exit=False,
             id_generator=self._ids,
@@ -121,7 +121,7 @@ class OtelSink:
         started.end(span.end_ns)
 
     def close(self) -> None:
-        """What is queued goes now; a collector that does not answer is left after a moment."""
+        """Deliver what is queued; give up after a moment if the collector does not answer."""
         leaving = threading.Thread(target=self._provider.shutdown, name="traces-closing", daemon=True)
         leaving.start()
         leaving.join(CLOSE_SECONDS_MAX)
@@ -133,12 +133,12 @@ def _context(address: SpanAddress) -> SpanContext:
 
 def otlp_sink(role: str) -> OtelSink:
     """To the collector that OTEL_EXPORTER_OTLP_ENDPOINT names (default http://localhost:4318)."""
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it would tell of each batch
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it would log every failed batch
     return OtelSink(SpanDelivery(OTLPSpanExporter()), _resource(role))
 
 
 def _resource(role: str) -> Resource:
-    """Who makes the spans. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win."""
+    """The process that makes the spans. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have precedence."""
     instance = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     ours = {SERVICE_NAME: f"{NAMESPACE}-{role}", SERVICE_NAMESPACE: NAMESPACE, SERVICE_INSTANCE_ID: instance}
     return Resource(ours).merge(OTELResourceDetector().detect())

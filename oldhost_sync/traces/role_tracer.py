@@ -1,4 +1,4 @@
-"""The tracer of a role, as the settings have it. While traces are off nothing of OpenTelemetry's SDK is imported."""
+"""The tracer of a role, by its settings. While traces are off, OpenTelemetry's SDK is not imported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from oldhost_sync.traces.tracer import Tracer
 
 
 def role_tracer(settings: Settings, role: str) -> Tracer | None:
-    """None while traces are off. SettingsError when what exports them is not installed, or can't be set up."""
+    """None while traces are off. SettingsError when the exporter is not installed or can't be set up."""
     if settings.traces is TraceExport.OFF:
         return None
     try:

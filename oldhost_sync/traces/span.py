@@ -1,6 +1,6 @@
 """A span as a value: what happened from when to when, in which trace. It is complete when it is made.
 
-Times are nanoseconds since 1970, as OpenTelemetry has them.
+Times are nanoseconds since 1970, as in OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Attributes = Mapping[str, str | int]
 
 
 class Kind(StrEnum):
-    """OpenTelemetry's kinds, as far as we have them."""
+    """Those of OpenTelemetry's kinds that we use."""
 
     INTERNAL = "internal"
     SERVER = "server"
@@ -32,7 +32,7 @@ class SpanAddress:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """To a span of another trace; `meaning`: what that one is to this one."""
+    """A link to a span of another trace; `meaning`: how that span relates to this one."""
 
     to: SpanAddress
     meaning: str
@@ -40,7 +40,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Something within a span that has no length of its own."""
+    """An event within a span, at one moment."""
 
     name: str
     at_ns: int
@@ -49,7 +49,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """`parent` None: it is the first of its trace. `error`: a word for what went wrong; empty: nothing."""
+    """`parent` None: it is the root of its trace. `error`: a word for what went wrong; empty if nothing did."""
 
     name: str
     address: SpanAddress
@@ -64,7 +64,7 @@ class Span:
 
 
 class SpanSink(Protocol):
-    """Where spans go. `take` keeps nobody waiting; `close` may wait a moment for what is on its way."""
+    """Takes finished spans. `take` never blocks; `close` may wait a moment for what is not delivered yet."""
 
     def take(self, span: Span) -> None: ...
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The header `traceparent` of W3C's Trace Context: in which trace a caller asks."""
+"""The header `traceparent` of W3C's Trace Context: the trace that a caller's request belongs to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a role has while traces are on: which changes are traced, and where their spans go."""
+"""A role's tracer while traces are on: decides which changes are traced, and passes on their spans."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Tracer:
         return trace if trace.is_sampled(self.ratio) else None
 
     def record(self, make: Callable[[], Iterable[Span]]) -> None:
-        """Make spans and let them go. Whatever goes wrong here is logged once and stops nothing: it is only a trace."""
+        """Make spans and pass them on. An error here is logged once and stops nothing: it is only a trace."""
         try:
             for span in make():
                 self._sink.take(span)
@@ -37,5 +37,5 @@ class Tracer:
                 logger.exception("a span could not be made; others may be missing, too")
 
     def close(self) -> None:
-        """Deliver what is left, for a moment at most."""
+        """Deliver what is left; waits a moment at most."""
         self._sink.close()

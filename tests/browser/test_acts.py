@@ -115,7 +115,7 @@ def test_a_wrong_token_is_refused_in_words(anyone: Visitor) -> None:
     anyone.open()
     anyone.page.get_by_label("Token").fill("nobody's")
     anyone.page.get_by_role("button", name="Sign in").click()
-    expect(anyone.page.get_by_role("alert")).to_contain_text("no token of a viewer or an operator")
+    expect(anyone.page.get_by_role("alert")).to_contain_text("not a token of a viewer or an operator")
     assert anyone.grave_findings() == []
 
 
@@ -314,11 +314,11 @@ def test_a_scheduled_change_is_cancelled(anna: Visitor, product: Product) -> Non
     later = body | {"not_before": (datetime.now(UTC) + timedelta(days=1)).isoformat()}
     assert product.api.call("POST", "/api/changes", later, key="later-1")[0] == 202
     anna.open("/changes")
-    anna.page.get_by_role("link", name="Scheduled ones").click()
+    anna.page.get_by_role("link", name="Scheduled changes").click()
     anna.take_picture("scheduled")
     anna.act("Cancel", WHY)
     expect(anna.notice).to_have_text("later-1 is cancelled.")
-    expect(anna.main).to_contain_text("Nothing is kept for later.")
+    expect(anna.main).to_contain_text("Nothing is scheduled.")
 
 
 def test_a_rule_is_set_and_holds_for_the_next_change(anna: Visitor, product: Product) -> None:
@@ -341,9 +341,9 @@ def test_an_alert_is_looked_after_and_then_closed(anna: Visitor, product: Produc
     in_database(product, lambda connection: raise_alert(connection, product.host, *lost))
     anna.open("/alerts?kind=signals-lost")
     anna.act("Acknowledge", WHY)
-    expect(anna.notice).to_contain_text(f"{OPERATOR} looks after it")
+    expect(anna.notice).to_contain_text(f"{OPERATOR} is handling it")
     anna.open("/alerts?kind=signals-lost")
-    expect(anna.main).to_contain_text(f"{OPERATOR} looks after it since")
+    expect(anna.main).to_contain_text(f"{OPERATOR} has been handling it since")
     anna.act("Close", "their people have sent it again")
     expect(anna.notice).to_contain_text("it is closed")
     anna.page.get_by_label("Shown").select_option("closed")
@@ -359,7 +359,7 @@ def test_a_halt_is_shown_at_once_and_ended_by_who_types_the_host_s_name(anna: Vi
     anna.page.reload()
     assert anna.grave_findings() == []
     anna.take_picture("halted")
-    anna.page.locator(".banner").get_by_role("link", name="Both ways in numbers").click()
+    anna.page.locator(".banner").get_by_role("link", name="Compare both decisions").click()
     expect(anna.main).to_contain_text("somebody else wrote")
     assert anna.grave_findings() == []
     assert anna.beyond(400) == 0

@@ -330,9 +330,9 @@ def test_letters_of_a_reason_are_shown_fifty_at_a_time(vera: Visitor) -> None:
 
 def test_a_plan_begins_with_what_waits_now(vera: Visitor) -> None:
     vera.open("/plan")
-    vera.page.get_by_label("Time over which changes come").fill("60")
+    vera.page.get_by_label("Time over which changes arrive").fill("60")
     vera.page.get_by_role("button", name="Plan").click()
     expect(vera.main.get_by_role("heading", name="What would happen")).to_be_visible()
     expect(vera.page.get_by_label("what is outstanding and scheduled now")).to_be_checked()
-    expect(vera.page.get_by_label("Time over which changes come")).to_have_value("60")
+    expect(vera.page.get_by_label("Time over which changes arrive")).to_have_value("60")
     vera.take_picture("plan from now")

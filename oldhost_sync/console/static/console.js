@@ -1,4 +1,4 @@
-// The console's script: shows times as people want them, counts on, copies keys. Pages work without it.
+// The console's script: shows times in UTC or local time, keeps durations current, copies keys. Pages work without it.
 "use strict";
 
 (() => {
@@ -41,7 +41,7 @@
     if (zone) zone.textContent = local ? "Local time" : "UTC";
   }
 
-  // The server's clock counts, not this machine's.
+  // How far the server's clock is ahead of this machine's: durations are shown by the server's clock.
   let ahead = 0;
   function count(root) {
     const now = Date.now() + ahead;
@@ -88,7 +88,7 @@
     open.querySelector("summary").focus();
   });
 
-  // On a narrow screen the navigation scrolls: the page that one is on stays in view.
+  // On a narrow screen the navigation scrolls: keep the current page's entry in view.
   const here = document.querySelector("nav [aria-current]");
   if (here) {
     const list = here.closest("ul");
@@ -162,10 +162,10 @@
     setInterval(() => {
       if (document.hidden) return;
       if (Date.now() - lastSeen > PATIENCE) say("stale");
-      // A browser does not come back by itself after a refusal.
+      // A browser does not reconnect by itself after a refusal.
       if (!stream || stream.readyState === EventSource.CLOSED) open();
     }, 5000);
-    // A window that nobody looks at takes no stream.
+    // A hidden window needs no stream.
     document.addEventListener("visibilitychange", () => {
       if (document.hidden) {
         stream.close();

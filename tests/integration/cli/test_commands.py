@@ -165,7 +165,7 @@ def test_submitting_again_under_the_same_key_gives_the_first_answer(command: Com
     first = submitted(command, "U-2", "door_code_changed", {"code": "1"}, "again")
     again = submitted(command, "U-2", "door_code_changed", {"code": "1"}, "again")
     assert again.code == 0
-    assert "as before" in again.out
+    assert ", recorded before" in again.out
     other = submitted(command, "U-2", "door_code_changed", {"code": "2"}, "again")
     assert other.code == 1
     assert "used for another change" in other.err
@@ -197,7 +197,7 @@ def test_find_says_where_an_entitys_changes_are(command: Command) -> None:
     assert command("find", "B-1", "--type", "booking").code == 0
     unknown = command("find", "U-999")
     assert unknown.code == 1
-    assert "nothing is known of unit/U-999" in unknown.err
+    assert "unit/U-999 is unknown" in unknown.err
 
 
 # --------------------------------------------------------------------------------------------------------------- a file
@@ -396,7 +396,7 @@ def test_a_change_is_looked_up_by_its_id_and_found_by_the_search(command: Comman
     assert (hit["kind"], str(hit["change_id"])) == ("change", number)
     assert "unit/U-look" in command("search", "U-look").out
     nothing = command("search", "nobody-knows-it")
-    assert (nothing.code, "Nothing is found" in nothing.out) == (1, True)
+    assert (nothing.code, "Nothing was found" in nothing.out) == (1, True)
 
 
 def test_what_is_scheduled_is_listed_and_cancelled_with_a_reason(command: Command) -> None:
@@ -434,7 +434,7 @@ def test_an_alert_is_acknowledged_and_closed_at_the_terminal(command: Command) -
     (stray,) = command("alerts", "--kind", "strays", "--json").json
     number = str(stray["alert_id"])
     assert command("alerts", "ack", number, "--reason", "mine", "--operator", "ada").code == 0
-    assert "ada looks after it" in command("alerts").out
+    assert "ada is handling it" in command("alerts").out
     assert command("alerts", "close", number, "--reason", " ").code == 2
     assert command("alerts", "close", number, "--reason", "seen", "--operator", "ada").code == 0
     (closed,) = command("alerts", "--closed", "--kind", "strays", "--json").json
@@ -530,7 +530,7 @@ def test_a_temporal_that_is_silent_does_not_hold_a_command_up(
 def test_a_resync_of_what_is_not_there_is_refused(command: Command, of: str) -> None:
     refused = command("resync", of, "nosuch", "--reason", "x")
     assert (refused.code, "'nosuch'; nothing is sent again" in refused.err) == (1, True)
-    assert command("resyncs").out == "No resync was asked for yet.\n"
+    assert command("resyncs").out == "No resync has been requested yet.\n"
 
 
 def test_a_role_takes_its_hosts_from_the_settings(command: Command) -> None:

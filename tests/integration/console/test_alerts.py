@@ -70,7 +70,7 @@ def test_whoever_acknowledges_is_named_and_the_act_is_audited(anna: httpx.Client
     alert_id = raised(engine, "ban", "critical", "banned")
     answer = anna.post(f"{ALERTS}/{alert_id}/acknowledge", data=WHY)
     assert answer.status_code == 303
-    assert "anna looks after it since" in anna.get(ALERTS).text
+    assert "anna has been handling it since" in anna.get(ALERTS).text
     with engine.connect() as connection:
         (act,) = list_acts(connection, HOST, action="acknowledge-alert")
     assert (act.operator, act.reason) == ("anna", WHY["reason"])
@@ -111,7 +111,7 @@ def test_alerts_are_filtered_by_kind(vera: httpx.Client, engine: Engine) -> None
     assert "banned" not in page.replace("banned us", "")
 
 
-@pytest.mark.parametrize(("webhook", "said"), [(False, "no webhook is set"), (True, "webhook not told yet")])
+@pytest.mark.parametrize(("webhook", "said"), [(False, "no webhook is set"), (True, "not sent to the webhook yet")])
 def test_an_alert_that_was_not_delivered_says_whether_there_is_a_webhook(
     database_url: str, writer: ScriptedWriter, engine: Engine, webhook: bool, said: str
 ) -> None:

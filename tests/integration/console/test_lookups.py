@@ -131,7 +131,7 @@ def test_the_overview_leads_to_the_emergencies_that_took_too_long(vera: httpx.Cl
     assert str(escape(BROKEN.path)) in page(vera, "")
     shown = vera.get(BROKEN.path).text
     assert (f'/changes/{late}"' in shown, f'/changes/{in_time}"' in shown) == (True, False)
-    assert "waits</span>" in shown
+    assert "waiting</span>" in shown
 
 
 def test_a_change_shows_all_its_times_in_one_form(vera: httpx.Client, engine: Engine) -> None:
@@ -188,7 +188,7 @@ def test_sessions_are_told_by_the_operations_they_bound(vera: httpx.Client, engi
 
 
 def test_the_sessions_page_says_plainly_which_processes_are_at_work(vera: httpx.Client, engine: Engine) -> None:
-    assert "none told of itself within the last day" in page(vera, "/sessions")
+    assert "none has reported within the last day" in page(vera, "/sessions")
     ages = {"busy-worker": 3, "killed-worker": 600, "former-worker": 7_200}
     for name, seconds in ages.items():
         run_sql(
@@ -297,12 +297,12 @@ def test_a_group_shows_one_of_oldhosts_texts_and_who_is_to_mend_what(anna: httpx
     shown = page(anna, "/dead-letters")
     assert "unknown lock type #" in shown
     assert "For example: <strong>unknown lock type 17</strong>" in shown
-    assert "where it comes from (api:front-desk, api:locks)" in shown
+    assert "at its source (api:front-desk, api:locks)" in shown
 
 
 def test_whoever_may_retry_is_told_to_mend_the_cause_first(anna: httpx.Client, engine: Engine) -> None:
     letter = rejected(engine, "k1", "no such guest")
-    hint = "Mend the cause first: otherwise OldHost refuses"
+    hint = "Correct the cause first: otherwise OldHost rejects"
     assert hint in page(anna, "/dead-letters")
     assert hint in page(anna, "/dead-letters/group", reason="no such guest")
     assert hint in page(anna, f"/changes/{letter}")

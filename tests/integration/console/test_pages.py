@@ -208,7 +208,7 @@ def test_rates_say_over_what_time_and_what_is_usual(anna: httpx.Client, engine: 
 
 
 def test_before_enough_was_sent_nothing_is_usual(anna: httpx.Client) -> None:
-    assert "what is usual is not known yet" in anna.get(PREFIX).text
+    assert "the usual time is not known yet" in anna.get(PREFIX).text
 
 
 @pytest.mark.parametrize("theme", ["light", "dark", "auto"])

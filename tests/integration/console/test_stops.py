@@ -74,7 +74,7 @@ def test_a_halt_in_a_ban_shows_both(anna: httpx.Client, engine: Engine, writer: 
     shown = banner(anna)
     assert shown.index("HALTED") < shown.index("Another wrote") < shown.index("BANNED") < shown.index(NOT_BY_US)
     assert "HALTED and BANNED" in head_of_every_page(anna)
-    assert "OldHost bans us as well" in page(anna, "/halt")
+    assert "OldHost also bans us" in page(anna, "/halt")
 
 
 def head_of_every_page(client: httpx.Client) -> str:
@@ -97,7 +97,7 @@ def test_resume_is_offered_while_a_pause_holds_and_pause_while_none_does(
 
 
 def test_resume_says_that_it_ends_no_ban(anna: httpx.Client) -> None:
-    assert "It ends no ban and no halt." in page(anna, "")
+    assert "This does not end a ban or a halt." in page(anna, "")
 
 
 def test_a_halt_draws_the_conclusion_and_says_that_both_ways_do_the_same(
@@ -170,13 +170,13 @@ def test_the_forecast_begins_with_the_ban_that_runs(anna: httpx.Client, writer: 
     assert forecast(anna, writer, "SENDING") == f"kept {promise}"
     assert forecast(anna, writer, "BANNED", 20_000) == f"kept {promise}"
     assert forecast(anna, writer, "BANNED", 90_000) == (
-        f"will break {promise}: what comes in the next 1 min will be late"
+        f"will break {promise}: any new one in the next 1 min will be late"
     )
     assert forecast(anna, writer, "BANNED", 20_000, late=20, waiting=90) == (
         f"will break {promise}: 20 of 90 waiting will be late"
     )
     assert forecast(anna, writer, "BANNED", 90_000, late=90, waiting=90) == (
-        f"will break {promise}: 90 of 90 waiting will be late, and what comes in the next 1 min"
+        f"will break {promise}: 90 of 90 waiting will be late, and any new one in the next 1 min"
     )
 
 
@@ -184,8 +184,8 @@ def test_while_only_somebody_can_end_it_no_promise_is_said_to_be_kept(
     anna: httpx.Client, writer: ScriptedWriter
 ) -> None:
     assert "at risk" in forecast(anna, writer, "PAUSED")
-    assert "waits until somebody decides about the halt" in forecast(anna, writer, "HALTED")
-    assert "3 of 4 waiting will be late even if somebody resumes now" in forecast(
+    assert "wait until an operator decides about the halt" in forecast(anna, writer, "HALTED")
+    assert "3 of 4 waiting will be late even if an operator resumes now" in forecast(
         anna, writer, "PAUSED", late=3, waiting=4
     )
 

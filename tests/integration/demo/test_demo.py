@@ -23,7 +23,7 @@ def test_a_small_peak_with_a_ban_keeps_every_promise_that_is_not_timed(tmp_path:
     broken = [line for line in shown.splitlines() if "✗" in line and not line.startswith(TIMED)]
     assert not broken
     assert code == 0 or TIMED in shown
-    for what in ("changes made", "gaps", "replays", "OldHost's records = shadow state"):
+    for what in ("changes submitted", "gaps", "replays", "OldHost's records = shadow state"):
         assert what in shown
     assert (tmp_path / "demo" / "logs").is_dir()
     assert not _still_running(str(tmp_path))

@@ -138,7 +138,7 @@ def test_nothing_is_pruned_and_people_are_told_while_the_folder_is_away(engine: 
     folder.rename(away)
     settler = settler_of(engine, folder)
     assert settled(settler) == limits.SETTLEMENT_INTERVAL_SECONDS
-    assert ["is not there; mount it" in each for each in alert(engine)] == [True]
+    assert ["does not exist; mount it" in each for each in alert(engine)] == [True]
     pruned(engine, folder)
     assert left(engine)["outbox_events"] == 1
     away.rename(folder)

@@ -164,7 +164,7 @@ def test_a_relay_with_a_folder_of_its_own_is_refused(engine: Engine, tmp_path: P
     (tmp_path / "one").mkdir()
     (tmp_path / "other").mkdir()
     assert settle(engine, tmp_path / "one").settled is not None
-    with pytest.raises(FolderUnusable, match="share the one"):
+    with pytest.raises(FolderUnusable, match="share one"):
         settle(engine, tmp_path / "other")
 
 

@@ -56,7 +56,7 @@ def test_files_as_they_were_written_are_right_by_themselves_and_by_the_ledger(
 
 def test_a_byte_that_was_changed_is_found(folder: SettlementFolder) -> None:
     edit(folder, 2, b'"nonce":2', b'"nonce":9')
-    assert "does not fit the lines before it" in verify(folder).problems[0]
+    assert "does not match the lines before it" in verify(folder).problems[0]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_record_of_the_wrong_types_is_damage_and_not_a_fault_of_ours(
     engine: Engine, folder: SettlementFolder, old: bytes, new: bytes
 ) -> None:
     forge(folder, 2, old, new)
-    assert "line 2 is no record" in verify(folder, engine).problems[0]
+    assert "line 2 is not a record" in verify(folder, engine).problems[0]
 
 
 def test_a_header_that_names_no_sha256_is_damage(folder: SettlementFolder) -> None:
@@ -83,13 +83,13 @@ def test_a_header_that_names_no_sha256_is_damage(folder: SettlementFolder) -> No
         reader.read()
         assert reader.previous is not None
         forge(folder, 2, f'"{reader.previous.sha256_hex}"'.encode(), wrong)
-        assert "line 1 does not say which file goes before" in verify(folder).problems[0]
+        assert "line 1 does not name the file before it" in verify(folder).problems[0]
         reader.path.write_bytes(right)
 
 
 def test_json_too_deep_to_be_read_is_damage(folder: SettlementFolder) -> None:
     edit(folder, 2, b'{"at"', b"[" * 3_000)
-    assert "line 2 is no JSON" in verify(folder).problems[0]
+    assert "line 2 is not JSON" in verify(folder).problems[0]
 
 
 def test_what_lies_in_a_files_place_and_is_none_is_told_beside_all_others(folder: SettlementFolder) -> None:
@@ -105,7 +105,7 @@ def test_what_lies_in_a_files_place_and_is_none_is_told_beside_all_others(folder
 def test_a_file_that_was_forged_whole_breaks_the_chain(folder: SettlementFolder) -> None:
     forge(folder, 2, b'"nonce":2', b'"nonce":9')
     (problem,) = verify(folder).problems
-    assert problem.startswith(f"{HOST}.{days_ago(1)}.settlement.jsonl does not go on from the file of {days_ago(2)}")
+    assert problem.startswith(f"{HOST}.{days_ago(1)}.settlement.jsonl does not continue the file of {days_ago(2)}")
 
 
 def test_a_forged_last_file_breaks_no_chain_but_the_database_knows_the_true_one(
@@ -125,7 +125,7 @@ def test_a_file_that_is_cut_off_is_found(folder: SettlementFolder) -> None:
 def test_a_gap_is_found(engine: Engine, folder: SettlementFolder) -> None:
     folder.file_of(days_ago(2)).unlink()
     assert ["does not go on" in each for each in verify(folder).problems] == [True]
-    assert f"the file of {days_ago(2)} is missing, which was written" in verify(folder, engine).problems
+    assert f"the file of {days_ago(2)} was written, but is missing" in verify(folder, engine).problems
 
 
 def test_files_that_begin_later_are_right_only_if_one_says_since_when(folder: SettlementFolder) -> None:

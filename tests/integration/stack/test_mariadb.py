@@ -48,7 +48,7 @@ def test_what_was_committed_survives_kill_9_and_a_long_folder_name(tmp_path: Pat
 
 
 def test_a_taken_port_is_said_and_not_waited_for(mariadb_server: EmbeddedMariaDB, tmp_path: Path) -> None:
-    with pytest.raises(PortTaken, match=f"port {mariadb_server.port} .* is taken, and is wanted for MariaDB"):
+    with pytest.raises(PortTaken, match=f"port {mariadb_server.port} .* is taken, but is needed for MariaDB"):
         EmbeddedMariaDB(tmp_path, mariadb_server.port).start()
 
 

@@ -190,7 +190,7 @@ def test_a_taken_port_is_said_before_anything_is_started(start: Callable[..., Up
         port = server.getsockname()[1]
         up = start(SYNC_API_BIND=f"127.0.0.1:{port}")
         assert up.process.wait(SECONDS_MAX) == 1
-    assert f"port {port} on 127.0.0.1 is taken, and is wanted for the API (SYNC_API_BIND)" in up.said()
+    assert f"port {port} on 127.0.0.1 is taken, but is needed for the API (SYNC_API_BIND)" in up.said()
     assert "Starting" not in up.said()
 
 

@@ -64,7 +64,7 @@ def test_the_banner_and_the_open_alerts_come_first() -> None:
     assert lines[1:5] == [
         "3 open alerts",
         "critical ban: about ban",
-        "warning forecast: about forecast (ada looks after it)",
+        "warning forecast: about forecast (ada is handling it)",
         "and 1 more: oldhost-sync alerts",
     ]
     assert lines[5].startswith("lane")
@@ -83,7 +83,7 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     try:
         assert said == f"oldhost-sync {metadata.version('oldhost-sync')}"
     except metadata.PackageNotFoundError:
-        assert said == "oldhost-sync from its source"
+        assert said == "oldhost-sync run from its source"
 
 
 def test_event_types_are_completed_without_a_database_too(monkeypatch: pytest.MonkeyPatch) -> None:

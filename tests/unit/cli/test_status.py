@@ -27,10 +27,10 @@ def forecast_of(*, waiting: int = 0, in_flight: int = 0, **forecast: Any) -> str
 @pytest.mark.parametrize(
     ("writer", "said"),
     [
-        ({}, "nothing waits"),
-        ({"in_flight": 3}, "nothing waits behind the 3 in flight"),
+        ({}, "nothing is waiting"),
+        ({"in_flight": 3}, "nothing is waiting behind the 3 in flight"),
         ({"waiting": 5, "drain_ms": 2000, "oldest_age_ms": 3000}, "empty in 2.0 s, oldest then 3.0 s"),
-        ({"waiting": 5, "drain_ms": None, "oldest_age_ms": None}, "never empty: more comes than goes"),
+        ({"waiting": 5, "drain_ms": None, "oldest_age_ms": None}, "never empty: more arrives than is applied"),
     ],
 )
 def test_forecast_tells_what_waits_and_what_is_in_flight(writer: dict[str, Any], said: str) -> None:

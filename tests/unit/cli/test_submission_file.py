@@ -87,7 +87,7 @@ def test_two_changes_under_one_key_are_refused_and_the_same_change_twice_is_not(
     mine = GOOD | {"idempotency_key": "mine"}
     checked = check("oldhost", lines(mine, mine, mine | {"entity_id": "13"}))
     assert [line.number for line in checked.lines] == [1, 2]
-    assert "that of line 1" in checked.refusals[0].reason
+    assert "line 1 has the same" in checked.refusals[0].reason
 
 
 def test_a_line_that_is_refused_late_is_counted_once_and_in_its_place() -> None:

@@ -117,7 +117,7 @@ def test_an_act_without_a_reason_is_refused_before_anybody_is_asked(capsys: pyte
 
 def test_watching_and_json_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["status", "--watch", "--json"]) == 2
-    assert "exclude each other" in one_line(capsys)
+    assert "can't be combined" in one_line(capsys)
 
 
 def test_an_error_nobody_foresaw_is_one_line_and_its_traceback_can_be_asked_for(
@@ -172,7 +172,7 @@ def test_the_api_on_a_taken_port_is_one_line(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setenv("SYNC_API_BIND", f"127.0.0.1:{taken.getsockname()[1]}")
         assert run(["api"]) == 1
-    assert "is wanted for the API (SYNC_API_BIND)" in one_line(capsys)
+    assert "is needed for the API (SYNC_API_BIND)" in one_line(capsys)
 
 
 def test_up_takes_temporals_address_from_the_env_file_and_nothing_from_the_last_stack(
@@ -215,7 +215,7 @@ def test_a_new_token_is_shown_once_beside_the_setting_that_knows_only_its_hash(
     (token,) = parse_api_tokens(made["setting"])
     assert (token.name, token.role) == ("shop", "app")
     assert run(["tokens", "new", "shop"]) == 0
-    assert "shown this once" in capsys.readouterr().out
+    assert "shown only this once" in capsys.readouterr().out
 
 
 def test_a_new_token_may_be_for_some_hosts_only(capsys: pytest.CaptureFixture[str]) -> None:
@@ -264,7 +264,7 @@ def test_the_capacity_is_between_a_rate_that_is_kept_and_one_that_is_not(capsys:
 
 def test_a_capacity_from_now_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "--capacity", "--from-now"]) == 2
-    assert "exclude each other" in one_line(capsys)
+    assert "can't be combined" in one_line(capsys)
 
 
 def test_a_plan_that_breaks_a_promise_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,7 +147,7 @@ def leave_an_entity_unsynced(run: Run) -> None:
     ("falsify", "what"),
     [
         (lose_a_change, "accepted and lost"),
-        (refuse_a_change, "changes made"),
+        (refuse_a_change, "changes submitted"),
         (leave_one_waiting, "every change has its fate"),
         (unbalance_the_books, "every change has its fate"),
         (reject_one, "  dead"),
@@ -176,7 +176,7 @@ def test_an_emergency_that_the_ban_held_up_is_not_held_against_us() -> None:
     run.facts.changes[index] = replace(run.facts.changes[index], accepted_at=BAN[0] - 0.1, processed_at=BAN[1] + 3)
     findings = {finding.what: finding for finding in verdict(run)}
     assert findings["EMERGENCY outside the ban"].holds
-    assert findings["  held up by the ban"].measured == "1"
+    assert findings["  delayed by the ban"].measured == "1"
 
 
 def test_time_is_compressed_alike_for_oldhost_and_the_policy() -> None:

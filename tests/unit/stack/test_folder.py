@@ -46,7 +46,7 @@ def test_another_shell_reads_values_as_they_are(tmp_path: Path) -> None:
 def test_a_port_that_is_taken_is_named_with_its_purpose() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        with pytest.raises(PortTaken, match=f"port {port} on 127.0.0.1 is taken, and is wanted for the API"):
+        with pytest.raises(PortTaken, match=f"port {port} on 127.0.0.1 is taken, but is needed for the API"):
             pick_port(port, "the API")
 
 

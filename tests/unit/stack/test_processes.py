@@ -182,7 +182,7 @@ def test_a_server_that_ends_ends_the_watch(tmp_path: Path) -> None:
 def test_a_child_is_not_started_twice(tmp_path: Path) -> None:
     one = child(tmp_path, WAITS)
     one.start()
-    with pytest.raises(ProcessError, match="runs already"):
+    with pytest.raises(ProcessError, match="is already running"):
         one.start()
     one.kill()
 
