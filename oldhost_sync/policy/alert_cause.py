@@ -1,10 +1,10 @@
-"""The cause that an error's text tells of: without what differs from one change to the next."""
+"""The cause of an error: its text without the details that differ from one change to the next."""
 
 from __future__ import annotations
 
 import re
 
-# Room for the kind before it, in a key of 128 characters.
+# Leaves room for the kind before it, in a key of 128 characters.
 LENGTH_MAX = 96
 NO_REASON = "(no reason)"
 
@@ -16,7 +16,7 @@ _VARIES = re.compile(
 
 
 def without_details(text: str | None) -> str:
-    """`text` with # for each number, UUID and quoted name: changes refused for one reason have one such text."""
+    """`text` with # for each number, UUID and quoted name: changes refused for the same reason give the same text."""
     return _VARIES.sub("#", text) if text else NO_REASON
 
 
