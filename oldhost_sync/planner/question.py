@@ -28,10 +28,10 @@ class Question:
 
     @staticmethod
     def from_json(text: str) -> Question:
-        told = json.loads(text)
-        arrivals = told["arrivals"]
+        values = json.loads(text)
+        arrivals = values["arrivals"]
         return Question(
-            Scenario(**told["scenario"]), None if arrivals is None else [_arrival(*each) for each in arrivals]
+            Scenario(**values["scenario"]), None if arrivals is None else [_arrival(*each) for each in arrivals]
         )
 
 

@@ -164,8 +164,8 @@ def _classes(scenario: Scenario, chance: Random) -> list[PriorityClass]:
 
 
 class _Episodes:
-    """Chooses the unit of the next LWW change. So many units are in an episode at once that the gap between a unit's
-    changes is a fifth of the debounce.
+    """Chooses the unit of the next LWW change. The number of units in an episode at the same time makes the gap between
+    a unit's changes a fifth of the debounce.
     """
 
     def __init__(self, scenario: Scenario, total: int, chance: Random) -> None:

@@ -10,7 +10,7 @@ from oldhost_sync.policy.rebuild import Part
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """Take over the connection; `in_doubt`: the changes of which nobody knows yet whether OldHost applied them.
+    """Take over the connection; `in_doubt`: the changes of which it is not known yet whether OldHost applied them.
 
     `newest`: id and acceptance time of the newest waiting change. A database that lost any changes lost this one first.
     """

@@ -9,7 +9,7 @@ LENGTH_MAX = 96
 NO_REASON = "(no reason)"
 
 _VARIES = re.compile(
-    r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|«[^»]*»"  # what is quoted
+    r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|«[^»]*»"  # quoted text
     r"|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"  # UUIDs
     r"|\b0x[0-9a-fA-F]+\b|\d+(?:[.,:]\d+)*"  # numbers, times, amounts
 )

@@ -1,8 +1,8 @@
 """A forecast's walk over both lanes: by turns, but the older head first once one is too old to wait for its turn.
 
-Within a lane the walk goes by age, although the properties take turns. The last change is done at the same time either
-way, and properties take no turns that would make a change three hours old, so the result for the promise is the same.
-Only the oldest change of a property with many changes may get older than predicted, up to those three hours.
+Within a lane the walk is in order of age, although properties take turns. The last change is done at the same time in
+both cases, and properties take no turns that would make a change three hours old, so the result for the promise is the
+same. Only the oldest change of a property with many changes may get older than predicted, up to those three hours.
 
 The walk is over cells of what waits (`ages`), not over changes. A step ends with a cell, or when the lanes' shares of
 OldHost's time change, so there are about as many steps as cells.

@@ -288,8 +288,8 @@ def _columns(entries: Iterable[PendingOperation]) -> list[Any]:
         last_id, last_at = ref.change_id, ref.accepted_at_ms
     names = [list(pair) for pair in types]
     packed = b2a_base64(uuids, newline=False).decode()
-    told = [[list(properties), property_indexes]] if len(properties) > 1 else []
-    return [names, ids, "".join(classes), type_indexes, entity_ids, accepted, first, due, "".join(ready), packed, *told]
+    last = [[list(properties), property_indexes]] if len(properties) > 1 else []
+    return [names, ids, "".join(classes), type_indexes, entity_ids, accepted, first, due, "".join(ready), packed, *last]
 
 
 def _entries(columns: list[Any]) -> Iterator[PendingOperation]:

@@ -43,8 +43,8 @@ def properties_of(refs: Sequence[ChangeRef]) -> list[str]:
 
 def beside(items: Sequence[WireRef], properties: object) -> Iterator[tuple[WireRef, str]]:
     """Each ref with its property from the second list: "" where it is missing or invalid."""
-    told: Iterable[object] = properties if isinstance(properties, list) else ()
-    fitting = (one if isinstance(one, str) and _is_id(one) else "" for one in told)
+    given: Iterable[object] = properties if isinstance(properties, list) else ()
+    fitting = (one if isinstance(one, str) and _is_id(one) else "" for one in given)
     return zip(items, chain(fitting, repeat("")), strict=False)
 
 
