@@ -1,6 +1,6 @@
 """The planner: the writer's own machine on a virtual clock against a model of OldHost, compared with an oracle.
 
-Imports nothing of ours but the policy, so what it predicts is what runs.
+Of our code it imports only the policy, so that it predicts what the product really does.
 """
 
 from __future__ import annotations

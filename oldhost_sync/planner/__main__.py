@@ -7,7 +7,7 @@ import sys
 
 from oldhost_sync.planner.question import Question, answer
 
-# Whoever asked has more urgent work.
+# Low priority: the process that asks has more urgent work.
 NICE = 10
 
 

@@ -1,4 +1,4 @@
-"""OldHost as the planner sees it: one request after the other, each taking its time, and at most one ban."""
+"""The planner's model of OldHost: one request after the other, each with the same latency, and at most one ban."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ Interval = tuple[float, float]
 
 
 class HostModel:
-    """Times in ms of the scenario's clock. A request is judged when it ends, as OldHost does (docs/protocol.md).
+    """Times in ms of the scenario's clock. Whether a ban refuses a request is decided when it ends (docs/protocol.md).
 
-    `turnaround_ms`: from an answer to the next request, as far as that is our doing.
+    `turnaround_ms`: the time that we need from an answer to the next request.
     """
 
     def __init__(self, scenario: Scenario, turnaround_ms: float = 0.0) -> None:
@@ -21,7 +21,7 @@ class HostModel:
         self.busy_ms = 0.0
 
     def serve(self, ready_ms: float) -> tuple[float, float, bool]:
-        """One write that waits at the socket from `ready_ms`: (start, end, refused because of a ban)."""
+        """One write that waits at the socket from `ready_ms` on. Returns (start, end, refused because of a ban)."""
         start_ms, end_ms = self._occupy(ready_ms)
         if self._is_banned(end_ms):
             return start_ms, end_ms, True
@@ -29,7 +29,7 @@ class HostModel:
         return start_ms, end_ms, False
 
     def ask(self, ready_ms: float, *, reads: int) -> float:
-        """The expected nonce, read `reads` times: when the last answer is there."""
+        """Read the expected nonce `reads` times. Returns when the last answer arrives."""
         for _ in range(reads):
             _, ready_ms = self._occupy(ready_ms)
         return ready_ms

@@ -1,4 +1,4 @@
-"""A plan's arrivals from the live state: what waits now with its age, and what is scheduled for later."""
+"""The arrivals of a plan that starts from the live state: waiting changes with their age, and scheduled changes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from oldhost_sync.policy.writer_policy import WriterPolicy
 def live_arrivals(
     outstanding: Iterable[ChangeRef], later: Iterable[ChangeRef], now_ms: int, new: Iterable[Arrival] = ()
 ) -> list[Arrival]:
-    """On a clock that is 0 now: what is outstanding came before it, what is scheduled (`later`) comes when it is due,
-    or now if that is over, and `new` at its own times. Ids are those of the database where it has given them out.
+    """All arrivals, on a clock that is 0 now. `outstanding` changes arrived before; scheduled ones (`later`) arrive
+    when due, or now if that has passed; `new` ones at their own times. Outstanding changes keep their database ids.
     """
     waiting = [_arrival(ref, ref.accepted_at_ms - now_ms) for ref in outstanding]
     coming = [_arrival(ref, max(0, ref.accepted_at_ms - now_ms)) for ref in later]
@@ -24,7 +24,7 @@ def live_arrivals(
 
 
 def live_scenario(scenario: Scenario, policy: WriterPolicy, changes: Sequence[Arrival], ban_left_ms: int) -> Scenario:
-    """`scenario` by the writer's settings, with the ban that runs now and no other, for as long as `changes` come."""
+    """`scenario` with the writer's settings and only the ban that runs now, for as long as `changes` arrive."""
     return replace(
         scenario,
         bursts=0,

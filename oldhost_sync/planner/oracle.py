@@ -1,9 +1,9 @@
 """The oracle: the best result with knowledge of the whole future. Lower bounds, not a policy.
 
 Operations: every EMERGENCY and TXN change needs one of its own, and every LWW key at least one, for its last state (I2,
-I3); nothing less is correct. Drain: those operations can't be sent before the change they carry has arrived (for a key:
-its last one), they go one after the other, and none goes during a ban. Sending whatever has arrived at once is then the
-quickest.
+I3); fewer would be incorrect. Drain: each of these operations can't be sent before its change has arrived (for a key:
+the last one), they are sent one after the other, and none during a ban. Under these conditions, sending each at once
+when it has arrived is the fastest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from oldhost_sync.policy.changes import CoalescingKey, PriorityClass
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """`operations`: the fewest that are correct · `drained_ms`: when the last of them can have ended, at best."""
+    """`operations`: the fewest that are correct · `drained_ms`: the earliest time at which the last of them can end."""
 
     operations: int
     drained_ms: int
@@ -36,7 +36,7 @@ def bounds(changes: Iterable[Arrival], latency_ms: float, ban: tuple[float, floa
 
 
 def release_times_ms(changes: Iterable[Arrival]) -> list[int]:
-    """When each necessary operation can go at the earliest, in order of time."""
+    """The earliest time at which each necessary operation can be sent, sorted."""
     singles: list[int] = []
     last_of_key: dict[CoalescingKey, int] = {}
     for change in changes:

@@ -1,4 +1,4 @@
-"""The plan: what a rehearsal measured, as figures."""
+"""The plan: the figures that a rehearsal measured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
 
 @dataclass(frozen=True, slots=True)
 class PlannedState:
-    """The state at one instant: operations ready to go, held back by the debounce, sent so far; whether a ban runs."""
+    """The state at one instant: operations that are ready, in their debounce, and sent so far; whether a ban runs."""
 
     at_ms: int
     ready: int
@@ -27,12 +27,12 @@ class PlannedState:
 class Plan:
     """What would happen. Ages and latencies are ms from acceptance to OldHost's answer, `drained_ms` is from the start.
 
-    `drained` False: given up long after the scenario's end, it drains too slowly or never · `oldest_ms`: age of the
-    oldest change when it reached OldHost (for a key: of the first one it stands for) · `lost_ms`: time OldHost waited
-    for us while something could have gone · `alerts`: how often each kind was raised.
-    `emergencies_outside_ban_ms`: those that the ban did not touch. `ages_ms`: of each class as `oldest_ms`, one by one,
-    and of each class and property; `oldest_by_minute`: the greatest of them among what OldHost had in a minute, by its
-    beginning.
+    `drained` False: it drains too slowly or never; the rehearsal stopped long after the scenario's end · `oldest_ms`:
+    age of the oldest change when it reached OldHost (for a key: of the first change that the operation covers) ·
+    `lost_ms`: time in which OldHost was idle while something could have been sent · `alerts`: how often each kind was
+    raised · `emergencies_outside_ban_ms`: those that the ban did not delay · `ages_ms`: the age of each operation, by
+    class · `ages_of_property_ms`: the same by class and property · `oldest_by_minute`: the greatest age among the
+    operations that OldHost had in a minute, by the minute's start.
     """
 
     scenario: Scenario
@@ -61,12 +61,12 @@ class Plan:
 
     @property
     def busy_share(self) -> float:
-        """Of the whole time until drained."""
+        """OldHost's busy time as a share of the whole time until drained."""
         return self.busy_ms / self.drained_ms if self.drained_ms else 0.0
 
     @property
     def busy_share_of_backlog(self) -> float:
-        """Of the time in which something could go."""
+        """OldHost's busy time as a share of the time in which something could be sent."""
         return self.busy_ms / (self.busy_ms + self.lost_ms) if self.busy_ms else 1.0
 
     @property
@@ -79,16 +79,16 @@ class Plan:
 
     @property
     def all_units_dirty_ms(self) -> float:
-        """How long OldHost takes for one operation of each unit, whatever the scenario brings."""
+        """How long OldHost takes for one operation of each unit, independent of the scenario's changes."""
         return self.scenario.units * self.scenario.latency_ms
 
     @property
     def late_emergencies(self) -> int:
-        """How many took longer than promised, those of a ban too."""
+        """How many took longer than promised, including those delayed by a ban."""
         return sum(latency_ms > EMERGENCY_MS for latency_ms in self.emergencies_ms)
 
     def promises(self) -> Iterator[tuple[str, bool]]:
-        """Which promises the scenario keeps. A ban that runs from the start is no what-if: people wait behind it."""
+        """Which promises the scenario keeps. A ban from the start is a real one: emergencies behind it count, too."""
         yield "drains", self.drained
         yield "consistency within 4 h", self.drained and self.oldest_ms <= CONSISTENCY_MS
         if self.scenario.ban_at_s == 0:
@@ -98,7 +98,7 @@ class Plan:
             yield "emergency p99 below 30 s, outside a ban", p99_ms is None or p99_ms < EMERGENCY_MS
 
     def figures(self) -> dict[str, Any]:
-        """Everything but the picture, as JSON values; times in seconds."""
+        """All figures but the samples, as JSON values; times in seconds."""
         return {
             "changes": self.scenario.changes,
             "operations": self.operations,

@@ -1,6 +1,6 @@
-"""A question to the planner, and its answer, as JSON: whoever serves requests lets a process of its own play it.
+"""A question to the planner, and its answer, as JSON: a server has it answered by a separate process.
 
-Playing holds Python's one lock for seconds, in which a server would answer nobody.
+A rehearsal holds Python's global lock for seconds, during which a server could not answer requests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from oldhost_sync.policy.changes import PriorityClass
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What if? `arrivals`: instead of the scenario's own."""
+    """A scenario to rehearse. `arrivals`: instead of the scenario's own."""
 
     scenario: Scenario
     arrivals: Sequence[Arrival] | None = None
@@ -28,16 +28,16 @@ class Question:
 
     @staticmethod
     def from_json(text: str) -> Question:
-        told = json.loads(text)
-        arrivals = told["arrivals"]
+        values = json.loads(text)
+        arrivals = values["arrivals"]
         return Question(
-            Scenario(**told["scenario"]), None if arrivals is None else [_arrival(*each) for each in arrivals]
+            Scenario(**values["scenario"]), None if arrivals is None else [_arrival(*each) for each in arrivals]
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`figures`: as Plan.figures gives them. `promises`: each with whether it is kept. `samples`: the picture."""
+    """`figures`: those of Plan.figures. `promises`: whether each is kept. `samples`: the states over time."""
 
     figures: dict[str, Any]
     promises: dict[str, bool]
@@ -52,7 +52,7 @@ class Answer:
 
 
 def answer(question: Question) -> Answer:
-    """Play it."""
+    """Rehearse the scenario."""
     plan = rehearse(question.scenario, changes=question.arrivals)
     return Answer(plan.figures(), dict(plan.promises()), [asdict(sample) for sample in plan.samples])
 

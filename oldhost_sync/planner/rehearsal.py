@@ -1,8 +1,8 @@
-"""The rehearsal: a scenario played to its end, machine against model, in virtual time. Nothing here waits or sends
-anything.
+"""The rehearsal: a scenario is run to its end in virtual time, the machine against the model of OldHost. Nothing here
+waits or is really sent.
 
-Around the model of OldHost stand the product's own delays (:class:`Pace`), as measured on one machine; they matter only
-where OldHost is as fast as they are.
+The product's own delays (:class:`Pace`) are added, as measured on one computer. They matter only if OldHost is about as
+fast.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.policy.wire_ref import to_wire
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, WriterPolicy
 
-SAMPLES_MAX = 240  # points of the picture; with more, every second one is dropped
-# What has not drained after so many times the scenario's length is reported as not draining.
+SAMPLES_MAX = 240  # states over time; when there are more, every second one is dropped
+# After this many times the scenario's length, a backlog that has not drained is reported as not draining.
 GIVE_UP_AFTER_DURATIONS = 20
 GIVE_UP_AFTER_MS_MIN = 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What the product adds around OldHost, in ms: from acceptance to the writer, to a worker, and back from it.
+    """The product's own delays, in ms: from acceptance to the writer, from there to a worker, and back to the writer.
 
-    `turnaround_ms`: from OldHost's answer to our next request, when one waits already. After a ban comes the ledger's
-    margin, and with something bound the opening waits out `late_ms` (the settle time without the time to send and the
-    request timeout) with the new connection in hand.
+    `turnaround_ms`: from OldHost's answer to our next request, if one already waits. `ban_margin_ms`: the margin that
+    the ledger adds to a ban. `late_ms`: how long the opening of a session waits with the new connection if something is
+    bound (the settle time without the time to send and the request timeout).
     """
 
     relay_ms: int = 550
@@ -52,7 +52,7 @@ class Pace:
 
 @dataclass(slots=True)
 class _Sent:
-    """A send under way: what of it waits at the session, and what will be reported of it."""
+    """A send under way: its changes that wait at the session, and the fates that it will report."""
 
     action: Send
     waiting: deque[int]
@@ -88,9 +88,9 @@ def rehearse(
     release: int = RELEASE,
     steady_ms: int | None = None,
 ) -> Plan:
-    """Play the scenario until OldHost has everything that was accepted. `changes`: instead of the scenario's own; what
-    was accepted before its start waits from the start. `release`: by whose decisions. `steady_ms`: the load goes on, so
-    play so long, or until something is older than promised.
+    """Run the scenario until OldHost has every accepted change. `changes`: instead of the scenario's own; those
+    accepted before its start wait from the start. `release`: the release of the decisions. `steady_ms`: the load does
+    not end, so run for this long, or until something is older than promised.
     """
     changes = arrivals(scenario) if changes is None else changes
     return _Rehearsal(scenario, pace or Pace(), changes, release, steady_ms).run()
@@ -148,7 +148,7 @@ class _Rehearsal:
                 self._to_arrive -= 1
                 self._machine.enqueue([event.ref], self._now_ms)
             case _Sent() | _Served() if not self._came_back(event):
-                return  # the machine hears of it with its report
+                return  # the machine receives it with the send's report
             case OpenSession():
                 self._opened(event)
             case CloseSession():
@@ -159,7 +159,7 @@ class _Rehearsal:
                 self._machine.swept([], 0, more=False, now_ms=self._now_ms)
             case _Wake():
                 if self._woken_at_ms is None or self._now_ms < self._woken_at_ms:
-                    return  # an earlier one took its place
+                    return  # an earlier wake-up has replaced it
                 self._woken_at_ms = None
         self._decide()
 
@@ -197,7 +197,7 @@ class _Rehearsal:
         return self._host.ask(read_ms + self._pace.late_ms, reads=OPENING_READS)
 
     def _came_back(self, event: _Sent | _Served) -> bool:
-        """A send arrives at the session, an operation is answered, and at last the send reports."""
+        """A send arrives at the session, an operation is answered, or the send reports its end: only then True."""
         if isinstance(event, _Served):
             self._answered(event)
         elif not event.arrived:
@@ -208,7 +208,7 @@ class _Rehearsal:
         return False
 
     def _arrive(self, sent: _Sent) -> None:
-        """An urgent one goes before all others that are not on the wire, as the session lets it."""
+        """An urgent send goes before all others that are not on the wire, as in the real session."""
         sent.arrived = True
         place = sum(other.action.urgent for other in self._queue) if sent.action.urgent else len(self._queue)
         self._queue.insert(place, sent)
@@ -221,7 +221,7 @@ class _Rehearsal:
                 self._push(self._now_ms + self._pace.report_ms, self._queue.pop(0))
                 continue
             change_id = sent.waiting.popleft()
-            if change_id not in self._machine.in_flight:  # another send has taken it along
+            if change_id not in self._machine.in_flight:  # another send has sent it
                 sent.fates.append(Fate(change_id, WAITING))
                 continue
             for other in self._queue[1:]:
@@ -235,7 +235,7 @@ class _Rehearsal:
     def _answered(self, served: _Served) -> None:
         self._on_wire = False
         entry = self._machine.in_flight.get(served.change_id)
-        assert entry is not None, "the machine holds what it sends"
+        assert entry is not None, "the machine has no entry for a change that it sends"
         if served.banned:
             self._bound = self._bound or [entry.ref]
             served.sent.fates.append(Fate(served.change_id, BOUND))

@@ -1,5 +1,5 @@
-"""A scenario: how many changes of what kind arrive when. The same seed gives the same arrivals, to the planner and to
-the demo.
+"""A scenario: how many changes of which kind arrive when. The same seed gives the planner and the demo the same
+arrivals.
 
 LWW changes come in episodes: a unit gets a few in a row (dirty, being cleaned, clean, inspected) and then none, so that
 8,000 of them on 2,500 units can become 2,500 operations. Two thirds of the TXN changes are about bookings, which are
@@ -15,11 +15,11 @@ from random import Random
 
 from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, PriorityClass
 
-# A unit's next LWW change comes after about this share of the debounce: well inside it, as episodes are.
+# Within an episode, a unit's next LWW change arrives after about this share of the debounce.
 EPISODE_GAP_IN_DEBOUNCES = 0.2
-# Bookings per unit-bound TXN change: two of three TXN changes are about a booking.
+# The share of TXN changes that are about a booking; the others are about a unit.
 BOOKING_SHARE = 2 / 3
-# Every tenth unit's LWW changes are rates, so that two event types coalesce beside each other.
+# Every tenth unit's LWW changes are rates, so that two event types coalesce at the same time.
 RATE_EVERY = 10
 CHANGES_MAX = 500_000  # memory: some 0.5 KB each while planning
 UNITS_MAX = 500_000
@@ -29,15 +29,15 @@ BOOKING_TYPES = ("booking_created", "booking_cancelled")
 
 
 class ScenarioError(Exception):
-    """The scenario makes no sense; the message says which figure and why. The planner's user mends it."""
+    """The scenario is invalid; the message says which figure and why. The planner's user has to correct it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """The peak half hour by default: 10,000 changes, 80 % LWW, 18 % TXN, 2 % EMERGENCY. `bursts` bursts of
-    `burst_changes` at `burst_per_s` each are part of `changes`.
+    """The peak half hour by default: 10,000 changes, 80 % LWW, 18 % TXN, 2 % EMERGENCY. The `changes` include `bursts`
+    bursts of `burst_changes` changes each, at `burst_per_s` a second.
 
-    `ban_at_s` None: no ban. `latency_ms`: OldHost's time per request. `early_send_s` 0: no key goes early.
+    `ban_at_s` None: no ban. `latency_ms`: OldHost's time per request. `early_send_s` 0: no key is sent early.
     """
 
     units: int = 2_500
@@ -67,7 +67,7 @@ class Scenario:
         yield "changes", not 1 <= self.changes <= CHANGES_MAX, f"it must be from 1 to {CHANGES_MAX:,}"
         for name in ("emergency_share", "txn_share"):
             yield name, not 0 <= getattr(self, name) <= 1, "a share is from 0 to 1"
-        yield "txn_share", self.emergency_share + self.txn_share > 1, "with emergency_share it is more than 1"
+        yield "txn_share", self.emergency_share + self.txn_share > 1, "the sum with emergency_share is more than 1"
         for name in ("duration_s", "burst_per_s", "ban_s"):
             yield name, not 0 < getattr(self, name) < 1e7, "it must be more than 0"
         for name in ("latency_ms", "debounce_s", "early_send_s"):
@@ -75,38 +75,37 @@ class Scenario:
         yield "max_wait_s", self.max_wait_s < self.debounce_s, "it can't be less than debounce_s"
         yield "txn_per_lww", self.txn_per_lww < 1, "it must be 1 or more"
         yield "bursts", self.bursts < 0, "it can't be negative"
-        yield "burst_changes", self.bursts * self.burst_changes > self.changes, "the bursts are more than all changes"
+        yield "burst_changes", self.bursts * self.burst_changes > self.changes, "bursts x burst_changes exceeds changes"
         length_s = self.burst_changes / self.burst_per_s
         yield "burst_changes", self.bursts * length_s > self.duration_s, "the bursts last longer than duration_s"
         yield "ban_at_s", self.ban_at_s is not None and self.ban_at_s < 0, "it can't be negative"
 
 
-# What each figure is, for those who set it: at the terminal, in the API.
+# The meaning of each figure, as the API and the command line show it.
 MEANINGS = {
     "units": "Units that change",
-    "changes": "Changes in all",
+    "changes": "Number of changes",
     "emergency_share": "Share of EMERGENCY changes",
     "txn_share": "Share of TXN changes; the rest is LWW",
-    "duration_s": "Time over which they come",
-    "bursts": "How many bursts are among them",
+    "duration_s": "Time over which they arrive",
+    "bursts": "Number of bursts",
     "burst_changes": "Changes in one burst",
     "burst_per_s": "Rate during a burst",
-    "ban_at_s": "When OldHost bans; not given: never",
+    "ban_at_s": "When OldHost begins a ban; not given: never",
     "ban_s": "How long the ban lasts",
     "latency_ms": "OldHost's time for one request",
     "debounce_s": "How long an LWW key must be quiet",
-    "max_wait_s": "The longest an LWW key is held",
+    "max_wait_s": "The longest that newer changes of an LWW key can delay it",
     "txn_per_lww": "TXN turns to one LWW turn",
-    "early_send_s": "How long a key must be quiet to go early to an idle OldHost; 0: none does",
-    "seed": "Another seed is another day",
+    "early_send_s": "How long a key must be quiet to be sent early to an idle OldHost; 0: never",
+    "seed": "Seed of the random generator; another seed gives another day",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """One change, accepted `at_ms` after the scenario's start. `number` counts from 1 and is its change id in the
-    planner;
-    `step` counts the changes of its coalescing key from 0.
+    planner; `step` counts the changes of its coalescing key from 0.
     """
 
     number: int
@@ -144,7 +143,7 @@ def arrivals(scenario: Scenario) -> list[Arrival]:
 
 
 def _instants(scenario: Scenario, chance: Random) -> list[int]:
-    """Bursts in the middle of equal parts of the time, the rest spread evenly at random."""
+    """Divide the time into equal parts with a burst in the middle of each; the rest is random, evenly distributed."""
     duration_ms = scenario.duration_s * 1000
     instants: list[float] = []
     for burst in range(scenario.bursts):
@@ -165,7 +164,9 @@ def _classes(scenario: Scenario, chance: Random) -> list[PriorityClass]:
 
 
 class _Episodes:
-    """Whose LWW change comes next: as many units are at work at once as keep a unit's gap a fifth of the debounce."""
+    """Chooses the unit of the next LWW change. The number of units in an episode at the same time makes the gap between
+    a unit's changes a fifth of the debounce.
+    """
 
     def __init__(self, scenario: Scenario, total: int, chance: Random) -> None:
         self._chance = chance
@@ -189,7 +190,7 @@ class _Episodes:
         return unit
 
     def _begin(self) -> None:
-        """Units begin in a random order, none a second time before all have, each with its share of changes, about."""
+        """Begin an episode: units in random order, none twice before all had one, each with about an equal share."""
         unit = self._units[self._begun % len(self._units)]
         self._begun += 1
         due = round(self._begun * self._total / len(self._units)) - self._given

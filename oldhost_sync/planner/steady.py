@@ -1,8 +1,8 @@
-"""A steady load, and the highest one at which every promise is kept however long it lasts.
+"""A steady load, and the highest one at which every promise is kept, however long it lasts.
 
-The load is the scenario's mix at one rate: its half hour again and again, on the same units, without bursts. A backlog
-that grows slowly keeps every promise for hours, so each rate is tried as it is after days of it: everything but
-emergencies waits that came in the last three hours, and in the six that follow nothing may break, nor get older.
+The load is the scenario's mix at a constant rate: its half hour again and again, on the same units, without bursts. A
+backlog that grows slowly keeps every promise for hours. So each rate is tried as if it had lasted for days: all changes
+of the last three hours wait, except emergencies, and in the next six hours no promise may break and no age may grow.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
 
 BEHIND_S = 3 * 3600.0
 TRIED_S = 6 * 3600.0
-# Halving the range so often finds the rate to a hundredth of the ceiling.
+# Halving the range this often finds the rate to a hundredth of the ceiling.
 STEPS = 7
-# What chance alone changes from one part of the six hours to the other.
+# Chance alone changes the ages by up to this much from one part of the six hours to the next (factor, ms).
 GROWTH_MAX, GROWTH_MS_MAX = 1.01, 60_000
 EMERGENCY, LWW = PriorityClass.EMERGENCY, PriorityClass.LWW
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One rate, in changes per second. `grows`: something gets older and older, and would break the promise one day.
-    `oldest_ms`: of each class in the last third of the time, when nothing of the first backlog can be left.
+    """One rate, in changes per second. `grows`: the ages grow steadily and would break the promise one day.
+    `oldest_ms`: the oldest of each class in the last third of the time, when nothing of the first backlog is left.
     """
 
     per_s: float
@@ -42,7 +42,7 @@ class Tried:
 
 
 def steady(scenario: Scenario, per_s: float, seconds: float, *, behind_s: float = 0.0) -> list[Arrival]:
-    """The mix at that rate, from `behind_s` before the start; of what came before it, only what would still wait."""
+    """The mix at that rate, from `behind_s` before the start; of the changes before it, only those that still wait."""
     made: list[Arrival] = []
     began: set[CoalescingKey] = set()
     before = max(1, round(behind_s / scenario.duration_s))
@@ -58,7 +58,9 @@ def steady(scenario: Scenario, per_s: float, seconds: float, *, behind_s: float 
 
 
 def _still_waits(change: Arrival, began: set[CoalescingKey], block: int, before: int) -> bool:
-    """Of each LWW key the first change since it went last, which was in one of the blocks before."""
+    """Whether a change before the start still waits. Of each LWW key it is the first change since the key was last
+    sent, which was in one of the earlier blocks.
+    """
     if change.priority_class is LWW:
         first = change.key not in began and block >= sum(change.entity_id.encode()) % before
         began.update([change.key] if first else [])
@@ -67,13 +69,13 @@ def _still_waits(change: Arrival, began: set[CoalescingKey], block: int, before:
 
 
 def ceiling_per_s(scenario: Scenario) -> float:
-    """Above this rate what can't be compressed alone takes more than all of OldHost's time; inf when all can be."""
+    """Above this rate, OldHost has no time even for the changes that can't be compressed; inf if all can be."""
     share = scenario.emergency_share + scenario.txn_share
     return 1000 / scenario.latency_ms / share if share and scenario.latency_ms else float("inf")
 
 
 def try_rate(scenario: Scenario, per_s: float, pace: Pace | None = None) -> Tried:
-    """Play that rate, beginning three hours behind, until six hours are over or the promise is broken."""
+    """Run that rate, with a backlog of three hours at the start, for six hours or until the promise is broken."""
     changes = steady(scenario, per_s, TRIED_S, behind_s=BEHIND_S)
     plan = rehearse(replace(scenario, bursts=0), pace, changes, steady_ms=round(1000 * TRIED_S))
     p99_ms = quantile(plan.emergencies_ms, 0.99) or 0
@@ -84,7 +86,7 @@ def try_rate(scenario: Scenario, per_s: float, pace: Pace | None = None) -> Trie
 
 
 def _oldest(plan: Plan, from_ms: int, to_ms: int) -> dict[PriorityClass, int]:
-    """The oldest of each class among what OldHost had in that time."""
+    """The greatest age of each class among the operations that OldHost had in that time."""
     return {
         cls: max(
             (age_ms for at_ms, age_ms in plan.oldest_by_minute[cls].items() if from_ms <= at_ms < to_ms), default=0
@@ -94,7 +96,7 @@ def _oldest(plan: Plan, from_ms: int, to_ms: int) -> dict[PriorityClass, int]:
 
 
 def capacity(scenario: Scenario, pace: Pace | None = None, *, steps: int = STEPS) -> Iterator[Tried]:
-    """Rates tried one after the other, each between the highest that kept every promise and the lowest that did not."""
+    """Try rates by bisection: each between the highest that kept every promise and the lowest that did not."""
     kept, broken = 0.0, min(ceiling_per_s(scenario), 10 * 1000 / max(scenario.latency_ms, 1.0))
     for _ in range(steps):
         tried = try_rate(scenario, (kept + broken) / 2, pace)

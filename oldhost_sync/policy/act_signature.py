@@ -1,8 +1,8 @@
-"""The API's signature of an operator's act: who reaches Temporal may send any act under any name, but can't sign it.
+"""The API's signature of an operator's act. Any client of Temporal can send an act in any name, but not sign it.
 
-HMAC-SHA256 with a key that the API and the workers share. It binds the whole act, the host, the channel, the time and a
-number used once, so it serves no other act, host or time, and not the same act a second time. It is made by the API and
-checked where the act is recorded; the workflow only carries it.
+HMAC-SHA256 with a key that the API and the workers share. It covers the whole act, the host, the channel, the time and
+a value used once, so it is valid for no other act, host or time, and only once. The API makes it, and it is checked
+where the act is recorded; the workflow only carries it.
 """
 
 # Annotations are values here, not text; see workflows/messages.py.
@@ -14,21 +14,21 @@ from collections.abc import Sequence
 from oldhost_sync.policy.actor import Actor, Channel
 from oldhost_sync.policy.operator_act import ActSignature, OperatorAct
 
-# An act waits at the writer while the database is away, and clocks differ: later it is somebody's old act.
+# Allows for clocks that differ, and for an act that waits while the database is down. An older one may be replayed.
 VALID_MS = 10 * 60 * 1000
 _SIGNED_CHANNELS = frozenset({Channel.API, Channel.CONSOLE})
 _PURPOSE = "oldhost-sync operator's act 1"
 
 
 def sign(act: OperatorAct, key: str, *, now_ms: int, nonce: str) -> ActSignature:
-    """The signature of `act` by `key`; `nonce`: text that was never used before."""
+    """The signature of `act` with `key`; `nonce`: text that was never used before."""
     unsigned = ActSignature(nonce, now_ms)
     return ActSignature(nonce, now_ms, _digest(act, unsigned, key))
 
 
 def actor_of(act: OperatorAct, keys: Sequence[str], *, now_ms: int) -> Actor:
-    """Who acts, as far as the signature tells. Whether its nonce was used before is for the database to say."""
-    if act.action == "halt":  # no message asks for it
+    """Who acts, judged by the signature alone. Whether its nonce was used before, only the database can tell."""
+    if act.action == "halt":  # only the writer itself halts
         return Actor(act.operator, Channel.WRITER, verified=None)
     doubt = _doubt(act, keys, now_ms)
     if not doubt:
@@ -44,7 +44,7 @@ def _doubt(act: OperatorAct, keys: Sequence[str], now_ms: int) -> str:
         return "not signed"
     if not keys:
         return "the worker has no key to check the signature (SYNC_ACT_KEYS)"
-    given = signature.digest.encode(errors="backslashreplace")  # a stranger's text
+    given = signature.digest.encode(errors="backslashreplace")  # untrusted text
     fits = [hmac.compare_digest(_digest(act, signature, key).encode(), given) for key in keys]
     if not any(fits) or act.channel not in _SIGNED_CHANNELS:
         return "the signature does not fit"

@@ -1,4 +1,4 @@
-"""What the machine decides: values that somebody else acts on (the workflow, the planner, the simulation)."""
+"""What the machine decides: values that the workflow, the planner or the simulation act on."""
 
 # Annotations are values here, not text; see workflows/messages.py.
 
@@ -10,9 +10,9 @@ from oldhost_sync.policy.rebuild import Part
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """Take over the connection; `in_doubt` are the changes whose operation ended without our learning how.
+    """Take over the connection; `in_doubt`: the changes of which it is not known yet whether OldHost applied them.
 
-    `newest`: id and acceptance of the newest change that waits: the first that a database loses which loses any.
+    `newest`: id and acceptance time of the newest waiting change. A database that lost any changes lost this one first.
     """
 
     in_doubt: tuple[int, ...]
@@ -23,9 +23,9 @@ class OpenSession:
 class Send:
     """Send these changes in this order over the open session.
 
-    `sequence` counts the session's sends from 1: the two in flight reach the worker in any order and go in this one.
-    `label` is for people, in Temporal's UI. `accepted_at_ms`: of each, by which the ledger tells whether it is still
-    the change that was meant. `urgent`: before all that is not on the wire; it has no `sequence`.
+    `sequence` counts the session's sends from 1: the two in flight may reach the worker in any order, and are sent in
+    this one. `label` is shown in Temporal's UI. `accepted_at_ms`: one for each change; the ledger compares it, to see
+    that the id still means the same change. `urgent`: sent before all that is not on the wire; it has no `sequence`.
     """
 
     number: int
@@ -40,7 +40,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class StopSends:
-    """Let the sends that are under way end with the operation on the wire; the session stays open."""
+    """End the sends under way after the operation that is on the wire; the session stays open."""
 
     epoch: int
     task_queue: str
@@ -62,14 +62,14 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Read a page of outstanding changes and give back those the machine does not hold."""
+    """Read a page of outstanding changes, to find those that the machine does not have."""
 
     after_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOutstanding:
-    """Read a page of outstanding changes: emergencies (with what goes before them), the rest, or one `entity`'s."""
+    """Read a page of outstanding changes: emergencies (and their entities' older ones), the rest, or one `entity`'s."""
 
     part: Part
     after_id: int
@@ -78,10 +78,10 @@ class LoadOutstanding:
 
 @dataclass(frozen=True, slots=True)
 class RaiseAlert:
-    """Tell people (or `close` what they were told of under this `dedupe_key`). `count`: of what; `sequence`: a later
-    one is larger.
+    """Raise an alert, or `close` the one with this `dedupe_key`. `count`: how many changes it is about. `sequence`:
+    grows with each.
 
-    The one shape of an alert, up to the activity that records it.
+    Alerts have this form everywhere, up to the activity that records them.
     """
 
     kind: str
@@ -96,7 +96,7 @@ class RaiseAlert:
 
 @dataclass(frozen=True, slots=True)
 class TellPeople:
-    """Record these alerts in this order; the next list waits until they are."""
+    """Record these alerts in this order; the next list waits until they are recorded."""
 
     alerts: tuple[RaiseAlert, ...]
 
@@ -105,8 +105,8 @@ class TellPeople:
 class RecordHalt:
     """Write the halt into the ledger, so that it outlives the workflow.
 
-    `never_taken`: the change whose first send OldHost called a replay, so that nobody takes it for applied. `epoch`: of
-    the session whose send showed it; 0: of none.
+    `never_taken`: the change whose first send OldHost called a replay; it must not count as applied. `epoch`: that of
+    the session whose send showed it; 0: none.
     """
 
     reason: str

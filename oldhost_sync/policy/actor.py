@@ -1,4 +1,4 @@
-"""Who acts: the name, by which channel it came, and whether anybody has checked that the name is true."""
+"""Who acts: the name, the channel through which the act arrived, and whether the name was verified."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Channel(StrEnum):
-    """The way an act came. `command-line` and `temporal` are what its sender says, or nothing more is known."""
+    """How an act arrived. `command-line` and `temporal` are unproven: the sender says so, or nothing else is known."""
 
     API = "api"
     CONSOLE = "console"
@@ -18,8 +18,8 @@ class Channel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """`verified`: the API has checked the token of this name; None: it is nobody's name. `doubt`: why a name that came
-    through Temporal is not verified.
+    """`verified`: the API has checked the token of this name; None: it is not a person's name. `doubt`: why a name that
+    arrived through Temporal is not verified.
     """
 
     name: str
@@ -29,5 +29,5 @@ class Actor:
 
 
 def at_the_terminal(name: str) -> Actor:
-    """Who types a command: whoever may, says who they are."""
+    """The actor of a typed command: anyone who may run commands can give any name."""
     return Actor(name, Channel.COMMAND_LINE, verified=False)

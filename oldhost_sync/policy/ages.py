@@ -1,7 +1,7 @@
-"""Ages: how many operations wait, by when they may go and how old they are, to the minute.
+"""Ages: how many operations wait, counted by when they may be sent and since when they wait, to the minute.
 
-Kept up as changes come and go, so that a forecast walks some hundreds of cells and not what waits. Its error is that
-minute; where what waits came over weeks, the cells are made wider, so that they stay few.
+Updated with each change that is added or removed, so that a forecast walks over some hundreds of cells and not over the
+changes. The error is one minute; where the changes are spread over weeks, wider cells keep their number low.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 CELL_MS = 60_000
-# A forecast walks two times so many in some 40 ms.
+# For each of the two lanes; a forecast walks over both in some 40 ms.
 CELLS_MAX = 5_000
 
 
 class Ages:
-    """Of one class: counts by (cell of when it may go, cell since when it waits), each of `cell_ms`. `by_first_change`:
-    their turns come in the order of the latter, else of the former.
+    """The counts of one class by (when it may be sent, since when it waits), both in cells of `cell_ms`.
+    `by_first_change`: the lane is in the order of the latter, otherwise of the former.
     """
 
     def __init__(self, *, by_first_change: bool = False) -> None:
@@ -32,7 +32,7 @@ class Ages:
         self._widen()
 
     def fill(self, instants: list[tuple[int, int]]) -> None:
-        """Take many at once, as (when ready, since when), into one that is empty."""
+        """Add many at once, as (when ready, since when), to empty counts."""
         self._cells = dict(
             Counter([(ready_ms // self.cell_ms, first_ms // self.cell_ms) for ready_ms, first_ms in instants])
         )
@@ -50,7 +50,7 @@ class Ages:
             self.cell_ms = CELL_MS
 
     def _widen(self) -> None:
-        """Two cells become one, until they are few enough; an instant finds its cell by the new width."""
+        """Double the cells' width until they are few enough. Later calls find an instant's cell by the new width."""
         while len(self._cells) > CELLS_MAX:
             self.cell_ms *= 2
             wider: dict[tuple[int, int], int] = {}
@@ -60,7 +60,7 @@ class Ages:
             self._cells = wider
 
     def in_order(self) -> Iterator[tuple[int, int, int]]:
-        """(when ready, since when, how many), in ms, as their turns come; each instant is the beginning of its cell."""
+        """(when ready, since when, how many), in the lane's order. Instants are in ms, rounded down to their cell."""
         place = (lambda cell: (cell[1], cell[0])) if self._by_first_change else None
         for ready, first in sorted(self._cells, key=place):
             yield ready * self.cell_ms, first * self.cell_ms, self._cells[ready, first]

@@ -1,4 +1,4 @@
-"""Alarms: the alerts' texts, and when each closes. Each cause has one open alert at a time (its dedupe key)."""
+"""Alarms: the texts of the alerts, and when each closes. A cause (its dedupe key) has one open alert at a time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ GOES_NOWHERE = "goes-nowhere"
 
 
 class Alarms:
-    """Collects what is to be told until it is taken. Of what people were told: `blocked`, emergencies that can't go;
-    `stuck`, the change that everything waits for (0: none).
+    """Collects alerts until they are taken. Alerts that are open: `blocked`, for emergencies that can't be sent;
+    `stuck`, for the change that everything waits for (0: none).
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Alarms:
         self._pending: list[RaiseAlert | RecordHalt] = []
 
     def take(self) -> list[RaiseAlert | RecordHalt]:
-        """What came together since the last time."""
+        """What was collected since the last call."""
         taken, self._pending = self._pending, []
         return taken
 
@@ -31,22 +31,22 @@ class Alarms:
         self._pending += alerts
 
     def record_halt(self, reason: str, never_taken: int | None = None, epoch: int = 0) -> None:
-        """Make a halt durable in the ledger: it was not the ledger that found it."""
+        """Make a halt durable in the ledger, where it was not found by the ledger itself."""
         self._pending.append(RecordHalt(reason, never_taken, epoch))
 
     # ------------------------------------------------------------------------------------------ OldHost and the session
 
     def banned(self, until_ms: int) -> None:
-        text = f"OldHost banned us until {clock(until_ms)}: no change can reach it before, emergencies neither."
+        text = f"OldHost banned us until {clock(until_ms)}: no change can reach it before, not even emergencies."
         self._raise("ban", "critical", text, "ban")
 
     def halted(self, reason: str) -> None:
-        advice = "" if "resolve" in reason else " Look into it, then resolve."
+        advice = "" if "resolve" in reason else " Find out why, then resolve."
         text = f"Sending is halted: {reason.rstrip('.')}.{advice}"
         self._raise("halted", "critical", text, "halt")
 
     def no_session(self, attempts: int, reason: str) -> None:
-        text = f"No session with OldHost after {attempts} attempts ({reason}); the writer goes on trying."
+        text = f"No session with OldHost after {attempts} attempts ({reason}); the writer keeps trying."
         self._raise("no-session", "critical", text, "session")
 
     def session_is_back(self) -> None:
@@ -54,19 +54,17 @@ class Alarms:
 
     def goes_nowhere(self, ref: ChangeRef, sessions: int) -> None:
         text = (
-            f"{sessions} sessions in a row could not learn what OldHost makes of change {ref.change_id} "
-            f"({ref.entity_type} "
-            f"{ref.entity_id}, {ref.event_type}). It is bound to the next nonce and goes first, so everything waits "
-            "behind it."
+            f"{sessions} sessions in a row could not find out whether OldHost applied change {ref.change_id} "
+            f"({ref.entity_type} {ref.entity_id}, {ref.event_type}). It has the next nonce, so everything waits behind "
+            "it."
         )
         self._raise("goes-nowhere", "critical", text, GOES_NOWHERE, ref.change_id)
         self.stuck = ref.change_id
 
     def answers_are_lost(self, sends: int, reason: str) -> None:
         text = (
-            f"{sends} sends in a row brought no answer that can be read ({reason or 'the worker says no more'}). What "
-            "became of each "
-            "operation is known only when the settle time is over, so OldHost gets a small part of what it could."
+            f"{sends} sends in a row brought no readable answer ({reason or 'the worker gave no reason'}). The result "
+            "of each operation is known only after the settle time, so OldHost gets far fewer operations than it could."
         )
         self._raise("answers-lost", "critical", text, "answers")
 
@@ -90,7 +88,7 @@ class Alarms:
         self._close(f"dead:{change_id}")
 
     def emergency_is_blocked(self, ref: ChangeRef, why: str) -> None:
-        """Told once for each emergency."""
+        """One alert for each emergency."""
         if ref.change_id in self.blocked:
             return
         self.blocked.append(ref.change_id)
@@ -126,5 +124,5 @@ class Alarms:
 
 
 def clock(at_ms: int) -> str:
-    """An instant for people, with its date: a ban may end tomorrow."""
+    """An instant as text, with its date: a ban may end tomorrow."""
     return instant(datetime.fromtimestamp(at_ms / 1000, UTC))

@@ -1,22 +1,22 @@
-"""The cause that an error's text tells of: without what differs from one change to the next."""
+"""The cause of an error: its text without the details that differ from one change to the next."""
 
 from __future__ import annotations
 
 import re
 
-# Room for the kind before it, in a key of 128 characters.
+# Leaves room for the kind before it, in a key of 128 characters.
 LENGTH_MAX = 96
 NO_REASON = "(no reason)"
 
 _VARIES = re.compile(
-    r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|«[^»]*»"  # what is quoted
+    r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|«[^»]*»"  # quoted text
     r"|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"  # UUIDs
     r"|\b0x[0-9a-fA-F]+\b|\d+(?:[.,:]\d+)*"  # numbers, times, amounts
 )
 
 
 def without_details(text: str | None) -> str:
-    """`text` with # for each number, UUID and quoted name: changes refused for one reason have one such text."""
+    """`text` with # for each number, UUID and quoted name: changes refused for the same reason give the same text."""
     return _VARIES.sub("#", text) if text else NO_REASON
 
 

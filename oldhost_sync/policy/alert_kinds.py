@@ -1,8 +1,8 @@
-"""The kinds of alerts: how bad each may get, what it means, what to do next, and what ends it.
+"""The kinds of alerts: the worst severity of each, what it means, what to do next, and what closes it.
 
-`docs/operations.md` has a section of each (`runbook`), with these words; a test holds both together. The product closes
-an alert when it sees that the cause is gone. People may close only what is informational: what was told and can't be
-seen to end.
+`docs/operations.md` has a section for each (`runbook`) with the same words; a test compares them. The product closes an
+alert when it sees that the cause is gone. People may close only informational alerts: those about an event whose end
+the product can't see.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Kind = Literal[
     "settlement-stopped",
 ]
 
-# What the writer tells of: also each dead letter, which people see grouped by OldHost's reason.
+# What the writer raises: also one alert for each dead letter. The store groups these by OldHost's reason.
 Told = Kind | Literal["dead-letter"]
 
-# An informational alert that hears no more of its cause for so long closes by itself.
+# An informational alert closes by itself after this many days in which its cause did not occur again.
 QUIET_DAYS = 7
 _LOOKED_AT = f"a person closed it, or {QUIET_DAYS} days passed without another"
 
@@ -50,7 +50,7 @@ _LOOKED_AT = f"a person closed it, or {QUIET_DAYS} days passed without another"
 class AlertKind:
     """`severity`: the worst that it may have. `ends`: the fact that closes it. `informational`: people may close it.
 
-    `next_step` is in words; `command` is what helps with it at the terminal (the console has links of its own).
+    `next_step` is prose; `command` is the terminal command for it (the console has links instead).
     """
 
     severity: Severity
@@ -64,59 +64,60 @@ class AlertKind:
 KINDS: dict[str, AlertKind] = {
     "ban": AlertKind(
         "critical",
-        "OldHost banned us: nothing can be sent, emergencies neither.",
-        "Tell the people behind waiting emergencies. It goes on by itself after the ban; decide a halt before that.",
+        "OldHost banned us: nothing can be sent, not even emergencies.",
+        "Tell the people who reported the waiting emergencies. Sending resumes by itself after the ban; if there is "
+        "also a halt, resolve it before the ban ends.",
         "OldHost takes operations again",
     ),
     "halted": AlertKind(
         "critical",
-        "Sending is halted: OldHost and the ledger contradict each other, or a rule of ours was broken.",
-        "Read the reason, look at OldHost itself, then decide: adopt its count, or resend.",
+        "Sending is halted: OldHost and the ledger contradict each other, or one of our own rules was broken.",
+        "Read the reason, look at OldHost itself, then decide: adopt OldHost's count, or resend.",
         "an operator resolved it, and OldHost agrees with the ledger",
         command="oldhost-sync resolve adopt|resend",
     ),
     "emergency-late": AlertKind(
         "critical",
         "Emergencies have had no fate for half of the promised 30 s (warning) or for all of it (critical).",
-        "Call the people who reported them; then mend the cause that the message names.",
-        "none has been late for 30 s",
+        "Call the people who reported them; then fix the cause that the message names.",
+        "no emergency was late in the last 30 s",
         command="oldhost-sync find UNIT",
     ),
     "emergency-blocked": AlertKind(
         "critical",
-        "So many emergencies wait behind a pause, a ban or a halt.",
-        "Tell the people behind them; end the pause or the halt if you may.",
-        "its cause is over, or none waits",
+        "Emergencies wait because of a pause, a ban or a halt; the message has their number.",
+        "Tell the people who reported them; end the pause or the halt if you are allowed to.",
+        "the cause is over, or no emergency waits",
     ),
     "no-progress": AlertKind(
         "critical",
-        "No change has got its fate for 20 s though some could go; the message has the last reason.",
-        "Look at OldHost, the network to it, and MariaDB. The writer keeps trying.",
-        "a change got its fate, or nothing could go any more",
+        "No change has got its fate for 20 s although some could be sent; the message has the last reason.",
+        "Check OldHost, the network to it, and MariaDB. The writer keeps trying.",
+        "a change got its fate, or nothing can be sent any more",
         command="oldhost-sync status",
     ),
     "no-session": AlertKind(
         "critical",
-        "Five attempts brought no session with OldHost, and nothing waits.",
-        "Look whether OldHost runs and SYNC_OLDHOST_URL is right, before changes come.",
+        "Five attempts to open a session with OldHost failed, while nothing waits.",
+        "Check that OldHost runs and that SYNC_OLDHOST_URL is right, before changes arrive.",
         "a session is open",
     ),
     "goes-nowhere": AlertKind(
         "critical",
-        "Five sessions in a row could not learn what OldHost makes of this change; everything waits behind it.",
-        "Ask OldHost's operators why it does not answer this operation; no command gives it up.",
-        "that operation ended",
+        "Five sessions in a row could not find out whether OldHost applied this change; everything waits behind it.",
+        "Ask OldHost's operators why it does not answer this operation; there is no command to skip it.",
+        "the result of that operation is known",
     ),
     "answers-lost": AlertKind(
         "critical",
-        "Three sends in a row brought no answer that can be read, so each operation costs the settle time.",
-        "Look what is between us and OldHost: a proxy, a firewall, a changed protocol.",
-        "an answer came",
+        "Three sends in a row brought no readable answer, so each operation takes the whole settle time.",
+        "Check what is between us and OldHost: a proxy, a firewall, a changed protocol.",
+        "a readable answer arrived",
     ),
     "writer-closed": AlertKind(
         "critical",
         "The writer's run was terminated, cancelled, or failed; the message says how and by whom.",
-        "Nothing: the relay starts it at once. If it ends repeatedly, look at the run in Temporal's UI.",
+        "Nothing: the relay starts a new run at once. If runs end repeatedly, look at them in Temporal's UI.",
         "the writer runs",
     ),
     "writer-failing": AlertKind(
@@ -128,91 +129,92 @@ KINDS: dict[str, AlertKind] = {
     "no-worker": AlertKind(
         "critical",
         "No worker takes the writer's tasks.",
-        "Start one, or look why those that run don't poll: frozen, another namespace or address, all threads busy.",
+        "Start one, or find out why running ones don't poll: frozen, another namespace or address, all threads busy.",
         "a worker took the writer's tasks",
         command="oldhost-sync worker",
     ),
     "temporal-away": AlertKind(
         "critical",
-        "Temporal does not answer while changes wait; changes are accepted meanwhile.",
-        "Bring it back, or correct TEMPORAL_ADDRESS.",
+        "Temporal does not answer while changes wait; changes are still accepted.",
+        "Restore Temporal, or correct TEMPORAL_ADDRESS.",
         "Temporal answers, or nothing waits",
     ),
     "dead-letters": AlertKind(
         "critical",
-        "OldHost rejected changes for this reason, and nobody has decided on them; critical above 20.",
-        "Mend the cause, then retry; or send corrected copies, or discard. What is held behind them waits.",
-        "none of them is undecided any more",
+        "OldHost rejected changes for this reason, and no operator has decided on them; critical above 20.",
+        "Fix the cause, then retry; or send corrected copies, or discard. Until then, changes held behind them wait.",
+        "all of them are decided",
         command="oldhost-sync dead-letters list",
     ),
     "forecast": AlertKind(
         "warning",
-        "What waits will break a promise before it has reached OldHost.",
-        "Look at the plan from now: take load away, or tell those who rely on the promise.",
-        "the promise will be kept",
+        "Waiting changes will reach OldHost later than promised.",
+        "Look at the plan from now; then reduce the load, or tell those who rely on the promise.",
+        "the forecast says that the promise will be kept",
         command="oldhost-sync plan --from-now",
     ),
     "signals-lost": AlertKind(
         "critical",
-        "The history of a run that ended is gone, with the signals that it had not read (warning: perhaps none).",
-        "Applications that signal must look for their keys and send again what is missing.",
+        "The history of an ended run is gone, with the signals that the run had not read (warning: perhaps none).",
+        "Applications that send signals must look up their keys and send missing changes again.",
         "a complete recovery found every history, or a person closed it",
         informational=True,
     ),
     "schedule-failed": AlertKind(
         "critical",
-        "Scheduled changes could not be recorded when they were due, because of their own values; they are withdrawn.",
+        "Scheduled changes could not be recorded when due, because their values are invalid; they are withdrawn.",
         "Read the message, correct the change and submit it again.",
         _LOOKED_AT,
         informational=True,
     ),
     "submission-refused": AlertKind(
         "warning",
-        "An application signalled changes that make no sense; they are kept as REFUSED and never sent.",
-        "Tell the application's people; the changes' own texts say what was wrong.",
+        "An application signalled invalid changes; they are kept as REFUSED and never sent.",
+        "Tell the application's developers; the text of each change says what was wrong.",
         _LOOKED_AT,
         informational=True,
     ),
     "unreadable-signal": AlertKind(
         "warning",
-        "The writer was sent or started with something that it can't read.",
-        "Find who sends it (docs/messages.md has the form); nothing of ours is lost.",
+        "The writer received a signal, or was started with an input, that it can't read.",
+        "Find the sender (docs/messages.md has the format); no change of ours is lost.",
         _LOOKED_AT,
         informational=True,
     ),
     "strays": AlertKind(
         "info",
         "The sweep found outstanding changes that the writer did not hold; it sends them now.",
-        "Nothing. If it comes again and again, report it: something loses changes between relay and writer.",
+        "Nothing. If it happens repeatedly, report it: something loses changes between relay and writer.",
         _LOOKED_AT,
         informational=True,
     ),
     "retention-behind": AlertKind(
         "warning",
-        "What is old is not forgotten as quickly as it ends, or clocks are a day apart.",
-        "Read the message: MariaDB's error, its buffer pool, or a clock to set.",
+        "Old rows are deleted more slowly than new ones become old, or clocks are a day apart.",
+        "Read the message: it names MariaDB's error, its buffer pool, or a clock to set.",
         "a pass of retention ended",
     ),
     "over-quota": AlertKind(
         "critical",
-        "A token sends more than its quota, and is refused (critical: emergencies are).",
-        "Ask the application's people what it does, and call about refused emergencies. Raise the quota if it may.",
+        "A token sends more than its quota, and is refused (critical: emergencies are refused).",
+        "Ask the application's developers what it does, and call the people who reported refused emergencies. Raise "
+        "the quota if the application needs more.",
         _LOOKED_AT,
         informational=True,
         command="oldhost-sync tokens usage",
     ),
     "settlement-stopped": AlertKind(
         "warning",
-        "The settlement file of a day can't be written, or does not fit the ledger; what has none is not pruned.",
-        "Read the message: the folder, its disk, a file to put back from a copy; or operations without an end.",
-        "settlement goes on",
+        "The settlement file of a day can't be written, or does not match the ledger; a day without one is not pruned.",
+        "Read the message: it names the folder, its disk, a file to restore from a copy, or operations without an end.",
+        "settlement continues",
         command="oldhost-sync settlement verify",
     ),
 }
 
 
 def runbook(kind: str) -> str:
-    """Where the repository tells about this kind."""
+    """The section of the documentation about this kind."""
     return f"docs/operations.md#alert-{kind}"
 
 
@@ -222,13 +224,13 @@ def worse(one: str, other: str) -> str:
 
 
 def grew(before: int, after: int) -> bool:
-    """Whether a count has reached another power of ten, which people hear of."""
+    """Whether a count has reached the next power of ten, so that the alert is sent again."""
     return len(str(max(after, 1))) > len(str(max(before, 1)))
 
 
 def may_close(kind: str) -> bool:
-    """Whether a person may close an open alert of this kind: not what the product itself sees to be true still.
+    """Whether a person may close an open alert of this kind. Not if the product itself checks whether the cause exists.
 
-    A kind of another release is nobody's to close but a person's.
+    Only a person can close an alert of a kind that this release does not know.
     """
     return kind not in KINDS or KINDS[kind].informational

@@ -1,9 +1,9 @@
-"""Announcements: what people are told from 0.2 on. One list is told at a time, and what comes meanwhile is coalesced by
-cause.
+"""Announcements: the alerts of runs from 0.2 on. One list of alerts is recorded at a time; those that arise in the
+meantime are coalesced by cause.
 
-A thousand emergencies that can't go have one cause and one alert, with a count. Each alert carries a sequence, so that
-the store can tell which of two came later, however late they arrive: an alert opens and closes in the order of its
-cause's events. What is not told when a run ends is told by the next one.
+A thousand emergencies that can't be sent have one cause and one alert, with a count. Each alert has a sequence, by
+which the store sees which of two is later, even if they arrive in the wrong order. Alerts that a run has not recorded
+when it ends are recorded by the next run.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Announcements(Alarms):
         self.sequence = 0
         self.under_way: list[RaiseAlert] = []
         self.told_emergencies: tuple[str, int, int] | None = None
-        self.grouped: tuple[int, int] | None = None  # dead letters in one alert: how many, and when told
+        self.grouped: tuple[int, int] | None = None  # the one alert for many dead letters: how many, and when raised
         self._halts: list[RecordHalt] = []
         self._waiting: dict[tuple[str, bool], RaiseAlert] = {}
 
     def take_all(self, now_ms: int, *, draining: bool) -> list[RecordHalt | TellPeople]:
-        """What to do now: halts at once, alerts when the last list was told."""
+        """What to do now: halts at once, alerts when the last list is recorded."""
         taken: list[RecordHalt | TellPeople] = [*self._halts]
         self._halts = []
         if self._waiting and not self.under_way and not draining:
@@ -46,7 +46,7 @@ class Announcements(Alarms):
         self.under_way = []
 
     def untold(self) -> list[RaiseAlert]:
-        """What the next run has to tell, in its order; what is under way may be told twice, and counts once."""
+        """The alerts that the next run has to record, in order. One under way may be recorded twice; it counts once."""
         return [*self.under_way, *self._waiting.values()]
 
     def add(self, *alerts: RaiseAlert) -> None:
@@ -61,7 +61,7 @@ class Announcements(Alarms):
     # ------------------------------------------------------------------------------------------------------ emergencies
 
     def emergencies_wait(self, cause: str, why: str, count: int, between: tuple[int, int], now_ms: int) -> None:
-        """So many can't reach OldHost for this one cause; told at once, then as they grow in number."""
+        """`count` emergencies can't reach OldHost for this cause. Raised at once, then updated as the count grows."""
         if self.told_emergencies is not None and self.told_emergencies[0] != cause:
             self.emergencies_go()
         if self.told_emergencies is not None:
@@ -74,7 +74,7 @@ class Announcements(Alarms):
         self._keep(RaiseAlert("emergency-blocked", "critical", text, f"emergencies:{cause}", between[0], count=count))
 
     def emergencies_go(self) -> None:
-        """The cause is over, or none of them waits."""
+        """The cause is over, or no emergency waits."""
         if self.told_emergencies is not None:
             self._close(f"emergencies:{self.told_emergencies[0]}")
             self.told_emergencies = None
@@ -82,8 +82,8 @@ class Announcements(Alarms):
     # ----------------------------------------------------------------------------------------------------- dead letters
 
     def rejected(self, ref: ChangeRef, count: int, now_ms: int) -> None:
-        """The first few undecided dead letters are told of one by one, what is beyond together. What people are told
-        is grouped by OldHost's reason where it is recorded (`activities/alerts.py`).
+        """The first few undecided dead letters have an alert each, all further ones share one. What people see is
+        grouped by OldHost's reason where it is recorded (`activities/alerts.py`).
         """
         if count <= DEAD_LETTERS_TOLD_MAX:
             self.dead_letter(ref)
@@ -93,14 +93,13 @@ class Announcements(Alarms):
         self.grouped = (count, now_ms)
         text = (
             f"{count} changes that OldHost rejected wait for a decision, the newest is {ref.change_id} "
-            f"({ref.entity_type} "
-            f"{ref.entity_id}, {ref.event_type}). List them with `oldhost-sync dead-letters list`, then retry or "
-            "discard them."
+            f"({ref.entity_type} {ref.entity_id}, {ref.event_type}). List them with `oldhost-sync dead-letters list`, "
+            "then retry or discard them."
         )
         self._raise("dead-letters", "critical", text, DEAD_LETTERS)
 
     def decided(self, change_id: int, count: int) -> None:
-        """One is decided on; `count` are left."""
+        """One is decided; `count` are left."""
         self.dead_letter_is_decided(change_id)
         if self.grouped is not None and count == 0:
             self.grouped = None
@@ -109,10 +108,10 @@ class Announcements(Alarms):
     # --------------------------------------------------------------------------------------------------------- progress
 
     def no_progress(self, seconds: int, reason: str, emergencies: int) -> None:
-        urgent = f" {emergencies} of them emergencies." if emergencies else ""
+        urgent = f" Emergencies that wait: {emergencies}." if emergencies else ""
         text = (
-            f"No change has reached OldHost for {seconds} s though some could go ({reason}). "
-            f"The writer goes on trying.{urgent}"
+            f"No change has reached OldHost for {seconds} s although some could be sent ({reason}). "
+            f"The writer keeps trying.{urgent}"
         )
         self._raise("no-progress", "critical", text, "no-progress")
 
@@ -130,7 +129,7 @@ class Announcements(Alarms):
         self._keep(RaiseAlert("", "info", "", dedupe_key, close=True))
 
     def _keep(self, alert: RaiseAlert) -> None:
-        """Only the last opening and the last closing of each cause that are not recorded yet matter, in their order."""
+        """Keep only the last opening and the last closing of each cause, in their order."""
         key = (alert.dedupe_key, alert.close)
         self._waiting.pop(key, None)
         self._waiting[key] = alert

@@ -1,8 +1,8 @@
-"""The breaker: what holds sending back after a ban (trap 5).
+"""The breaker: it stops sending after a ban (trap 5).
 
-It closes only after OldHost was asked and agreed with the ledger. A second ban within four ban lengths of the first
-(the hour, at 15 minutes) is no accident: the breaker halts until an operator resolves. The table below is the whole of
-it; an event that is not in it for a state raises and changes nothing.
+It closes only after OldHost was asked and agreed with the ledger. A second ban within four ban lengths of the first (an
+hour, at 15 minutes) is no accident: the breaker halts until an operator resolves. The table below has all transitions;
+an event that it does not list for a state raises an exception and changes nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-# After so much of a ban's usual length: its own end comes first, with the margin that the ledger adds.
+# OldHost is asked again after this share of a ban's usual length: a little more than all of it, so that a usual ban
+# ends first, with the margin that the ledger adds.
 ASK_AGAIN_PERCENT = 105
 SECOND_BAN_WINDOW_IN_BANS = 4  # 4 x 15 minutes: "within the hour", and it scales with a compressed ban
 
@@ -26,12 +27,12 @@ class BreakerEvent(StrEnum):
     BAN = "ban"  # OldHost answered with a ban
     DUE = "due"  # the ban's time is over
     AGREED = "agreed"  # a new session is open: OldHost's expected nonce equals the ledger's
-    HALT = "halt"  # something a program must not decide
+    HALT = "halt"  # there is something that only an operator may decide
     RESOLVE = "resolve"  # an operator decided
 
 
 class IllegalTransition(Exception):  # noqa: N818 - reads as what happened
-    """Our fault, never to be retried: an event came in a state that does not know it."""
+    """A bug of ours, never to be retried: an event arrived in a state that does not allow it."""
 
 
 _TRANSITIONS: dict[tuple[BreakerState, BreakerEvent], BreakerState] = {
@@ -52,10 +53,9 @@ _TRANSITIONS: dict[tuple[BreakerState, BreakerEvent], BreakerState] = {
 
 @dataclass
 class Breaker:
-    """`until_ms`: when the ban is over (OPEN only). `banned_at_ms`: when the last ban began. `reason`: why it is not
-    closed.
-    `told_at_ms`: when OldHost last said how long. `asks_again`: False in runs begun before 0.2, which waited to the
-    end.
+    """`until_ms`: when the ban is over (OPEN only). `banned_at_ms`: when the last ban began. `reason`: why the breaker
+    is not closed. `told_at_ms`: when OldHost last said how long the ban lasts. `asks_again`: False in runs begun before
+    0.2, which waited until the ban's end.
     """
 
     ban_ms: int
@@ -81,7 +81,7 @@ class Breaker:
         return again
 
     def load_ban(self, left_ms: int, now_ms: int) -> None:
-        """An earlier run's ban, over or not (`left_ms` < 0: it ended so long ago). It counts as the first of two."""
+        """An earlier run's ban, which may be over (`left_ms` < 0: it ended that long ago). It counts as the first."""
         self.banned_at_ms = now_ms + left_ms - self.ban_ms
         if left_ms > 0:
             self._move(BreakerEvent.BAN)
@@ -95,7 +95,7 @@ class Breaker:
 
     @property
     def ask_at_ms(self) -> int:
-        """When OldHost is asked again: at least once per ban length. Asking does not prolong a ban."""
+        """When OldHost is asked again: at least once in a ban's usual length. Asking does not prolong a ban."""
         return (
             self.until_ms
             if self.told_at_ms is None
@@ -111,7 +111,7 @@ class Breaker:
         self.reason = reason
 
     def resolve(self, now_ms: int) -> None:
-        """An operator decided: ask OldHost again, after what is left of a ban."""
+        """An operator decided: ask OldHost again, after the rest of a ban."""
         self._move(BreakerEvent.RESOLVE)
         self.banned_at_ms = None
         self.reason = ""
@@ -121,7 +121,7 @@ class Breaker:
 
     @property
     def lets_ask(self) -> bool:
-        """A new session may be opened (asking is no sending)."""
+        """Whether a new session may be opened, which asks OldHost but sends nothing."""
         return self.state in (BreakerState.CLOSED, BreakerState.HALF_OPEN)
 
     def _window_ms(self) -> int:

@@ -1,7 +1,7 @@
-"""What a change is to the policy: its place in the order, its class, its key. Never its payload.
+"""What the policy knows of a change: its place in the order, its class, its key. Never its payload.
 
-A change id is the order token: the database gives it out under the entity's row lock, so that for one
-entity a larger id is a newer change (invariant I4). All instants here are whole milliseconds since the epoch.
+The change id gives the order: the database assigns it under the entity's row lock, so that a larger id of the same
+entity is a newer change (invariant I4). All instants here are whole milliseconds since the epoch.
 """
 
 # Annotations are values here, not text; see workflows/messages.py.
@@ -39,7 +39,7 @@ class EntityKey(NamedTuple):
 
 
 class CoalescingKey(NamedTuple):
-    """What LWW changes must share to replace one another (trap 9: the event type belongs to it)."""
+    """What LWW changes must share to replace one another (trap 9: the event type is part of it)."""
 
     entity_type: str
     entity_id: str
@@ -55,16 +55,16 @@ class _Ref(NamedTuple):
     accepted_at_ms: int
     property_id: str
 
-    # Computed once: every structure of the machine is keyed by them.
+    # Computed once: they are the keys of most of the machine's structures.
     entity: EntityKey
     key: CoalescingKey
 
 
 class ChangeRef(_Ref):
-    """One change as everybody but the store sees it: all that decides when it goes, nothing of what it says.
-    `property_id`: its unit's property when the writer was told of it; empty: none, or none is known.
+    """One change as all but the store see it: everything that decides when it is sent, but not its payload.
+    `property_id`: its unit's property when the writer received it; empty: none, or not known.
 
-    A tuple, made without detours: a writer that takes 50,000 of them over makes them all in one go.
+    A tuple, which is quick to make: a writer that takes over 50,000 changes makes them all in one task.
     """
 
     __slots__ = ()
@@ -88,10 +88,10 @@ class ChangeRef(_Ref):
         return self[:7]
 
 
-# What a fate says of a change that has no outcome yet.
-BOUND = "BOUND"  # it holds a nonce, its end is in doubt, and it must be sent first
-WAITING = "WAITING"  # it holds none and waits as before
-HELD = "HELD"  # it holds none, and an older change of its entity that OldHost rejected waits for an operator
+# The `outcome` in a fate of a change that has none yet.
+BOUND = "BOUND"  # it has a nonce, is in doubt, and must be sent first
+WAITING = "WAITING"  # it has no nonce and waits as before
+HELD = "HELD"  # it has no nonce and waits behind a dead letter of its entity
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """The coalescer: waiting changes become operations. Debounce per key, lanes, order per entity, holds after a rejection.
 
 Debounce restarts with each newer change of the key and never lasts beyond `max_wait` from the first (traps 6, 7). A key
-that waits in its lane goes on coalescing until it is taken. Order inheritance: what is taken for an entity is its
-oldest waiting change, whatever lane brought the entity's turn (invariant I4, trap 11). What is in flight of it goes
-before, by the order of the sends; in runs begun before sends gave way, such an entity is blocked.
+in its lane still coalesces until it is taken. Order inheritance: when it is an entity's turn, its oldest waiting change
+is taken, whichever lane gave the turn (invariant I4, trap 11). Its operations in flight are sent before, by the order
+of the sends; in runs begun before release 3, an entity with something in flight is blocked.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _LWW, _TXN, _EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EME
 
 
 class Coalescer:
-    """All that waits. Times are ms; nothing here reads a clock. `released`: entities whose oldest dead letter is
-    decided on: what it held is to be read from MariaDB. `blocks`: an entity with something in flight is passed over.
+    """All that waits. Times are ms; nothing here reads a clock. `released`: entities whose oldest dead letter was
+    decided: the changes held behind it must be read from MariaDB. `blocks`: skip entities with something in flight.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Coalescer:
         self._by_entity: dict[EntityKey, list[int]] = {}
         self._blocked: dict[EntityKey, None] = {}
         self._debounced = DebouncedKeys(early_send_ms)
-        self._flushed: dict[int, int] = {}  # of the debounced, whose debounce was ended by hand, and when
+        self._flushed: dict[int, int] = {}  # debounced changes whose debounce was ended early, and when
         self.ages = {cls: Ages(by_first_change=self.rules.by_first_change) for cls in (_TXN, _LWW)}
         by_property = self.rules.by_property
         self.lanes = {
@@ -77,21 +77,22 @@ class Coalescer:
         if ref.priority_class is not _LWW:
             placed = self._place(PendingOperation(ref, ref.accepted_at_ms, ref.accepted_at_ms, ready=True))
             return Added.NEW if placed else Added.HELD
-        held = self.waiting.get(self._by_key.get(ref.key, 0))
-        if held is not None and ref.change_id < held.ref.change_id:
+        current = self.waiting.get(self._by_key.get(ref.key, 0))
+        if current is not None and ref.change_id < current.ref.change_id:
             return Added.SUPERSEDED
         restarted_at_ms = min(ref.accepted_at_ms, now_ms) + self._debounce_ms
-        if held is None:
+        if current is None:
             self._place(PendingOperation(ref, min(ref.accepted_at_ms, now_ms), restarted_at_ms))
             return Added.NEW
-        self._take_out(held)
-        due_at_ms = held.due_at_ms if held.ready else min(restarted_at_ms, held.first_at_ms + self._max_wait_ms)
-        self._place(PendingOperation(ref, held.first_at_ms, due_at_ms, held.ready))
-        self.unhold(ref.entity, held.ref.change_id)
+        self._take_out(current)
+        latest_at_ms = current.first_at_ms + self._max_wait_ms
+        due_at_ms = current.due_at_ms if current.ready else min(restarted_at_ms, latest_at_ms)
+        self._place(PendingOperation(ref, current.first_at_ms, due_at_ms, current.ready))
+        self.unhold(ref.entity, current.ref.change_id)
         return Added.REPLACED_OLDER
 
     def inherit(self, older: ChangeRef) -> None:
-        """An older change of a waiting key is read again: its key waits since then, which bounds the debounce."""
+        """An older change of a waiting key is read: the key has been waiting since then, which bounds the debounce."""
         heir = self.waiting.get(self._by_key.get(older.key, 0))
         if heir is None or heir.first_at_ms <= older.accepted_at_ms:
             return
@@ -101,7 +102,7 @@ class Coalescer:
         self._place(heir)
 
     def put_back(self, entry: PendingOperation) -> Added:
-        """An operation that was taken and not sent waits again in its place, or the newer one of its key does."""
+        """An operation was taken but not sent. It, or a newer one of its key that waits, gets the old place again."""
         newer = self._by_key.get(entry.ref.key, 0) if entry.ref.priority_class is _LWW else 0
         if newer <= entry.ref.change_id:
             return Added.NEW if self._place(entry) else Added.HELD
@@ -115,8 +116,8 @@ class Coalescer:
         return Added.SUPERSEDED
 
     def fall_due(self, now_ms: int, at_most: int | None = None) -> None:
-        """Move keys whose debounce is over into their lane: what was flushed, then what is due longest. `at_most` so
-        many of each now, and the rest when this is called again; None: all.
+        """Move keys whose debounce is over into their lane: the flushed ones, then the longest overdue. Of each at most
+        `at_most` now, and the rest at the next call; None: all.
         """
         for change_id in list(islice(self._flushed, at_most)):
             self._debounced.remove(change_id)
@@ -127,7 +128,7 @@ class Coalescer:
             self._make_ready(self.waiting[due])
 
     def end_quiet(self, now_ms: int, at_most: int) -> None:
-        """Keys that were quiet for long enough go into their lane before they are due, the quietest first."""
+        """Move keys that were quiet for long enough into their lane before they are due, the quietest first."""
         self._flushed.update(dict.fromkeys(self._debounced.quiet(now_ms, at_most), now_ms))
         self.fall_due(now_ms, at_most)
 
@@ -144,12 +145,12 @@ class Coalescer:
     # ------------------------------------------------------------------------------------------------------- going out
 
     def take(self, now_ms: int = 0, service_ms: float = 0.0) -> list[PendingOperation]:
-        """Take what goes next: one operation, or for an EMERGENCY the chain of its entity's older ones with it.
-        `service_ms`: how long OldHost takes for one.
+        """Take what is sent next: one operation, or for an EMERGENCY a chain: older ones of its entity, then itself.
+        `service_ms`: OldHost's time for one operation.
 
-        A chain is no longer than a send; the rest goes next. Empty when nothing can go. With `blocks` the entity is
-        blocked until `release`, and a chain stops before a TXN that would have to be held if one before it were
-        rejected.
+        A chain is no longer than a send; the rest follows in the next. Empty when nothing can be sent. With `blocks`
+        the entity is blocked until `release`, and a chain stops before a TXN that would have to be held if an earlier
+        operation of the chain were rejected.
         """
         turn = self.turns.next(now_ms, service_ms)
         if turn is None:
@@ -202,7 +203,7 @@ class Coalescer:
     # ----------------------------------------------------------------------------------------------------------- holds
 
     def hold(self, entity: EntityKey, dead_change_id: int) -> int:
-        """A change of this entity was rejected: its later TXN changes wait for an operator. Returns how many leave."""
+        """Hold the entity's TXN changes after this rejected one. Returns how many left memory; they stay in MariaDB."""
         hold = self.holds.setdefault(entity, Hold([]))
         if dead_change_id not in hold.dead:
             insort(hold.dead, dead_change_id)
@@ -216,7 +217,7 @@ class Coalescer:
         return 0
 
     def _leave_all(self, entity: EntityKey, hold: Hold) -> int:
-        """Forget what the hold holds, in one go: taken out one by one, tens of thousands would take seconds."""
+        """Drop all held changes from memory at once: one by one, tens of thousands would take seconds."""
         held: list[LaneItem] = []
         rest: list[LaneItem] = []
         for item in self.lanes[_TXN].of(entity):
@@ -243,7 +244,7 @@ class Coalescer:
             hold.dead.remove(change_id)
 
     def unhold(self, entity: EntityKey, dead_change_id: int) -> None:
-        """One dead letter is decided; with the last one the held changes wait in their lane again."""
+        """One dead letter is decided. After the last one, the held changes wait in their lane again."""
         hold = self.holds.get(entity)
         if hold is None or dead_change_id not in hold.dead:
             return
@@ -268,7 +269,7 @@ class Coalescer:
 
     @property
     def emergency_entity(self) -> EntityKey | None:
-        """Whose emergency goes next."""
+        """The entity whose emergency is sent next."""
         head = self.lanes[_EMERGENCY].head()
         return None if head is None else head[0]
 
@@ -280,7 +281,7 @@ class Coalescer:
         return min(self._flushed.values()) if self._flushed else self._debounced.next_due_at_ms()
 
     def entries(self) -> list[PendingOperation]:
-        """All that waits, oldest first, as it is when what was flushed has moved."""
+        """All that waits, oldest first; flushed changes as if they were already in their lane."""
         entries = [self.waiting[change_id] for change_id in sorted(self.waiting)]
         return [self._as_flushed(entry) for entry in entries] if self._flushed else entries
 
@@ -293,11 +294,11 @@ class Coalescer:
         return len(self._by_entity.get(entity, ())) + (len(hold.waiting) if hold else 0)
 
     def ids_of(self, entity: EntityKey) -> list[int]:
-        """What waits of this entity and is not held, oldest first."""
+        """The entity's waiting changes that are not held, oldest first."""
         return self._by_entity.get(entity, [])
 
     def entries_of(self, entity: EntityKey, at_most: int) -> list[PendingOperation]:
-        """The oldest that wait of this entity."""
+        """The oldest waiting changes of this entity."""
         hold = self.holds.get(entity)
         entries = [self.waiting[change_id] for change_id in self._by_entity.get(entity, ())[:at_most]]
         return entries + (hold.waiting[: at_most - len(entries)] if hold else [])
@@ -331,7 +332,7 @@ class Coalescer:
     # ------------------------------------------------------------------------------------------------------- placement
 
     def _place(self, entry: PendingOperation) -> bool:
-        """False when it is held and not kept."""
+        """Put it where it has to wait. False: it is held, and stays in MariaDB only."""
         ref = entry.ref
         hold = self.holds.get(ref.entity)
         if hold is not None and self._is_held(hold, ref):
@@ -376,7 +377,7 @@ class Coalescer:
             self._end_debounce(entry)
 
     def _end_debounce(self, entry: PendingOperation) -> None:
-        """If it was flushed."""
+        """Apply the early end of its debounce, if it was flushed."""
         flushed_at_ms = self._flushed.pop(entry.ref.change_id, None)
         if flushed_at_ms is not None:
             entry.due_at_ms = min(entry.due_at_ms, flushed_at_ms)

@@ -1,4 +1,4 @@
-"""What the machine has seen since its first start; carried from run to run."""
+"""The machine's counters since its first start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oldhost_sync.policy.changes import Outcome
 
 @dataclass
 class Counters:
-    """What the machine has seen since its first start (carried over)."""
+    """Carried from run to run."""
 
     received: int = 0
     applied: int = 0

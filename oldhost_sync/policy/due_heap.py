@@ -1,6 +1,6 @@
-"""The due heap: which waiting key falls due next, in O(log n), with one live entry per change.
+"""The due heap: which waiting key is due next, in O(log n), with one live entry per change.
 
-Where keys may go early, a second heap tells which of them was quiet for longest.
+Where keys may be sent early, a second heap is ordered by how long they have been quiet (without a newer change).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 
 
 class DueHeap:
-    """Due times (ms) by change id. Moving or removing one leaves a stale heap item behind that is skipped when met."""
+    """Due times (ms) by change id. Moving or removing one leaves a stale heap item, which is skipped when found."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int]] = []
@@ -27,7 +27,7 @@ class DueHeap:
         heappush(self._heap, (due_at_ms, change_id))
 
     def fill(self, due: list[tuple[int, int]]) -> None:
-        """Take many at once, as (due time, change id), into a heap that is empty."""
+        """Add many at once, as (due time, change id), to an empty heap."""
         self._heap = due
         self._due_at_ms = {change_id: due_at_ms for due_at_ms, change_id in due}
         heapify(due)
@@ -54,7 +54,7 @@ class DueHeap:
 
 
 class DebouncedKeys:
-    """Keys that wait for the end of their debounce. `early_ms`: one that was quiet for so long may go early; 0: no."""
+    """Keys that wait for the end of their debounce. `early_ms`: after this quiet time one may be sent early; 0: no."""
 
     def __init__(self, early_ms: int) -> None:
         self._early_ms = early_ms
@@ -67,13 +67,13 @@ class DebouncedKeys:
         return self._due.change_ids()
 
     def put(self, change_id: int, due_at_ms: int, changed_at_ms: int) -> None:
-        """`changed_at_ms`: since then it is quiet."""
+        """`changed_at_ms`: when its quiet time began."""
         self._due.put(change_id, due_at_ms)
         if self._early_ms:
             self._quiet.put(change_id, changed_at_ms + self._early_ms)
 
     def fill(self, due: list[tuple[int, int]], changed_at_ms: Callable[[int], int]) -> None:
-        """Take many at once, as (due time, change id), when there are none yet."""
+        """Add many at once, as (due time, change id), when there are none yet."""
         if self._early_ms:
             self._quiet.fill([(changed_at_ms(change_id) + self._early_ms, change_id) for _, change_id in due])
         self._due.fill(due)
@@ -96,7 +96,7 @@ class DebouncedKeys:
         return change_id
 
     def quiet(self, now_ms: int, at_most: int) -> list[int]:
-        """Those that were quiet for long enough, the quietest first; each is told once, and still waits."""
+        """Those that were quiet for long enough, the quietest first. Each is returned once, and still waits."""
         found: list[int] = []
         while len(found) < at_most and (change_id := self._quiet.pop_due(now_ms)) is not None:
             found.append(change_id)

@@ -1,7 +1,7 @@
-"""What happened at OldHost: one value each, from the session that saw it to the machine that learns of it.
+"""What happened at OldHost: the events that the session reports to the machine.
 
-They are the results of the activities that speak to OldHost. So refs are as they travel (`wire_ref.py`), every field
-has a default, and a field keeps its name: a run's history, and workers of another release, have them.
+They are the results of the activities that speak to OldHost. So they contain refs in wire format (`wire_ref.py`), every
+field has a default, and no field changes its name: a run's history and workers of other releases contain them.
 """
 
 # Annotations are values here, not text; see workflows/messages.py.
@@ -14,9 +14,8 @@ from oldhost_sync.policy.wire_ref import WireRef, from_wire
 
 @dataclass(frozen=True, slots=True)
 class SessionOpened:
-    """OldHost agrees with the ledger. `fates`: of all that was in doubt, and of whatever else ended. `bound`: refs
-    in nonce order, to be sent first; `more_bound` when that list was cut. `task_queue`: of the worker that holds the
-    session.
+    """OldHost agrees with the ledger. `fates`: of all that was in doubt, and of anything else that ended. `bound`: refs
+    in nonce order, to be sent first; `more_bound`: that list was cut. `task_queue`: that of the session's worker.
     """
 
     epoch: int = 0
@@ -28,17 +27,18 @@ class SessionOpened:
     state: Literal["open"] = "open"
 
     def bound_refs(self) -> list[ChangeRef]:
-        """ValueError when one of them is none."""
+        """Raises ValueError if one of them is not a valid ref."""
         return [from_wire(ref) for ref in self.bound]
 
 
 @dataclass(frozen=True, slots=True)
 class OpeningPostponed:
-    """No session yet: come back in `wait_ms`. `reason`:
+    """No session yet: try again in `wait_ms`. `reason`:
 
-    "ban", "settle" (what is in doubt) · "connection" (none, or OldHost serves another one) · "busy" · "unsteady" (the
-    expected nonce changes from one reading to the next) · "unreadable" (its answers are no answers) · "keep-alive" (it
-    closes the connection after each answer) · "database" · "fenced" · "leaving" (the worker).
+    "ban" · "settle" (an operation is in doubt) · "connection" (none, or OldHost serves another one) · "busy" ·
+    "unsteady" (the expected nonce changes from one reading to the next) · "unreadable" (the answers do not follow the
+    protocol) · "keep-alive" (OldHost closes the connection after each answer) · "database" · "fenced" · "leaving" (the
+    worker stops).
     """
 
     wait_ms: int = 0
@@ -49,7 +49,7 @@ class OpeningPostponed:
 
 @dataclass(frozen=True, slots=True)
 class OpeningHalted:
-    """Nothing is sent until an operator decides; `message` is a sentence that says why (`reason`: its older name)."""
+    """Nothing is sent until an operator decides; `message` is a sentence that says why (`reason`: its old name)."""
 
     message: str = ""
     reason: str = ""
@@ -58,19 +58,19 @@ class OpeningHalted:
 
 @dataclass(frozen=True, slots=True)
 class OpeningFailed:
-    """The activity itself failed: its worker, or the database."""
+    """The activity itself failed, because of its worker or the database."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendEnded:
-    """A send said how it ended: one fate per change id (WAITING: not sent; BOUND: its end is in doubt; HELD: behind a
-    dead letter), and how the session stands after it.
+    """A send reported its end: one fate per change id (WAITING: not sent; BOUND: in doubt; HELD: behind a dead letter),
+    and the state of the session after it.
 
-    `service_ms`: mean time OldHost took per operation on the wire. `banned_ms`: > 0 when OldHost answered with a ban
-    that lasts so long from now. `refusal`: the kind of answer that ended the session ("banned", "ambiguous", …), if one
-    did. `halted`: why the ledger was halted, if it was; `never_taken`: the change whose first send OldHost called a
-    replay. `older`: refs of outstanding changes that must go before those refused here, oldest first; `held`: entities
-    with dead letters as [entity_type, entity_id, [change ids]].
+    `service_ms`: mean time OldHost took per operation on the wire. `banned_ms`: > 0 when OldHost answered with a ban,
+    which lasts that long from now. `refusal`: the kind of answer that ended the session ("banned", "ambiguous", …), if
+    one did. `halted`: why the ledger was halted, if it was; `never_taken`: the change whose first send OldHost called a
+    replay. `older`: refs of outstanding changes that must be sent before those refused here, oldest first; `held`:
+    entities with dead letters as [entity_type, entity_id, [change ids]].
     """
 
     fates: list[Fate] = field(default_factory=list)
@@ -85,7 +85,7 @@ class SendEnded:
     refusal: str = ""
 
     def older_refs(self) -> list[ChangeRef]:
-        """ValueError when one of them is none."""
+        """Raises ValueError if one of them is not a valid ref."""
         return [from_wire(ref) for ref in self.older]
 
     def dead_letters(self) -> list[tuple[EntityKey, list[int]]]:
@@ -94,7 +94,7 @@ class SendEnded:
 
 @dataclass(frozen=True, slots=True)
 class SendFailed:
-    """A send ended without a word: in doubt, unless it `never_started`."""
+    """A send ended without a report: its changes are in doubt, unless it `never_started`."""
 
     never_started: bool = False
 
@@ -108,6 +108,6 @@ class Probed:
     reason: str = ""
 
 
-# What becomes of an opening, as its activity reports it, and as the machine learns of it.
+# How the opening of a session ended: as its activity reports it, and as the machine receives it.
 OpeningReported = SessionOpened | OpeningPostponed | OpeningHalted
 OpeningEnded = OpeningReported | OpeningFailed

@@ -1,29 +1,30 @@
-"""How long a worker may be silent before it counts as dead. After each time that it was only slow, twice as long.
+"""How long a worker may be silent before it counts as dead. Doubled each time when it turns out to have been only slow.
 
-A time limit can't tell a dead worker from a slow one. But where the worker that was given up opens the next session
-itself, it was slow: on a full machine, or a full Temporal, short limits only add sessions to what is too much already.
+A timeout can't tell a dead worker from a slow one. But if the worker that timed out opens the next session itself, it
+was slow. On an overloaded machine or Temporal, short timeouts would only cause more sessions and so more load.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# 8 s to begin and 24 s without a heartbeat (workflows/calls.py): below the promise for emergencies, if the worker dies.
+# The longest: 8 s to begin and 24 s without a heartbeat (workflows/calls.py). If the worker dies, that is still below
+# the promise for emergencies.
 SLACK_MAX = 4
-# So long after it was last wrong.
+# The longer timeouts apply this long after the last wrong suspicion.
 REMEMBERED_MS = 5 * 60_000
 
 
 @dataclass
 class FailureDetector:
-    """Of one writer's sessions."""
+    """For the sessions of one writer."""
 
     _suspected: str = ""
     _slack: int = 1
     _until_ms: int = 0
 
     def slack(self, now_ms: int) -> int:
-        """So many times longer than usual are the limits."""
+        """The factor by which timeouts are longer than usual."""
         return self._slack if now_ms < self._until_ms else 1
 
     def timed_out(self, task_queue: str) -> None:

@@ -1,7 +1,6 @@
 """The forecast: when will the backlog be empty, and does that break a promise?
 
-Drain time is backlog / (service rate - arrival rate), not backlog / service rate. During a ban nothing drains before
-its end.
+Drain time is backlog / (service rate - arrival rate), not backlog / service rate. During a ban, nothing drains.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Input of the forecast: operations waiting (emergencies among them), rates per second, ages and waits in ms."""
+    """Input of the forecast: waiting operations (including `emergencies`), rates per second, ages and waits in ms."""
 
     operations: int
     emergencies: int
@@ -25,10 +24,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """`drain_ms` None: never, at this rate. `oldest_age_ms`: age of the oldest change when it is its turn, at worst.
+    """`drain_ms` None: never, at this rate. `oldest_age_ms`: the oldest age that a change will have when it is sent.
 
-    Told to people, and nothing is decided by it: `late_emergencies`, how many of the `emergencies` that wait, in flight
-    or not, will be older than promised when OldHost has them.
+    For display only, nothing is decided by it: `late_emergencies`, how many of the waiting `emergencies`, in flight or
+    not, will be older than promised when OldHost has them.
     """
 
     drain_ms: int | None

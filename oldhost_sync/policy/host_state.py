@@ -1,4 +1,4 @@
-"""The one word for what a host's writer does now, from what the database and the relay know of it."""
+"""The state of a host's writer in one word, from what the database and the relay know."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ HOST_STATES: tuple[HostState, ...] = get_args(HostState)
 
 
 def host_state(*, halted: bool, paused: bool, banned: bool, writer_runs: bool, fates_came: bool) -> HostState:
-    """The first of these that is so. `fates_came`: since the look before; a writer with nothing to send is waiting.
+    """The first of these states that applies. `fates_came`: since the last check; without any, the writer is waiting.
 
-    A halt, a pause and a ban are in the database, and hold whether or not a writer runs.
+    A halt, a pause and a ban are in the database, and apply whether or not a writer runs.
     """
     if halted:
         return "halted"

@@ -1,7 +1,7 @@
-"""What has left the waiting room: sends under way, operations bound to a nonce, and those in doubt.
+"""What no longer waits but has no fate yet: sends under way, operations bound to a nonce, and those in doubt.
 
 An entity's operations reach OldHost one after the other, in order (invariant I4). In runs before release 3 an entity
-with anything in here is blocked; later ones may have several operations of it in sends that keep its order.
+with anything in here is blocked; in later runs several of its operations may be in sends, which keep its order.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from oldhost_sync.policy.pending_operation import PendingOperation
 
 
 class InFlight:
-    """Entries by change id; `sends` (number → ids in order), `urgent` (numbers of those), `bound` (ids in nonce
-    order), `in_doubt`. A change may be in an ordinary send and in an urgent one that takes it along.
+    """Entries by change id; `sends` (number → ids in order), `urgent` (numbers of the urgent sends), `bound` (ids in
+    nonce order), `in_doubt`. A change may be both in an ordinary send and in an urgent one, ahead of its emergency.
     """
 
     def __init__(self, coalescer: Coalescer) -> None:
@@ -43,7 +43,7 @@ class InFlight:
         self._coalescer.block(entity)
 
     def leave(self, change_id: int) -> PendingOperation:
-        """The operation's end is known: forget it; its entity may go on when nothing else of it is in flight."""
+        """Remove an operation that is in flight no more; unblock its entity if nothing else of it is in flight."""
         entry = self._entries.pop(change_id)
         entity = entry.ref.entity
         for group in (self.bound, self.in_doubt):
@@ -70,7 +70,7 @@ class InFlight:
             self.urgent[number] = None
 
     def end(self, number: int) -> list[int]:
-        """The send is through; gives the ids that were in it."""
+        """The send has ended. Returns the ids that were in it."""
         self.urgent.pop(number, None)
         return self.sends.pop(number)
 
@@ -80,11 +80,11 @@ class InFlight:
 
     @property
     def ordinary(self) -> int:
-        """How many sends are none of the urgent ones."""
+        """How many sends are not urgent."""
         return len(self.sends) - len(self.urgent)
 
     def in_ordinary(self, entity: EntityKey) -> list[PendingOperation]:
-        """What ordinary sends have of this entity, and no urgent one, oldest first."""
+        """The entity's operations in flight that are in no urgent send, oldest first."""
         if entity not in self._busy:
             return []
         urgent = [one for number in self.urgent for one in self.sends[number]]
@@ -92,7 +92,7 @@ class InFlight:
         return sorted(found, key=lambda entry: entry.ref.change_id)
 
     def bound_to_send(self, count: int) -> list[PendingOperation]:
-        """The first of those bound to a nonce that no send has yet."""
+        """The first `count` operations bound to a nonce that are in no send yet."""
         sending = [change_id for ids in self.sends.values() for change_id in ids]
         bound = [change_id for change_id in self.bound if change_id not in sending][:count]
         return [self._entries[change_id] for change_id in bound]

@@ -1,11 +1,11 @@
-"""The lanes walked together: by turns, and the older head first once one is too old to wait for its turn.
+"""A forecast's walk over both lanes: by turns, but the older head first once one is too old to wait for its turn.
 
-Within a lane it goes by age, though properties take turns: what is last is done at the same time, and properties take
-no turns that would make a change three hours old, so the promise holds or breaks alike. Only the oldest change of a
-property with much to do may get older than is said, up to those three hours.
+Within a lane the walk is in order of age, although properties take turns. The last change is done at the same time in
+both cases, and properties take no turns that would make a change three hours old, so the result for the promise is the
+same. Only the oldest change of a property with many changes may get older than predicted, up to those three hours.
 
-A walk is over cells of what waits (`ages`), not over changes: a step ends with a cell, or when the way the lanes share
-OldHost changes, so there are about as many steps as cells.
+The walk is over cells of what waits (`ages`), not over changes. A step ends with a cell, or when the lanes' shares of
+OldHost's time change, so there are about as many steps as cells.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _NOTHING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Operations per second: `free` of emergencies, `txn` and `lww` while they take turns. `arrivals`: TXN changes that
-    are still to come, per second, and `come` so many of them before the walk begins.
+    """Operations per second: `free`, all that emergencies leave over; `txn` and `lww`, while these take turns.
+    `arrivals`: new TXN changes per second; `come`: how many of them arrive before the walk begins.
     """
 
     free: float
@@ -44,7 +44,7 @@ class _Front:
         self._ready_ms, self.first_ms, self.left = next(self._cells, (0, 0, 0))
 
     def serve(self, count: float, at_s: float) -> None:
-        """So many of the cell are done by then."""
+        """`count` more of the cell are done at `at_s`."""
         if count <= 0 or not self.left:
             return
         self.left -= count
@@ -56,7 +56,7 @@ class _Front:
 
 
 class LaneWalk:
-    """`txn`, `lww`: the cells in their lanes' orders; `begin_s`: how long from now nothing of them can be sent."""
+    """`txn`, `lww`: the cells in the order of their lanes; `begin_s`: in how many seconds the first can be sent."""
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class LaneWalk:
         self._late_ms = oldest_first_ms - now_ms  # late at second s: first + this <= 1000 s
 
     def run(self) -> None:
-        """To the end of both lanes: `last_ms`, when it is done, and `oldest_ms`, how old something will be, of each."""
+        """Walk to the end of both lanes. Each then has `last_ms`, its end, and `oldest_ms`, its greatest age."""
         while self.txn.left or self.lww.left:
             self._step()
 
     def _step(self) -> None:
-        """Serve both lanes at their present rates, up to the end of a cell or to another sharing."""
+        """Serve both lanes at their present rates, up to the end of a cell or to a change of these rates."""
         shares, both = self._shares, self.txn.left > 0 and self.lww.left > 0
         txn, lww, newcomers, until_s = 0.0, 0.0, 0.0, float("inf")
         if not self.lww.left:

@@ -1,8 +1,8 @@
-"""Lanes: what is ready to go, per class, and whose turn it is.
+"""Lanes: the queues of ready changes, one per class, and which class is next (`WeightedRoundRobin`).
 
-A lane shows at most one head per entity, so that an entity with an operation in flight is passed over in O(log n)
-however much it has waiting. Within TXN and LWW properties take turns (`rotation`). Between the lanes: EMERGENCY
-absolute, then TXN and LWW 3:1 while both can go, work-conserving and without saved-up credit (invariant I8; trap 12).
+A lane has at most one head per entity, so that an entity with an operation in flight is skipped in O(log n), however
+many of its changes wait. Within TXN and LWW, properties take turns (`rotation`). Between the lanes: EMERGENCY always
+first, then TXN and LWW 3:1 while both can be sent, work-conserving and without saved-up credit (invariant I8; trap 12).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from oldhost_sync.policy.rotation import LaneItem, Rotation
 
 
 class Lane:
-    """Ready changes of one class in order of position; `blocked` tells the entities that have something in flight.
-    `by_property`: properties take turns.
+    """Ready changes of one class in order of position; `blocked`: the entities that are skipped, as they have something
+    in flight. `by_property`: properties take turns.
     """
 
     def __init__(self, blocked: Container[EntityKey], *, by_property: bool = False) -> None:
@@ -38,7 +38,7 @@ class Lane:
         self.refresh(entity)
 
     def fill(self, ready: Iterable[tuple[LaneItem, EntityKey]]) -> None:
-        """Take many at once into a lane that is empty."""
+        """Add many at once to an empty lane."""
         lists: dict[EntityKey, list[LaneItem]] = {}
         for item, entity in sorted(ready):
             if (items := lists.get(entity)) is None:
@@ -48,7 +48,7 @@ class Lane:
             self._size += 1
         self._ready = lists
         self._head_of = {entity: items[0] for entity, items in lists.items() if entity not in self._blocked}
-        self._heads = [(item, entity) for entity, item in self._head_of.items()]  # in order, and so a heap
+        self._heads = [(item, entity) for entity, item in self._head_of.items()]  # sorted, and so a heap
         if self._rotation is not None:
             self._rotation.fill(self._heads)
 
@@ -61,18 +61,18 @@ class Lane:
         self.refresh(entity)
 
     def of(self, entity: EntityKey) -> list[LaneItem]:
-        """What the entity has here, in its order."""
+        """The entity's items in this lane, in order."""
         return self._ready.get(entity, [])
 
     def replace(self, entity: EntityKey, items: list[LaneItem]) -> None:
-        """These are all that the entity has here from now on."""
+        """Replace all the entity's items in this lane by these."""
         self._size += len(items) - len(self._ready.pop(entity, ()))
         if items:
             self._ready[entity] = sorted(items)
         self.refresh(entity)
 
     def refresh(self, entity: EntityKey) -> None:
-        """Show the entity's first item as a head, or none while the entity is blocked or has nothing ready."""
+        """Make the entity's first item its head; no head while the entity is blocked or has nothing ready."""
         items = self._ready.get(entity)
         if not items or entity in self._blocked:
             self._head_of.pop(entity, None)
@@ -84,19 +84,19 @@ class Lane:
                 self._rotation.show(head)
 
     def head(self) -> tuple[EntityKey, int] | None:
-        """The entity whose turn it is in this lane, and the change id that brought it there."""
+        """The entity whose turn it is in this lane, and the change id of its head."""
         if self._rotation is None or self._rotation.oldest_is_due:
             return self.oldest()
         head = self._rotation.first()
         return None if head is None else (head[1], head[0][1])
 
     def charge(self, entity: EntityKey) -> None:
-        """The turn was this entity's: its property has had it. Call it before anything of the entity is taken out."""
+        """Count the turn for this entity's property. Call it before anything of the entity is taken out."""
         if self._rotation is not None:
             self._rotation.charge(self._head_of[entity][2])
 
     def oldest(self) -> tuple[EntityKey, int] | None:
-        """The first head in order of position, whosever turn it is."""
+        """The first head in order of position, whichever property's turn it is."""
         while self._heads:
             item, entity = self._heads[0]
             if self._head_of.get(entity) == item:
@@ -105,7 +105,7 @@ class Lane:
         return None
 
     def change_ids(self) -> Iterator[int]:
-        """All that is ready, blocked or not, in no order; for queries only."""
+        """All ready changes, blocked or not, unordered; for queries only."""
         return (change_id for items in self._ready.values() for _, change_id, _ in items)
 
     def first(self, count: int) -> Iterator[tuple[LaneItem, EntityKey]]:
@@ -113,7 +113,7 @@ class Lane:
         return iter(nsmallest(count, ((item, entity) for entity, items in self._ready.items() for item in items)))
 
     def first_in_rotation(self, count: int) -> Iterator[tuple[LaneItem, EntityKey]]:
-        """The first `count` if all turns were in rotation, nothing where properties take none; O(size), for queries."""
+        """The first `count` if all turns were in rotation; none if properties take no turns. O(size), for queries."""
         if self._rotation is None:
             return iter(())
         queues: dict[str, list[tuple[LaneItem, EntityKey]]] = {}
@@ -128,27 +128,27 @@ class Lane:
         return islice((queue[turn] for turn in range(count) for queue in ordered if turn < len(queue)), count)
 
     def follow(self, other: Lane) -> None:
-        """The properties' turns so far were the other lane's."""
+        """Copy the properties' past turns from another lane."""
         if self._rotation is not None and other._rotation is not None:
             self._rotation.follow(other._rotation)
 
 
 class WeightedRoundRobin:
-    """Whose turn it is. `txn_run`: TXN turns taken in a row since LWW had one, while LWW could have gone."""
+    """Chooses the class that is next. `txn_run`: TXN turns in a row since the last LWW turn, while LWW was ready."""
 
     def __init__(self, txn_per_lww: int, txn_run: int = 0) -> None:
         self.txn_per_lww = txn_per_lww
         self.txn_run = txn_run
 
     def charge_lww(self) -> None:
-        """TXN's turn brought an LWW change: that was LWW's turn, and TXN has its own still to come."""
+        """An LWW change was sent in TXN's turn: count it as LWW's turn, so that TXN loses none."""
         self.txn_run = 0
 
     def choose(
         self, *, emergency: bool, txn: bool, lww: bool, oldest: PriorityClass | None = None
     ) -> PriorityClass | None:
-        """The class that goes next among those that can go; None when none can. `oldest`: TXN or LWW, whichever has
-        what is too old to wait for its turn.
+        """The next class among those that can send; None when none can. `oldest`: TXN or LWW, if it has a change that
+        is too old to wait for its turn.
         """
         if emergency:
             return PriorityClass.EMERGENCY

@@ -1,4 +1,7 @@
-"""Every limit of the product, with its reason, and the relations that must hold between them (asserted at import)."""
+"""The limits of changes, database access, the relay and retention, with reasons; their relations are asserted below.
+
+Other limits: `writer_policy.py` (the writer), `oldhost/limits.py` (sessions) and `api/limits.py` (the HTTP API).
+"""
 
 from __future__ import annotations
 
@@ -14,57 +17,59 @@ ID_LENGTH_MAX = 128
 IDEMPOTENCY_KEY_LENGTH_MAX = 128
 SOURCE_LENGTH_MAX = 64
 
-# OldHost refuses bodies over 64 KiB (docs/protocol.md), and a unit's payload stands in its body twice: whole and
-# lifted.
+# OldHost refuses bodies over 64 KiB (docs/protocol.md). The body for a unit has its payload twice: as a whole, and its
+# fields lifted to the top level.
 HOST_BODY_BYTES_MAX = 64 * 1024
-# Names of the fields, types, nonce-free rest; two ids of 128 characters that JSON may escape to 12 bytes each.
+# The body without the payload: field names, types, and two ids of 128 characters that JSON may escape to 12 bytes each.
 ENVELOPE_BYTES_MAX = 4 * 1024
-# Of compact JSON with everything beyond ASCII escaped (its longest form).
+# Measured as compact JSON with everything beyond ASCII escaped (its longest form).
 PAYLOAD_BYTES_MAX = 30 * 1024
 
-# MariaDB's JSON functions stop at 32 levels; the shadow's state and the body of an operation nest a payload two deeper.
+# MariaDB's JSON functions stop at 32 levels; the shadow's state and the body of an operation add two levels.
 DATABASE_JSON_DEPTH_MAX = 32
 PAYLOAD_DEPTH_MAX = 16
 
-# Columns of units, shown in lists; longer values stay in the payload only by being refused.
+# Columns of units, shown in lists. Longer values are refused, not cut.
 UNIT_STATUS_LENGTH_MAX = 64
 UNIT_NAME_LENGTH_MAX = 255
 
-# Errors, reasons and answers kept for people; and who gave a reason.
+# Stored errors, reasons and answers, and the name of the operator who gave a reason.
 TEXT_LENGTH_MAX = 1024
 OPERATOR_LENGTH_MAX = 128
 
-# Nobody plans a check-in further ahead; a larger value is a mistake in a unit of time.
+# A check-in is never planned further ahead; a larger value is a mistake in the unit of time.
 NOT_BEFORE_DAYS_MAX = 1100
 # `occurred_at` is data, but DATETIME must be able to hold it.
 OCCURRED_AT_YEAR_MIN = 1970
 OCCURRED_AT_YEAR_MAX = 9998
 
-# Changes of one batch: some 50 ms of the database's time, for which their entities are locked.
+# Changes of one batch: some 50 ms in the database, during which their entities are locked.
 BATCH_CHANGES_MAX = 500
 
 # ------------------------------------------------------------------------------------------------------------- database
 
-# Payloads that one statement of a batch carries. Escaped they may double, and MariaDB's max_allowed_packet is 16 MiB.
+# Payload bytes in one statement of a batch. Escaping may double them, and MariaDB's max_allowed_packet is 16 MiB.
 BATCH_STATEMENT_BYTES_MAX = 4 * 1024 * 1024
-# For how long a batch comes back to entities that others hold, before it says so; the last wait may be a second longer.
+# How long a batch retries entities that other transactions have locked, before it reports them as busy. The last wait
+# may take a second longer.
 BATCH_SECONDS_MAX = 2.0
-# How often a batch is decided again because one of its keys was taken meanwhile: each time one more key is known.
+# How often a batch is decided again because another transaction took one of its keys; each time one more key is known.
 BATCH_DECISIONS_MAX = 5
-# A statement that takes longer is stuck; the server ends it before the client gives its connection up.
+# A statement that takes longer is stuck; the server aborts it before the client drops its connection.
 STATEMENT_SECONDS_MAX = 8
 CONNECTION_READ_SECONDS_MAX = 10
 CONNECT_SECONDS_MAX = 3
-# Waiting for one entity's row: a hot entity is better refused than waited for.
+# Wait for one entity's row lock. After that, the request is refused rather than kept waiting for a busy entity.
 LOCK_WAIT_SECONDS_MAX = 4
-# Between two statements of a transaction the product does nothing but think. Who is silent for longer is stopped, or
-# cut off, and may hold the ledger's row, which its successor must lock: that one gets it while it waits the first time.
+# Between two statements of a transaction the product only computes. A client that is idle for longer is suspended or
+# disconnected, and may still lock the ledger's row. Its successor needs that lock, and gets it in its first lock wait.
 IDLE_TRANSACTION_SECONDS_MAX = 3
-# Waiting for a free connection: beyond it the API says 503.
+# Wait for a free connection; after that the API answers 503.
 POOL_WAIT_SECONDS_MAX = 2
-# Below every default of wait_timeout on the way (MariaDB 28,800 s, proxies often 900 s).
+# Below the usual idle timeouts between us and the database (MariaDB's wait_timeout 28,800 s, proxies often 900 s).
 CONNECTION_AGE_SECONDS_MAX = 600
-# Deadlocks and lock waits are repeated as a whole; five times with growing pauses is under two seconds.
+# After a deadlock or a lock wait timeout the whole transaction is repeated. Five attempts with growing pauses between
+# them add less than two seconds.
 TRANSACTION_ATTEMPTS_MAX = 5
 TRANSACTION_PAUSE_SECONDS = 0.02
 TRANSACTION_PAUSE_SECONDS_MAX = 0.5
@@ -73,50 +78,50 @@ TRANSACTION_PAUSE_SECONDS_MAX = 0.5
 
 # Refs in one signal: some 50 KiB, far below Temporal's 2 MB, and a workflow task stays short.
 RELAY_BATCH_REFS_MAX = 500
-# Each signal is an action and four events of history: one a second while many changes come, half as often while fewer
-# than so many wait for it. The first after a rest goes at once.
+# Each signal costs a Temporal action and four history events. So one a second is sent while many changes arrive, and
+# one every two seconds while fewer than 20 wait for it. The first signal after a quiet period is sent at once.
 RELAY_SIGNAL_INTERVAL_SECONDS = 1.0
 RELAY_CALM_INTERVAL_SECONDS = 2.0
 RELAY_CALM_CHANGES_MAX = 20
-# How soon an EMERGENCY is seen: how often MariaDB looks (three index look-ups for each host) while a statement of the
-# relay waits there; how long one waits at most, and so how long a relay that was told to stop stays; and how far apart
-# two begin at least, and two full batches.
+# How soon an EMERGENCY is seen. LOOK: how often the relay's statement, which waits in MariaDB, checks for changes
+# (three index look-ups for each host). WAIT: how long that statement waits at most, and so how long a relay takes to
+# stop. POLL: the least time between the starts of two such statements, and between two full batches.
 RELAY_LOOK_SECONDS, RELAY_WAIT_SECONDS, RELAY_POLL_SECONDS = 0.05, 0.5, 0.1
-# How late a scheduled change may be recorded is a second.
+# A scheduled change may be recorded up to a second late.
 RELAY_SCHEDULE_INTERVAL_SECONDS = 0.5
 RELAY_SCHEDULE_BATCH_MAX = 200
-# Relayed and without a fate: what the writer holds. More than a full house twice over is never useful to it.
+# Changes that were relayed and have no fate yet: those that the writer has. More than two times 50,000 is never useful
+# to it.
 RELAY_UNPROCESSED_MAX = 100_000
-# Counting 100,000 index entries takes some 30 ms; between counts the relay subtracts what it hands over.
+# Counting 100,000 index entries takes some 30 ms; between two counts the relay subtracts what it hands over.
 RELAY_COUNT_INTERVAL_SECONDS = 10.0
-# A relay that is silent for so long gives its place up to the other one.
+# After this long without a sign of life, the active relay loses its lease to the other one.
 RELAY_LEASE_SECONDS = 5
-# Changes that the writer has and whose rows somebody holds: so many are remembered, not to be signalled again each
-# round.
+# Changes that were signalled but can't be marked as relayed yet, because another transaction has locked their rows.
+# The relay remembers up to this many, so that it does not signal them again each round.
 RELAY_UNMARKED_MAX = 5_000
-# How soon after its row is free a fate that waited is written; nobody waits for it, since all who ask look at both
-# places.
+# How often the relay tries to write fates that wait for a locked row. It is not urgent: readers look in both places.
 RELAY_FATES_INTERVAL_SECONDS = 1.0
-# They are written under the ledger row's lock, some 0.3 ms each; numbered, some 0.02 ms each.
+# They are written under the ledger's row lock: some 0.3 ms for each fate, and 0.02 ms for each that only gets a number.
 RELAY_FATES_BATCH_ROWS, RELAY_NUMBERED_ROWS = 100, 500
-# Pauses while Temporal or MariaDB is away: short at first, so that a restart is hardly felt.
+# Pauses while Temporal or MariaDB is down: short at first, so that a restart is hardly noticed.
 RELAY_PAUSE_SECONDS = 0.2
 RELAY_PAUSE_SECONDS_MAX = 5.0
 
 # ------------------------------------------------------------------------------------------------------------ retention
 
-# Fates are kept so long, then pruned in batches small enough to hold no lock for long.
+# How long fates are kept. They are then pruned in batches so small that no lock lasts long.
 RETENTION_DAYS = 90
-# What was sent, and what came of it, is asked for within the year: a whole one, leap day included.
+# Questions about sent operations and their results arise within a year: a whole one, leap day included.
 RETENTION_LEDGER_DAYS = 366
-# Operators' acts are few, and the longest that books are commonly kept.
+# Operators' acts are few; ten years is the longest that business records are commonly kept.
 RETENTION_AUDIT_DAYS = 3_650
-# 100 take some 10 ms. With 500, a write beside it waited up to 0.35 s; smaller batches cost more for each row.
+# 100 rows take some 10 ms. With 500, a concurrent write waited up to 0.35 s; smaller batches cost more for each row.
 RETENTION_BATCH_ROWS = 100
 RETENTION_INTERVAL_SECONDS = 3600.0
-# How often somebody's wish to have states sent again is looked for, and the pause for each state that is recorded.
+# How often the relay looks for a requested resync, and its pause after each state that it records.
 RESYNC_LOOK_SECONDS, RESYNC_INTERVAL_SECONDS = 5.0, 1.0
-# How often it is looked whether a day can be settled.
+# How often the relay checks whether a day can be settled.
 SETTLEMENT_INTERVAL_SECONDS = 600.0
 
 assert 2 * PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX <= HOST_BODY_BYTES_MAX

@@ -1,4 +1,4 @@
-"""The load watch: measured rates, once a minute a forecast, and an alert before a promise breaks."""
+"""The load watch: it measures rates, makes a forecast once a minute, and raises an alert before a promise breaks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from oldhost_sync.policy.pending_operation import PendingOperation
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, FORECAST_MS, SERVICE_MS_DEFAULT
 
 SMOOTHING = 0.2  # weight of the newest measurement
-# So far back go the measurements that make up most of a rate.
+# Most of a rate comes from the measurements of this last time.
 RATES_OVER_MS = round(FORECAST_MS / SMOOTHING)
 
 
 class LoadWatch:
-    """Rates are smoothed per minute; `service_ms` per operation on the wire."""
+    """Rates are smoothed at each minute's measurement, `service_ms` at each send's."""
 
     def __init__(self, now_ms: int) -> None:
         self.service_ms = SERVICE_MS_DEFAULT
@@ -46,14 +46,14 @@ class LoadWatch:
         self.service_ms = max(self.service_ms, 0.1)
 
     def look(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> Iterator[RaiseAlert]:
-        """Take the minute's rates, forecast, and say what has changed for people."""
+        """Measure the rates of the last minute, forecast, and return the alerts that begin or end with it."""
         self._measure(now_ms)
         self.latest = self.forecast(coalescer, blocked_ms, now_ms)
         yield from self._say(
             "forecast:consistency",
             self.latest.breaks_consistency,
             f"The 4 h promise will break: {len(coalescer.waiting)} operations wait, drain time "
-            f"{'without end' if self.latest.drain_ms is None else f'{self.latest.drain_ms / 3_600_000:.1f} h'}.",
+            f"{'unlimited' if self.latest.drain_ms is None else f'{self.latest.drain_ms / 3_600_000:.1f} h'}.",
         )
         yield from self._say(
             "forecast:emergency",
@@ -95,16 +95,16 @@ class LoadWatch:
             yield RaiseAlert("forecast", "info", "", dedupe_key, close=True)
 
 
-# Emergencies that a forecast looks at one by one; the others are reckoned like these.
+# Emergencies that a forecast looks at one by one; the others are estimated from these.
 URGENT_MAX = 500
-# Rates are measured over at least so long; a forecast may be asked for sooner.
+# Rates are measured over at least this time; a forecast may be requested sooner.
 MEASURE_MS_MIN = 30_000
-# What was told is over when the figure is this far below the promise.
+# An alert closes when the figure has fallen to this share of the promise.
 OVER_PERCENT = 95
 
 
 class LoadMonitor(LoadWatch):
-    """From 0.2 on: forecasts by `outlook`, and at once when a ban begins (`look_soon`)."""
+    """For runs from 0.2 on: forecasts by `outlook`, and also at once when a ban begins (`look_soon`)."""
 
     def __init__(self, now_ms: int, txn_per_lww: int, in_flight: Iterable[PendingOperation]) -> None:
         super().__init__(now_ms)
@@ -124,22 +124,20 @@ class LoadMonitor(LoadWatch):
         yield from self._say(
             "forecast:consistency",
             _breaks(oldest_ms, CONSISTENCY_MS, told="forecast:consistency" in self.told),
-            f"The 4 h promise will break: {len(coalescer.waiting)} operations wait, and by the time all of them have "
-            "reached "
-            f"OldHost the oldest will be {oldest_ms / 3_600_000:.1f} h old.",
+            f"The 4 h promise will break: {len(coalescer.waiting)} operations wait, and the oldest will be "
+            f"{oldest_ms / 3_600_000:.1f} h old when OldHost has it.",
         )
         yield from self._say(
             "forecast:emergency",
-            # What a ban, a pause or a halt does to emergencies is told as such.
+            # Emergencies that wait because of a ban have an alert for that.
             self._lasts(late=not blocked_ms and found.breaks_emergency, now_ms=now_ms),
             f"The 30 s promise for emergencies will break: {len(coalescer.lanes[PriorityClass.EMERGENCY])} wait, the "
-            "last of them for "
-            f"{found.emergency_ms / 1000:.0f} s more.",
+            f"last of them for {found.emergency_ms / 1000:.0f} s more.",
         )
 
     def _lasts(self, *, late: bool, now_ms: int) -> bool:
-        """Whether a forecast a minute ago said so too: a burst is over before anybody could act on its forecast. The
-        emergencies that are late in it are told by themselves (`promise`), as soon as they are.
+        """Whether it has been so for a minute of forecasts: a burst is over before people could act on an alert. Those
+        emergencies of a burst that are late have an alert of their own (`promise`), as soon as they are late.
         """
         if not late:
             self._late_since_ms = None
@@ -169,7 +167,7 @@ class LoadMonitor(LoadWatch):
 
 
 def urgent(coalescer: Coalescer, count: int) -> list[tuple[int, int]]:
-    """The first emergencies in their order: since when each waits, and how many operations go up to and with it."""
+    """The first emergencies in order: when each began to wait, and how many operations are sent up to and with it."""
     found: list[tuple[int, int]] = []
     last: dict[EntityKey, int] = {}
     position = 0

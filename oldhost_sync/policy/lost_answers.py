@@ -1,7 +1,7 @@
-"""Lost answers: sends in a row of which none brought an answer that can be read.
+"""Lost answers: sends in a row of which none brought a readable answer.
 
-Each such operation is found applied, or sent again, when the settle time is over. So there is progress, a tenth of what
-could be, and nobody would be told of it by a standstill.
+After the settle time, each such operation is either found applied, or sent again. So there is progress, at about a
+tenth of the possible rate, and the alert about a standstill would not be raised.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 
 from oldhost_sync.policy.alarms import Alarms
 
-# One lost answer in fifty makes three in a row once in 125,000 sends.
+# If one answer in fifty is lost, three in a row are lost once in 125,000 sends.
 LOST_ANSWERS_ALERT = 3
 
 
 @dataclass
 class LostAnswers:
-    """`in_a_row` so far. `told`: people know."""
+    """`in_a_row` so far. `told`: the alert is open."""
 
     in_a_row: int = 0
     told: bool = False
 
     def note(self, alarms: Alarms, *, ended: bool, in_doubt: bool, reason: str) -> None:
-        """How a send ended: with fates or without, and with something left in doubt or not."""
+        """Count a send's end: `ended`, it brought fates; `in_doubt`, something of it is in doubt."""
         if ended:
             self.in_a_row = 0
             if self.told:

@@ -1,13 +1,13 @@
-"""The writer's machine: what it knows, how each event changes it, and what it decides. Pure: no clock, no chance, no
+"""The writer's machine: its state, how each event changes it, and what it decides. Pure: no clock, no randomness, no
 IO; time is an argument (ms).
 
-The workflow, the planner and the simulation drive this very code: they tell it what happened and then ask `decide` what
-to do. Authority: MariaDB knows which changes exist and what became of them; this machine knows only when and in which
-order, and rebuilds itself from MariaDB when it starts empty.
+The workflow, the planner and the simulation run this same code: they report what happened and then call `decide`.
+Authority: MariaDB knows which changes exist and their fates; this machine knows only when and in which order they are
+sent, and rebuilds itself from MariaDB when it starts empty.
 
-Its parts: `coalescer` (what waits), `in_flight` (what is on its way), `session` and its `lifecycle`, `breaker`,
-`outcomes` (what becomes of changes), `operators` (their acts), `loading` and `sweeping` (what is read from MariaDB),
-`alarms` (what people are told).
+Its parts: `coalescer` (what waits), `in_flight` (what is being sent), `session` and its `lifecycle`, `breaker`,
+`outcomes` (the fates of changes), `operators` (their acts), `loading` and `sweeping` (what is read from MariaDB),
+`alarms` (the alerts).
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from oldhost_sync.policy.writer_policy import (
 
 @dataclass
 class Machine:
-    """The whole state. `loaded` False: still rebuilding from MariaDB, nothing is sent; `carried`: but for what waits,
-    it came from an earlier run. `draining`: a new run is about to start. `release`: which decisions it keeps
-    (see `release`).
+    """The whole state. `loaded` False: still rebuilding from MariaDB, nothing is sent; `carried`: the state came from
+    an earlier run, perhaps without the waiting changes. `draining`: a new run is about to start. `release`: the
+    release whose decisions it makes (see `release`).
     """
 
     policy: WriterPolicy
@@ -99,10 +99,10 @@ class Machine:
     # --------------------------------------------------------------------------------------------------------- deciding
 
     def decide(self, now_ms: int) -> list[Action]:
-        """What to do now, given all that was told; each action is given out once, and remembered as under way.
+        """What to do now, after all that was reported. Each action is returned once, and remembered as under way.
 
-        Sends first, while a session is open and something may go; the session itself only when nothing is in flight;
-        then what goes on beside it: asking OldHost for its nonce, looking for strays, the forecast, telling people.
+        The order: sends, while a session is open and something can be sent; opening or closing the session; what is
+        independent of sending: the probe, reading outstanding changes, the sweep; the forecast and the alerts.
         """
         self.coalescer.fall_due(now_ms, MOVED_AT_ONCE_MAX if self.release > RELEASE_MIN else None)
         self.breaker.tick(now_ms)
@@ -114,8 +114,8 @@ class Machine:
         return actions + (self.tell(now_ms) if self.release > RELEASE_MIN else self.alarms.take())
 
     def wake_at_ms(self) -> int | None:
-        """When to ask `decide` again if nothing happens before; None: only when something happens."""
-        # What a draining writer does not begin needs no time: one that has come would wake it without end.
+        """When to call `decide` again if there is no event before; None: only at the next event."""
+        # A draining writer begins none of these. Their times, once past, would wake it in an endless loop.
         begins = not self.draining or self.release == RELEASE_MIN
         times = [
             self.coalescer.next_due_at_ms() if self.may_send else None,
@@ -131,13 +131,13 @@ class Machine:
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     def watch_at_ms(self) -> int | None:
-        """When to ask even while an operation is on its way, which may take longer than an alert should wait."""
+        """When to call `decide` even while an operation is in flight: it may take longer than an alert may wait."""
         if self.release == RELEASE_MIN or self.draining or self.progress.told is not None or not self.could_go:
             return None
         return self.progress.due_at_ms
 
     def _sends(self, now_ms: int) -> Iterator[Send]:
-        """What is bound goes first, then emergencies, then the lanes."""
+        """Bound operations first, then emergencies, then the lanes."""
         while self.may_send:
             if entries := self._bound_send():
                 yield self._send(entries)
@@ -165,7 +165,7 @@ class Machine:
         return self.in_flight.bound_to_send(self._send_size) if is_room else []
 
     def _urgent_send(self, now_ms: int) -> list[PendingOperation]:
-        """Emergencies, each with all that goes before it, also of what is in ordinary sends: they wait for none."""
+        """Emergencies, each with its entity's older operations, also from ordinary sends, so that it waits for none."""
         in_flight, entries = self.in_flight, list[PendingOperation]()
         if not self._emergencies_are_urgent or len(in_flight.urgent) >= URGENT_SENDS_IN_FLIGHT_MAX:
             return entries
@@ -179,7 +179,7 @@ class Machine:
 
     @property
     def gives_way(self) -> bool:
-        """Its sends do."""
+        """Whether its sends give way to urgent ones."""
         return self.release >= GIVES_WAY
 
     @property
@@ -194,12 +194,12 @@ class Machine:
         return max(1, min(SEND_OPERATIONS_MAX, size))
 
     def _next_send(self, now_ms: int) -> list[PendingOperation]:
-        """Whole chains of entities, as many as fill the send's time."""
+        """Whole chains of entities, as many as fill one send."""
         size, entries = self._send_size, list[PendingOperation]()
         if self.in_flight.ordinary >= SENDS_IN_FLIGHT_MAX:
             return entries
         if self._emergencies_are_urgent and self.coalescer.emergency_entity is not None:
-            return entries  # they go first, as soon as an urgent send has ended
+            return entries  # emergencies are sent first, as soon as an urgent send has ended
         while not self.session.bound_list_was_cut and len(entries) < size:
             if not (chain := self.coalescer.take(now_ms, self.load.service_ms)):
                 return entries
@@ -219,13 +219,13 @@ class Machine:
 
     @property
     def may_send(self) -> bool:
-        """Nothing but the lack of something to send keeps the machine from sending."""
+        """Whether the machine would send if something were ready."""
         closed = self.breaker.state is BreakerState.CLOSED
         return self.session.takes_sends and closed and not self.paused and not self.draining
 
     @property
     def _is_idle(self) -> bool:
-        """OldHost could take something, and there is nothing that may go."""
+        """Whether OldHost could take an operation, but none is ready."""
         return self.may_send and not len(self.in_flight) and not self.coalescer.can_send
 
     @property
@@ -249,17 +249,17 @@ class Machine:
                 if not sweep:
                     self.counters.received += 1
                     self.outcomes.superseded(ref.change_id)
-                elif self.release > RELEASE_MIN:  # the newer one came while older ones were still being read
+                elif self.release > RELEASE_MIN:  # the newer one arrived while older ones were still being read
                     self.coalescer.inherit(ref)
                 return False
         older = self.coalescer.newest_waiting(ref.key)
         added = self.coalescer.add(ref, now_ms)
-        if added is Added.HELD:  # it waits in MariaDB, and comes again when it may go
+        if added is Added.HELD:  # it waits in MariaDB, and is read again when it is no longer held
             return False
         self.counters.received += 1
         if added is Added.REPLACED_OLDER and older is not None:
             self.outcomes.supersede(ref.entity, older)
-        elif self.loaded:  # what is read again came long ago
+        elif self.loaded:  # a change that a rebuild reads is no new arrival
             self.load.arrived(ref.priority_class)
         if ref.priority_class is PriorityClass.EMERGENCY and self.release == RELEASE_MIN:
             notices.of_a_blocked_emergency(self, ref)
@@ -279,7 +279,7 @@ class Machine:
             self.counters.received -= self.coalescer.hold(entity, change_id)
 
     def load_pause(self, operator: str, reason: str) -> None:
-        """While rebuilding: an operator has paused this writer, whichever run of it that was."""
+        """While rebuilding: an operator has paused this writer, perhaps in an earlier run."""
         self.paused = Pause(operator, reason)
 
     def load_ban(self, left_ms: int, now_ms: int) -> None:
@@ -287,7 +287,7 @@ class Machine:
         self.breaker.load_ban(left_ms, now_ms)
 
     def finish_loading(self, now_ms: int) -> None:
-        """Everything that is outstanding was read."""
+        """All outstanding changes were read."""
         self.loaded = True
         self.loading.part = None
         self.sweeping.begin_soon(now_ms)
@@ -295,7 +295,7 @@ class Machine:
     def took_page(
         self, load: LoadOutstanding, refs: Iterable[ChangeRef], last_id: int, more: bool, now_ms: int
     ) -> None:
-        """A page that `load` asked for was read. With the first one of a start sending may begin."""
+        """The page that `load` requested was read. After the first page of a start, sending may begin."""
         self.enqueue(self.loading.fates.outstanding(refs), now_ms, sweep=True)
         self.loading.end(load.entity, last_id, more=more)
         if load.entity is None:
@@ -307,13 +307,13 @@ class Machine:
         self.loading.fail(load.entity, load.after_id, now_ms)
 
     def take_released(self) -> None:
-        """Entities that are held no longer: what waits of them in MariaDB is to be read."""
+        """Request the changes that wait in MariaDB, of entities that are no longer held."""
         for entity in self.coalescer.released:
             self.loading.want(entity)
         self.coalescer.released.clear()
 
     def swept(self, refs: Iterable[ChangeRef], last_id: int, more: bool, now_ms: int) -> None:
-        """A page of outstanding changes was read: take over what is not held here."""
+        """A page of outstanding changes was read: take over those that are missing here."""
         strays = self.enqueue(self.sweeping.fates.outstanding(refs), now_ms, sweep=True)
         self.sweeping.end(last_id, now_ms, more=more)
         if strays:
@@ -322,7 +322,7 @@ class Machine:
     # ------------------------------------------------------------------------------------------------------ the session
 
     def opening_ended(self, event: OpeningEnded, now_ms: int) -> None:
-        """A session is open, or must wait, or must not be."""
+        """A session is open, or must wait, or must not be opened."""
         self.lifecycle.opening_ended(event, now_ms)
 
     def send_ended(self, number: int, event: SendEnded | SendFailed, now_ms: int, *, epoch: int = 0) -> None:
@@ -336,7 +336,7 @@ class Machine:
             self.session.lost = True
 
     def closed(self) -> None:
-        """The session that was to be closed is."""
+        """The session is closed, as requested."""
         self.lifecycle.closed()
 
     def violated(self, what: str) -> None:
@@ -346,7 +346,7 @@ class Machine:
         self.alarms.record_halt(f"invariant violated: {what}")
 
     def unreadable(self, what: str, dedupe_key: str) -> None:
-        """Somebody sent what can't be read."""
+        """A message to the writer can't be read."""
         self.alarms.unreadable(what, dedupe_key)
 
     def sweep_failed(self, now_ms: int) -> None:
@@ -355,7 +355,7 @@ class Machine:
     # --------------------------------------------------------------------------------------------------- bans and halts
 
     def banned(self, ban_ms: int, now_ms: int) -> None:
-        """OldHost answered with a ban: a second one soon after the first is no accident."""
+        """OldHost answered with a ban. A second one soon after the first halts the writer."""
         fresh = self.breaker.state is BreakerState.CLOSED
         again = self.breaker.ban(now_ms, ban_ms)
         if not fresh:
@@ -370,12 +370,12 @@ class Machine:
         notices.of_each_blocked_emergency(self)
 
     def halt(self, reason: str) -> None:
-        """Stop, or tell of a halt anew."""
+        """Halt, or report an existing halt again."""
         self.breaker.halt(reason)
         self.alarms.halted(reason)
         notices.of_each_blocked_emergency(self)
 
-    # --------------------------------------------------------------------------------------------------------- telling
+    # ---------------------------------------------------------------------------------------------------------- alerts
 
     def _forecast(self, now_ms: int) -> None:
         if now_ms >= self.load.next_at_ms:
@@ -383,12 +383,12 @@ class Machine:
 
     @property
     def could_go(self) -> bool:
-        """Something could be on its way to OldHost, if only OldHost took it."""
+        """Whether something could be sent, if OldHost took it."""
         blocked = self.paused is not None or self.breaker.state in (BreakerState.OPEN, BreakerState.HALTED)
         return not blocked and (not self.loaded or len(self.in_flight) > 0 or self.coalescer.can_send)
 
     def tell(self, now_ms: int) -> list[RecordHalt | TellPeople]:
-        """What people have to know now; nothing of it depends on how much waits."""
+        """The halts and alerts that are due now."""
         notices.of_emergencies(self, now_ms)
         notices.of_progress(self, now_ms)
         return self.announcements.take_all(now_ms, draining=self.draining)

@@ -1,4 +1,4 @@
-"""Notices: emergencies that can't be sent, and a standstill. One alert per cause, renewed when the count grows."""
+"""Notices: emergencies that can't be sent, and a standstill. One alert per cause, updated when the count grows."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def of_emergencies(machine: Machine, now_ms: int) -> None:
     told = machine.announcements.told_emergencies
     if told is not None and machine.loading.part is Part.EMERGENCIES:
-        return  # how many wait is being read
+        return  # those that wait are still being read, so their number is not known
     if told is not None and machine.breaker.state is BreakerState.HALF_OPEN and told[0] != "pause":
-        return  # OldHost is being asked: it is not over yet
+        return  # OldHost is being asked whether the cause is over
     lane = machine.coalescer.lanes[PriorityClass.EMERGENCY]
     sent = [entry.ref for entry in machine.in_flight if entry.ref.priority_class is PriorityClass.EMERGENCY]
     count = len(lane) + len(sent)
@@ -30,13 +30,13 @@ def of_emergencies(machine: Machine, now_ms: int) -> None:
     if not cause or not count:
         machine.announcements.emergencies_go()
     elif told is None or told[0] != cause or (count > told[1] and now_ms >= told[2] + ALERT_GROWS_MS):
-        # The one walk over all of them, as often as the alert may be told again.
+        # The only walk over all of them: no more often than the alert may be updated.
         ids = [*lane.change_ids(), *(ref.change_id for ref in sent)]
         machine.announcements.emergencies_wait(cause, why, count, (min(ids), max(ids)), now_ms)
 
 
 def of_each_blocked_emergency(machine: Machine) -> None:
-    """In runs begun before 0.2: one alert for each."""
+    """One alert for each, in runs begun before 0.2."""
     if machine.release > RELEASE_MIN:
         return
     for entry in [*machine.coalescer.waiting.values(), *machine.in_flight]:
@@ -51,7 +51,7 @@ def of_a_blocked_emergency(machine: Machine, ref: ChangeRef) -> None:
 
 
 def _blockade(machine: Machine) -> tuple[str, str]:
-    """What an operator or OldHost has shut, and how to say it."""
+    """The cause that keeps everything from being sent, as a key and as text."""
     if machine.paused:
         return "pause", f"the writer is paused by {machine.paused.operator}"
     if machine.breaker.state is BreakerState.OPEN:
@@ -80,7 +80,7 @@ def of_progress(machine: Machine, now_ms: int) -> None:
 
 def _why_none(machine: Machine) -> str:
     if not machine.loaded:
-        return "what is outstanding can't be read from MariaDB"
+        return "outstanding changes can't be read from MariaDB"
     return (
-        "OldHost gives no answer" if machine.session.phase is Phase.OPEN else f"session: {machine.session.phase.value}"
+        "OldHost does not answer" if machine.session.phase is Phase.OPEN else f"session: {machine.session.phase.value}"
     )

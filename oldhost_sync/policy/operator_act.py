@@ -1,4 +1,4 @@
-"""An operator's act: one value from the update to the database that keeps it and the machine that follows it."""
+"""An operator's act: one value for the update, the database that records it, and the machine that follows it."""
 
 # Annotations are values here, not text; see workflows/messages.py.
 from dataclasses import dataclass, field
@@ -21,11 +21,10 @@ class OperatorAct:
     """Input of `record_decision`: made durable before the machine follows it. `action`: pause, resume, flush, retry,
     discard, resolve, or the writer's own halt.
 
-    `entity`: [entity_type, entity_id] of a flush; None: all. `unsettled`: what is in doubt at the writer when it is
-    resolved.
-    `decision_id` names the act, so that a repetition by a later run finds it done; empty: the activity's own id (runs
-    begun before 0.2). `epoch`: of the session whose send halts; 0: of none. `channel`: by which the act came, as its
-    sender says; `signature` proves it, and the name.
+    `entity`: [entity_type, entity_id] of a flush; None: all. `unsettled`: what is in doubt at the writer when the halt
+    is resolved. `decision_id` identifies the act, so that a later run that repeats it finds it done; empty: the
+    activity's own id (runs begun before 0.2). `epoch`: that of the session whose send halts; 0: none. `channel`: how
+    the act arrived, as its sender says; `signature` proves it, and the name.
     """
 
     host: str
@@ -48,9 +47,9 @@ class OperatorAct:
 
 @dataclass
 class ActRecorded:
-    """Result of `record_decision`: `ref` the change that waits again (retry); `refused` why nothing was done; `fates`
-    what the database says of what was `unsettled`; `halted` what a halt tells since OldHost was asked; `epoch` that a
-    resolve began.
+    """Result of `record_decision`: `ref`, the change that waits again (retry); `refused`, why nothing was done;
+    `fates`, those of the `unsettled` changes, from the database; `halted`, the halt's text with what OldHost expects
+    now; `epoch`, the one that a resolve began.
     """
 
     ref: WireRef | None = None
@@ -63,7 +62,7 @@ class ActRecorded:
 
     @property
     def change(self) -> ChangeRef | None:
-        """ValueError when the ref is none."""
+        """Raises ValueError if it is not a valid ref."""
         return from_wire(self.ref) if self.ref is not None else None
 
     @property

@@ -1,4 +1,4 @@
-"""Operators' acts, as the machine follows them. The database is changed first, and decides whether an act is right."""
+"""Operators' acts, as the machine follows them. The database is changed first, and decides whether an act is valid."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class Pause:
 
 
 class Operators:
-    """The machine's part that people move."""
+    """The machine's part that follows operators' acts."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
 
     @property
     def stops(self) -> tuple[Pause | None, str]:
-        """What an operator can end: a pause, a halt and its reason."""
+        """What only an operator can end: the pause, and the reason of a halt (empty: none)."""
         breaker = self._machine.breaker
         return self._machine.paused, breaker.reason if breaker.state is BreakerState.HALTED else ""
 
     def follow_database(self, paused: Sequence[str] | None, now_ms: int, *, halted: bool) -> None:
-        """The database is right about operators' acts: one that an earlier run began may have ended during this one."""
+        """Adopt the database's state of operators' acts: one that an earlier run began may have ended in this run."""
         machine = self._machine
         if machine.breaker.state is BreakerState.HALTED and not halted:
             self.resolve(now_ms)
@@ -53,14 +53,14 @@ class Operators:
     # ------------------------------------------------------------------------------------------------------- following
 
     def objection(self, action: str) -> str:
-        """Why it makes no sense, or no longer, as another act came before it; empty when it does."""
+        """Why the action makes no sense, perhaps because another act came first; empty if it does make sense."""
         paused = self._machine.paused
         if action == "pause" and paused:
             return f"already paused by {paused.operator}: {paused.reason}"
         return "the writer is not paused" if action == "resume" and not paused else ""
 
     def follow(self, act: OperatorAct, recorded: ActRecorded, now_ms: int) -> str | int:
-        """Do what is recorded; returns what the operator is told."""
+        """Do what is recorded. Returns the answer for the operator."""
         match act.action:
             case "pause":
                 self.pause(act.operator, act.reason)
@@ -81,7 +81,7 @@ class Operators:
         return recorded.message
 
     def follow_refusal(self, act: OperatorAct, recorded: ActRecorded, now_ms: int) -> None:
-        """MariaDB refused the act: it knows a newer count of OldHost's, or the halt was resolved before."""
+        """MariaDB refused the act: it has a newer answer of OldHost, or the halt was resolved before."""
         if not self._is_halted:
             return
         if recorded.halted:
@@ -111,7 +111,7 @@ class Operators:
         return self._machine.coalescer.flush(entity, now_ms)
 
     def retry(self, ref: ChangeRef, now_ms: int) -> None:
-        """A dead letter waits again, before the changes held behind it (the database is changed already)."""
+        """A dead letter waits again, ahead of the changes held behind it (the database is already changed)."""
         machine = self._machine
         self._dead_letter_is_decided(ref.change_id)
         if machine.release > RELEASE_MIN:  # the hold may not be known here; it ends with the change's fate
@@ -124,7 +124,7 @@ class Operators:
             machine.outcomes.supersede(ref.entity, ref.change_id)
 
     def is_decided(self, entity: EntityKey, change_id: int) -> None:
-        """A dead letter waits no longer for an operator; what was held behind it may go."""
+        """A dead letter no longer waits for an operator; the changes held behind it may be sent."""
         self._dead_letter_is_decided(change_id)
         self._machine.coalescer.unhold(entity, change_id)
         if self._machine.release > RELEASE_MIN:  # the hold may not have been known here
@@ -143,7 +143,7 @@ class Operators:
             raise Refused("the writer is not halted: there is nothing to resolve")
 
     def resolve(self, now_ms: int, fates: Iterable[Fate] = (), epoch: int = 0) -> None:
-        """`fates`: of what was in doubt, from the database. `epoch`: of the decision; earlier reports are stale."""
+        """`fates`: of changes in doubt, from the database. `epoch`: that of the decision; earlier reports are stale."""
         machine = self._machine
         self.can_resolve()
         machine.lifecycle.resolved(epoch)
@@ -154,6 +154,6 @@ class Operators:
         machine.session.until_ms = 0
 
     def resolved_before_told(self, epoch: int) -> None:
-        """An operator has ended a halt that the database had and the machine did not know of yet."""
+        """An operator has resolved a halt that was in the database, but of which the machine did not know yet."""
         self._machine.lifecycle.resolved(epoch)
         self._machine.lifecycle.opening_predates_resolve = self._machine.session.phase is Phase.OPENING

@@ -1,4 +1,4 @@
-"""Outcomes: the reported fate of each change, and what it means for the changes that wait behind it."""
+"""Outcomes: the reported fate of each change, and its effect on the changes that wait behind it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 @dataclass
 class OutcomeWaiter:
-    """Somebody waits for a change's fate; `watchers` how many (two updates may carry the same idempotency key)."""
+    """Updates wait for a change's fate; `watchers`: how many (two may have the same idempotency key)."""
 
     watchers: int = 0
     fate: Fate | None = None
 
 
 class Outcomes:
-    """The machine's part that ends changes or lets them wait again. `watched`: those that somebody waits for."""
+    """The machine's part that ends changes or lets them wait again. `watched`: those whose fate an update waits for."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self.watched: dict[int, OutcomeWaiter] = {}
 
     def record_send(self, fates: Iterable[Fate], ids: Sequence[int], now_ms: int) -> tuple[bool, bool]:
-        """How the changes of a send ended: whether any did, and whether any is left in doubt."""
+        """Record how the changes of a send ended. Returns whether any has its fate, and whether any is in doubt."""
         ended, kept = False, list[int]()
         try:
             for fate in fates:
@@ -45,8 +45,8 @@ class Outcomes:
         return ended, in_doubt
 
     def _is_on_its_way(self, change_id: int) -> bool:
-        """A send that did not take it is not the last word: an urgent one took it along from an ordinary one and is
-        still under way, or it was bound when the session began, and the send was told to end before its turn.
+        """Whether it is in flight, although this send did not send it: an urgent send took it along from an ordinary
+        one and is still under way, or it was bound when the session began and the send was ended before its turn.
         """
         machine = self._machine
         if machine.release < KEEPS_ON_ITS_WAY:
@@ -96,7 +96,7 @@ class Outcomes:
             machine.alarms.dead_letter(ref)
 
     def put_back(self, change_id: int) -> None:
-        """It is not on its way any more, and waits as before."""
+        """The change is no longer in flight, and waits as before."""
         machine = self._machine
         entry = machine.in_flight.leave(change_id)
         added = machine.coalescer.put_back(entry)
@@ -105,7 +105,7 @@ class Outcomes:
         machine.counters.received -= added is Added.HELD
 
     def supersede(self, entity: EntityKey, change_id: int) -> None:
-        """A newer change took its place. A dead letter that an operator retried holds nothing any more."""
+        """A newer change took its place. If it was a retried dead letter, no change is held behind it any more."""
         self.superseded(change_id)
         self._machine.coalescer.unhold(entity, change_id)
 
@@ -114,7 +114,7 @@ class Outcomes:
         self._tell(Fate(change_id, Outcome.SUPERSEDED.value))
 
     def bind_all(self, refs: Sequence[ChangeRef]) -> None:
-        """What the ledger says is bound, in its order, is all that is: whatever else was in doubt waits again."""
+        """Exactly these changes are bound, in this order, says the ledger. All others that were in doubt wait again."""
         coalescer, in_flight = self._machine.coalescer, self._machine.in_flight
         for ref in refs:
             if ref.change_id not in in_flight:
@@ -127,7 +127,7 @@ class Outcomes:
             self.put_back(change_id)
 
     def leave_in_doubt(self, ids: Iterable[int]) -> bool:
-        """Those of them that have no fate yet stay in doubt until the next session; True when there are any."""
+        """Those without a fate stay in doubt until the next session; True if there are any."""
         in_flight = self._machine.in_flight
         left = [change_id for change_id in ids if change_id in in_flight]
         in_flight.in_doubt += [change_id for change_id in left if change_id not in in_flight.in_doubt]

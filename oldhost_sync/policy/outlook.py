@@ -1,9 +1,9 @@
-"""The outlook: when will what is known to wait reach OldHost, how old will it be then, and does that break a promise?
+"""The outlook: when will the waiting changes reach OldHost, how old will they be then, and does that break a promise?
 
-Each lane is walked in its order, with its share of the turns, and what is too old for turns before what is younger.
-Only emergencies and TXN changes that are still to come overtake an LWW change, and it keeps its share whatever comes;
-so a burst or a rising rate alone is no alarm, and what ages in a ban or behind 50,000 others is told when that is
-known, not when it has happened. What is scheduled for later is not known here.
+Each lane is walked in its order, with its share of the turns, and changes too old for turns before younger ones. Only
+future emergencies and TXN changes overtake an LWW change, and LWW always keeps its share. So a burst or a rising rate
+alone raises no alert, and a change that will get old in a ban or behind 50,000 others is reported as soon as that can
+be predicted. Scheduled changes are not known here.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from oldhost_sync.policy.forecast import Forecast
 from oldhost_sync.policy.lane_walk import LaneWalk, Shares
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
 
-# However many emergencies are said to come, something is left for the others: a rate is measured over minutes, a burst
-# is over.
+# This share is left for the other classes, however high the measured rate of emergencies: it is an average over
+# minutes, and a burst may already be over.
 SHARE_LEFT_MIN = 0.1
-# A session is opened after a ban: OldHost is asked until two answers in a row agree.
+# After a ban a session is opened, which asks OldHost until two answers in a row agree.
 OPENING_READS = 2
 
 
@@ -38,11 +38,10 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits: `urgent`, of the emergencies in their order, since when each waits and how many operations go up to
-    and with it (a sample of the first; `emergencies` is their number). `blocked_ms`: how long nothing can be sent.
-    `sent_since_ms`: since when the oldest waits whose end at OldHost is not known yet. `oldest_first_ms`: at that age
-    the older head goes first, whatever its lane; None: turns are all there is. `sent_urgent_ms`: since when each
-    emergency waits that is in flight.
+    """What waits. `urgent`: the first emergencies in order; when each began to wait, and how many operations are sent
+    up to and with it (`emergencies` is the number of all). `blocked_ms`: how long nothing can be sent. `sent_since_ms`:
+    when the oldest change in flight began to wait. `oldest_first_ms`: from this age on the older head is first,
+    whatever its lane; None: always by turns. `sent_urgent_ms`: when each emergency in flight began to wait.
     """
 
     txn: Ages
@@ -58,7 +57,7 @@ class Backlog:
 
 
 def outlook(backlog: Backlog, arrivals: Arrivals, now_ms: int) -> Forecast:
-    """Predict from what is known; times in ms."""
+    """Predict from the backlog and the rates; times in ms."""
     per_s = 1000.0 / max(backlog.service_ms, 0.1)
     pace = _Pace.of(backlog, arrivals, per_s)
     emergency_ms, oldest_emergency_ms = _emergencies(backlog, now_ms)
@@ -67,7 +66,7 @@ def outlook(backlog: Backlog, arrivals: Arrivals, now_ms: int) -> Forecast:
     oldest_ms = max(lanes_age_ms, oldest_emergency_ms, sent_age_ms)
     drain_ms = max(lanes_ms, emergency_ms if backlog.emergencies else 0)
     operations = backlog.txn.total + backlog.lww.total + pace.urgent
-    if operations and arrivals.total < per_s:  # until nothing waits any more, what is still to come with it
+    if operations and arrivals.total < per_s:  # until nothing waits any more, including future arrivals
         blocked_s = backlog.blocked_ms / 1000
         until_empty = blocked_s + (operations + arrivals.total * blocked_s) / (per_s - arrivals.total)
         drain_ms = max(drain_ms, round(1000 * until_empty))
@@ -84,11 +83,11 @@ def outlook(backlog: Backlog, arrivals: Arrivals, now_ms: int) -> Forecast:
 
 @dataclass(frozen=True, slots=True)
 class _Pace:
-    """When a lane's n-th operation is done, in ms from now: first with the lane's share of turns, then with all."""
+    """When a lane's n-th operation is done, in ms from now: first the lane has its share of turns, then all turns."""
 
     begin_s: float
     urgent: float
-    txn_share: float  # operations per second while both lanes have some
+    txn_share: float  # operations per second while something waits in both lanes
     lww_share: float
     lww_alone: float
     txn_alone: float
@@ -129,7 +128,7 @@ class _Pace:
 
 
 def _lanes(backlog: Backlog, pace: _Pace, arrivals: Arrivals, now_ms: int) -> tuple[int, int]:
-    """When the last one is done, and the greatest age that one of them will have then."""
+    """When the last operation is done, and the greatest age of an operation when it is done."""
     if backlog.oldest_first_ms is None:
         txn_ms, txn_age_ms = _walk(backlog.txn.in_order(), pace.txn_ms, now_ms)
         lww_ms, lww_age_ms = _walk(backlog.lww.in_order(), pace.lww_ms, now_ms)
@@ -148,7 +147,7 @@ def _lanes(backlog: Backlog, pace: _Pace, arrivals: Arrivals, now_ms: int) -> tu
 
 
 def _walk(cells: Iterable[tuple[int, int, int]], done_ms: Callable[[float], int], now_ms: int) -> tuple[int, int]:
-    """When the last one is done, and the greatest age that one of them will have then."""
+    """When the last operation is done, and the greatest age of an operation when it is done."""
     position = last_ms = oldest_ms = 0
     for ready_ms, first_ms, count in cells:
         position += count
@@ -159,12 +158,12 @@ def _walk(cells: Iterable[tuple[int, int, int]], done_ms: Callable[[float], int]
 
 
 def _emergencies(backlog: Backlog, now_ms: int) -> tuple[int, int]:
-    """When the last one is done, and the greatest age that one of them will have then."""
+    """When the last emergency is done, and the greatest age of an emergency when it is done."""
     last_ms, oldest_ms = backlog.blocked_ms, 0
     for first_ms, position in backlog.urgent:
         last_ms = backlog.blocked_ms + round(position * backlog.service_ms)
         oldest_ms = max(oldest_ms, now_ms - first_ms + last_ms)
-    if backlog.emergencies > len(backlog.urgent) > 0:  # the rest as the sample
+    if backlog.emergencies > len(backlog.urgent) > 0:  # the rest are estimated from the sample
         first_ms, position = backlog.urgent[-1]
         whole = position * backlog.emergencies / len(backlog.urgent)
         last_ms = backlog.blocked_ms + round(whole * backlog.service_ms)
@@ -173,7 +172,7 @@ def _emergencies(backlog: Backlog, now_ms: int) -> tuple[int, int]:
 
 
 def _late_emergencies(backlog: Backlog, now_ms: int) -> int:
-    """Those in flight go first, then the others in their order."""
+    """How many will be late: those in flight are sent first, then the others in order."""
     opening_ms = OPENING_READS * backlog.service_ms if backlog.blocked_ms else 0
     begin_ms = now_ms + backlog.blocked_ms + opening_ms
     sent = len(backlog.sent_urgent_ms)
@@ -181,4 +180,4 @@ def _late_emergencies(backlog: Backlog, now_ms: int) -> int:
     turns += [(first_ms, sent + position) for first_ms, position in backlog.urgent]
     late = [begin_ms + position * backlog.service_ms - first_ms > EMERGENCY_MS for first_ms, position in turns]
     unseen = backlog.emergencies - len(backlog.urgent)
-    return sum(late) + (unseen if unseen and late[-1] else 0)  # the rest as the last one of the sample
+    return sum(late) + (unseen if unseen and late[-1] else 0)  # the rest are like the last one of the sample

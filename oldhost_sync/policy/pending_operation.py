@@ -1,4 +1,4 @@
-"""What waits, one by one: an operation to be, and an entity whose later changes an operator must let go."""
+"""A waiting operation, and the hold of an entity whose later changes wait for an operator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LWW = PriorityClass.LWW
 
 @dataclass(slots=True)
 class PendingOperation:
-    """A future operation: its newest change, when its key began to wait, when it is due, whether it is in its lane."""
+    """A waiting operation: its newest change, when its key began to wait, when it is due, whether it is in its lane."""
 
     ref: ChangeRef
     first_at_ms: int
@@ -24,11 +24,11 @@ class PendingOperation:
 
     @property
     def ready_ms(self) -> int:
-        """When it may go."""
+        """When it may be sent."""
         return self.due_at_ms if self.ref.priority_class is _LWW else self.first_at_ms
 
     def lane_item(self, *, by_first_change: bool, by_property: bool) -> LaneItem:
-        """Its place in its lane: an LWW key's is by its first change, or by when it is due."""
+        """Its place in its lane. An LWW key's is by its first change, or by its due time."""
         change_id, property_id = self.ref.change_id, self.ref.property_id if by_property else ""
         if self.ref.priority_class is not _LWW:
             return change_id, change_id, property_id
@@ -36,7 +36,7 @@ class PendingOperation:
 
 
 def label_of(entries: Sequence[PendingOperation]) -> str:
-    """What people read of operations that go together."""
+    """A text for people about operations that are sent together."""
     first = entries[0].ref
     text = f"{first.priority_class.value} {first.entity_type} {first.entity_id} {first.event_type} #{first.change_id}"
     return text if len(entries) == 1 else f"{text} and {len(entries) - 1} more"
@@ -44,10 +44,10 @@ def label_of(entries: Sequence[PendingOperation]) -> str:
 
 @dataclass(slots=True)
 class Hold:
-    """An entity with dead letters: its later TXN changes wait in MariaDB until an operator has decided on each.
+    """An entity with dead letters: its later TXN changes wait in MariaDB until an operator has decided each of these.
 
-    `left`: how many the machine has seen and left there, none newer than `newest`. `waiting`: they themselves, in runs
-    begun before 0.2, which kept them.
+    `left`: how many of them the machine has seen and left there, none newer than `newest`. `waiting`: the held changes
+    in runs begun before 0.2, which keep them in memory.
     """
 
     dead: list[int]
@@ -56,17 +56,17 @@ class Hold:
     newest: int = 0
 
     def holds(self, change_id: int, *, keeps: bool) -> bool:
-        """Whether a TXN change waits for an operator; not one that was a dead letter, or is older than all of them."""
+        """Whether a TXN change is held; not if it was itself a dead letter, or is older than all of them."""
         return change_id not in self.dead and (keeps or change_id > self.dead[0])
 
     def leave(self, *change_ids: int) -> None:
-        """These, oldest first, stay in MariaDB too; those that are counted already are not counted again."""
+        """These changes, oldest first, also stay in MariaDB; those already counted are not counted again."""
         self.left += len(change_ids) - bisect_right(change_ids, self.newest)
         self.newest = max(self.newest, change_ids[-1])
 
 
 class Added(Enum):
-    """What adding a change did."""
+    """The result of adding a change."""
 
     NEW = auto()
     REPLACED_OLDER = auto()

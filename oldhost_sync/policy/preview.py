@@ -1,4 +1,4 @@
-"""What goes next, for people: the coalescer's own code on copies of the changes that may be among the next ones."""
+"""The next operations, for display: the coalescer's own code, run on copies of the changes that may be among them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oldhost_sync.policy.coalescer import Coalescer
 
 
 def upcoming(coalescer: Coalescer, count: int, now_ms: int = 0, service_ms: float = 0.0) -> list[ChangeRef]:
-    """The next operations if nothing new came in; `count` at most. `service_ms`: how long OldHost takes for one."""
+    """The next operations if nothing new arrives; `count` at most. `service_ms`: how long OldHost takes for one."""
     rehearsal = Coalescer(
         debounce_ms=0,
         max_wait_ms=0,
@@ -29,9 +29,10 @@ def upcoming(coalescer: Coalescer, count: int, now_ms: int = 0, service_ms: floa
 
 
 def near(coalescer: Coalescer, count: int) -> set[int]:
-    """Who may be among the next `count`: of each lane those in front, each with the older ones of its entity, which go
-    first. In a lane that has `count` of these, what comes later does not matter. Where properties take turns, a turn of
-    the oldest takes what rotation would have come to, which then comes to what is behind it: twice as many matter.
+    """The changes that may be among the next `count`: the first of each lane, each with the older ones of its entity,
+    which are sent before it. Once a lane has `count` of these, the rest of it does not matter. Where properties take
+    turns, a turn for the oldest change may take one that rotation would have reached, and rotation then reaches one
+    further back: twice as many matter.
     """
     near: set[int] = set()
     for lane in coalescer.lanes.values():

@@ -1,8 +1,7 @@
-"""Progress: a fate, not an opening. How long none has come while something could go, and why, as far as anybody has
-said.
+"""Progress: how long no change has got its fate while something could be sent, and the last reason that was reported.
 
-A session that opens and brings nothing is none: such sessions are counted across their openings and come ever more
-slowly.
+A session that opens but brings no fate is no progress. Such sessions in a row are counted, and the pauses between them
+get longer.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from dataclasses import dataclass
 
 from oldhost_sync.policy.writer_policy import NO_PROGRESS_MS, REOPEN_MS_MAX, REOPEN_MS_MIN
 
-# What `status` calls it, where the last word on a standstill has a name of its own.
+# The state that `status` shows, if the last reason for the standstill begins with this word.
 STATES = {"busy": "BUSY", "unsteady": "UNSTEADY", "unreadable": "UNREADABLE"}
 
 
 @dataclass
 class Progress:
-    """`since_ms`: of the last fate, or since something could go. `reason`: the last word on why none comes. `sessions`
-    in a row without one. `told`: with which reason people were told.
+    """`since_ms`: when the last fate arrived, or when something could be sent again. `reason`: the last reported reason
+    why none arrives. `sessions`: how many in a row brought none. `told`: the reason in the open alert; None: no alert.
     """
 
     since_ms: int
@@ -38,23 +37,23 @@ class Progress:
         self.fates += 1
 
     def rest(self, now_ms: int) -> None:
-        """Nothing could go."""
+        """Nothing could be sent."""
         self.since_ms = now_ms
         self.reason = ""
 
     def said(self, reason: str) -> None:
-        """Somebody gave a reason for a standstill."""
+        """A reason for a standstill was reported."""
         self.reason = reason or self.reason
 
     def session_ended(self, *, sent: bool) -> None:
-        """Lost, after something was sent over it or not; what it brought was counted by `fate`."""
+        """A session was lost. `sent`: something was sent over it. The fates that it brought were counted by `fate`."""
         if sent and not self.fates:
             self.sessions += 1
         self.fates = 0
 
     @property
     def pause_ms(self) -> int:
-        """Before the next session: none after the first that brought nothing, then doubling."""
+        """The pause before the next session: none after the first session without a fate, then doubling."""
         return min(REOPEN_MS_MIN * 2 ** min(self.sessions - 2, 10), REOPEN_MS_MAX) if self.sessions > 1 else 0
 
     @property

@@ -1,8 +1,7 @@
-"""The promise to emergencies, and what an incident is: one or more of them late, from the first until none has been for
-a while.
+"""The promise for emergencies, and incidents: one or more emergencies are late, until none has been late for a while.
 
-An emergency is late from half of the promise on (people are warned), and a breach at the promise. An incident counts
-each once: those that have ended, as their fates are read, and those that still wait, anew at each look.
+An emergency is late after half of the promised time (a warning), and a breach after all of it. An incident counts each
+once: those with a fate when that fate is read, those that still wait anew at each check.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ APPLIED_BOUNDS_MS = (
     3_600_000,
     14_400_000,
 )
-# In a burst one is late, then none, then one again: that is one incident, and one alert.
+# In a burst, one is late, then none, then another: that is one incident and one alert.
 CALM_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """How many emergencies are late, how many of these too late, and the longest wait of all."""
+    """How many emergencies are late, how many of them breach the promise, and the longest wait of all."""
 
     warned: int = 0
     breached: int = 0
@@ -53,7 +52,7 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """`ended`: those with a fate. `waiting`: those without, as of the last look. `cause`: the last known."""
+    """`ended`: late emergencies with a fate. `waiting`: those without, at the last check. `cause`: the last known."""
 
     ended: Late = Late()
     waiting: Late = Late()
@@ -64,31 +63,31 @@ class Incident:
         return self.ended + self.waiting
 
     def looked(self, ended: Late, waiting: Late, cause: str) -> Incident:
-        """After one more look. The wait of one that waited and has ended since stays the worst, if it was."""
+        """The incident after one more check. The longest wait so far remains, even if that emergency has ended."""
         kept = replace(self.ended, worst_ms=max(self.ended.worst_ms, self.waiting.worst_ms))
         return Incident(kept + ended, waiting, cause if waiting.warned or not self.cause else self.cause)
 
 
 @dataclass(frozen=True, slots=True)
 class ClockStep:
-    """The database's clock was set by `ms`; changes with an id up to `last_id` were accepted before."""
+    """The database's clock was changed by `ms`; changes with an id up to `last_id` were accepted before that."""
 
     last_id: int = 0
     ms: int = 0
 
     def wait_ms(self, change_id: int, measured_ms: int) -> int:
-        """How long a change has waited that still waits."""
+        """How long a change that still waits has waited."""
         return max(0, measured_ms - self.ms if change_id <= self.last_id else measured_ms)
 
     def took_ms(self, change_id: int, measured_ms: int) -> int:
-        """How long a change took that has ended, before the step or after: what is possible, and the shorter of two."""
+        """How long an ended change took. It may have ended before or after the step: the shorter possible time."""
         if change_id > self.last_id:
             return max(0, measured_ms)
         return min((each for each in (measured_ms, measured_ms - self.ms) if each >= 0), default=0)
 
 
 def describe(incident: Incident) -> tuple[str, str]:
-    """Severity and words for people."""
+    """The severity and the message."""
     total, waiting = incident.total, incident.waiting
     late, than = (
         (total.breached, f"the promised {EMERGENCY_MS // 1000} s")

@@ -1,7 +1,7 @@
-"""How much one token may use in a minute: a bucket for each of requests, changes and emergencies.
+"""How much one token may use in a minute: a token bucket for each of requests, changes and emergencies.
 
-A bucket holds a minute's quota and is filled again at an even pace, so that a burst of a whole minute's worth goes at
-once, and who has used it up waits for what it needs and not for the next minute. Pure: `now` in seconds, monotonic.
+A bucket contains a minute's quota and is refilled at an even rate. So a burst of a whole minute's quota is accepted at
+once, and after that a client waits only until its next request fits. Pure: `now` in seconds, monotonic.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Literal
 
 What = Literal["requests", "changes", "emergencies"]
 
-# An application's 300 changes a second, one in a request, are 18,000 a minute; one API process answers some 600 a
-# second. So nobody who works is hindered, and a loop that went wild leaves room for others.
+# An application's 300 changes a second, one per request, are 18,000 a minute; one API process answers some 600 requests
+# a second. So no normal client is limited, and a client in an endless loop leaves room for others.
 REQUESTS_PER_MINUTE = 60_000
-# The batch route takes some 3,000 a second, and a legitimate import may use all of it.
+# The batch route takes some 3,000 changes a second, and a legitimate import may use all of it.
 CHANGES_PER_MINUTE = 200_000
-# OldHost takes 2.5 a second: more than that can't be sent in a minute, whoever asks. The peak's 10,000 changes, sent as
-# fast as an application writes them (33 s, 200 emergencies), are within it; a loop that went wild is not.
+# OldHost takes 2.5 operations a second, so 150 a minute are all that can be sent. The peak's 10,000 changes, sent as
+# fast as an application writes them (33 s, 200 emergencies), are within the quota; an endless loop is not.
 EMERGENCIES_PER_MINUTE = 150
 
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """Of each token, a minute; 0: no limit."""
+    """For each token and minute; 0: no limit."""
 
     requests: int = REQUESTS_PER_MINUTE
     changes: int = CHANGES_PER_MINUTE
@@ -41,7 +41,7 @@ class Bucket:
     def __init__(self, per_minute: int, now: float) -> None:
         self._full = float(per_minute)
         self._level = self._full
-        # What came while it was full, since others' use was last heard of.
+        # The refill that was lost because the bucket was full, since the last `take_of_others`.
         self._spilt = 0.0
         self._at = now
 
@@ -55,14 +55,14 @@ class Bucket:
         return max(0.0, (count - self._level) * 60 / self._full)
 
     def take(self, count: int, now: float) -> None:
-        """Take what may be taken; fewer than none: give it back."""
+        """Take `count`, without a check; a negative count is put back."""
         if self._full:
             self._fill(now)
             self._level = min(self._full, max(-self._full, self._level - count))
 
     def take_of_others(self, count: int, now: float) -> None:
-        """Take what others took already, some time since the last such call: first of what came meanwhile and found the
-        bucket full, which they had. What went beyond the quota is waited for, a minute at most.
+        """Take what other processes have taken since the last such call. It is first covered by the refill that was
+        lost in that time because this bucket was full. A use beyond the quota has to be waited for, a minute at most.
         """
         if self._full:
             self._fill(now)

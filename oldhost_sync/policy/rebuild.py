@@ -1,9 +1,9 @@
-"""Loading: what the writer reads from MariaDB page by page, while it sends what it has.
+"""Loading: what the writer reads from MariaDB page by page, while it sends what it already has.
 
-After a start with nothing: emergencies first, each with the older changes of its entity, then everything else. The
-first page also says what stands (a pause, a ban), so nothing is sent before it. That the rest comes later is safe: the
-reservation refuses a change with an older outstanding one of its entity, and says which. And one entity's changes, when
-a dead letter was decided on: what is held behind it waits in MariaDB only, so that it costs nothing however much it is.
+After a start without state: emergencies first, each with the older changes of its entity, then everything else. The
+first page also has a pause or ban that applies, so nothing is sent before it. It is safe to read the rest later: the
+reservation refuses a change with an older outstanding one of its entity, and names that one. Also read: the changes of
+one entity, after a dead letter was decided. Held changes wait in MariaDB only, so they cost no memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from oldhost_sync.policy.writer_policy import RELOAD_MS_MAX, RELOAD_MS_MIN
 
 
 class Part(StrEnum):
-    """What a page is part of."""
+    """What the changes of a page belong to."""
 
     EMERGENCIES = "emergencies"
     REST = "rest"
@@ -26,8 +26,9 @@ class Part(StrEnum):
 
 @dataclass
 class Loading:
-    """`part`: of a start, what is read next (None: all is read), after change `after_id`. `entities`: whose changes are
-    to be read, each after which change. One page is read at a time (`under_way`); the next one not before `at_ms`.
+    """`part`: after a start, what is read next (None: all is read), from after change `after_id`. `entities`: those
+    whose changes must be read, each with the id to read after. One page is read at a time (`under_way`), the next not
+    before `at_ms`.
     """
 
     part: Part | None = None
@@ -44,7 +45,7 @@ class Loading:
         return not self.under_way and (self.part is not None or bool(self.entities))
 
     def begin(self) -> tuple[Part, int, EntityKey | None]:
-        """The next page: of what, after which change, of which entity."""
+        """Begin the next page. Returns its part, the change id to read after, and the entity, if it is for one."""
         self.under_way = True
         self.fates.begin()
         if self.part is not None:
@@ -55,7 +56,7 @@ class Loading:
         return Part.ENTITY, after_id, entity
 
     def to_be_read(self) -> dict[EntityKey, int]:
-        """What a new run has to read, with what is under way and given up."""
+        """The entities that a new run has to read, including the one being read, which is abandoned."""
         return {**self.reading, **self.entities}
 
     def end(self, entity: EntityKey | None, last_id: int, *, more: bool) -> None:
@@ -74,7 +75,7 @@ class Loading:
             self.after_id = 0
 
     def fail(self, entity: EntityKey | None, after_id: int, now_ms: int) -> None:
-        """The database did not answer: the same page again, ever more slowly."""
+        """The database did not answer: read the same page again, with growing pauses."""
         self.under_way = False
         self.reading = {}
         self.fates.end()
@@ -84,5 +85,5 @@ class Loading:
         self.failures += 1
 
     def want(self, entity: EntityKey) -> None:
-        """Read all of this entity's changes, from the beginning if that is under way: some may be free by now."""
+        """Read all of this entity's changes. If that is under way, begin again: more may no longer be held."""
         self.entities[entity] = 0

@@ -1,4 +1,4 @@
-"""Recent fates: what ended while a page of outstanding changes was being read, and is outstanding in that page."""
+"""Recent fates: changes that ended while a page was being read, and that the page still shows as outstanding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, PriorityClass
 
 
 class RecentFates:
-    """Remembers only between `begin` and `end`: a page is read in a fraction of a second."""
+    """Remembers fates only between `begin` and `end`: a page is read in a fraction of a second."""
 
     def __init__(self) -> None:
         self._reading = False
@@ -24,7 +24,7 @@ class RecentFates:
         self._reading = False
 
     def saw(self, ref: ChangeRef) -> None:
-        """A change has its fate, and with an LWW change all older ones of its key."""
+        """A change has its fate. With an LWW change, all older ones of its key have theirs."""
         if not self._reading:
             return
         self._ended[ref.change_id] = None

@@ -1,32 +1,31 @@
-"""Releases of decisions. What a machine does is kept in its run's history and must be the same whenever that is
-replayed.
+"""Releases of the decisions. A run's history contains what its machine did, and each replay must do the same.
 
-So what it does differently from one release on it does only there; a run stays with the release it was begun with until
-it is followed by a new one. A history tells by marks (Temporal's patches). A run is begun with the newest release that
-every worker at work knows (`oldhost_sync/release_watch.py`), so that each of them can go on with it.
+So each change in behaviour applies from one release on, and a run keeps the release that it began with until the next
+run follows. The history has that release as marks (Temporal's patches). A run begins with the newest release that all
+running workers know (`oldhost_sync/release_watch.py`), so that each of them can continue it.
 """
 
 from collections.abc import Callable, Collection
 
 RELEASE_MIN = 1
-# Sends give way to what is urgent, and so are long.
+# From this release on, sends give way to urgent ones, and are therefore longer.
 GIVES_WAY = 3
-# A change that one send did not take is still on its way where another one has it, or where it is bound.
+# A change that one send did not send is still in flight if another send has it, or if it is bound.
 KEEPS_ON_ITS_WAY = 4
 # The LWW lane is in the order of the keys' first changes.
 FIRST_CHANGED_FIRST = 4
-# An LWW change that goes in TXN's turn is LWW's.
+# An LWW change that is sent in TXN's turn counts as LWW's turn.
 CHARGES_INHERITED = 4
-# The oldest goes first where something is nearly too old.
+# The oldest change is first, once it is nearly too old for the promise.
 OLDEST_FIRST = 4
-# Where that is wanted, a quiet key goes early to an idle OldHost.
+# If so configured, a quiet key is sent early while OldHost is idle.
 SENDS_EARLY = 4
-# Within the TXN and the LWW lane properties take turns.
+# Within the TXN and the LWW lane, properties take turns.
 BY_PROPERTY = RELEASE = 5
 
-# The oldest whose workers may run beside these. A worker that does not tell what it knows, knows this.
+# The oldest release whose workers may run at the same time. A worker that does not report its release has this one.
 BESIDE_MIN = 5
-# From which release on workers read a version of the snapshot. A new version comes with a new release, and stands here.
+# The release from which on workers read a version of the snapshot. Each new version needs a new release, and an entry.
 SNAPSHOT_SINCE = {2: BESIDE_MIN, 3: BESIDE_MIN}
 
 _MARK = "release-"
@@ -35,8 +34,8 @@ _OLDER_MARKERS = ("release-2", "batches-give-way")
 
 
 def release_of_run(is_marked: Callable[[str], bool]) -> int:
-    """Which release a run keeps. `is_marked`: Temporal's `patched`, true in every new run and remembered there; it must
-    be asked for each marker that an older run has.
+    """The release of a run. `is_marked`: Temporal's `patched`, which is true in every new run and recorded there; it
+    must be called for each marker that an older run has.
     """
     for release in range(RELEASE, GIVES_WAY, -1):
         if is_marked(f"{_MARK}{release}"):
@@ -50,7 +49,7 @@ def release_of_run(is_marked: Callable[[str], bool]) -> int:
 
 
 def release_of_marks(marks: Collection[str]) -> int:
-    """Which release a run with these marks keeps, also one that is newer than this code."""
+    """The release of a run with these marks, even if it is newer than this code."""
     newer = [int(mark.removeprefix(_MARK)) for mark in marks if _has_number(mark, _MARK)]
     return max([release_of_run(marks.__contains__), *newer])
 

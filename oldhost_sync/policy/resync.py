@@ -1,7 +1,7 @@
-"""Which of an entity's states may be sent to OldHost again, so that it has what the shadow shows. Pure.
+"""Which of an entity's states may be sent to OldHost again, so that OldHost agrees with the shadow state. Pure.
 
-Only LWW states: they say the whole state of their key, and sending one twice does no harm. And only where nothing else
-was applied to the entity since that may have set the same: an older status must not undo what a check-out did after it.
+Only LWW states: each holds the whole state of its key, and sending it twice does no harm. And only if no later change
+of the entity may have set the same fields: an older status must not undo the effect of a later check-out.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 
 from oldhost_sync.policy.changes import PriorityClass
 
-# LWW changes without a fate, all together, up to which more are sent again: 40 s of OldHost's time at 400 ms, far
-# within the time that an LWW change may wait.
+# States are sent again only while fewer LWW changes than this have no fate: 40 s of OldHost's time at 400 ms, far below
+# the time that an LWW change may wait.
 WAITING_MAX = 100
-# Entities looked at in one transaction.
+# Entities checked in one transaction.
 ENTITIES_AT_ONCE = 20
 
 
@@ -23,8 +23,8 @@ def states_to_send(
 ) -> list[str]:
     """The event types whose states may be sent again, in the order in which they were applied.
 
-    `state`: the shadow, payloads by event type. `applied`: the id of the last change that OldHost has of each event
-    type. `classes`: the class of each, as it is now.
+    `state`: the shadow state, payloads by event type. `applied`: the id of the last applied change of each event type.
+    `classes`: the present class of each event type.
     """
     sendable = [each for each in state if each in applied and classes.get(each) == PriorityClass.LWW]
     fit = [each for each in sendable if not _may_be_set_since(each, state, applied, classes)]

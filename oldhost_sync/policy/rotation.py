@@ -1,8 +1,8 @@
 """The rotation: properties take turns within a lane, each with its own oldest head first.
 
-The turn is that of the property which had none for longest, so one that was quiet goes at once, and nothing is saved
-up. Some turns are the lane's oldest head's, and count for its property. Each step is O(log n) of what waits, however
-many properties there are.
+The turn is for the property whose last turn is longest ago. So a property that had no changes is served at once, and no
+credit is saved up. Some turns are for the lane's oldest head, and count for its property. Each step is O(log n) in the
+number of waiting changes, however many properties there are.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from heapq import heapify, heappop, heappush
 from oldhost_sync.policy.changes import EntityKey
 from oldhost_sync.policy.writer_policy import OLDEST_TURN_EVERY
 
-LaneItem = tuple[int, int, str]  # (position, change id, property): lower goes first
+LaneItem = tuple[int, int, str]  # (position, change id, property): the lowest is first
 Head = tuple[LaneItem, EntityKey]
 _Front = tuple[int, Head]  # of a property: its last turn, its first head
 
 
 class Rotation:
-    """`is_shown`: whether a head is still one; heads that are none any more are forgotten when they are met.
+    """`is_shown`: whether a head is still the head of its entity; others are stale and are removed when found.
 
-    `last_turns`: when each property had its last turn, counted in turns; 0: never. The next run begins a new rotation.
+    `last_turns`: the number of each property's last turn; 0: none so far. The next run begins a new rotation.
     """
 
     def __init__(self, is_shown: Callable[[Head], bool]) -> None:
@@ -33,7 +33,7 @@ class Rotation:
         self._front_of: dict[str, _Front] = {}
 
     def show(self, head: Head) -> None:
-        """A head more."""
+        """Add a head."""
         property_id = head[0][2]
         heads = self._heads.setdefault(property_id, [])
         heappush(heads, head)
@@ -41,7 +41,7 @@ class Rotation:
             self._bring_forward(property_id)
 
     def fill(self, heads: Iterable[Head]) -> None:
-        """Take many at once, in their order, into one that is empty."""
+        """Add many heads at once, in order, to an empty rotation."""
         queues = self._heads
         for head in heads:
             if (queue := queues.get(head[0][2])) is None:
@@ -54,7 +54,7 @@ class Rotation:
 
     @property
     def oldest_is_due(self) -> bool:
-        """The next turn is not in rotation, but the oldest head's."""
+        """Whether the next turn is for the lane's oldest head instead of the rotation."""
         return (self._turn + 1) % OLDEST_TURN_EVERY == 0
 
     def first(self) -> Head | None:
@@ -72,17 +72,17 @@ class Rotation:
         return None
 
     def charge(self, property_id: str) -> None:
-        """It has had its turn."""
+        """The property has had its turn."""
         self._turn += 1
         self.last_turns[property_id] = self._turn
         self._bring_forward(property_id)
 
     def follow(self, other: Rotation) -> None:
-        """The turns so far were the other's."""
+        """Copy the past turns of another rotation."""
         self._turn, self.last_turns = other._turn, dict(other.last_turns)
 
     def _bring_forward(self, property_id: str) -> None:
-        """What a property has to show stands with the others', by its last turn."""
+        """Put the property's first head among those of all properties, ordered by last turn."""
         heads = self._heads.get(property_id, [])
         while heads and not self._is_shown(heads[0]):
             heappop(heads)

@@ -1,6 +1,7 @@
-"""The session as the machine knows it: which phase it is in, and what a send over it needs to say.
+"""The session as the machine knows it: its phase, and the values that each send over it contains.
 
-The table below is the whole of its phases; an event that is not in it for a phase raises and changes nothing.
+The tables below have all transitions; an event that they do not list for a phase raises an exception and changes
+nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from oldhost_sync.policy.events import SessionOpened
 
 
 class Phase(StrEnum):
-    """NONE → OPENING → OPEN → CLOSING → NONE; OPENING → PAUSING (told to wait) → OPENING."""
+    """NONE → OPENING → OPEN → CLOSING → NONE; OPENING → PAUSING (it has to wait) → OPENING."""
 
     NONE = "none"
     OPENING = "opening"
@@ -23,19 +24,18 @@ class Phase(StrEnum):
 
 
 class SessionEvent(StrEnum):
-    OPEN = "open"  # one is asked for
+    OPEN = "open"  # a session is requested
     OPENED = "opened"
-    POSTPONED = "postponed"  # none can be had yet
-    HALTED = "halted"  # none may be had before an operator resolves
-    GIVE_UP = "give up"  # whatever becomes of the opening, nobody may ever tell
-    CLOSE = "close"  # its end is asked for
+    POSTPONED = "postponed"  # the session can't be opened yet
+    HALTED = "halted"  # no session before an operator resolves
+    GIVE_UP = "give up"  # the result of the opening may never be reported
+    CLOSE = "close"  # its end is requested
     CLOSED = "closed"
     LOST = "lost"  # it ended by itself
-    REST = "rest"  # the next one is not asked for at once
+    REST = "rest"  # the next session is requested after a pause
 
 
-# They count in every phase: an opening that was given up still ends, and the next one may have been asked for
-# meanwhile.
+# Valid in every phase: an opening that was given up still reports its end, and by then the next one may be requested.
 _ANSWERS = {
     SessionEvent.OPENED: Phase.OPEN,
     SessionEvent.POSTPONED: Phase.PAUSING,
@@ -56,12 +56,12 @@ _TRANSITIONS: dict[tuple[Phase, SessionEvent], Phase] = {
 
 @dataclass
 class SessionState:
-    """`lost`: send no more, end it when nothing is in flight. `sends`, `urgent_sends`: how many so far.
-    `attempts`: in a row without success.
+    """`lost`: send no more, end it when nothing is in flight. `sends`, `urgent_sends`: how many so far. `attempts`:
+    failed openings in a row.
 
-    `opened_at_nonce`: what OldHost expected then. What it expects next, only the ledger knows. `bound_list_was_cut`:
-    more operations are bound than the ledger named. `sessions_without_progress`: in a row, that began with an operation
-    in doubt, and none ended.
+    `opened_at_nonce`: what OldHost expected at the opening; what it expects now, only the ledger knows.
+    `bound_list_was_cut`: more operations are bound than the ledger listed. `sessions_without_progress`: sessions in a
+    row that began with an operation in doubt and brought no result of any operation.
     """
 
     phase: Phase = Phase.NONE
@@ -91,12 +91,12 @@ class SessionState:
         )
 
     def ended(self, event: SessionEvent) -> SessionState:
-        """None any more; closed, or lost."""
+        """The state after the session was closed or lost."""
         phase = self._after(event)
         return SessionState(phase, self.epoch, sessions_without_progress=self.sessions_without_progress)
 
     def wait(self, event: SessionEvent, reason: str, until_ms: int) -> None:
-        """The next one is not asked for before `until_ms`."""
+        """The next session is not requested before `until_ms`."""
         self.move(event)
         self.until_ms = until_ms
         self.waiting_for = reason

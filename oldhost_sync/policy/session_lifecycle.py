@@ -1,7 +1,7 @@
-"""The session's life: when the next one is opened, what each answer about it means, and when it ends.
+"""The session's lifecycle: when the next one is opened, what each answer about it means, and when it ends.
 
-One path leads back to work after anything unclear: let what is in flight end, then open a session, which decides what
-is in doubt.
+There is one way to recover from any uncertainty: let the sends in flight end, then open a session, which finds out
+what became of the operations in doubt.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 class SessionLifecycle:
     """The machine's part that opens and ends sessions.
 
-    `resolved_epoch`: of the last resolve in this run; no send of an older run's session is under way.
-    `stopped_epoch`: of the session whose sends were told to end, as a new run is about to start.
-    `opening_predates_resolve`: an operator resolved while a session was being opened, and what that finds came before.
+    `resolved_epoch`: that of the last resolve in this run; sends of an older run's session are no longer under way.
+    `stopped_epoch`: that of the session whose sends were stopped because a new run is about to start.
+    `opening_predates_resolve`: an operator resolved while a session was being opened; its result is older than that.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -51,7 +51,7 @@ class SessionLifecycle:
     # --------------------------------------------------------------------------------------------------------- deciding
 
     def next_actions(self, now_ms: int) -> Iterator[Action]:
-        """Open a session when there is none and nothing prevents it; close one that is paused, halted, or through."""
+        """Open a session when there is none and nothing prevents it; close one when paused, halted, or at its end."""
         machine, session = self._machine, self._machine.session
         if machine.gives_way and machine.in_flight.sends and session.takes_sends:
             if machine.draining and self.stopped_epoch != session.epoch:
@@ -74,7 +74,7 @@ class SessionLifecycle:
 
     @property
     def reopens_at_ms(self) -> int | None:
-        """When the next one is asked for, if time alone keeps it from that."""
+        """When the next session is requested, if only a wait prevents it now."""
         session = self._machine.session
         return session.until_ms if session.phase is Phase.PAUSING and self._may_ask else None
 
@@ -87,7 +87,7 @@ class SessionLifecycle:
         return self._must_stop() or (machine.session.bound_list_was_cut and not machine.in_flight.bound)
 
     def _must_stop(self) -> bool:
-        """The session drains: see `oldhost/nonce_pipeline.py` for what still goes out."""
+        """Whether the session has to drain: `oldhost/nonce_pipeline.py` says what is still sent then."""
         return self._machine.paused is not None or self._machine.breaker.state is BreakerState.HALTED
 
     def _newest(self) -> tuple[int, ...]:
@@ -110,7 +110,7 @@ class SessionLifecycle:
                 self._failed(now_ms)
 
     def _opened(self, event: SessionOpened, now_ms: int) -> None:
-        """OldHost agrees with the ledger: record the fate of what was in doubt, and send first what is bound."""
+        """OldHost agrees with the ledger: record the fates of what was in doubt, and send bound operations first."""
         machine, bound = self._machine, event.bound_refs()
         for fate in event.fates:
             machine.outcomes.record(fate, now_ms)
@@ -123,7 +123,7 @@ class SessionLifecycle:
         machine.probe_at_ms = now_ms + machine.policy.probe_ms
         if machine.breaker.state is BreakerState.HALF_OPEN:
             machine.alarms.ban_or_halt_is_over()
-        if machine.breaker.state is not BreakerState.HALTED:  # halted meanwhile: the session is closed again
+        if machine.breaker.state is not BreakerState.HALTED:  # halted during the opening: it is closed again
             machine.breaker.agreed()
 
     def _count_without_progress(self, bound: list[ChangeRef]) -> int:
@@ -137,7 +137,7 @@ class SessionLifecycle:
         return sessions
 
     def _postponed(self, event: OpeningPostponed, now_ms: int) -> None:
-        """A ban still runs, a row in doubt is too young, or the connection can't be had."""
+        """A ban still runs, an operation in doubt needs its settle time, or the connection can't be opened."""
         if event.reason == "ban":
             self._machine.banned(event.wait_ms, now_ms)
         else:
@@ -145,22 +145,22 @@ class SessionLifecycle:
         self._retry_later(max(event.wait_ms, 1), event.reason, now_ms)
 
     def _failed(self, now_ms: int) -> None:
-        """Try again, ever more slowly."""
+        """Try again, with growing pauses."""
         wait_ms = min(REOPEN_MS_MIN * 2 ** min(self._machine.session.attempts, 10), REOPEN_MS_MAX)
         self._machine.progress.said("failure: opening a session failed")
         self._retry_later(wait_ms, "failure", now_ms)
 
     def _halted(self, reason: str) -> None:
-        """Something that a program must not decide: send nothing until an operator resolves."""
+        """Only an operator may decide this: send nothing until one resolves."""
         self._machine.session.move(SessionEvent.HALTED)
-        if not self.opening_predates_resolve:  # else the next opening asks the books whether it still halts
+        if not self.opening_predates_resolve:  # otherwise the next opening reads from MariaDB if it is still halted
             self._machine.halt(reason)
 
     def _retry_later(self, wait_ms: int, reason: str, now_ms: int) -> None:
         machine, session = self._machine, self._machine.session
         session.wait(SessionEvent.POSTPONED, reason, now_ms + wait_ms)
         session.attempts += reason not in ("ban", "settle")
-        # What waits is told of by `no-progress` from 0.2 on, and sooner.
+        # From 0.2 on, the alert no-progress covers the case that something waits, and is raised sooner.
         if session.attempts == REOPEN_ALERT_ATTEMPTS and (machine.release == RELEASE_MIN or not machine.could_go):
             machine.alarms.no_session(session.attempts, reason)
 
@@ -191,9 +191,9 @@ class SessionLifecycle:
             self._halted_by_a_send(event, epoch)
 
     def _halted_by_a_send(self, event: SendEnded, epoch: int) -> None:
-        if epoch >= self.resolved_epoch:  # else an operator has decided since; the books say whether it still halts
+        if epoch >= self.resolved_epoch:  # otherwise an operator has resolved since; MariaDB says if it is still halted
             self._machine.halt(event.halted)
-        # The session may have failed to: the database was away.
+        # The session itself may have failed to record it, if the database was down.
         self._machine.alarms.record_halt(event.halted, event.never_taken, epoch)
 
     def _send_failed(self, number: int, event: SendFailed) -> None:
@@ -214,7 +214,7 @@ class SessionLifecycle:
         self._machine.session = self._machine.session.ended(SessionEvent.CLOSED)
 
     def lose(self, now_ms: int) -> None:
-        """It ended by itself. When sessions bring nothing, the next one comes later and later."""
+        """The session ended by itself. If several in a row brought no fate, the next follow after growing pauses."""
         machine = self._machine
         machine.progress.session_ended(sent=machine.session.sends + machine.session.urgent_sends > 0)
         machine.session = machine.session.ended(SessionEvent.LOST)
@@ -222,12 +222,12 @@ class SessionLifecycle:
             machine.session.wait(SessionEvent.REST, "progress", now_ms + machine.progress.pause_ms)
 
     def give_up(self) -> None:
-        """A rule of ours was broken: send no more. What was to end an opening may be what broke."""
+        """An invariant of ours was violated: send no more. Perhaps that was while the end of an opening was handled."""
         session = self._machine.session
         session.lost = True
         if session.phase is Phase.OPENING:
             session.move(SessionEvent.GIVE_UP)
 
     def resolved(self, epoch: int) -> None:
-        """An operator has ended a halt."""
+        """An operator has resolved a halt."""
         self.resolved_epoch = max(self.resolved_epoch, epoch)

@@ -1,10 +1,10 @@
 """The snapshot: the machine's state as plain JSON, compact and versioned, to be carried into the next run.
 
 Waiting changes are stored by column, with ids and times as differences, the few type names as indexes, and UUIDs as
-their 16 bytes: 25,000 of them compress to 0.18 MB, or to 0.48 MB when all entity ids are UUIDs. It is taken when
-nothing is being sent. Where the waiting changes are too many or too large to carry, they stay behind and the new run
-reads them from MariaDB; a version that is not known is rebuilt whole. A new version costs nothing but its number:
-`_readable` in workflows/sync_writer.py marks the runs.
+their 16 bytes: 25,000 of them compress to 0.18 MB, or to 0.48 MB when all entity ids are UUIDs. The snapshot is taken
+while nothing is being sent. If the waiting changes are too many or too large to carry, they are left out and the new
+run reads them from MariaDB; if the version is unknown, the new run rebuilds everything. A new version needs only a new
+number: `_readable` in workflows/sync_writer.py marks the runs.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from oldhost_sync.policy.release import RELEASE, RELEASE_MIN
 from oldhost_sync.policy.session import Phase, SessionState
 from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
 
-# Columns at the end of what waits need no new one: releases before leave them unread.
+# Additional columns at the end of the waiting changes need no new version: older releases ignore them.
 VERSION = 3
-READABLE = (1, 2, 3)  # 1 had its UUIDs as text, 1 and 2 the changes held behind dead letters
+READABLE = (1, 2, 3)  # 1 had UUIDs as text; 1 and 2 contained the changes held behind dead letters
 VERSION_HELD_IN_DATABASE = 3
-# A run that is given a later one says so in its history, so that workers of two releases go on with it alike.
+# A run that starts with a later version marks that in its history, so that workers of two releases treat it alike.
 VERSION_UNMARKED = 1
 # Temporal refuses payloads above 2 MiB and retries the refused task for ever. Compressed, as the data converter does
-# it, the waiting changes take at most half of that; submissions and what little else there is have the other half.
+# it, the waiting changes take at most half of that; the other half is for submissions and the little that remains.
 WAITING_BYTES_MAX = 1024 * 1024
-# The quickest: a fifth larger than level 6 and 0.1 s sooner, while OldHost waits for the new run.
+# The fastest: a fifth larger than level 6, but 0.1 s faster, and OldHost is idle until the new run starts.
 COMPRESSION_LEVEL = 1
 
 Snapshot = dict[str, Any]
@@ -77,7 +77,7 @@ def _dump_changes(machine: Machine) -> Snapshot:
     holds = [[*entity, hold.dead, hold.left, hold.newest] for entity, hold in coalescer.holds.items() if few]
     fits = few and _fits(waiting, holds)
     received = machine.counters.received
-    if not fits:  # they will be counted again when they are read
+    if not fits:  # the waiting changes are counted again when the new run reads them
         received -= len(coalescer.waiting)
     return {
         "waiting": waiting if fits else None,
@@ -92,7 +92,7 @@ def _dump_changes(machine: Machine) -> Snapshot:
 
 
 def _dump_told(machine: Machine) -> Snapshot:
-    """What people were told, and what they are still to be told."""
+    """The alerts that are open, and those that are not recorded yet."""
     announcements = machine.announcements
     return {
         "told": list(machine.load.told),
@@ -106,8 +106,8 @@ def _dump_told(machine: Machine) -> Snapshot:
 
 
 def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, release: int = RELEASE) -> Machine:
-    """A machine as the snapshot left it, `loaded` unless its waiting changes stayed behind; an empty one, to be
-    rebuilt, when there is no snapshot that this version can read.
+    """The machine of the snapshot, `loaded` unless its waiting changes were left out; an empty one, which is to be
+    rebuilt, if there is no snapshot or this code can't read its version.
     """
     machine = Machine(policy, now_ms, release)
     if snapshot is None or snapshot.get("version") not in READABLE:
@@ -145,7 +145,7 @@ def _load_rates(machine: Machine, snapshot: Snapshot) -> None:
 
 
 def _set_back(snapshot: Snapshot, by_ms: int) -> Snapshot:
-    """Temporal's clock was set back since: what was due in a second is due in a second, not in hours."""
+    """Shift all times, because Temporal's clock was set back: what was due in a second stays due in a second."""
     moved = {**snapshot}
     for part, names in _INSTANTS.items():
         if part in snapshot:
@@ -154,7 +154,7 @@ def _set_back(snapshot: Snapshot, by_ms: int) -> Snapshot:
     moved["probe_at_ms"] = snapshot["probe_at_ms"] - by_ms
     if snapshot["waiting"] is not None:
         columns = json.loads(snapshot["waiting"])
-        for column in (6, 7):  # first and due, as spans from when each was accepted
+        for column in (6, 7):  # first and due, as differences from the time of acceptance
             columns[column] = [span + by_ms if column == 6 else span - by_ms for span in columns[column]]
         moved["waiting"] = _as_text(columns)
     return moved
@@ -170,7 +170,7 @@ def _earlier(at_ms: int | None, by_ms: int) -> int | None:
 def _load_announcements(machine: Machine, snapshot: Snapshot) -> None:
     announcements = machine.announcements
     announcements.add(*(RaiseAlert(*alert) for alert in snapshot.get("untold", [])))
-    for change_id in snapshot.get("warned", []):  # one alert for each, of a run begun before 0.2
+    for change_id in snapshot.get("warned", []):  # a run begun before 0.2 had one alert for each
         announcements.add(RaiseAlert("", "info", "", f"emergency:{change_id}", close=True))
     announcements.blocked = []
     announcements.told_emergencies = _as_tuple(snapshot.get("told_emergencies"))
@@ -181,14 +181,14 @@ def _load_announcements(machine: Machine, snapshot: Snapshot) -> None:
         machine.progress = Progress(**snapshot["progress"])
 
 
-# Fields of a session by the names that stored snapshots have.
+# Fields of a session that have another name in stored snapshots.
 _KNOWN_AS = {"sessions_without_progress": "fruitless", "bound_list_was_cut": "more_bound"}
 
 
 def _session_as_known(session: SessionState) -> Snapshot:
-    """By the names that every release reads, and nothing that an earlier one does not know."""
+    """With the field names that every release reads, and without fields that an earlier one does not know."""
     dumped = asdict(session)
-    del dumped["urgent_sends"]  # only whether this session sent anything; the next one that ends says so
+    del dumped["urgent_sends"]  # only used to see whether a session sent anything; the next session counts again
     for name, known in _KNOWN_AS.items():
         dumped[known] = dumped.pop(name)
     return dumped
@@ -199,7 +199,7 @@ def _session(carried: Snapshot) -> SessionState:
     for name, known in _KNOWN_AS.items():
         if known in carried:
             carried[name] = carried.pop(known)
-    if "next_nonce" in carried:  # by its name in releases before 0.2
+    if "next_nonce" in carried:  # its name in releases before 0.2
         carried["opened_at_nonce"] = carried.pop("next_nonce")
     return SessionState(**carried)
 
@@ -209,7 +209,7 @@ def _as_tuple(carried: list[Any] | None) -> Any:
 
 
 def _load_loading(machine: Machine, snapshot: Snapshot) -> None:
-    """What was still to be read from MariaDB."""
+    """Restore what is still to be read from MariaDB."""
     if machine.release == RELEASE_MIN:
         return
     everything = None if snapshot["waiting"] is not None else Part.EMERGENCIES
@@ -237,7 +237,7 @@ def _load_changes(machine: Machine, snapshot: Snapshot) -> None:
 
 
 def _kept_hold(machine: Machine, dead: list[int], held: list[PendingOperation]) -> Hold:
-    """A hold of a run that kept held changes: they are left in MariaDB now, unless this run is of release 1 too."""
+    """A hold of a run that kept held changes in memory. Now they wait in MariaDB, unless this run has release 1 too."""
     machine.dead_letters += len(dead)
     if machine.release == RELEASE_MIN:
         return Hold(dead, held)
@@ -256,7 +256,7 @@ _BY_LETTER = {letter: cls for cls, letter in _CLASSES.items()}
 
 
 def _as_text(columns: list[Any]) -> str:
-    """One value instead of 400,000: Temporal's converter copies each value by itself, which took 0.15 s."""
+    """One value instead of 400,000: Temporal's converter copies each single value, which took 0.15 s."""
     return json.dumps(columns, separators=(",", ":"))
 
 
@@ -264,8 +264,8 @@ def _columns(entries: Iterable[PendingOperation]) -> list[Any]:
     """[types, ids (differences), classes, type indexes, entity ids, accepted (differences), first, due (offsets),
     ready, UUIDs, properties].
 
-    An entity id that is a UUID is empty among the entity ids, and the next 16 bytes among the UUIDs (base64). The
-    properties are [names, indexes], the first name "" for none; where no change has one, the column is left out.
+    An entity id that is a UUID is "" in the entity ids, and is the next 16 bytes of the UUIDs (base64). The properties
+    are [names, indexes], the first name "" for none; the column is omitted if no change has a property.
     """
     types: dict[tuple[str, str], int] = {}
     properties, property_indexes = {"": 0}, list[int]()
@@ -288,8 +288,8 @@ def _columns(entries: Iterable[PendingOperation]) -> list[Any]:
         last_id, last_at = ref.change_id, ref.accepted_at_ms
     names = [list(pair) for pair in types]
     packed = b2a_base64(uuids, newline=False).decode()
-    told = [[list(properties), property_indexes]] if len(properties) > 1 else []
-    return [names, ids, "".join(classes), type_indexes, entity_ids, accepted, first, due, "".join(ready), packed, *told]
+    last = [[list(properties), property_indexes]] if len(properties) > 1 else []
+    return [names, ids, "".join(classes), type_indexes, entity_ids, accepted, first, due, "".join(ready), packed, *last]
 
 
 def _entries(columns: list[Any]) -> Iterator[PendingOperation]:
@@ -306,7 +306,7 @@ def _entries(columns: list[Any]) -> Iterator[PendingOperation]:
 
 
 def _uuid_bytes(entity_id: str) -> bytes:
-    """The 16 bytes of a UUID in its usual writing; nothing for any other text, which would not come back as it was."""
+    """The 16 bytes of a UUID in its usual form; empty for any other text, as it would not be restored unchanged."""
     return bytes.fromhex(entity_id.replace("-", "")) if _UUID.fullmatch(entity_id) else b""
 
 

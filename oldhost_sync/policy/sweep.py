@@ -1,6 +1,6 @@
-"""The sweep: a periodic search for strays, changes that MariaDB knows to be relayed and the machine does not hold.
+"""The sweep: a periodic search for strays, changes that are marked as relayed in MariaDB but missing in the machine.
 
-A page is read while the writer works on: what gets its fate between the reading and its result is no stray.
+The writer continues while a page is read: a change that gets its fate between the read and its result is no stray.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from oldhost_sync.policy.writer_policy import FIRST_SWEEP_MS
 
 @dataclass
 class Sweeping:
-    """`at_ms`: when the next page is due; after change `after_id` (0: a new sweep). `under_way`: being read."""
+    """`at_ms`: when the next page is due, from after change `after_id` (0: a new sweep). `under_way`: being read."""
 
     every_ms: int
     at_ms: int = 0
@@ -22,22 +22,22 @@ class Sweeping:
     fates: RecentFates = field(default_factory=RecentFates)
 
     def begin(self) -> int:
-        """A page is asked for; returns after which change."""
+        """A page is requested. Returns the change id to read after."""
         self.under_way = True
         self.fates.begin()
         return self.after_id
 
     def end(self, last_id: int, now_ms: int, *, more: bool) -> None:
-        """The page is taken over; the next one soon when there is more, a new sweep when its time comes."""
+        """The page is taken over. The next one follows soon if there is more, otherwise at the next regular sweep."""
         self.after_id = last_id if more else 0
         self._rest(now_ms, soon=more)
 
     def fail(self, now_ms: int) -> None:
-        """The database did not answer: the same page again, before long."""
+        """The database did not answer: read the same page again soon."""
         self._rest(now_ms, soon=True)
 
     def begin_soon(self, now_ms: int) -> None:
-        """After a rebuild the first sweep is not far."""
+        """After a rebuild, the first sweep is soon."""
         self._rest(now_ms, soon=True)
 
     def _rest(self, now_ms: int, *, soon: bool) -> None:

@@ -1,4 +1,4 @@
-"""Whose turn it is, as each release of the decisions has it."""
+"""The rules for turns in each release: the order of the LWW lane, when age goes before turns, and who takes turns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from oldhost_sync.policy.writer_policy import OLDEST_FIRST_MS
 
 @dataclass(frozen=True, slots=True)
 class TurnRules:
-    """`by_first_change`: the LWW lane is in the order of the keys' first changes, else by when they fall due.
-    `charges_inherited`: an LWW change that goes in TXN's turn, because a TXN of its entity waits behind it, is LWW's.
-    `oldest_first_ms`: once the head of TXN or of LWW is so old, the older of the two goes; None: always by turns.
-    `by_property`: within these lanes properties take turns.
+    """`by_first_change`: the LWW lane is in the order of the keys' first changes, otherwise of their due times.
+    `charges_inherited`: an LWW change sent in TXN's turn, because a TXN of its entity waits behind it, counts as LWW's.
+    `oldest_first_ms`: once the head of TXN or LWW has this age, the older of the two is sent; None: always by turns.
+    `by_property`: within these lanes, properties take turns.
     """
 
     by_first_change: bool = True
@@ -24,7 +24,9 @@ class TurnRules:
     by_property: bool = True
 
     def oldest(self, txn_ms: int | None, lww_ms: int | None, now_ms: int) -> PriorityClass | None:
-        """Whose head is the older one of the two, if one is too old to wait for its turn; since when each waits."""
+        """The class with the older head, if that is too old to wait for its turn. `txn_ms`, `lww_ms`: when each head
+        began to wait; None: no head.
+        """
         if txn_ms is None or lww_ms is None or self.oldest_first_ms is None:
             return None
         if now_ms - min(txn_ms, lww_ms) < self.oldest_first_ms:
@@ -32,8 +34,8 @@ class TurnRules:
         return PriorityClass.TXN if txn_ms <= lww_ms else PriorityClass.LWW
 
     def takes_turns(self, first_ms: int, waiting_ms: float, now_ms: int) -> bool:
-        """Whether the properties of a lane can afford turns: its oldest change, which waits since `first_ms`, would not
-        be too old even if it went last. `waiting_ms`: how long OldHost takes for all that waits.
+        """Whether the properties of a lane may take turns: its oldest change, waiting from `first_ms` on, would not
+        get too old even if it were sent last. `waiting_ms`: how long OldHost takes for all that waits.
         """
         return self.oldest_first_ms is None or now_ms - first_ms + waiting_ms < self.oldest_first_ms
 

@@ -1,4 +1,4 @@
-"""Turns: which lane's head goes next, whose head in it, and that a turn is charged to whom it served."""
+"""Turns: choose the lane that sends next and its head, and count the turn for the class and property that it served."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from oldhost_sync.policy.turn_rules import TurnRules
 
 _LWW, _TXN, _EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EMERGENCY
 
-Head = tuple[EntityKey, int]  # whose turn it is, and the change id that brought it there
+Head = tuple[EntityKey, int]  # the entity whose turn it is, and the change id of its head
 
 
 class Turns:
-    """Over the lanes, by the rules. `since_ms`: since when the change of an id waits. `elsewhere`: how many more
-    operations wait than these lanes have, where they are a part.
+    """Turns over the lanes, by the rules. `since_ms`: when the change with an id began to wait. `elsewhere`: how many
+    operations wait outside these lanes, if these hold only some of them (`preview`).
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Turns:
         self.elsewhere = 0
 
     def next(self, now_ms: int, service_ms: float) -> tuple[PriorityClass, Head] | None:
-        """Whose turn it is, and the turn is theirs; None when nothing can go. `service_ms`: of one operation."""
+        """Take the next turn: its lane and head; None when nothing can be sent. `service_ms`: that of one operation."""
         heads = {cls: lane.oldest() for cls, lane in self._lanes.items()}
         turn = self.robin.choose(
             emergency=heads[_EMERGENCY] is not None,
@@ -46,7 +46,7 @@ class Turns:
         waiting_ms = service_ms * (self.elsewhere + self.waiting)
         takes_turns = self._rules.takes_turns(self._since_ms(oldest[1]), waiting_ms, now_ms)
         head = lane.head() if takes_turns else oldest
-        assert head is not None, "a lane has an oldest head and no other"
+        assert head is not None, "a lane with an oldest head has no next head"
         lane.charge(head[0])
         return turn, head
 
@@ -56,7 +56,7 @@ class Turns:
         return len(self._lanes[_TXN]) + len(self._lanes[_LWW])
 
     def brought(self, turn: PriorityClass, cls: PriorityClass) -> None:
-        """What went in that turn was of this class: older than the change whose turn it was, and of its entity."""
+        """In this turn a change of class `cls` was sent: the head, or an older change of the same entity."""
         if self._rules.charges_inherited and turn is _TXN and cls is _LWW:
             self.robin.charge_lww()
 

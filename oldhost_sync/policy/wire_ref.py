@@ -1,7 +1,7 @@
-"""A change ref on the wire: [change_id, class, entity_type, entity_id, event_type, accepted_at_ms].
+"""A change ref in wire format: [change_id, class, entity_type, entity_id, event_type, accepted_at_ms].
 
-Its property travels beside it, in a list as long as that of the refs, or in none: workers and runs of earlier releases
-read refs of exactly this shape.
+The properties are in a second list, as long as that of the refs, or empty: workers and runs of earlier releases read
+refs of exactly this form.
 """
 
 import re
@@ -19,8 +19,8 @@ CHANGE_ID_MAX = 2**63 - 1
 AT_MS_MAX = 253_402_300_799_999
 
 _NAME = re.compile(NAME_PATTERN)
-# What no screen shows and, of halves of characters, what UTF-8 can't even carry: neither a log nor a database nor an
-# error's text.
+# Control characters, which no screen shows, and lone surrogates, which UTF-8 can't encode, so that no log, database or
+# error text can contain them.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _LINES = frozenset("\n\t")
 
@@ -37,28 +37,28 @@ def to_wire(ref: ChangeRef) -> WireRef:
 
 
 def properties_of(refs: Sequence[ChangeRef]) -> list[str]:
-    """What travels beside these refs: each one's property, or nothing at all where none is known."""
+    """The second list for these refs: the property of each, or an empty list where none is known."""
     return [ref.property_id for ref in refs] if any(ref.property_id for ref in refs) else []
 
 
 def beside(items: Sequence[WireRef], properties: object) -> Iterator[tuple[WireRef, str]]:
-    """Each ref with its property, of whatever came beside them: "" where there is none, or it could not be one."""
-    told: Iterable[object] = properties if isinstance(properties, list) else ()
-    fitting = (one if isinstance(one, str) and _is_id(one) else "" for one in told)
+    """Each ref with its property from the second list: "" where it is missing or invalid."""
+    given: Iterable[object] = properties if isinstance(properties, list) else ()
+    fitting = (one if isinstance(one, str) and _is_id(one) else "" for one in given)
     return zip(items, chain(fitting, repeat("")), strict=False)
 
 
 def from_wire(item: Sequence[Any], property_id: str = "") -> ChangeRef:
-    """Read one ref; raises ValueError when it is none: whatever recording would not have given out is none."""
+    """Read one ref. Raises ValueError if it is invalid: if the outbox could not have recorded such a change."""
     if not isinstance(item, list | tuple) or len(item) != 6:
         raise ValueError("not a change ref")
     change_id, priority_class, entity_type, entity_id, event_type, accepted_at_ms = item
     if not _is_within(change_id, 1, CHANGE_ID_MAX) or not _is_within(accepted_at_ms, 0, AT_MS_MAX):
         raise ValueError("a change ref's numbers are out of range")
     if not all(isinstance(text, str) for text in (priority_class, entity_type, entity_id, event_type)):
-        raise ValueError("a change ref's names are text")
+        raise ValueError("a change ref's names are not all text")
     if not _NAME.fullmatch(entity_type) or not _NAME.fullmatch(event_type):
-        raise ValueError("a change ref's types are no names")
+        raise ValueError("a change ref's types are not valid names")
     if not _is_id(entity_id):
         raise ValueError("a change ref's entity id is empty, too long or unprintable")
     cls = PriorityClass(priority_class)
@@ -66,15 +66,15 @@ def from_wire(item: Sequence[Any], property_id: str = "") -> ChangeRef:
 
 
 def all_from_wire(items: Sequence[WireRef], properties: Sequence[str] = ()) -> Iterator[ChangeRef]:
-    """Read refs, each with the property that came beside it; raises ValueError at one that is none."""
+    """Read refs, each with its property from the second list. Raises ValueError at the first invalid one."""
     return (from_wire(item, property_id) for item, property_id in beside(items, properties))
 
 
 def why_unprintable(text: str, *, lines: bool = False) -> str:
-    """Why `text` can't be kept and shown, itself fit for both; empty when it can. `lines`: line ends and tabs may be in
-    it.
+    """Why `text` can't be stored and displayed (a text that can); empty when it can. `lines`: line ends and tabs are
+    allowed.
 
-    The same on every Python, which `str.isprintable` is not: a run is replayed by whatever worker takes it.
+    The result is the same on every Python version, unlike `str.isprintable`: any worker may replay a run.
     """
     for found in _UNPRINTABLE.finditer(text):
         if not (lines and found[0] in _LINES):

@@ -1,68 +1,72 @@
-"""The figures that the writer's policy works by, and the limits it keeps (each with its reason)."""
+"""The tuning values and limits of the writer's policy, each with its reason."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Urgent ones beside them, likewise: one on the wire, one at the socket.
+# Urgent sends in flight, in addition to the ordinary ones: one on the wire, one at the socket.
 URGENT_SENDS_IN_FLIGHT_MAX = 2
-# Two: while one send is on the wire the next one already waits at the socket. A third would only delay an emergency.
+# Ordinary sends in flight: while one is on the wire, the next already waits at the socket. A third would only delay an
+# emergency.
 SENDS_IN_FLIGHT_MAX = 2
-# A send fills at most this long with so many operations: each send costs Temporal the same, so it holds several where
-# OldHost is slow. More of them save little, and each emergency takes back the nonces of all that are not on the wire.
+# A send has at most 8 operations and takes at most 3.2 s. Each send costs Temporal the same, so it has several
+# operations where OldHost is slow. More would save little, and each emergency frees the nonces of all that are not on
+# the wire.
 SEND_FILL_MS = 3_200
 SEND_OPERATIONS = 8
-# And at least this long, where OldHost is quick: longer than an activity's round trip (some 100 ms), so that the socket
-# never waits for Temporal. In runs begun before sends gave way each is this long.
+# Where OldHost is quick, a send has enough operations for this long: longer than an activity's round trip (some
+# 100 ms), so that the socket never waits for Temporal. In runs begun before release 3, every send is this long.
 SHORT_SEND_FILL_MS = 300
-# Bounds a send's input, its one reserve transaction, and what a crash leaves reserved.
+# Bounds a send's input, the transaction that reserves its nonces, and the nonces that a crash leaves reserved.
 SEND_OPERATIONS_MAX = 100
-# OldHost's pace until it is measured (about 400 ms a request).
+# Assumed until OldHost's time per request is measured.
 SERVICE_MS_DEFAULT = 400.0
-# Pause before opening a session again when that failed for a reason of our own (database or worker away): doubles up to
-# 30 s.
+# Pause before the next attempt to open a session, when the last one failed for a reason of our own (database or worker
+# down). Doubles up to 30 s.
 REOPEN_MS_MIN = 1_000
 REOPEN_MS_MAX = 30_000
-# After so many attempts in a row without a session, people are told.
+# Failed attempts in a row to open a session, after which an alert is raised.
 REOPEN_ALERT_ATTEMPTS = 5
-# After so many sessions in a row that could not end the operation in doubt: it may never end, and all waits behind it.
+# Sessions in a row that could not clear up the operation in doubt, after which an alert is raised: it may stay in doubt
+# for ever, and everything waits behind it.
 SESSIONS_WITHOUT_PROGRESS_ALERT = 5
-# Pause before a page of what is outstanding is read again when MariaDB did not answer: doubles up to 10 s.
+# Pause before a page of outstanding changes is read again after MariaDB did not answer. Doubles up to 10 s.
 RELOAD_MS_MIN = 1_000
 RELOAD_MS_MAX = 10_000
 FORECAST_MS = 60_000
-# So long without a fate, though something could go, is told: longer than what a lost reply or a killed worker costs
-# (some 15 s), and well within the promise for emergencies.
+# Alert after this long without a fate while something could be sent: longer than the delay that a lost reply or a
+# killed worker causes (some 15 s), and well within the promise for emergencies.
 NO_PROGRESS_MS = 20_000
-# An alert that counts is told again as its count grows, no more often than this.
+# An alert with a count is updated as the count grows, at most this often.
 ALERT_GROWS_MS = 10_000
-# Alerts in one activity: some 100 KiB at most.
+# Alerts recorded by one activity: some 100 KiB at most.
 ALERTS_AT_ONCE_MAX = 100
-# So many undecided dead letters have an alert each; who has more wants to hear of them once.
+# Up to this many undecided dead letters raise an alert each. Above that, one alert covers the additional ones.
 DEAD_LETTERS_TOLD_MAX = 20
-# One pass of the writer moves so many keys from their debounce into their lane (some 25 ms), and the rest at its next
-# passes: Temporal takes a task of 2 s for a deadlock, and nobody is answered meanwhile.
+# Keys that one pass of the writer moves from their debounce into their lane (some 25 ms); the rest follows in the next
+# passes. Temporal takes a task of 2 s for a deadlock, and the writer answers nothing during a pass.
 MOVED_AT_ONCE_MAX = 2_500
-# So many waiting changes are carried into a new run, which takes them over in its first pass (some 0.12 s). More are
-# read again from MariaDB, page by page, while it sends.
+# Up to this many waiting changes are carried into a new run, which takes them over in its first pass (some 0.12 s). If
+# there are more, the new run reads them again from MariaDB, page by page, while it sends.
 CARRIED_MAX = 25_000
-# The promises that the forecast watches: consistent within four hours, an emergency within 30 s.
+# The promises that the forecast checks: every change within four hours, an emergency within 30 s.
 CONSISTENCY_MS = 4 * 3_600_000
 EMERGENCY_MS = 30_000
-# A change so old goes before younger ones of the other lane: 3:1 would break the promise for one lane while the other's
-# are minutes old. A lower limit costs more operations, since keys go before they have coalesced.
+# A change of this age is sent before younger ones of the other lane: with turns of 3:1 the changes of one lane would
+# break the promise while those of the other are minutes old. A lower limit costs more operations, because keys would be
+# sent before they have coalesced.
 OLDEST_FIRST_MS = 3 * 3_600_000
-# Of a lane's turns every third is its oldest change's, whosever it is, and the others are the properties' in rotation:
-# without it a property that has somewhat more to do than others would have keys twice as old in the peak.
+# Every third turn of a lane is for its oldest change, of whatever property; in the other turns the properties rotate.
+# Without it, the keys of a property with slightly more changes than others would get twice as old in the peak.
 OLDEST_TURN_EVERY = 3
-# The first sweep after a start comes early: it finds what was marked relayed while the writer was being rebuilt.
+# The first sweep after a start is early: it finds changes that were marked relayed during the rebuild.
 FIRST_SWEEP_MS = 60_000
 
 
 @dataclass
 class WriterPolicy:
-    """Carried through continue-as-new, renewed by `starter.py`. All times in ms. `early_send_ms`: while OldHost is
-    idle, an LWW key that was quiet for so long does not wait for the end of its debounce; 0: it does.
+    """Carried through continue-as-new, updated by `starter.py`. All times in ms. `early_send_ms`: while OldHost is
+    idle, an LWW key that has not changed for this long is sent before its debounce ends; 0: never.
     """
 
     debounce_ms: int = 120_000

@@ -244,7 +244,7 @@ MUTANTS = (
     ),
     Mutant(
         "no max wait",
-        (Patch(COALESCER, "min(restarted_at_ms, held.first_at_ms + self._max_wait_ms)", "restarted_at_ms"),),
+        (Patch(COALESCER, "min(restarted_at_ms, latest_at_ms)", "restarted_at_ms"),),
     ),
     Mutant(
         "key without event type",
