@@ -283,4 +283,4 @@ def _time(name: str, value: object) -> datetime | None:
     try:
         return datetime.fromisoformat(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise InvalidChange(f"{name} must be a time with its zone, such as 2026-05-01T12:00:00Z") from None
+        raise InvalidChange(f"{name} must be a time with a time zone, such as 2026-05-01T12:00:00Z") from None

@@ -179,7 +179,7 @@ def play(refs: Iterator[ChangeRef]) -> dict[str, float]:
     writer.happen("one more comes", lambda machine: machine.enqueue([_one_more(writer)], writer.now_ms))
     writer.now_ms += BAN_MS + 60_000
     writer.happen("the ban is over")
-    writer.happen("a halt", lambda machine: machine.opening_ended(OpeningHalted("somebody else wrote"), writer.now_ms))
+    writer.happen("a halt", lambda machine: machine.opening_ended(OpeningHalted("another client wrote"), writer.now_ms))
     writer.happen("it is resolved", lambda machine: machine.operators.resolve(writer.now_ms))
     writer.renew()
     writer.happen("and then")

@@ -151,7 +151,7 @@ def _time(name: str, value: object) -> datetime | None:
     except ValueError:
         moment = None
     if moment is None or moment.utcoffset() is None:
-        raise InvalidChange(f"{name} must be a time with its zone, such as 2026-05-01T12:00:00Z")
+        raise InvalidChange(f"{name} must be a time with a time zone, such as 2026-05-01T12:00:00Z")
     return moment
 
 

@@ -81,7 +81,7 @@ def why_ended(operation: Reserved, answer: Answer | Unwritten) -> str:
 def why_halted(operation: Reserved, expected: int | None) -> str:
     """A sentence for operators about the replay of a first send. `expected`: OldHost's expected nonce, if it said."""
     nonce = operation.nonce
-    begins = f"OldHost calls nonce {nonce} a replay, though we never sent it before: somebody else wrote to OldHost"
+    begins = f"OldHost calls nonce {nonce} a replay, though we never sent it before: another client wrote to OldHost"
     if expected is not None and expected > nonce + 1:  # an operation that a proxy delivered twice would be the last
         return f"{begins}, up to nonce {expected - 1}. Decide by `resolve`."
     return (

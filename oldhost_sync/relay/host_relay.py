@@ -39,8 +39,9 @@ THREADS = {
 }
 # One for each thread, so that no duty waits for a connection.
 CONNECTIONS = sum(THREADS.values())
-# Each kind makes one look at a time for all hosts; five kinds look: outbox, schedule, watch, fates, and traces if on.
-LOOKS = 5
+# Each kind makes one look at a time for all hosts; six kinds look: outbox, schedule, watch, fates, prune (a resync),
+# and traces if on.
+LOOKS = 6
 
 
 def relay_transactions(engine: Engine, looks: Engine) -> dict[str, Transactions]:

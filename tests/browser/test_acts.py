@@ -360,7 +360,7 @@ def test_a_halt_is_shown_at_once_and_ended_by_who_types_the_host_s_name(anna: Vi
     assert anna.grave_findings() == []
     anna.take_picture("halted")
     anna.page.locator(".banner").get_by_role("link", name="Compare both decisions").click()
-    expect(anna.main).to_contain_text("somebody else wrote")
+    expect(anna.main).to_contain_text("another client wrote")
     assert anna.grave_findings() == []
     assert anna.beyond(400) == 0
     anna.take_picture("halt 400")

@@ -124,8 +124,8 @@ class Fates(LedgerSuite):
         waiting, done = world.record("u1"), world.record("u2")
         self.send(world, epoch, done)
         for action in ("retry", "discard"):
-            assert "no dead letter" in world.decide(action, change_id=waiting)
-            assert "no dead letter" in world.decide(action, change_id=done)
+            assert "not a dead letter" in world.decide(action, change_id=waiting)
+            assert "not a dead letter" in world.decide(action, change_id=done)
             assert "no change" in world.decide(action, change_id=999_999)
 
     def test_a_dead_letter_that_is_retried_after_a_newer_no_op_is_stale(self, world: LedgerWorld, epoch: int) -> None:

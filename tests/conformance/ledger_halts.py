@@ -19,7 +19,7 @@ class Halts(LedgerSuite):
         taken = world.ledger.take_over("next")
         found = world.ledger.reconcile(taken.epoch, 503)
         assert found.halted is not None
-        assert "somebody else wrote" in found.halted
+        assert "another client wrote" in found.halted
         assert world.ledger.take_over("later").halted == found.halted
 
     def test_trap_04_expected_behind_the_ledger_halts(self, world: LedgerWorld, epoch: int) -> None:
@@ -108,7 +108,7 @@ class Halts(LedgerSuite):
         world.ledger.advance(epoch, None, before)
         world.ledger.advance(epoch, None, after)
         world.ledger.take_back(epoch, after)
-        world.ledger.ban(epoch, 900, refused=before, halt="somebody else wrote", expected=502)
+        world.ledger.ban(epoch, 900, refused=before, halt="another client wrote", expected=502)
         assert world.decide("resolve", mode="resend") == ""
         waiting = [Fate(before.change_id, WAITING), Fate(after.change_id, WAITING)]
         assert world.ledger.fates([before.change_id, after.change_id]) == waiting
@@ -141,12 +141,12 @@ class Halts(LedgerSuite):
     def test_a_replay_on_the_first_send_halts_and_an_operator_says_whose_it_was(
         self, world: LedgerWorld, epoch: int, mode: str, fate: Fate, last: int
     ) -> None:
-        """Somebody else wrote to OldHost, or a proxy delivered the operation twice: nobody else can tell."""
+        """Another client wrote to OldHost, or a proxy delivered the operation twice: nobody else can tell."""
         (operation,) = self.reserve(world, epoch, world.record())
         world.ledger.advance(epoch, None, operation)
-        world.ledger.ban(epoch, 900, refused=operation, halt="somebody else wrote", expected=502)
+        world.ledger.ban(epoch, 900, refused=operation, halt="another client wrote", expected=502)
         taken = world.ledger.take_over("next")
-        assert (taken.halted, taken.banned_ms > 890_000) == ("somebody else wrote", True)
+        assert (taken.halted, taken.banned_ms > 890_000) == ("another client wrote", True)
         assert world.decide("resolve", mode=mode) == ""
         assert world.ledger.fates([operation.change_id]) == [replace(fate, change_id=operation.change_id)]
         assert world.counts() == (last, 502)
@@ -156,7 +156,7 @@ class Halts(LedgerSuite):
     ) -> None:
         (operation,) = self.reserve(world, epoch, world.record())
         world.ledger.advance(epoch, None, operation)
-        world.ledger.ban(epoch, 900, refused=operation, halt="somebody else wrote", expected=505)
+        world.ledger.ban(epoch, 900, refused=operation, halt="another client wrote", expected=505)
         assert world.decide("resolve", mode="adopt") == ""
         assert world.ledger.fates([operation.change_id]) == [Fate(operation.change_id, WAITING)]
 

@@ -71,7 +71,7 @@ class Resolves(LedgerSuite):
         self, world: LedgerWorld, epoch: int, mode: str, fate: str
     ) -> None:
         operation = self.in_doubt(world, epoch)
-        world.ledger.ban(epoch, 900, refused=operation, halt="somebody else wrote")
+        world.ledger.ban(epoch, 900, refused=operation, halt="another client wrote")
         assert world.decide("resolve", mode=mode, count=Count(502)) == ""
         (found,) = world.ledger.fates([operation.change_id])
         assert found.outcome == fate
@@ -169,10 +169,10 @@ class Resolves(LedgerSuite):
 
     def test_what_else_the_writer_found_is_added_to_a_halt_once(self, world: LedgerWorld, epoch: int) -> None:
         """As a second ban within the hour, when it came with a replay."""
-        world.ledger.halt(epoch, "somebody else wrote", 503)
+        world.ledger.halt(epoch, "another client wrote", 503)
         for _ in range(2):
             assert world.decide("halt", epoch=epoch) == ""
-        assert self.halted(world) == "somebody else wrote And: a test."
+        assert self.halted(world) == "another client wrote And: a test."
         assert world.shown() == 503
 
     def test_a_late_halt_that_knows_of_a_send_never_taken_halts(self, world: LedgerWorld, epoch: int) -> None:
@@ -188,7 +188,7 @@ class Resolves(LedgerSuite):
     def test_a_late_halt_takes_no_later_send_back(self, world: LedgerWorld, epoch: int) -> None:
         """The operation was decided on, and sent again by the session after that."""
         operation = self.in_doubt(world, epoch)
-        world.ledger.ban(epoch, 900, refused=operation, halt="somebody else wrote", expected=502)
+        world.ledger.ban(epoch, 900, refused=operation, halt="another client wrote", expected=502)
         assert world.decide("resolve", mode="resend") == ""
         taken = world.ledger.take_over("after")
         world.ledger.reconcile(taken.epoch, 502)

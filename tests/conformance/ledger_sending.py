@@ -158,7 +158,7 @@ class Sending(LedgerSuite):
         taken = world.ledger.take_over("next")
         halted = world.ledger.reconcile(taken.epoch, 502).halted
         assert halted is not None
-        assert "somebody else wrote" in halted
+        assert "another client wrote" in halted
 
     def test_a_busy_answer_makes_the_next_mark_the_first_again(self, world: LedgerWorld, epoch: int) -> None:
         (operation,) = self.reserve(world, epoch, world.record())

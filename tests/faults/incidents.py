@@ -309,7 +309,7 @@ def _unblock(product: Product, cause: str) -> None:
     if cause in {"pause", "rebuild"}:
         product.ask(lambda client: writer_handle(client, product.host).execute_update("resume", ACT))
     elif cause == "halt":
-        resend = OperatorRequest("incidents", "somebody else wrote", mode="resend")
+        resend = OperatorRequest("incidents", "another client wrote", mode="resend")
         product.ask(lambda client: writer_handle(client, product.host).execute_update("resolve", resend))
 
 

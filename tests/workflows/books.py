@@ -425,7 +425,7 @@ class Books:
     def _decide_on_dead(self, decision: messages.OperatorAct) -> messages.ActRecorded:
         change = self.changes.get(decision.change_id or 0)
         if change is None or change.ref.change_id not in self.dead_letters():
-            return messages.ActRecorded(refused=f"change {decision.change_id} is no dead letter")
+            return messages.ActRecorded(refused=f"change {decision.change_id} is not a dead letter")
         if decision.action == "discard":
             change.outcome = Outcome.DISCARDED
             return messages.ActRecorded(None, list(change.ref.entity), "discarded")

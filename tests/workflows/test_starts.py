@@ -49,7 +49,7 @@ async def test_an_argument_that_is_none_is_told_to_people(stage: Stage) -> None:
     writer = await start(stage, "text")
     async with stage.workers(writer.world):
         await writer.until(lambda: writer.world.told("unreadable-signal"))
-        assert "started with an argument" in writer.world.told("unreadable-signal")[0].message
+        assert "started with a wrong argument" in writer.world.told("unreadable-signal")[0].message
         await writer.handle.terminate()
 
 

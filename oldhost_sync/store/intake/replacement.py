@@ -50,10 +50,10 @@ class Correction:
 
 
 class NoDeadLetter(Exception):  # noqa: N818 - a name says what happened
-    """The change does not exist (`exists` False), or is no dead letter: it has another fate, or none (`outcome`)."""
+    """The change does not exist (`exists` False), or is not a dead letter: it has another fate, or none (`outcome`)."""
 
     def __init__(self, *, exists: bool, outcome: str | None) -> None:
-        super().__init__("no dead letter")
+        super().__init__("not a dead letter")
         self.exists = exists
         self.outcome = outcome
 

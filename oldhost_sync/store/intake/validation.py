@@ -131,7 +131,7 @@ def check_not_before(value: datetime | None) -> datetime | None:
 
 def _aware(field: str, value: object) -> datetime:
     if not isinstance(value, datetime) or value.utcoffset() is None:
-        raise InvalidChange(f"{field} must be a time with its zone, such as 2026-05-01T12:00:00Z")
+        raise InvalidChange(f"{field} must be a time with a time zone, such as 2026-05-01T12:00:00Z")
     try:
         return value.astimezone(UTC)
     except OverflowError as error:

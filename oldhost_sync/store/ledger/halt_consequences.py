@@ -222,13 +222,13 @@ def _taken(applied: int, waiting: int, sent: int) -> str:
 
 def _ahead(ahead: int, perhaps_ours: int) -> str:
     """`perhaps_ours`: how many operations in doubt OldHost may have taken."""
-    theirs = "somebody else wrote, or we did before this database was restored"
+    theirs = "another client wrote, or we did before this database was restored"
     beyond = f"OldHost's nonce is {ahead} beyond ours"
     if not perhaps_ours:
         return f"{beyond}: {_operations(ahead)} that {theirs}."
     if perhaps_ours < ahead:
         return f"{beyond}: at least {_operations(ahead - perhaps_ours)} that {theirs}; the rest may be ours, in doubt."
-    return f"{beyond}: our {_operations(ahead)} in doubt reached it, or somebody else wrote as many."
+    return f"{beyond}: our {_operations(ahead)} in doubt reached it, or another client wrote as many."
 
 
 def _at_stake(connection: Connection, host: str, from_nonce: int | None) -> tuple[list[dict[str, Any]], int]:

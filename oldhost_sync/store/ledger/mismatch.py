@@ -10,7 +10,7 @@ def mismatch_of(expected: int, last_applied: int, next_nonce: int, sends: Sequen
     if expected > next_nonce:
         return (
             f"OldHost expects nonce {expected}, the ledger has assigned none beyond {next_nonce - 1}: "
-            "somebody else wrote to OldHost, or this database was restored. Decide by `resolve`."
+            "another client wrote to OldHost, or this database was restored. Decide by `resolve`."
         )
     if expected <= last_applied:
         return (
@@ -22,6 +22,6 @@ def mismatch_of(expected: int, last_applied: int, next_nonce: int, sends: Sequen
         nonce = last_applied + 1 + used_up.index(0)
         return (
             f"OldHost expects nonce {expected}, but our operation {nonce} was refused each time it was sent: "
-            "somebody else wrote to OldHost. Decide by `resolve`."
+            "another client wrote to OldHost. Decide by `resolve`."
         )
     return None

@@ -105,7 +105,7 @@ def test_a_halt_draws_the_conclusion_and_says_that_both_ways_do_the_same(
 ) -> None:
     halt(engine, writer)
     shown = page(anna, "/halt")
-    assert "OldHost&#39;s nonce is 2 beyond ours: 2 operations that somebody else wrote" in shown
+    assert "OldHost&#39;s nonce is 2 beyond ours: 2 operations that another client wrote" in shown
     assert "Both ways have the same effect here" in shown
 
 

@@ -136,7 +136,7 @@ def test_a_decision_that_is_repeated_after_a_lost_answer_is_found_done(world: Ma
     for _ in range(2):
         assert world.decide("retry", change_id=operation.change_id, decision_id="run/7") == ""
     assert world.read("SELECT COUNT(*) FROM operator_audit") == [(1,)]
-    assert "no dead letter" in world.decide("retry", change_id=operation.change_id, decision_id="run/8")
+    assert "not a dead letter" in world.decide("retry", change_id=operation.change_id, decision_id="run/8")
 
 
 def test_a_pause_that_is_repeated_pauses_nobody_once_a_later_act_has_ended_it(world: MariaWorld) -> None:

@@ -269,10 +269,10 @@ def test_a_foreign_write_before_our_first_send_halts(stage: Stage) -> None:
     sent = send(session, [change_id])
     assert (outcomes(sent), sent.session_open) == (["BOUND"], False)
     assert sent.banned_ms > 890_000
-    assert "somebody else wrote" in sent.halted
+    assert "another client wrote" in sent.halted
     halted = stage.open()
     assert isinstance(halted, OpeningHalted)
-    assert "somebody else wrote" in halted.message
+    assert "another client wrote" in halted.message
     assert stage.world.decide("resolve", mode="resend") == ""
     stage.control(lambda controls: controls.unban({}))
     opened = stage.opening()

@@ -27,7 +27,7 @@ def assert_found_to_be_foreign(stage: Stage, change_id: int) -> None:
     stage.world.age(stage.limits.settle_seconds)
     halted = stage.open()
     assert isinstance(halted, OpeningHalted), halted
-    assert "somebody else wrote" in halted.message
+    assert "another client wrote" in halted.message
     assert stage.world.outcome(change_id) == (None, None)
 
 

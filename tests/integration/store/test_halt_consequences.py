@@ -122,11 +122,11 @@ def test_what_is_told_is_what_the_resolve_does(engine: Engine, case: str, mode: 
 
 CONCLUSIONS = {
     "it lost the last three": "3 behind ours: it lost 3 operations that it had answered, as after a restore",
-    "another wrote one": "3 beyond ours: at least 2 operations that somebody else wrote",
-    "a refused one's nonce is used": "1 beyond ours: 1 operation that somebody else wrote",
-    "a first send was called a replay": "1 beyond ours: our 1 operation in doubt reached it, or somebody else wrote",
-    "another wrote beyond a replay": "5 beyond ours: 5 operations that somebody else wrote",
-    "nothing is in doubt": "3 beyond ours: 3 operations that somebody else wrote",
+    "another wrote one": "3 beyond ours: at least 2 operations that another client wrote",
+    "a refused one's nonce is used": "1 beyond ours: 1 operation that another client wrote",
+    "a first send was called a replay": "1 beyond ours: our 1 operation in doubt reached it, or another client wrote",
+    "another wrote beyond a replay": "5 beyond ours: 5 operations that another client wrote",
+    "nothing is in doubt": "3 beyond ours: 3 operations that another client wrote",
 }
 
 

@@ -92,12 +92,12 @@ def test_restored_host_halts_and_adopt_goes_on_from_its_count(product: Product) 
 def test_foreign_write_halts_and_after_resend_what_was_in_doubt_is_applied_once(product: Product) -> None:
     ids = begin(product, 2)
     product.fault("drop_before", next=1)
-    product.fault("refuse", probability=1.0)  # so that nobody looks for it before somebody else wrote
+    product.fault("refuse", probability=1.0)  # so that nobody looks for it before another client wrote
     ids += record(product, 1, entity="dropped")
     product.wait_for("the drop", lambda: product.admin("GET", "/faults")["faults"][0]["fired"] == 1)
     product.admin("POST", "/actions/foreign-write", {"count": 2})
     product.no_faults()
-    wait_for_halt(product, "somebody else wrote")
+    wait_for_halt(product, "another client wrote")
 
     assert "1 wait again" in resolve(product, "resend")
     check_resolved(product, "resend", 3)
@@ -107,12 +107,12 @@ def test_foreign_write_halts_and_after_resend_what_was_in_doubt_is_applied_once(
 def test_foreign_write_halts_and_after_adopt_what_was_in_doubt_counts_as_applied(product: Product) -> None:
     ids = begin(product, 2)
     product.fault("drop_after", next=1)
-    product.fault("refuse", probability=1.0)  # so that nobody looks for it before somebody else wrote
+    product.fault("refuse", probability=1.0)  # so that nobody looks for it before another client wrote
     ids += record(product, 1, entity="answer-lost")
     product.wait_for("the operation", lambda: len(product.applied()) == 3)
     product.admin("POST", "/actions/foreign-write", {})
     product.no_faults()
-    wait_for_halt(product, "somebody else wrote")
+    wait_for_halt(product, "another client wrote")
     ids += record(product, 1, entity="meanwhile")
 
     assert "1 in doubt count as applied" in resolve(product, "adopt")

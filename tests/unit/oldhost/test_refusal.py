@@ -64,6 +64,6 @@ def test_a_first_send_that_is_called_a_replay_may_have_been_delivered_twice(expe
 def test_where_later_nonces_are_used_somebody_else_wrote() -> None:
     """Then `resolve adopt` does not count the operation as applied."""
     said = why_halted(FIRST, 503)
-    assert "somebody else wrote to OldHost, up to nonce 502" in said
+    assert "another client wrote to OldHost, up to nonce 502" in said
     assert "proxy" not in said
     assert "as applied" not in said
