@@ -28,7 +28,7 @@ from oldhost_sync.store.intake.rules import class_of
 from oldhost_sync.store.intake.validation import check_name
 from oldhost_sync.store.ledger.maria_ledger import read_fates
 from oldhost_sync.store.ledger.operator_commands import awaits_count, decide
-from oldhost_sync.store.ledger.writer_state import Standing, standing, stops
+from oldhost_sync.store.ledger.writer_state import PersistedState, standing, stops
 from oldhost_sync.store.outbox.outstanding_changes import (
     IdPage,
     emergencies_page,
@@ -128,7 +128,7 @@ def _page(connection: Connection, page: messages.OutstandingPage) -> IdPage:
     return relayed_page(connection, page.host, page.after_id, page.limit, page.quiet_ms)
 
 
-def _add_standing(outstanding: messages.Outstanding, found: Standing) -> None:
+def _add_standing(outstanding: messages.Outstanding, found: PersistedState) -> None:
     outstanding.held = [list(one) for one in found.held]
     outstanding.dead_letters = found.dead_letters
     outstanding.paused = [found.pause.operator, found.pause.reason] if found.pause else None

@@ -27,7 +27,7 @@ from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.recovery import Opened, Opening
 from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
 from oldhost_sync.oldhost.session import Session
-from oldhost_sync.policy.changes import BOUND, HELD, WAITING, Fate
+from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult
 from oldhost_sync.policy.events import (
     OpeningHalted,
     OpeningPostponed,
@@ -103,7 +103,7 @@ class SessionActivities:
         beat = self._beating()
         session = self._session(request.host, request.epoch)
         if session is None:
-            waiting = [Fate(change_id, WAITING) for change_id in request.change_ids]
+            waiting = [ChangeResult(change_id, WAITING) for change_id in request.change_ids]
             return SendEnded(waiting, session_open=False, reason=NOT_HERE)
         if request.stops:
             session.stop_sends()
@@ -283,9 +283,9 @@ class SessionActivities:
             logger.exception("the records of sessions can't be written")
 
 
-def _told_as_before(fates: Sequence[Fate]) -> list[Fate]:
+def _told_as_before(fates: Sequence[ChangeResult]) -> list[ChangeResult]:
     """The fates for a run begun before 0.2, which does not know HELD."""
-    return [Fate(fate.change_id, WAITING) if fate.outcome == HELD else fate for fate in fates]
+    return [ChangeResult(fate.change_id, WAITING) if fate.outcome == HELD else fate for fate in fates]
 
 
 def _trace(tracer: Tracer, host: str, done: Exchange) -> None:

@@ -21,7 +21,7 @@ from bench.result import Result, median
 from bench.stage import Stage
 from oldhost_sync.policy import snapshot
 from oldhost_sync.policy.actions import Action, OpenSession, Send
-from oldhost_sync.policy.changes import HELD, WAITING, ChangeRef, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.changes import HELD, WAITING, ChangeRef, ChangeResult, Outcome, PriorityClass
 from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, Probed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.snapshot import Snapshot
@@ -97,8 +97,8 @@ class Writer:
         status_report.details(self.machine, self.now_ms)
         self._took(what, began)
         self.sends += [action for action in actions if isinstance(action, Send)]
-        if self.machine.announcements.under_way:
-            self.machine.announcements.told()
+        if self.machine.coalesced_alerts.under_way:
+            self.machine.coalesced_alerts.told()
         if any(isinstance(action, OpenSession) for action in actions):
             self.open()
         return actions
@@ -130,10 +130,10 @@ class Writer:
         for change_id in send.change_ids:
             taken = outcome not in (HELD, WAITING)
             self.nonce += taken
-            fates.append(Fate(change_id, outcome, self.nonce if taken else None))
+            fates.append(ChangeResult(change_id, outcome, self.nonce if taken else None))
         self.happen(what, lambda machine: self._report(machine, send.number, fates))
 
-    def _report(self, machine: Machine, number: int, fates: list[Fate]) -> None:
+    def _report(self, machine: Machine, number: int, fates: list[ChangeResult]) -> None:
         machine.send_ended(number, SendEnded(fates, service_ms=400.0), self.now_ms)
 
     def ask(self, query: str, answer: Callable[[Machine], object]) -> None:

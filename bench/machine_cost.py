@@ -22,7 +22,7 @@ from bench.stage import Stage
 from bench.workload import EVENTS
 from oldhost_sync.policy import snapshot
 from oldhost_sync.policy.actions import OpenSession, Send
-from oldhost_sync.policy.changes import ChangeRef, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.changes import ChangeRef, ChangeResult, Outcome, PriorityClass
 from oldhost_sync.policy.events import SendEnded, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import CARRIED_MAX, WriterPolicy
@@ -122,7 +122,7 @@ def _cost_us(backlog: int, operations: int, seed: int) -> float:
         came = [_ref(change_id + number, chance, now_ms) for number in range(1, len(send.change_ids) + 1)]
         change_id += len(came)
         machine.enqueue(came, now_ms)
-        fates = [Fate(one, Outcome.APPLIED.value, nonce + index) for index, one in enumerate(send.change_ids)]
+        fates = [ChangeResult(one, Outcome.APPLIED.value, nonce + index) for index, one in enumerate(send.change_ids)]
         nonce, done = nonce + len(fates), done + len(fates)
         now_ms += STEP_MS * len(fates)
         machine.send_ended(send.number, SendEnded(fates, service_ms=400.0), now_ms)

@@ -25,7 +25,7 @@ class Desk:
     def settle(self, call: Call, now: float, *, late: bool = False) -> Answer:
         if self.host.banned_until(now) is None:  # no misfortune during a ban: a request must not extend it
             for misfortune in self._whims.misfortunes(call):
-                self.record(self.host.befall(misfortune, now))
+                self.record(self.host.facts_of(misfortune, now))
         decision = self.host.decide(call, now, self._whims, late=late)
         self.record(decision.facts)
         self._counters.count_answer(decision.answer.status, decision.answer.body.get("error"))

@@ -143,7 +143,7 @@ class Host:
             raise ValueError(f"a backup can only expect a nonce from {span}, not {expected_nonce}")
         return Entry(outcome="restored", nonce=expected_nonce, expected_nonce=expected_nonce, at=now)
 
-    def befall(self, misfortune: Misfortune, now: float) -> Iterator[Fact]:
+    def facts_of(self, misfortune: Misfortune, now: float) -> Iterator[Fact]:
         """Its facts, one after the other: each must be applied before the next is requested."""
         match misfortune.name:
             case "ban":

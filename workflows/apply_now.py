@@ -17,7 +17,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.breaker import BreakerState
-    from oldhost_sync.policy.changes import ChangeRef, Fate
+    from oldhost_sync.policy.changes import ChangeRef, ChangeResult
     from oldhost_sync.policy.machine import Machine
     from oldhost_sync.policy.outcomes import OutcomeWaiter
     from workflows import calls, messages
@@ -110,7 +110,7 @@ class DirectChanges:
 
     # --------------------------------------------------------------------------------------------------------- waiting
 
-    async def _await_fate(self, ref: ChangeRef, until_ms: int, *, by_relay: bool) -> Fate | None:
+    async def _await_fate(self, ref: ChangeRef, until_ms: int, *, by_relay: bool) -> ChangeResult | None:
         machine = self._machine
         waiter = machine.outcomes.watched.setdefault(ref.change_id, OutcomeWaiter())
         waiter.watchers += 1

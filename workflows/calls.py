@@ -173,7 +173,7 @@ async def record_decision(decision: messages.OperatorAct) -> messages.ActRecorde
     )
 
 
-async def raise_alerts(host: str, action: actions.TellPeople) -> None:
+async def raise_alerts(host: str, action: actions.RecordAlerts) -> None:
     kinds = {one.dedupe_key if one.close else one.kind: None for one in action.alerts}
     await workflow.execute_activity(
         "raise_alerts",

@@ -1,4 +1,4 @@
-"""Renewal: when a run should continue as new; the next run takes over what still waits."""
+"""NextRun: when a run should continue as new; the next run takes over what still waits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIGNALS_MAX = 5_000
 DRAIN_MS = 2_000
 
 
-class Renewal:
+class NextRun:
     """`asked`: the next run has new settings or a new release. `leaving`: database activities are not waited for."""
 
     def __init__(self) -> None:

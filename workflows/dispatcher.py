@@ -1,4 +1,4 @@
-"""Acting: each action that the machine decides on becomes an activity, and its result is fed back to the machine."""
+"""Dispatcher: each action that the machine decides on becomes an activity; its result is fed back to the machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SWEEP_REFS = 1000
 SWEEP_QUIET_MS = 30_000
 
 
-class Acting:
+class Dispatcher:
     """`under_way`: number of running activities. `at_the_host`: those that talk to OldHost; they end soon, so meanwhile
     the workflow sets no timer except for alerts.
 
@@ -65,7 +65,7 @@ class Acting:
                 self.start(self._load(action))
             case actions.RaiseAlert():
                 self.start(calls.raise_alert(self._host, action))
-            case actions.TellPeople():
+            case actions.RecordAlerts():
                 self.start(self._tell(action))
             case actions.RecordHalt() if self._machine.release == RELEASE_MIN:
                 self.start(self._record_halt(action))
@@ -112,9 +112,9 @@ class Acting:
     def _slack(self) -> int:
         return self._detector.slack(now_ms())
 
-    async def _tell(self, action: actions.TellPeople) -> None:
+    async def _tell(self, action: actions.RecordAlerts) -> None:
         await calls.raise_alerts(self._host, action)
-        self._machine.announcements.told()
+        self._machine.coalesced_alerts.told()
 
     async def _open_session(self, action: actions.OpenSession) -> None:
         ended: events.OpeningEnded

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from oldhost_sync.policy.actions import RaiseAlert
-from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, Fate
+from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, ChangeResult
 from oldhost_sync.policy.operator_act import ActRecorded, ActSignature, OperatorAct
 from oldhost_sync.policy.wire_ref import (
     AT_MS_MAX,
@@ -37,7 +37,7 @@ __all__ = [  # defined in the policy, and part of what crosses the boundary
     "WAITING",
     "ActRecorded",
     "ActSignature",
-    "Fate",
+    "ChangeResult",
     "OperatorAct",
     "WireRef",
     "WriterPolicy",

@@ -25,8 +25,8 @@ with workflow.unsafe.imports_passed_through():
     from workflows import calls, intake, messages, status_report, validators
     from workflows.apply_now import DirectChanges
     from workflows.clock import Clock, now_ms, present_ms
-    from workflows.continue_as_new import EVENTS_OF_REBUILD_MAX, Renewal
-    from workflows.dispatcher import Acting
+    from workflows.continue_as_new import EVENTS_OF_REBUILD_MAX, NextRun
+    from workflows.dispatcher import Dispatcher
     from workflows.messages import OperatorRequest, WriterInput
     from workflows.operator_acts import OperatorActs
     from workflows.reception import Reception
@@ -53,16 +53,16 @@ class SyncWriterWorkflow:
         self.machine = snapshot.load(carried, self._policy_in_force, now_ms(), release=release)
         self.wakeup_requested = True
         self.clock = Clock()
-        self.renewal = Renewal()
+        self.next_run = NextRun()
         self.reception = Reception(self.host, self.machine, self._wake, given)
         self.relayed = Relayed(self.machine)
-        self.acts = OperatorActs(self.machine, self._wake, lambda: self.renewal.leaving, given.decisions)
-        self.direct = DirectChanges(self.host, self.machine, self.reception, self._wake, lambda: self.renewal.leaving)
-        self.alarms: dict[int, asyncio.Task[None]] = {}  # running timers, by when they fire
+        self.acts = OperatorActs(self.machine, self._wake, lambda: self.next_run.leaving, given.decisions)
+        self.direct = DirectChanges(self.host, self.machine, self.reception, self._wake, lambda: self.next_run.leaving)
+        self.alerts: dict[int, asyncio.Task[None]] = {}  # running timers, by when they fire
         self.unreadable = 0
         self.tell_unreadable_at_ms = 0
         self.listing = StateList(self.host)
-        self.acting = Acting(self.host, self.machine, self._wake, self.acts, self._load_standing, self.listing)
+        self.dispatcher = Dispatcher(self.host, self.machine, self._wake, self.acts, self._load_standing, self.listing)
         if release > RELEASE_MIN:
             self._tell_of_start(unreadable)
             workflow.register_random_seed_callback(self._after_reset)
@@ -70,7 +70,7 @@ class SyncWriterWorkflow:
     @workflow.run
     async def run(self, argument: RawValue = NOTHING) -> None:  # noqa: ARG002 - `__init__` has read it
         if self.reception.recovering:
-            self.acting.start(self.reception.recover())
+            self.dispatcher.start(self.reception.recover())
         if not self.machine.loaded and self.machine.release == RELEASE_MIN:
             await self._rebuild()
         while True:
@@ -79,7 +79,7 @@ class SyncWriterWorkflow:
             self.reception.read()
             self.machine.draining = self._must_renew()
             for action in self.machine.decide(now_ms()):
-                self.acting.act(action)
+                self.dispatcher.act(action)
             self._record_submissions()
             self._work_off_acts()
             workflow.set_current_details(status_report.details(self.machine, now_ms()))
@@ -108,7 +108,7 @@ class SyncWriterWorkflow:
             case "configure":
                 self._configure(argument)
             case "renew" if (release := intake.read_release(argument)) is not None:
-                self.renewal.asked = self.renewal.asked or release != self.machine.release
+                self.next_run.asked = self.next_run.asked or release != self.machine.release
             case _:
                 self._alert_unreadable(name, 1)
         self.wakeup_requested = True
@@ -130,7 +130,7 @@ class SyncWriterWorkflow:
             self._alert_unreadable("configure", 1)
         elif read != self._policy_in_force or self.policy is None:
             self.policy = read
-            self.renewal.asked = True
+            self.next_run.asked = True
 
     # --------------------------------------------------------------------------------------------------------- updates
 
@@ -260,19 +260,19 @@ class SyncWriterWorkflow:
         self.machine.finish_loading(now_ms())
         info = workflow.info()
         events, size = info.get_current_history_length(), info.get_current_history_size()
-        self.renewal.rebuilt(events, suggested=info.is_continue_as_new_suggested(), history_bytes=size)
+        self.next_run.rebuilt(events, suggested=info.is_continue_as_new_suggested(), history_bytes=size)
 
     def _must_renew(self) -> bool:
         info = workflow.info()
         events, suggested = info.get_current_history_length(), info.is_continue_as_new_suggested()
         if self.machine.release == RELEASE_MIN:
-            return self.renewal.is_due(events, suggested=suggested)
+            return self.next_run.is_due(events, suggested=suggested)
         size = info.get_current_history_size()
         if self.machine.loading.part is not None and events < EVENTS_OF_REBUILD_MAX:
-            self.renewal.rebuilt(events, suggested=suggested, history_bytes=size)
-        due = self.renewal.is_due(events, suggested=suggested, history_bytes=size, signals=self.reception.signals)
+            self.next_run.rebuilt(events, suggested=suggested, history_bytes=size)
+        due = self.next_run.is_due(events, suggested=suggested, history_bytes=size, signals=self.reception.signals)
         was_reset = self.reception.was_reset
-        return self.renewal.drain(due=due or was_reset, now_ms=now_ms(), at_once=self._leaves_at_once)
+        return self.next_run.drain(due=due or was_reset, now_ms=now_ms(), at_once=self._leaves_at_once)
 
     @property
     def _leaves_at_once(self) -> bool:
@@ -295,7 +295,7 @@ class SyncWriterWorkflow:
             self.machine.load_ban(page.ban_left_ms, now_ms())
         if self.policy is None and page.policy is not None:
             self.policy = page.policy
-            self.renewal.asked = page.policy != WriterPolicy()
+            self.next_run.asked = page.policy != WriterPolicy()
 
     @property
     def _policy_in_force(self) -> WriterPolicy:
@@ -303,11 +303,11 @@ class SyncWriterWorkflow:
 
     def _record_submissions(self) -> None:
         if batch := self.reception.next_batch():
-            self.acting.start(self.reception.record(batch))
+            self.dispatcher.start(self.reception.record(batch))
 
     def _work_off_acts(self) -> None:
         if self.acts.pending and not self.acts.at_work and not self.machine.draining:
-            self.acting.start(self.acts.work_off())
+            self.dispatcher.start(self.acts.work_off())
 
     # --------------------------------------------------------------------------------------------------------- waiting
 
@@ -315,29 +315,29 @@ class SyncWriterWorkflow:
         """Wait until something happens. Set a timer only if no running one fires early enough: each costs history
         (trap 18), and one that fires for nothing costs less than cancelling it.
         """
-        wake_at_ms = self.machine.watch_at_ms() if self.acting.at_the_host else self._wake_at_ms()
+        wake_at_ms = self.machine.watch_at_ms() if self.dispatcher.at_the_host else self._wake_at_ms()
         if self.relayed.waiting or (self.reception.has_unread and not self.machine.draining):
             wake_at_ms = now_ms()
-        if wake_at_ms is not None and all(at_ms > wake_at_ms for at_ms in self.alarms):
-            self.alarms[wake_at_ms] = asyncio.create_task(self._ring(wake_at_ms))
+        if wake_at_ms is not None and all(at_ms > wake_at_ms for at_ms in self.alerts):
+            self.alerts[wake_at_ms] = asyncio.create_task(self._ring(wake_at_ms))
         await workflow.wait_condition(lambda: self.wakeup_requested or self._may_leave())
 
     def _wake_at_ms(self) -> int | None:
         times = [self.machine.wake_at_ms()]
         if self.machine.release > RELEASE_MIN:
-            leaves_at_ms = None if self.renewal.leaving else self.renewal.leave_at_ms
+            leaves_at_ms = None if self.next_run.leaving else self.next_run.leave_at_ms
             times.append(leaves_at_ms if self.machine.draining else self.reception.wake_at_ms())
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     def _may_leave(self) -> bool:
         """Every waiting caller has its answer, and database activities have had their time."""
-        at_work = (self.acting.at_the_host and not self._leaves_at_once) or bool(self.relayed.waiting)
-        return self.renewal.leaving and not at_work and workflow.all_handlers_finished()
+        at_work = (self.dispatcher.at_the_host and not self._leaves_at_once) or bool(self.relayed.waiting)
+        return self.next_run.leaving and not at_work and workflow.all_handlers_finished()
 
     async def _ring(self, at_ms: int) -> None:
         rings_at_ms = max(at_ms, now_ms() + 1)
         await workflow.sleep((rings_at_ms - now_ms()) / 1000, summary="until something is due")
-        del self.alarms[at_ms]
+        del self.alerts[at_ms]
         if self.machine.release > RELEASE_MIN:
             self.clock.rang(rings_at_ms)
         self.wakeup_requested = True
@@ -353,11 +353,11 @@ class SyncWriterWorkflow:
         """
         if self.relayed.waiting:
             return False
-        if self.acting.under_way == 0 and workflow.all_handlers_finished():
+        if self.dispatcher.under_way == 0 and workflow.all_handlers_finished():
             return True
-        if self.machine.release == RELEASE_MIN or (self.acting.at_the_host and not self._leaves_at_once):
+        if self.machine.release == RELEASE_MIN or (self.dispatcher.at_the_host and not self._leaves_at_once):
             return False
-        return self.renewal.leave(now_ms()) and workflow.all_handlers_finished()
+        return self.next_run.leave(now_ms()) and workflow.all_handlers_finished()
 
     def _successor(self) -> WriterInput:
         carried: snapshot.Snapshot | None = {**snapshot.dump(self.machine), "at_ms": now_ms()}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sqlalchemy.engine import Connection
 
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.policy.actor import Actor
 from oldhost_sync.policy.alert_kinds import runbook
@@ -19,7 +19,7 @@ ALERT_ACTS: dict[str, Callable[[Connection, str, int, Actor, str], AlertDecided]
 }
 
 
-async def act_on_alert(parts: Parts, action: str, alert_id: int, operator: Actor, reason: str) -> RaisedAlert:
+async def act_on_alert(parts: Dependencies, action: str, alert_id: int, operator: Actor, reason: str) -> RaisedAlert:
     """Returns the alert after the action, a key of ALERT_ACTS. Raises a Problem: 404 unknown, 409 refused."""
     act, host = ALERT_ACTS[action], parts.host
     done = await parts.database.run(lambda connection: act(connection, host, alert_id, operator, reason))

@@ -11,9 +11,9 @@ from oldhost_sync.api import limits, schemas
 from oldhost_sync.api.alert_acts import act_on_alert
 from oldhost_sync.api.auth import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.bodies import json_body, read_body
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
-from oldhost_sync.api.schemas import Because
+from oldhost_sync.api.schemas import ReasonedRequest
 from oldhost_sync.policy.alert_kinds import may_close, runbook
 from oldhost_sync.policy.limits import EVENT_TYPE_LENGTH_MAX
 from oldhost_sync.store.alerts import RaisedAlert, State, list_alerts
@@ -22,7 +22,7 @@ AlertId = Annotated[int, Path(ge=1, le=limits.INTEGER_MAX, description="The aler
 
 
 class AlertRoutes:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self._parts = parts
 
     def mount(self, app: FastAPI) -> None:
@@ -33,7 +33,7 @@ class AlertRoutes:
             ("close", self.close, "The application's team knows; the error is corrected"),
         ):
             path, summary = f"/api/alerts/{{alert_id}}/{action}", f"{action.capitalize()} an alert"
-            body = json_body(Because, example={"reason": reason})
+            body = json_body(ReasonedRequest, example={"reason": reason})
             add("POST", path, handler, schemas.Alert, summary, OPERATORS, (404, 405, 409, 413, 415, 422), **body)
 
     async def list(
@@ -67,7 +67,7 @@ class AlertRoutes:
         return await self._act(request, "close", alert_id)
 
     async def _act(self, request: Request, action: str, alert_id: int) -> schemas.Alert:
-        body = await read_body(request, Because)
+        body = await read_body(request, ReasonedRequest)
         return _shown(await act_on_alert(self._parts, action, alert_id, caller_of(request).operator, body.reason))
 
 

@@ -20,7 +20,7 @@ from oldhost_sync.api.auth import public_paths
 from oldhost_sync.api.batches import BatchRoutes
 from oldhost_sync.api.changes import ChangeRoutes
 from oldhost_sync.api.dead_letters import DeadLetterRoutes
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.doors import Door, told
 from oldhost_sync.api.entities import EntityRoutes
 from oldhost_sync.api.health import HealthRoutes
@@ -51,7 +51,7 @@ _BODIES = (
     schemas.UnitDetails,
     schemas.NewChange,
     schemas.NewChanges,
-    schemas.Because,
+    schemas.ReasonedRequest,
     schemas.Flush,
     schemas.Resolve,
     view_schemas.NewRule,
@@ -101,7 +101,7 @@ _ROUTES = (
 )
 
 
-def create_app(parts: Parts, *more: Callable[[FastAPI, Parts], Door | None]) -> FastAPI:
+def create_app(parts: Dependencies, *more: Callable[[FastAPI, Dependencies], Door | None]) -> FastAPI:
     """The ASGI application. Each function of `more` adds further routes (the console), which must state their roles;
     for routes for browsers it returns the door that they are behind.
     """

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Query
 
 from oldhost_sync.api import limits
 from oldhost_sync.api.auth import WATCHERS, adder
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor
 from oldhost_sync.api.schemas import AuditEntry, AuditPage
 from oldhost_sync.store.audit import ACTION_LENGTH_MAX, list_acts
@@ -21,7 +21,7 @@ ChangeId = Annotated[int | None, Query(ge=1, le=limits.INTEGER_MAX, description=
 
 
 class AuditRoutes:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self._parts = parts
 
     def mount(self, app: FastAPI) -> None:

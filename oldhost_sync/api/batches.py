@@ -21,7 +21,7 @@ from pydantic import Field
 from oldhost_sync.api import limits, schemas
 from oldhost_sync.api.auth import WRITERS, adder, caller_of
 from oldhost_sync.api.bodies import checked, parse_json, read_bytes, shaped, write_body
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.keys import RequestKey, request_key
 from oldhost_sync.api.ownership import source_of
 from oldhost_sync.api.problems import Problem, commit_uncertain, of_store_error
@@ -66,7 +66,7 @@ class Batch:
 
 
 class BatchRoutes:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self._parts = parts
 
     def mount(self, app: FastAPI) -> None:

@@ -12,12 +12,12 @@ from fastapi import FastAPI, Path, Query, Request, Response
 from oldhost_sync.api import limits, view_schemas
 from oldhost_sync.api.auth import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.bodies import json_body, read_body, write_body
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor, request_key
 from oldhost_sync.api.letter_decisions import decide_group, decide_letters, decide_one, replace_letter
 from oldhost_sync.api.ownership import source_of
 from oldhost_sync.api.problems import field_invalid
-from oldhost_sync.api.schemas import Because, DeadLetter, DeadLetterPage, Done
+from oldhost_sync.api.schemas import ActionResult, DeadLetter, DeadLetterPage, ReasonedRequest
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 from oldhost_sync.store.intake.replacement import Correction
 from oldhost_sync.store.views import overview
@@ -32,7 +32,7 @@ _WHY = {"retry": "The guest's record was corrected at OldHost", "discard": "The 
 
 
 class DeadLetterRoutes:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self._parts = parts
 
     def mount(self, app: FastAPI) -> None:
@@ -46,8 +46,8 @@ class DeadLetterRoutes:
             ("discard", self.discard, self.discard_several),
         ):
             path, title = f"/api/dead-letters/{{change_id}}/{action}", f"{action.capitalize()} a rejected change"
-            body = json_body(Because, example={"reason": _WHY[action]})
-            add("POST", path, handler, Done, title, OPERATORS, _ERRORS, **body)
+            body = json_body(ReasonedRequest, example={"reason": _WHY[action]})
+            add("POST", path, handler, ActionResult, title, OPERATORS, _ERRORS, **body)
             some = json_body(
                 view_schemas.Letters,
                 a_selection={"reason": _WHY[action], "change_ids": [4712, 4719]},
@@ -89,11 +89,11 @@ class DeadLetterRoutes:
         found, more = await self._parts.database.run(lambda connection: list_groups(connection, host))
         return view_schemas.LetterGroups(groups=[view_schemas.LetterGroup(**asdict(each)) for each in found], more=more)
 
-    async def retry(self, request: Request, change_id: ChangeId) -> Done:
+    async def retry(self, request: Request, change_id: ChangeId) -> ActionResult:
         """It is sent again in its turn, followed by the changes held behind it."""
         return await self._act("retry", request, change_id)
 
-    async def discard(self, request: Request, change_id: ChangeId) -> Done:
+    async def discard(self, request: Request, change_id: ChangeId) -> ActionResult:
         """It is given up; the changes held behind it are sent in their turn."""
         return await self._act("discard", request, change_id)
 
@@ -130,11 +130,11 @@ class DeadLetterRoutes:
         )
         return Response(answer.model_dump_json(), 202, media_type="application/json")
 
-    async def _act(self, action: str, request: Request, change_id: int) -> Done:
-        body = await read_body(request, Because)
+    async def _act(self, action: str, request: Request, change_id: int) -> ActionResult:
+        body = await read_body(request, ReasonedRequest)
         operator = caller_of(request).operator
         message = await decide_one(self._parts, operator, action, change_id=change_id, reason=body.reason)
-        return Done(action=action, operator=operator.name, message=message)
+        return ActionResult(action=action, operator=operator.name, message=message)
 
     async def _act_on_several(self, action: str, request: Request) -> view_schemas.LettersDecided:
         body = await read_body(request, view_schemas.Letters)

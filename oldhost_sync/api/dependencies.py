@@ -21,7 +21,7 @@ from oldhost_sync.traces.tracer import Tracer
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Dependencies:
     """`clock`: seconds of a monotonic clock, for short-lived caches. `policy`: the writer's policy from the settings.
 
     `beside`: the database on separate connections, for work that must not wait for requests. `quotas` holds each token

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Path, Query, Request
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.api.auth import OPERATORS, WATCHERS, adder, caller_of
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.problems import Problem, forbidden
 from oldhost_sync.api.view_schemas import Entity
 from oldhost_sync.policy.limits import ID_LENGTH_MAX, NAME_PATTERN
@@ -22,7 +22,7 @@ Payloads = Annotated[bool, Query(description="Include the payloads; only for rol
 
 
 class EntityRoutes:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self._parts = parts
 
     def mount(self, app: FastAPI) -> None:

@@ -165,7 +165,7 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
     schemas.Cancelled: {"idempotency_key": KEY, "cancelled_at": "2026-05-01T12:00:00Z"},
     schemas.Unit: _UNIT,
     schemas.UnitPage: {"units": [_UNIT], "next_cursor": None},
-    schemas.Fate: {
+    schemas.ChangeResult: {
         **_CLEANED,
         "state": "APPLIED",
         "outcome": "APPLIED",
@@ -225,7 +225,7 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
         "emergency_breaches": {"incidents": 1, "breaches": 2, "worst_ms": 41_200},
         "usual_service_ms": 402.5,
     },
-    schemas.Found: {
+    schemas.EntityInWriter: {
         "entity_type": "unit",
         "entity_id": "12B",
         "workflow": {
@@ -294,7 +294,7 @@ def add_to(document: dict[str, Any]) -> None:
                 if content is None or not status.startswith("2"):
                     continue
                 name = content["schema"].get("$ref", "").rpartition("/")[2]
-                if name == schemas.Done.__name__:
+                if name == schemas.ActionResult.__name__:
                     content["example"] = {"action": action, "operator": "anna", "message": _DONE[action]}
                 elif name in by_name:
                     content["example"] = by_name[name]

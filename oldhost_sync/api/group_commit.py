@@ -24,7 +24,7 @@ from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import database_away, too_busy
 from oldhost_sync.api.silence import is_silent
 from oldhost_sync.store.errors import InvalidChange, StoreError, TransactionContended
-from oldhost_sync.store.intake.batch_recorder import Waits
+from oldhost_sync.store.intake.batch_recorder import LockWaits
 from oldhost_sync.store.intake.batch_submission import submit_changes
 from oldhost_sync.store.intake.change_recorder import NO_WAIT, RecordedChange, record_accepted
 from oldhost_sync.store.intake.validation import Acceptable
@@ -104,7 +104,7 @@ def _record_together(engine: Engine, *, changes: Sequence[Acceptable]) -> Sequen
     if len(changes) == 1:
         return [_record_one(engine, changes[0])]
     host, seconds = changes[0].host, limits.DATABASE_QUEUE_SECONDS_MAX
-    results = submit_changes(engine, host, changes, waits=Waits.FOR_NOTHING, come_back=False, seconds_max=seconds)
+    results = submit_changes(engine, host, changes, waits=LockWaits.FOR_NOTHING, come_back=False, seconds_max=seconds)
     return [None if isinstance(result, TransactionContended | InvalidChange) else result for result in results]
 
 

@@ -15,7 +15,7 @@ from fastapi import FastAPI, Response
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.api.auth import READERS, WATCHERS, access, adder
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.examples import METRICS
 from oldhost_sync.api.problems import database_unsuitable
 from oldhost_sync.api.readiness_look import ReadinessLook
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class HealthRoutes:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self._parts = parts
         hosts = tuple(parts.tokens_by_host) or (parts.host,)
         self._readiness = ReadinessLook(lambda: parts.beside.run(partial(_look, hosts=hosts)), parts.clock)

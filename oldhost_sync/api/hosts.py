@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 from pydantic import BaseModel, Field
 
 from oldhost_sync.api.auth import READERS, adder, caller_of
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.host_apps import HOSTS
 from oldhost_sync.store.views.host_list import read_hosts
 
@@ -29,7 +29,7 @@ class ServedHosts(BaseModel):
 
 
 class HostRoutes:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self._parts = parts
 
     def mount(self, app: FastAPI) -> None:

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.problems import Problem, unknown_change
 from oldhost_sync.api.request_spans import note
 from oldhost_sync.policy.actor import Actor
@@ -53,7 +53,7 @@ def choose(connection: Connection, host: str, change_ids: Sequence[int]) -> list
 
 
 async def decide_group(
-    parts: Parts, operator: Actor, action: str, *, group: str, up_to: int | None, reason: str
+    parts: Dependencies, operator: Actor, action: str, *, group: str, up_to: int | None, reason: str
 ) -> Decisions:
     """Decide the oldest letters of a group. `up_to`: the newest letter when the group was shown."""
     some = limits.LETTERS_AT_ONCE_MAX
@@ -66,7 +66,7 @@ async def decide_group(
 
 
 async def decide_letters(
-    parts: Parts, operator: Actor, action: str, *, change_ids: Sequence[int], reason: str
+    parts: Dependencies, operator: Actor, action: str, *, change_ids: Sequence[int], reason: str
 ) -> Decisions:
     """Retry or discard (`action`) each of `change_ids`. Raises a Problem only if no letter was decided."""
     chosen = await parts.database.run(partial(choose, host=parts.host, change_ids=change_ids))
@@ -94,7 +94,7 @@ async def decide_letters(
     return decided
 
 
-async def decide_one(parts: Parts, operator: Actor, action: str, *, change_id: int, reason: str) -> str:
+async def decide_one(parts: Dependencies, operator: Actor, action: str, *, change_id: int, reason: str) -> str:
     """The writer's answer. Raises a Problem: 404, 409, or why the writer could not do it."""
     ((_, outcome, exists),) = await parts.database.run(partial(choose, host=parts.host, change_ids=[change_id]))
     if outcome != "DEAD":
@@ -104,7 +104,7 @@ async def decide_one(parts: Parts, operator: Actor, action: str, *, change_id: i
     )
 
 
-async def replace_letter(parts: Parts, correction: Correction) -> tuple[RecordedChange, str | None, str]:
+async def replace_letter(parts: Dependencies, correction: Correction) -> tuple[RecordedChange, str | None, str]:
     """Record a corrected copy, then discard the letter. Returns the copy, the writer's message (None: the letter is not
     discarded), and a message for the user. A repetition continues where the first call stopped.
     """

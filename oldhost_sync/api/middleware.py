@@ -21,11 +21,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oldhost_sync.api.auth import CALLER_KEY, Caller
 from oldhost_sync.api.connection_count import address_of
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.doors import Door, door_to, told
 from oldhost_sync.api.problems import Problem, internal, of_store_error, unauthenticated
 from oldhost_sync.api.request_spans import RequestTracer
-from oldhost_sync.api.strangers import StrangerPace
+from oldhost_sync.api.strangers import AnonymousRateLimit
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.transactions import error_code
 
@@ -44,7 +44,7 @@ class Edge:
         self,
         app: ASGIApp,
         *,
-        parts: Parts,
+        parts: Dependencies,
         public_paths: Collection[str],
         doors: Sequence[Door] = (),
         requests: RequestTracer | None = None,
@@ -57,7 +57,7 @@ class Edge:
         self._metrics = parts.metrics
         self._refused = parts.refused
         self._quotas = parts.quotas
-        self._strangers = StrangerPace()
+        self._strangers = AnonymousRateLimit()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

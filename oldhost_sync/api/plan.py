@@ -11,7 +11,7 @@ from fastapi import Depends, FastAPI, Query
 from pydantic import BeforeValidator
 
 from oldhost_sync.api.auth import WATCHERS, adder
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.planner_process import PlanRequest
 from oldhost_sync.api.problems import field_invalid
 from oldhost_sync.api.view_schemas import Plan, PlanSample
@@ -66,7 +66,7 @@ WantedPlan = Annotated[PlanRequest, Depends(wanted_plan)]
 
 
 class PlanRoutes:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self._parts = parts
 
     def mount(self, app: FastAPI) -> None:

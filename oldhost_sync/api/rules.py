@@ -8,7 +8,7 @@ from fastapi import FastAPI, Path, Request
 
 from oldhost_sync.api.auth import OPERATORS, WATCHERS, adder, caller_of
 from oldhost_sync.api.bodies import json_body, read_body
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.view_schemas import NewRule, Rule, Rules
 from oldhost_sync.policy.limits import NAME_PATTERN
 from oldhost_sync.store.intake.rules import decide_rule, default_class, rules_of
@@ -17,7 +17,7 @@ EventType = Annotated[str, Path(pattern=f"^{NAME_PATTERN}$", examples=["rate_cha
 
 
 class RuleRoutes:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self._parts = parts
 
     def mount(self, app: FastAPI) -> None:

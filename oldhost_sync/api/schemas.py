@@ -102,13 +102,13 @@ class NewChanges(Keyed):
     changes: list[BatchChange] = Field(min_length=1, max_length=BATCH_CHANGES_MAX)
 
 
-class Because(Request):
+class ReasonedRequest(Request):
     """An operator's reason."""
 
     reason: Reason = Field(examples=["Corrected the guest's record at OldHost."])
 
 
-class Resolve(Because):
+class Resolve(ReasonedRequest):
     """How to end a halt."""
 
     mode: str = Field(
@@ -118,7 +118,7 @@ class Resolve(Because):
     )
 
 
-class Flush(Because):
+class Flush(ReasonedRequest):
     """Send changes that wait in the debounce now: those of one entity, or of all entities if neither field is given."""
 
     entity_type: Name | None = Field(default=None, examples=["unit"])
@@ -203,7 +203,7 @@ class Step(BaseModel):
     nonce: int | None = None
 
 
-class Fate(BaseModel):
+class ChangeResult(BaseModel):
     """Everything that happened to one change, in order, and what it is waiting for."""
 
     idempotency_key: str = Field(examples=[KEY])
@@ -285,7 +285,7 @@ class WriterStatus(BaseModel):
     )
 
 
-class Found(BaseModel):
+class EntityInWriter(BaseModel):
     """Where an entity's changes are in the writer."""
 
     entity_type: str
@@ -299,7 +299,7 @@ class Upcoming(BaseModel):
     upcoming: list[Any]
 
 
-class Done(BaseModel):
+class ActionResult(BaseModel):
     """An operator's action was carried out."""
 
     action: str = Field(examples=["pause"])

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import FastAPI, Query
 
 from oldhost_sync.api.auth import WATCHERS, adder
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.view_schemas import SearchHit, SearchHits
 from oldhost_sync.policy.limits import UNIT_NAME_LENGTH_MAX
 from oldhost_sync.store.views.search import search
@@ -24,7 +24,7 @@ Wanted = Annotated[
 
 
 class SearchRoutes:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self._parts = parts
 
     def mount(self, app: FastAPI) -> None:

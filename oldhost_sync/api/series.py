@@ -9,8 +9,8 @@ from typing import Annotated
 from fastapi import FastAPI, Query
 
 from oldhost_sync.api.auth import WATCHERS, adder
-from oldhost_sync.api.dependencies import Parts
-from oldhost_sync.api.lookout import Lookout
+from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.situation_reader import SituationReader
 from oldhost_sync.api.view_schemas import Series, SeriesPoint, WriterSituation
 from oldhost_sync.store.views.load_series import RINGS, read_series
 
@@ -24,9 +24,9 @@ class SeriesSpan(StrEnum):
 
 
 class SeriesRoutes:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self._parts = parts
-        self._lookout = Lookout(parts)
+        self._situation_reader = SituationReader(parts)
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "series")
@@ -49,4 +49,4 @@ class SeriesRoutes:
 
     async def situation(self) -> WriterSituation:
         """Also available while Temporal or the database is away; the answer then says so."""
-        return WriterSituation(**asdict((await self._lookout.look()).situation))
+        return WriterSituation(**asdict((await self._situation_reader.look()).situation))

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from fastapi import FastAPI
 
 from oldhost_sync.api.auth import WATCHERS, adder
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.view_schemas import Sessions
 from oldhost_sync.store.views.session_list import read_sessions
 
 
 class SessionRoutes:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self._parts = parts
 
     def mount(self, app: FastAPI) -> None:

@@ -67,7 +67,7 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Observations:
     """The observations. `writer`: its status; None if it did not answer, and then `writer_away` says why. `condition`:
     None while the database is away, and then `database_away` says why. The `…_since` fields: None if not known.
     """
@@ -119,7 +119,7 @@ _CONNECTS = {
 }
 
 
-def judge(sight: Sight) -> Situation:
+def judge(sight: Observations) -> Situation:
     """The situation that `sight` shows."""
     if sight.database_away:
         return _without_database(sight)
@@ -133,7 +133,7 @@ def judge(sight: Sight) -> Situation:
     return replace(found, since=_since(sight, found.word))
 
 
-def _without_database(sight: Sight) -> Situation:
+def _without_database(sight: Observations) -> Situation:
     word = Word.WAITING if sight.writer is not None else Word.NO_WRITER
     also = "" if sight.writer is not None else f" The writer does not answer either: {_closed(sight.writer_away)}"
     why = f"MariaDB is away: {_closed(sight.database_away)}{also}"
@@ -141,7 +141,7 @@ def _without_database(sight: Sight) -> Situation:
     return Situation(word, Tone.BAD, why, step, sight.database_away_since)
 
 
-def _without_writer(sight: Sight, stops: tuple[Stop, ...]) -> Situation:
+def _without_writer(sight: Observations, stops: tuple[Stop, ...]) -> Situation:
     """No writer; the database still shows what else stops it (`stops`)."""
     workers, silent_since = _workers(sight)
     why = _with_decision(_sentence(sight.writer_away) + workers, sight)
@@ -151,7 +151,7 @@ def _without_writer(sight: Sight, stops: tuple[Stop, ...]) -> Situation:
     return Situation(Word.NO_WRITER, Tone.BAD, why, step, since, also=stops)
 
 
-def _workers(sight: Sight) -> tuple[str, datetime | None]:
+def _workers(sight: Observations) -> tuple[str, datetime | None]:
     """Whether a worker is at work, and if not, since when, as far as the workers have reported."""
     workers = sight.condition.workers if sight.condition is not None else ()
     if not workers:
@@ -166,7 +166,7 @@ def _workers(sight: Sight) -> tuple[str, datetime | None]:
     return f" No worker is at work: {last.name} {how}.", last.seen_at
 
 
-def _stopped(sight: Sight, stops: tuple[Stop, ...]) -> Situation:
+def _stopped(sight: Observations, stops: tuple[Stop, ...]) -> Situation:
     """The writer is halted, paused or banned, or several of these."""
     assert sight.writer is not None
     first, *others = stops
@@ -179,7 +179,7 @@ def _stopped(sight: Sight, stops: tuple[Stop, ...]) -> Situation:
     return Situation(first.word, tone, why, step, first.since, first.until, tuple(others))
 
 
-def _step(sight: Sight, words: Sequence[Word]) -> str:
+def _step(sight: Observations, words: Sequence[Word]) -> str:
     ban_ends = " Sending continues only when the ban is over, too." if Word.BANNED in words else ""
     match words[0]:
         case Word.HALTED if _decision(sight):
@@ -192,7 +192,7 @@ def _step(sight: Sight, words: Sequence[Word]) -> str:
     return "Nothing to do about the ban: when it is over, OldHost is asked again and sending continues."
 
 
-def _stops(sight: Sight) -> Iterator[Stop]:
+def _stops(sight: Observations) -> Iterator[Stop]:
     """By the writer's state while it answers, otherwise by the database."""
     writer = {"state": "", "paused": None, "breaker": {}} | (sight.writer or {})
     condition = sight.condition
@@ -216,17 +216,17 @@ def _stops(sight: Sight) -> Iterator[Stop]:
         yield Stop(Word.BANNED, ban.cause if ban else "OldHost refuses everything.", since, until)
 
 
-def _decision(sight: Sight) -> str:
+def _decision(sight: Observations) -> str:
     """The decision about a halt that is not carried out yet; empty if there is none."""
     decision = sight.condition.decision if sight.condition else None
     return decision.said if decision else ""
 
 
-def _with_decision(why: str, sight: Sight) -> str:
+def _with_decision(why: str, sight: Observations) -> str:
     return f"{why} {_decision(sight)}".rstrip()
 
 
-def _sending(sight: Sight) -> Situation:
+def _sending(sight: Observations) -> Situation:
     """The writer sends; the worst open alert, if there is one, decides the next step."""
     writer = sight.writer or {}
     alerts = [each for each in (sight.condition.alerts if sight.condition else ()) if each.severity != "info"]
@@ -245,7 +245,7 @@ def _sending(sight: Sight) -> Situation:
     return Situation(Word.SENDING, Tone.WARNING if alerts[0].severity == "critical" else Tone.GOOD, why, step)
 
 
-def _waiting(sight: Sight, state: str) -> Situation:
+def _waiting(sight: Observations, state: str) -> Situation:
     writer = sight.writer or {}
     if state in _WAITS:
         why, step, passes = _WAITS[state]
@@ -256,7 +256,7 @@ def _waiting(sight: Sight, state: str) -> Situation:
     return Situation(Word.WAITING, Tone.CALM if passes else Tone.WARNING, _with_decision(why, sight), step)
 
 
-def _since(sight: Sight, word: Word) -> datetime | None:
+def _since(sight: Observations, word: Word) -> datetime | None:
     """A sending writer sends since its session opened, a waiting one waits since the last session ended; None if the
     workers have not reported it.
     """

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from oldhost_sync.api import limits
 
 
-class StrangerPace:
+class AnonymousRateLimit:
     """`clock`: seconds, monotonic."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -10,7 +10,7 @@ from fastapi import FastAPI, Path, Query, Request, Response
 from oldhost_sync.api import limits
 from oldhost_sync.api.auth import READERS, WRITERS, adder, caller_of
 from oldhost_sync.api.bodies import read_body, write_body
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.keys import Cursor, Limit, read_text_cursor, request_key, text_cursor
 from oldhost_sync.api.ownership import source_of
 from oldhost_sync.api.problems import Problem, method_not_allowed
@@ -30,7 +30,7 @@ _WRITE_ERRORS = (404, 405, 413, 415, 422)
 
 
 class UnitRoutes:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self._parts = parts
 
     def mount(self, app: FastAPI) -> None:

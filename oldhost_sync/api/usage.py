@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import FastAPI, Query
 
 from oldhost_sync.api.auth import WATCHERS, adder
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.usage_schemas import QuotasOfATokenAMinute, TokenUsed, UsageOfTokens
 from oldhost_sync.store.token_usage import MINUTES_KEPT, usage_of_tokens
 
@@ -16,7 +16,7 @@ Minutes = Annotated[int, Query(ge=1, le=MINUTES_KEPT, description="The number of
 
 
 class UsageRoutes:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self._parts = parts
 
     def mount(self, app: FastAPI) -> None:

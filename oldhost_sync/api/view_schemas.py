@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from oldhost_sync.api import limits
-from oldhost_sync.api.schemas import KEY, Because, Keyed
+from oldhost_sync.api.schemas import KEY, Keyed, ReasonedRequest
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import TEXT_LENGTH_MAX
 
@@ -132,7 +132,7 @@ class Rules(BaseModel):
     rules: list[Rule] = Field(description="Every other event type is TXN")
 
 
-class NewRule(Because):
+class NewRule(ReasonedRequest):
     """The class of an event type from now on."""
 
     priority_class: PriorityClass = Field(examples=["LWW"])
@@ -177,7 +177,7 @@ class LetterGroups(BaseModel):
     more: bool = Field(description="There are more dead letters than the 5,000 that were read")
 
 
-class Letters(Because):
+class Letters(ReasonedRequest):
     """Which dead letters: either `change_ids`, or a `group` (only its letters up to the id `up_to`)."""
 
     change_ids: list[Annotated[int, Field(ge=1, le=limits.INTEGER_MAX)]] | None = Field(
@@ -208,7 +208,7 @@ class LettersDecided(BaseModel):
     decisions: list[LetterDecision]
 
 
-class Replacement(Because, Keyed):
+class Replacement(ReasonedRequest, Keyed):
     """A corrected payload; entity and event type are those of the rejected change. Without a key the server derives one
     from the change and the payload, so that repeating the request records nothing more.
     """

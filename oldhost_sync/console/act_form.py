@@ -4,45 +4,45 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from oldhost_sync.api.schemas import Because, EntityId, Name
+from oldhost_sync.api.schemas import EntityId, Name, ReasonedRequest
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.limits import HOST_LENGTH_MAX, IDEMPOTENCY_KEY_LENGTH_MAX, PAYLOAD_BYTES_MAX, TEXT_LENGTH_MAX
 
 
-class KeyedAct(Because):
+class KeyedAct(ReasonedRequest):
     """On the scheduled change with this key."""
 
     key: str = Field(min_length=1, max_length=IDEMPOTENCY_KEY_LENGTH_MAX)
 
 
-class EntityAct(Because):
+class EntityAct(ReasonedRequest):
     """On one entity."""
 
     entity_type: Name
     entity_id: EntityId
 
 
-class RuleAct(Because):
+class RuleAct(ReasonedRequest):
     """The class of an event type."""
 
     event_type: Name
     priority_class: PriorityClass
 
 
-class CorrectionAct(Because):
+class CorrectionAct(ReasonedRequest):
     """A corrected payload, as JSON."""
 
     payload: str = Field(min_length=2, max_length=2 * PAYLOAD_BYTES_MAX)
 
 
-class GroupAct(Because):
+class GroupAct(ReasonedRequest):
     """On a group of dead letters, up to the newest that was shown."""
 
     group: str = Field(min_length=1, max_length=TEXT_LENGTH_MAX)
     up_to: int = Field(ge=1)
 
 
-class HaltAct(Because):
+class HaltAct(ReasonedRequest):
     """On a halt: how to end it; the operator has typed the host's name."""
 
     mode: str = Field(pattern="^(resend|adopt)$")

@@ -16,7 +16,7 @@ from oldhost_sync.api.alert_acts import act_on_alert
 from oldhost_sync.api.auth import OPERATORS, WATCHERS, caller_of
 from oldhost_sync.api.bodies import checked
 from oldhost_sync.api.keys import read_number_cursor
-from oldhost_sync.api.schemas import Because
+from oldhost_sync.api.schemas import ReasonedRequest
 from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.layout import PREFIX
 from oldhost_sync.console.next_steps import next_steps
@@ -81,7 +81,7 @@ class AlertsPage(Page):
         return await self._act(request, "close", alert_id)
 
     async def _act(self, request: Request, action: str, alert_id: int) -> Response:
-        act = checked(await read_fields(request, *Because.model_fields), Because, "form")
+        act = checked(await read_fields(request, *ReasonedRequest.model_fields), ReasonedRequest, "form")
         operator = caller_of(request).operator
         alert = await act_on_alert(self.console.parts, action, alert_id, operator, act.reason)
         done = f"{operator.name} is handling it" if action == "acknowledge" else "it is closed"

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI
 from starlette.responses import Response
 
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.doors import Door
 from oldhost_sync.api.host_apps import HOSTS
 from oldhost_sync.console.door import ConsoleDoor
@@ -42,7 +42,7 @@ class ConsoleOptions:
     home: str | None = None
 
 
-def mount_console(app: FastAPI, parts: Parts, options: ConsoleOptions | None = None) -> Door:
+def mount_console(app: FastAPI, parts: Dependencies, options: ConsoleOptions | None = None) -> Door:
     """Add all pages to `app`; returns the door that guards them."""
     options = options or ConsoleOptions()
     writer_in_temporal = (

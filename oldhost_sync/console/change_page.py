@@ -15,7 +15,7 @@ from oldhost_sync.api.bodies import checked, parse_json
 from oldhost_sync.api.letter_decisions import decide_one, replace_letter
 from oldhost_sync.api.ownership import source_of
 from oldhost_sync.api.problems import field_invalid, unknown_change
-from oldhost_sync.api.schemas import Because
+from oldhost_sync.api.schemas import ReasonedRequest
 from oldhost_sync.console.act_form import CorrectionAct
 from oldhost_sync.console.changes_page import CHANGES
 from oldhost_sync.console.forms import read_fields
@@ -72,7 +72,7 @@ class ChangePage(Page):
         return self.page(request, "change.html", title=f"Change {change_id}", fate=fate, payload=payload)
 
     async def _decide(self, request: Request, change_id: int, action: str) -> Response:
-        because = checked(await read_fields(request, *Because.model_fields), Because, "form")
+        because = checked(await read_fields(request, *ReasonedRequest.model_fields), ReasonedRequest, "form")
         operator = caller_of(request).operator
         message = await decide_one(self.console.parts, operator, action, change_id=change_id, reason=because.reason)
         return self.console.layout.redirect(f"{CHANGES}/{change_id}", message)

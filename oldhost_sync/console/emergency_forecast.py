@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from oldhost_sync.api.lookout import View
 from oldhost_sync.api.situation import Tone, Word
+from oldhost_sync.api.situation_reader import View
 from oldhost_sync.console.words import span
 from oldhost_sync.policy.writer_policy import EMERGENCY_MS
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from oldhost_sync.api.dependencies import Parts
-from oldhost_sync.api.lookout import Lookout, Observation, Query, View
+from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.situation_reader import Observation, Query, SituationReader, View
 from oldhost_sync.console.charts import draw
 from oldhost_sync.console.emergency_forecast import forecast_emergencies
 from oldhost_sync.console.layout import Layout
@@ -30,9 +30,9 @@ _PROMISES_MS = dict.fromkeys(PriorityClass, CONSISTENCY_MS) | {PriorityClass.EME
 class OverviewParts:
     """Reads the figures and renders them. An outage raises no exception."""
 
-    def __init__(self, parts: Parts, layout: Layout, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, parts: Dependencies, layout: Layout, clock: Callable[[], float] = time.monotonic) -> None:
         self._layout = layout
-        self._lookout = Lookout(parts)
+        self._situation_reader = SituationReader(parts)
         self._series = {span: SeriesCache(parts, span, clock) for span in RINGS}
         # By span and whether it is live: the samples, and the charts drawn from them.
         self._drawn: dict[tuple[str, bool], tuple[object, str]] = {}
@@ -45,7 +45,7 @@ class OverviewParts:
 
     async def shown(self, *, live: bool = False) -> dict[str, str]:
         """The parts by name. `live`: times without their text, which the script fills in."""
-        values = figures(await self._lookout.look())
+        values = figures(await self._situation_reader.look())
         shown: dict[str, str] = {}
         for name in (*PARTS, "chip") if live else PARTS:
             shown[name] = self._layout.part(name, live=live, **values)
@@ -67,7 +67,7 @@ class OverviewParts:
 class SeriesCache:
     """One span's samples, read again when there may be a new one."""
 
-    def __init__(self, parts: Parts, span: str, clock: Callable[[], float]) -> None:
+    def __init__(self, parts: Dependencies, span: str, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._step_s = RINGS[span].step_s
         self._query: Query[Sequence[LoadSample]] = Query(

@@ -16,8 +16,8 @@ from starlette.responses import Response
 
 from oldhost_sync.api.auth import access, operator_request, public
 from oldhost_sync.api.bodies import checked
-from oldhost_sync.api.dependencies import Parts
-from oldhost_sync.api.schemas import Because
+from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.schemas import ReasonedRequest
 from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.layout import Layout
 from oldhost_sync.console.live_stream import LiveStream
@@ -33,7 +33,7 @@ Handler = Callable[..., Any]
 class Console:
     """What pages work with: the API's parts, and the console's own. `webhook`: whether alerts are posted to one."""
 
-    parts: Parts
+    parts: Dependencies
     layout: Layout
     sessions: ConsoleSessions
     overview: OverviewParts
@@ -41,7 +41,9 @@ class Console:
     webhook: bool = False
     temporal_keys: Sequence[EncryptionKey] = ()
 
-    async def act(self, request: Request, action: str, model: type[Because] = Because, **more: Any) -> str:
+    async def act(
+        self, request: Request, action: str, model: type[ReasonedRequest] = ReasonedRequest, **more: Any
+    ) -> str:
         """Carry out an operator's form, in the name of the signed-in operator; returns the writer's answer.
 
         The form has the fields of `model`; `more` are further fields of the message. Raises a Problem.

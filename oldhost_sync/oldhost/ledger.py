@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from oldhost_sync.oldhost.wire import Applied, Malformed, Rejected
-from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate, PriorityClass
+from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey, PriorityClass
 
 # How many bound operations a new session gets at once; there are more only after an operator's `resolve resend`.
 BOUND_MAX = 100
@@ -110,20 +110,20 @@ class Reconciled:
     `mismatch`: the same, from a comparison that must not halt; nothing was changed.
     """
 
-    fates: list[Fate] = field(default_factory=list)
+    fates: list[ChangeResult] = field(default_factory=list)
     bound: list[ChangeRef] = field(default_factory=list)
     more_bound: bool = False
     halted: str | None = None
     mismatch: str | None = None
 
 
-class Reservation(list["Reserved | Fate"]):
+class Reservation(list["Reserved | ChangeResult"]):
     """One entry per change id, in order: a nonce with its exact body, or a fate.
 
     A fate without an outcome: WAITING, because some of `older` go first; or HELD, behind the dead letters in `held`.
     """
 
-    def __init__(self, entries: Iterable[Reserved | Fate] = ()) -> None:
+    def __init__(self, entries: Iterable[Reserved | ChangeResult] = ()) -> None:
         super().__init__(entries)
         self.older: list[ChangeRef] = []
         self.held: list[tuple[EntityKey, list[int]]] = []
@@ -173,13 +173,13 @@ class Ledger(Protocol):
 
     def advance(
         self, epoch: int, answered: Answered | None, sent: Reserved | None, *, again: bool = False
-    ) -> Fate | None:
+    ) -> ChangeResult | None:
         """Record an answer and mark the next operation SENT, together; returns the fate of the answered change.
 
         `again`: OldHost has certainly not taken the previous send (busy, or never written), so it does not count.
         """
 
-    def give_back(self, epoch: int, answered: Answered | None, beyond: int) -> Fate | None:
+    def give_back(self, epoch: int, answered: Answered | None, beyond: int) -> ChangeResult | None:
         """Record an answer, as `advance` does, and release every nonce beyond `beyond`: their changes wait again.
 
         Raises InvariantViolated if a byte of one of them may have been written.
@@ -216,7 +216,7 @@ class Ledger(Protocol):
         Otherwise `resolve` would have no count to use, and the next comparison would halt again. Returns the reason.
         """
 
-    def fates(self, change_ids: Sequence[int]) -> list[Fate]:
+    def fates(self, change_ids: Sequence[int]) -> list[ChangeResult]:
         """What is recorded for each: an outcome, BOUND (it has a nonce that may have been used) or WAITING."""
 
     def epoch(self) -> int:

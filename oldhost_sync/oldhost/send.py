@@ -40,7 +40,7 @@ from oldhost_sync.oldhost.wire import (
     encode_sync,
     read_answer,
 )
-from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, EntityKey, Fate
+from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, ChangeResult, EntityKey
 from oldhost_sync.policy.events import SendEnded
 from oldhost_sync.policy.wire_ref import to_wire
 
@@ -68,7 +68,7 @@ class RunningSend:
         self._place = Place()
         self._unreserved = list(change_ids)
         self._operations: deque[Reserved] = deque()
-        self._fates: dict[int, Fate] = {}
+        self._fates: dict[int, ChangeResult] = {}
         self._marked: Reserved | None = None
         self._marked_at = 0.0
         self._pending: Answered | None = None
@@ -107,7 +107,7 @@ class RunningSend:
     def _ended(self) -> SendEnded:
         """The result of the send: a change without a fate is WAITING."""
         return SendEnded(
-            [self._fates.get(change_id) or Fate(change_id, WAITING) for change_id in self._change_ids],
+            [self._fates.get(change_id) or ChangeResult(change_id, WAITING) for change_id in self._change_ids],
             session_open=self._pipeline.is_open,
             service_ms=1000 * self._wire_seconds / self._exchanges if self._exchanges else 0.0,
             banned_ms=self._banned_ms,
@@ -141,7 +141,7 @@ class RunningSend:
         self._older += reserved.older
         self._held += reserved.held
         for entry in reserved:
-            if isinstance(entry, Fate):
+            if isinstance(entry, ChangeResult):
                 self._fates[entry.change_id] = entry
         operations = (entry for entry in reserved if isinstance(entry, Reserved))
         self._operations.extend(sorted(operations, key=lambda operation: operation.nonce))
@@ -363,16 +363,17 @@ class RunningSend:
         answered, self._pending = self._pending, None
         began = self._clock()
         if sent is not None:
-            self._fates[sent.change_id] = Fate(sent.change_id, BOUND, sent.nonce)
+            self._fates[sent.change_id] = ChangeResult(sent.change_id, BOUND, sent.nonce)
         self._record(answered, lambda: self._ledger.advance(self._shared.epoch, answered, sent, again=again))
         if sent is not None:
             self._marked, self._marked_at = sent, began
             self._pipeline.marked(sent.nonce)
         if answered is not None and self._marked is not None and not consumed(answered.answer):
-            self._fates[self._marked.change_id] = Fate(self._marked.change_id, WAITING)  # released with the one before
+            change_id = self._marked.change_id  # released with the one before
+            self._fates[change_id] = ChangeResult(change_id, WAITING)
             self._marked = None
 
-    def _record(self, answered: Answered | None, transaction: Callable[[], Fate | None]) -> None:
+    def _record(self, answered: Answered | None, transaction: Callable[[], ChangeResult | None]) -> None:
         try:
             fate = transaction()
         except BaseException:

@@ -16,8 +16,8 @@ from oldhost_sync.planner.host_model import HostModel
 from oldhost_sync.planner.oracle import bounds
 from oldhost_sync.planner.plan import Plan, PlannedState
 from oldhost_sync.planner.scenario import Arrival, Scenario, arrivals
-from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, Probe, Send, Sweep, TellPeople
-from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.actions import Action, CloseSession, OpenSession, Probe, RecordAlerts, Send, Sweep
+from oldhost_sync.policy.changes import BOUND, WAITING, ChangeRef, ChangeResult, Outcome, PriorityClass
 from oldhost_sync.policy.events import OpeningPostponed, Probed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.outlook import OPENING_READS
@@ -56,7 +56,7 @@ class _Sent:
 
     action: Send
     waiting: deque[int]
-    fates: list[Fate] = field(default_factory=list)
+    fates: list[ChangeResult] = field(default_factory=list)
     banned: bool = False
     arrived: bool = False
 
@@ -182,11 +182,11 @@ class _Rehearsal:
                 self._push(self._host.ask(there_ms, reads=1) + self._pace.report_ms, action)
             case CloseSession() | Sweep():
                 self._push(there_ms + self._pace.report_ms, action)
-            case TellPeople():
+            case RecordAlerts():
                 for alert in action.alerts:
                     if not alert.close:
                         self._plan.alerts[alert.kind] = self._plan.alerts.get(alert.kind, 0) + 1
-                self._machine.announcements.told()
+                self._machine.coalesced_alerts.told()
 
     # ------------------------------------------------------------------------------------------------------ the session
 
@@ -222,12 +222,12 @@ class _Rehearsal:
                 continue
             change_id = sent.waiting.popleft()
             if change_id not in self._machine.in_flight:  # another send has sent it
-                sent.fates.append(Fate(change_id, WAITING))
+                sent.fates.append(ChangeResult(change_id, WAITING))
                 continue
             for other in self._queue[1:]:
                 if change_id in other.waiting:
                     other.waiting.remove(change_id)
-                    other.fates.append(Fate(change_id, BOUND))
+                    other.fates.append(ChangeResult(change_id, BOUND))
             self._on_wire = True
             start_ms, end_ms, banned = self._host.serve(self._exact_ms)
             self._push(end_ms, _Served(sent, change_id, start_ms, end_ms, banned))
@@ -238,15 +238,15 @@ class _Rehearsal:
         assert entry is not None, "the machine has no entry for a change that it sends"
         if served.banned:
             self._bound = self._bound or [entry.ref]
-            served.sent.fates.append(Fate(served.change_id, BOUND))
+            served.sent.fates.append(ChangeResult(served.change_id, BOUND))
             for sent in self._queue:
                 sent.banned = True
-                sent.fates += [Fate(one, WAITING) for one in sent.waiting]
+                sent.fates += [ChangeResult(one, WAITING) for one in sent.waiting]
                 sent.waiting.clear()
         else:
             self._nonce += 1
             self._bound = [ref for ref in self._bound if ref.change_id != served.change_id]
-            served.sent.fates.append(Fate(served.change_id, Outcome.APPLIED.value, self._nonce))
+            served.sent.fates.append(ChangeResult(served.change_id, Outcome.APPLIED.value, self._nonce))
             self._applied(entry, served.start_ms, served.end_ms)
         self._serve_next()
 
@@ -261,7 +261,7 @@ class _Rehearsal:
             self._machine.opening_ended(OpeningPostponed(left_ms, "ban"), self._now_ms)
             return
         bound = [ref.change_id for ref in self._bound]
-        fates = [Fate(one, BOUND if one in bound else WAITING) for one in action.in_doubt]
+        fates = [ChangeResult(one, BOUND if one in bound else WAITING) for one in action.in_doubt]
         epoch = self._machine.session.epoch + 1
         opened = SessionOpened(epoch, "", self._nonce + 1, fates, [to_wire(ref) for ref in self._bound])
         self._machine.opening_ended(opened, self._now_ms)

@@ -95,7 +95,7 @@ class RaiseAlert:
 
 
 @dataclass(frozen=True, slots=True)
-class TellPeople:
+class RecordAlerts:
     """Record these alerts in this order; the next list waits until they are recorded."""
 
     alerts: tuple[RaiseAlert, ...]
@@ -123,6 +123,6 @@ Action = (
     | Sweep
     | LoadOutstanding
     | RaiseAlert
-    | TellPeople
+    | RecordAlerts
     | RecordHalt
 )

@@ -88,15 +88,17 @@ class ChangeRef(_Ref):
         return self[:7]
 
 
-# The `outcome` in a fate of a change that has none yet.
+# The `outcome` of a change that has no fate yet.
 BOUND = "BOUND"  # it has a nonce, is in doubt, and must be sent first
 WAITING = "WAITING"  # it has no nonce and waits as before
 HELD = "HELD"  # it has no nonce and waits behind a dead letter of its entity
 
 
 @dataclass
-class Fate:
-    """What became of one change: `outcome` is an Outcome's name, or BOUND, WAITING or HELD."""
+class ChangeResult:
+    """What a send, an opening or a reservation reports of one change: `outcome` is its fate (an Outcome's name), or
+    BOUND, WAITING or HELD.
+    """
 
     change_id: int
     outcome: str

@@ -8,7 +8,7 @@ field has a default, and no field changes its name: a run's history and workers 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
+from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey
 from oldhost_sync.policy.wire_ref import WireRef, from_wire
 
 
@@ -21,7 +21,7 @@ class SessionOpened:
     epoch: int = 0
     task_queue: str = ""
     expected_nonce: int = 0
-    fates: list[Fate] = field(default_factory=list)
+    fates: list[ChangeResult] = field(default_factory=list)
     bound: list[WireRef] = field(default_factory=list)
     more_bound: bool = False
     state: Literal["open"] = "open"
@@ -73,7 +73,7 @@ class SendEnded:
     entities with dead letters as [entity_type, entity_id, [change ids]].
     """
 
-    fates: list[Fate] = field(default_factory=list)
+    fates: list[ChangeResult] = field(default_factory=list)
     session_open: bool = True
     service_ms: float = 0.0
     banned_ms: int = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oldhost_sync.policy.alarms import Alarms
+from oldhost_sync.policy.alerts import Alerts
 
 # If one answer in fifty is lost, three in a row are lost once in 125,000 sends.
 LOST_ANSWERS_ALERT = 3
@@ -21,15 +21,15 @@ class LostAnswers:
     in_a_row: int = 0
     told: bool = False
 
-    def note(self, alarms: Alarms, *, ended: bool, in_doubt: bool, reason: str) -> None:
+    def note(self, alerts: Alerts, *, ended: bool, in_doubt: bool, reason: str) -> None:
         """Count a send's end: `ended`, it brought fates; `in_doubt`, something of it is in doubt."""
         if ended:
             self.in_a_row = 0
             if self.told:
-                alarms.answers_are_back()
+                alerts.answers_are_back()
             self.told = False
         elif in_doubt:
             self.in_a_row += 1
             if self.in_a_row >= LOST_ANSWERS_ALERT and not self.told:
                 self.told = True
-                alarms.answers_are_lost(self.in_a_row, reason)
+                alerts.answers_are_lost(self.in_a_row, reason)

@@ -7,7 +7,7 @@ sent, and rebuilds itself from MariaDB when it starts empty.
 
 Its parts: `coalescer` (what waits), `in_flight` (what is being sent), `session` and its `lifecycle`, `breaker`,
 `outcomes` (the fates of changes), `operators` (their acts), `loading` and `sweeping` (what is read from MariaDB),
-`alarms` (the alerts).
+`alerts` (the alerts).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from oldhost_sync.policy import notices
-from oldhost_sync.policy.actions import Action, LoadOutstanding, Probe, RecordHalt, Send, Sweep, TellPeople
-from oldhost_sync.policy.alarms import Alarms
-from oldhost_sync.policy.announcements import Announcements
+from oldhost_sync.policy.actions import Action, LoadOutstanding, Probe, RecordAlerts, RecordHalt, Send, Sweep
+from oldhost_sync.policy.alerts import Alerts
 from oldhost_sync.policy.breaker import Breaker, BreakerState
 from oldhost_sync.policy.changes import ChangeRef, EntityKey, PriorityClass
+from oldhost_sync.policy.coalesced_alerts import CoalescedAlerts
 from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.counters import Counters
 from oldhost_sync.policy.events import OpeningEnded, Probed, SendEnded, SendFailed
@@ -91,8 +91,8 @@ class Machine:
         self.load = LoadWatch(self.now_ms)
         if self.release > RELEASE_MIN:
             self.load = LoadMonitor(self.now_ms, policy.txn_per_lww, self.in_flight)
-        self.announcements = Announcements()
-        self.alarms: Alarms = self.announcements if self.release > RELEASE_MIN else Alarms()
+        self.coalesced_alerts = CoalescedAlerts()
+        self.alerts: Alerts = self.coalesced_alerts if self.release > RELEASE_MIN else Alerts()
         self.progress = Progress(self.now_ms)
         self.lost_answers = LostAnswers()
 
@@ -111,7 +111,7 @@ class Machine:
             self.coalescer.end_quiet(now_ms, self._send_size)
         actions = [*self._sends(now_ms), *self.lifecycle.next_actions(now_ms), *self._beside(now_ms)]
         self._forecast(now_ms)
-        return actions + (self.tell(now_ms) if self.release > RELEASE_MIN else self.alarms.take())
+        return actions + (self.tell(now_ms) if self.release > RELEASE_MIN else self.alerts.take())
 
     def wake_at_ms(self) -> int | None:
         """When to call `decide` again if there is no event before; None: only at the next event."""
@@ -132,7 +132,7 @@ class Machine:
 
     def watch_at_ms(self) -> int | None:
         """When to call `decide` even while an operation is in flight: it may take longer than an alert may wait."""
-        if self.release == RELEASE_MIN or self.draining or self.progress.told is not None or not self.could_go:
+        if self.release == RELEASE_MIN or self.draining or self.progress.told is not None or not self.has_sendable:
             return None
         return self.progress.due_at_ms
 
@@ -317,7 +317,7 @@ class Machine:
         strays = self.enqueue(self.sweeping.fates.outstanding(refs), now_ms, sweep=True)
         self.sweeping.end(last_id, now_ms, more=more)
         if strays:
-            self.alarms.strays(strays, last_id, now_ms)
+            self.alerts.strays(strays, last_id, now_ms)
 
     # ------------------------------------------------------------------------------------------------------ the session
 
@@ -343,11 +343,11 @@ class Machine:
         """One of our own invariants was broken: stop sending, halt, raise the alert, and make the halt durable."""
         self.lifecycle.give_up()
         self.halt(f"invariant violated: {what}")
-        self.alarms.record_halt(f"invariant violated: {what}")
+        self.alerts.record_halt(f"invariant violated: {what}")
 
     def unreadable(self, what: str, dedupe_key: str) -> None:
         """A message to the writer can't be read."""
-        self.alarms.unreadable(what, dedupe_key)
+        self.alerts.unreadable(what, dedupe_key)
 
     def sweep_failed(self, now_ms: int) -> None:
         self.sweeping.fail(now_ms)
@@ -361,37 +361,37 @@ class Machine:
         if not fresh:
             return
         self.counters.bans += 1
-        self.alarms.banned(self.breaker.until_ms)
+        self.alerts.banned(self.breaker.until_ms)
         if isinstance(self.load, LoadMonitor):
             self.load.look_soon(now_ms)
         if again:
             self.halt("a second ban within the hour")
-            self.alarms.record_halt("a second ban within the hour")
+            self.alerts.record_halt("a second ban within the hour")
         notices.of_each_blocked_emergency(self)
 
     def halt(self, reason: str) -> None:
         """Halt, or report an existing halt again."""
         self.breaker.halt(reason)
-        self.alarms.halted(reason)
+        self.alerts.halted(reason)
         notices.of_each_blocked_emergency(self)
 
     # ---------------------------------------------------------------------------------------------------------- alerts
 
     def _forecast(self, now_ms: int) -> None:
         if now_ms >= self.load.next_at_ms:
-            self.alarms.add(*self.load.look(self.coalescer, self.blocked_ms(now_ms), now_ms))
+            self.alerts.add(*self.load.look(self.coalescer, self.blocked_ms(now_ms), now_ms))
 
     @property
-    def could_go(self) -> bool:
+    def has_sendable(self) -> bool:
         """Whether something could be sent, if OldHost took it."""
         blocked = self.paused is not None or self.breaker.state in (BreakerState.OPEN, BreakerState.HALTED)
         return not blocked and (not self.loaded or len(self.in_flight) > 0 or self.coalescer.can_send)
 
-    def tell(self, now_ms: int) -> list[RecordHalt | TellPeople]:
+    def tell(self, now_ms: int) -> list[RecordHalt | RecordAlerts]:
         """The halts and alerts that are due now."""
         notices.of_emergencies(self, now_ms)
         notices.of_progress(self, now_ms)
-        return self.announcements.take_all(now_ms, draining=self.draining)
+        return self.coalesced_alerts.take_all(now_ms, draining=self.draining)
 
     def blocked_ms(self, now_ms: int) -> int:
         """How long nothing can be sent, as far as that is known."""

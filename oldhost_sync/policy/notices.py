@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oldhost_sync.policy.alarms import clock
+from oldhost_sync.policy.alerts import clock
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.rebuild import Part
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def of_emergencies(machine: Machine, now_ms: int) -> None:
-    told = machine.announcements.told_emergencies
+    told = machine.coalesced_alerts.told_emergencies
     if told is not None and machine.loading.part is Part.EMERGENCIES:
         return  # those that wait are still being read, so their number is not known
     if told is not None and machine.breaker.state is BreakerState.HALF_OPEN and told[0] != "pause":
@@ -28,11 +28,11 @@ def of_emergencies(machine: Machine, now_ms: int) -> None:
     count = len(lane) + len(sent)
     cause, why = _blockade(machine)
     if not cause or not count:
-        machine.announcements.emergencies_go()
+        machine.coalesced_alerts.emergencies_go()
     elif told is None or told[0] != cause or (count > told[1] and now_ms >= told[2] + ALERT_GROWS_MS):
         # The only walk over all of them: no more often than the alert may be updated.
         ids = [*lane.change_ids(), *(ref.change_id for ref in sent)]
-        machine.announcements.emergencies_wait(cause, why, count, (min(ids), max(ids)), now_ms)
+        machine.coalesced_alerts.emergencies_wait(cause, why, count, (min(ids), max(ids)), now_ms)
 
 
 def of_each_blocked_emergency(machine: Machine) -> None:
@@ -47,7 +47,7 @@ def of_each_blocked_emergency(machine: Machine) -> None:
 def of_a_blocked_emergency(machine: Machine, ref: ChangeRef) -> None:
     _, why = _blockade(machine)
     if why:
-        machine.alarms.emergency_is_blocked(ref, why)
+        machine.alerts.emergency_is_blocked(ref, why)
 
 
 def _blockade(machine: Machine) -> tuple[str, str]:
@@ -65,17 +65,17 @@ def of_progress(machine: Machine, now_ms: int) -> None:
     progress = machine.progress
     if machine.draining:
         return
-    if not machine.could_go:
+    if not machine.has_sendable:
         progress.rest(now_ms)
     if now_ms < progress.due_at_ms:
         if progress.told is not None:
             progress.told = None
-            machine.announcements.progress_is_back()
+            machine.coalesced_alerts.progress_is_back()
     elif progress.told != progress.reason:
         progress.told = progress.reason
         reason = progress.reason or _why_none(machine)
         emergencies = len(machine.coalescer.lanes[PriorityClass.EMERGENCY])
-        machine.announcements.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)
+        machine.coalesced_alerts.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)
 
 
 def _why_none(machine: Machine) -> str:

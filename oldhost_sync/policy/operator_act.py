@@ -3,7 +3,7 @@
 # Annotations are values here, not text; see workflows/messages.py.
 from dataclasses import dataclass, field
 
-from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
+from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey
 from oldhost_sync.policy.wire_ref import WireRef, from_wire
 
 
@@ -56,7 +56,7 @@ class ActRecorded:
     entity: list[str] | None = None
     message: str = ""
     refused: str = ""
-    fates: list[Fate] = field(default_factory=list)
+    fates: list[ChangeResult] = field(default_factory=list)
     halted: str = ""
     epoch: int = 0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from oldhost_sync.policy import notices
 from oldhost_sync.policy.breaker import BreakerState
-from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate
+from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey
 from oldhost_sync.policy.operator_act import ActRecorded, OperatorAct
 from oldhost_sync.policy.pending_operation import Added, PendingOperation
 from oldhost_sync.policy.release import RELEASE_MIN
@@ -133,16 +133,16 @@ class Operators:
     def _dead_letter_is_decided(self, change_id: int) -> None:
         machine = self._machine
         machine.dead_letters = max(0, machine.dead_letters - 1)
-        machine.announcements.decided(change_id, machine.dead_letters)
+        machine.coalesced_alerts.decided(change_id, machine.dead_letters)
         if machine.release == RELEASE_MIN:
-            machine.alarms.dead_letter_is_decided(change_id)
+            machine.alerts.dead_letter_is_decided(change_id)
 
     def can_resolve(self) -> None:
         """Raises Refused unless there is a halt to resolve."""
         if not self._is_halted:
             raise Refused("the writer is not halted: there is nothing to resolve")
 
-    def resolve(self, now_ms: int, fates: Iterable[Fate] = (), epoch: int = 0) -> None:
+    def resolve(self, now_ms: int, fates: Iterable[ChangeResult] = (), epoch: int = 0) -> None:
         """`fates`: of changes in doubt, from the database. `epoch`: that of the decision; earlier reports are stale."""
         machine = self._machine
         self.can_resolve()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, EntityKey, Fate, Outcome
+from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, ChangeResult, EntityKey, Outcome
 from oldhost_sync.policy.pending_operation import Added, PendingOperation
 from oldhost_sync.policy.release import KEEPS_ON_ITS_WAY, RELEASE_MIN
 
@@ -19,7 +19,7 @@ class OutcomeWaiter:
     """Updates wait for a change's fate; `watchers`: how many (two may have the same idempotency key)."""
 
     watchers: int = 0
-    fate: Fate | None = None
+    fate: ChangeResult | None = None
 
 
 class Outcomes:
@@ -29,7 +29,7 @@ class Outcomes:
         self._machine = machine
         self.watched: dict[int, OutcomeWaiter] = {}
 
-    def record_send(self, fates: Iterable[Fate], ids: Sequence[int], now_ms: int) -> tuple[bool, bool]:
+    def record_send(self, fates: Iterable[ChangeResult], ids: Sequence[int], now_ms: int) -> tuple[bool, bool]:
         """Record how the changes of a send ended. Returns whether any has its fate, and whether any is in doubt."""
         ended, kept = False, list[int]()
         try:
@@ -53,7 +53,7 @@ class Outcomes:
             return False
         return machine.in_flight.is_being_sent(change_id) or change_id in machine.in_flight.bound
 
-    def record(self, fate: Fate, now_ms: int) -> None:
+    def record(self, fate: ChangeResult, now_ms: int) -> None:
         coalescer, in_flight, change_id = self._machine.coalescer, self._machine.in_flight, fate.change_id
         if fate.outcome == BOUND:
             return
@@ -69,12 +69,12 @@ class Outcomes:
         else:
             self._end(in_flight.leave(change_id).ref, fate, Outcome(fate.outcome), now_ms)
 
-    def _end(self, ref: ChangeRef, fate: Fate, outcome: Outcome, now_ms: int) -> None:
+    def _end(self, ref: ChangeRef, fate: ChangeResult, outcome: Outcome, now_ms: int) -> None:
         machine = self._machine
         machine.counters.count(outcome)
         machine.sweeping.fates.saw(ref)
         machine.loading.fates.saw(ref)
-        machine.alarms.has_its_fate(ref.change_id)
+        machine.alerts.has_its_fate(ref.change_id)
         machine.progress.fate(now_ms)
         self._tell(fate)
         if outcome in (Outcome.APPLIED, Outcome.DEAD):
@@ -91,9 +91,9 @@ class Outcomes:
         machine.dead_letters += 1
         machine.counters.received -= machine.coalescer.hold(ref.entity, ref.change_id)
         if machine.release > RELEASE_MIN:
-            machine.announcements.rejected(ref, machine.dead_letters, now_ms)
+            machine.coalesced_alerts.rejected(ref, machine.dead_letters, now_ms)
         else:
-            machine.alarms.dead_letter(ref)
+            machine.alerts.dead_letter(ref)
 
     def put_back(self, change_id: int) -> None:
         """The change is no longer in flight, and waits as before."""
@@ -111,7 +111,7 @@ class Outcomes:
 
     def superseded(self, change_id: int) -> None:
         self._machine.counters.superseded += 1
-        self._tell(Fate(change_id, Outcome.SUPERSEDED.value))
+        self._tell(ChangeResult(change_id, Outcome.SUPERSEDED.value))
 
     def bind_all(self, refs: Sequence[ChangeRef]) -> None:
         """Exactly these changes are bound, in this order, says the ledger. All others that were in doubt wait again."""
@@ -133,6 +133,6 @@ class Outcomes:
         in_flight.in_doubt += [change_id for change_id in left if change_id not in in_flight.in_doubt]
         return bool(left)
 
-    def _tell(self, fate: Fate) -> None:
+    def _tell(self, fate: ChangeResult) -> None:
         if fate.change_id in self.watched:
             self.watched[fate.change_id].fate = fate

@@ -116,24 +116,24 @@ class SessionLifecycle:
             machine.outcomes.record(fate, now_ms)
         machine.outcomes.bind_all(bound)
         if machine.session.attempts >= REOPEN_ALERT_ATTEMPTS:
-            machine.alarms.session_is_back()
+            machine.alerts.session_is_back()
         machine.session = machine.session.opened(event, self._count_without_progress(bound))
         machine.counters.sessions += 1
         machine.progress.fates = 0
         machine.probe_at_ms = now_ms + machine.policy.probe_ms
         if machine.breaker.state is BreakerState.HALF_OPEN:
-            machine.alarms.ban_or_halt_is_over()
+            machine.alerts.ban_or_halt_is_over()
         if machine.breaker.state is not BreakerState.HALTED:  # halted during the opening: it is closed again
             machine.breaker.agreed()
 
     def _count_without_progress(self, bound: list[ChangeRef]) -> int:
-        alarms = self._machine.alarms
+        alerts = self._machine.alerts
         if not bound:
-            alarms.nothing_is_stuck()
+            alerts.nothing_is_stuck()
             return 0
         sessions = self._machine.session.sessions_without_progress + 1
         if sessions == SESSIONS_WITHOUT_PROGRESS_ALERT:
-            alarms.goes_nowhere(bound[0], sessions)
+            alerts.goes_nowhere(bound[0], sessions)
         return sessions
 
     def _postponed(self, event: OpeningPostponed, now_ms: int) -> None:
@@ -161,8 +161,8 @@ class SessionLifecycle:
         session.wait(SessionEvent.POSTPONED, reason, now_ms + wait_ms)
         session.attempts += reason not in ("ban", "settle")
         # From 0.2 on, the alert no-progress covers the case that something waits, and is raised sooner.
-        if session.attempts == REOPEN_ALERT_ATTEMPTS and (machine.release == RELEASE_MIN or not machine.could_go):
-            machine.alarms.no_session(session.attempts, reason)
+        if session.attempts == REOPEN_ALERT_ATTEMPTS and (machine.release == RELEASE_MIN or not machine.has_sendable):
+            machine.alerts.no_session(session.attempts, reason)
 
     # ---------------------------------------------------------------------------------------------------------- sending
 
@@ -184,7 +184,7 @@ class SessionLifecycle:
         if not event.session_open or in_doubt or event.banned_ms > 0:
             machine.session.lost = True
         machine.progress.said("" if ended else event.reason)
-        machine.lost_answers.note(machine.announcements, ended=ended, in_doubt=in_doubt, reason=event.reason)
+        machine.lost_answers.note(machine.coalesced_alerts, ended=ended, in_doubt=in_doubt, reason=event.reason)
         if event.banned_ms > 0:
             machine.banned(event.banned_ms, now_ms)
         if event.halted:
@@ -194,7 +194,7 @@ class SessionLifecycle:
         if epoch >= self.resolved_epoch:  # otherwise an operator has resolved since; MariaDB says if it is still halted
             self._machine.halt(event.halted)
         # The session itself may have failed to record it, if the database was down.
-        self._machine.alarms.record_halt(event.halted, event.never_taken, epoch)
+        self._machine.alerts.record_halt(event.halted, event.never_taken, epoch)
 
     def _send_failed(self, number: int, event: SendFailed) -> None:
         machine = self._machine

@@ -93,15 +93,15 @@ def _dump_changes(machine: Machine) -> Snapshot:
 
 def _dump_told(machine: Machine) -> Snapshot:
     """The alerts that are open, and those that are not recorded yet."""
-    announcements = machine.announcements
+    coalesced_alerts = machine.coalesced_alerts
     return {
         "told": list(machine.load.told),
-        "warned": list(machine.alarms.blocked),
-        "stuck": machine.alarms.stuck,
-        "untold": [astuple(alert) for alert in announcements.untold()],
-        "told_emergencies": announcements.told_emergencies,
-        "grouped": announcements.grouped,
-        "sequence": announcements.sequence,
+        "warned": list(machine.alerts.blocked),
+        "stuck": machine.alerts.stuck,
+        "untold": [astuple(alert) for alert in coalesced_alerts.untold()],
+        "told_emergencies": coalesced_alerts.told_emergencies,
+        "grouped": coalesced_alerts.grouped,
+        "sequence": coalesced_alerts.sequence,
     }
 
 
@@ -127,11 +127,11 @@ def load(snapshot: Snapshot | None, policy: WriterPolicy, now_ms: int, *, releas
     machine.breaker.asks_again = machine.release > RELEASE_MIN
     machine.paused = Pause(**snapshot["paused"]) if snapshot["paused"] else None
     _load_rates(machine, snapshot)
-    machine.alarms.blocked = list(snapshot.get("warned", []))
+    machine.alerts.blocked = list(snapshot.get("warned", []))
     if machine.release > RELEASE_MIN:
-        _load_announcements(machine, snapshot)
+        _load_coalesced_alerts(machine, snapshot)
     machine.send_number = snapshot["batch"]
-    machine.alarms.stuck = snapshot.get("stuck", 0)
+    machine.alerts.stuck = snapshot.get("stuck", 0)
     machine.sweeping.after_id, machine.sweeping.at_ms = snapshot["sweep"]
     machine.probe_at_ms = snapshot["probe_at_ms"]
     return machine
@@ -167,15 +167,15 @@ def _earlier(at_ms: int | None, by_ms: int) -> int | None:
     return None if at_ms is None else at_ms - by_ms
 
 
-def _load_announcements(machine: Machine, snapshot: Snapshot) -> None:
-    announcements = machine.announcements
-    announcements.add(*(RaiseAlert(*alert) for alert in snapshot.get("untold", [])))
+def _load_coalesced_alerts(machine: Machine, snapshot: Snapshot) -> None:
+    coalesced_alerts = machine.coalesced_alerts
+    coalesced_alerts.add(*(RaiseAlert(*alert) for alert in snapshot.get("untold", [])))
     for change_id in snapshot.get("warned", []):  # a run begun before 0.2 had one alert for each
-        announcements.add(RaiseAlert("", "info", "", f"emergency:{change_id}", close=True))
-    announcements.blocked = []
-    announcements.told_emergencies = _as_tuple(snapshot.get("told_emergencies"))
-    announcements.grouped = _as_tuple(snapshot.get("grouped"))
-    announcements.sequence = snapshot.get("sequence", 0)
+        coalesced_alerts.add(RaiseAlert("", "info", "", f"emergency:{change_id}", close=True))
+    coalesced_alerts.blocked = []
+    coalesced_alerts.told_emergencies = _as_tuple(snapshot.get("told_emergencies"))
+    coalesced_alerts.grouped = _as_tuple(snapshot.get("grouped"))
+    coalesced_alerts.sequence = snapshot.get("sequence", 0)
     machine.lost_answers = LostAnswers(**snapshot.get("lost_answers", {}))
     if "progress" in snapshot:
         machine.progress = Progress(**snapshot["progress"])

@@ -42,7 +42,7 @@ ALERT_GROWS_MS = 10_000
 # Alerts recorded by one activity: some 100 KiB at most.
 ALERTS_AT_ONCE_MAX = 100
 # Up to this many undecided dead letters raise an alert each. Above that, one alert covers the additional ones.
-DEAD_LETTERS_TOLD_MAX = 20
+DEAD_LETTER_ALERTS_MAX = 20
 # Keys that one pass of the writer moves from their debounce into their lane (some 25 ms); the rest follows in the next
 # passes. Temporal takes a task of 2 s for a deadlock, and the writer answers nothing during a pass.
 MOVED_AT_ONCE_MAX = 2_500

@@ -20,7 +20,7 @@ from oldhost_sync.telemetry import RelayMetrics
 logger = logging.getLogger(__name__)
 
 # Rounds that fail before it is logged: a lock, or an outage that another loop is about to log, lasts fewer.
-FAILED_ROUNDS_TOLD = 3
+FAILED_ROUNDS_BEFORE_LOG = 3
 PAUSE_SECONDS_MAX = 30.0
 
 
@@ -70,7 +70,7 @@ class DutyLoop:
                 logger.exception("relay of %s: %s failed unexpectedly", self.duty.host, self.duty.name)
             self._failed(error)
             return min(self.duty.pause_s * 2.0 ** min(self.failed_rounds, 10), PAUSE_SECONDS_MAX)
-        if self.failed_rounds >= FAILED_ROUNDS_TOLD:
+        if self.failed_rounds >= FAILED_ROUNDS_BEFORE_LOG:
             logger.info("relay of %s: %s works again", self.duty.host, self.duty.name)
         self.failed_rounds = 0
         return pause
@@ -82,5 +82,5 @@ class DutyLoop:
         self.failed_rounds += 1
         if self.metrics:
             self.metrics.failures.labels(self.duty.host, self.duty.name).inc()
-        if self.failed_rounds == FAILED_ROUNDS_TOLD:
+        if self.failed_rounds == FAILED_ROUNDS_BEFORE_LOG:
             logger.warning("relay of %s: %s fails: %s", self.duty.host, self.duty.name, error)

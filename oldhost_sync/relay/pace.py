@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from oldhost_sync.policy import limits
-from oldhost_sync.store.outbox.retention import Kept
+from oldhost_sync.store.outbox.retention import RetentionDays
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class RelayPace:
     lease_s: float = limits.RELAY_LEASE_SECONDS
     pause_s: float = limits.RELAY_PAUSE_SECONDS
     pause_max_s: float = limits.RELAY_PAUSE_SECONDS_MAX
-    retention: Kept = field(default_factory=Kept)
+    retention: RetentionDays = field(default_factory=RetentionDays)
     retention_rows: int = limits.RETENTION_BATCH_ROWS
     retention_interval_s: float = limits.RETENTION_INTERVAL_SECONDS
     settlement_interval_s: float = limits.SETTLEMENT_INTERVAL_SECONDS

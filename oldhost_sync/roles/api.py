@@ -20,7 +20,7 @@ from oldhost_sync.api import limits
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.connection import BoundedConnection
 from oldhost_sync.api.database import Database, connect_for_api
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.doors import Door
 from oldhost_sync.api.host_apps import HostApps
 from oldhost_sync.api.metrics import RequestMetrics
@@ -40,15 +40,15 @@ logger = logging.getLogger(__name__)
 
 # For connections to MariaDB and Temporal, refused ones that are not closed yet, and libraries.
 FILES_BESIDE_CONNECTIONS = 200
-SAID_OF_STRANGERS = ("Invalid HTTP request", "Unsupported upgrade request", "No supported WebSocket library")
+CLIENT_NOISE = ("Invalid HTTP request", "Unsupported upgrade request", "No supported WebSocket library")
 
 
-def build(settings: Settings) -> Parts:
+def build(settings: Settings) -> Dependencies:
     """The parts that the routes use. Opens no connection: the API also starts while MariaDB or Temporal is away."""
     hosts = settings.hosts()
     tokens = {host: _tokens(settings, host) for host in hosts}
     engine = connect_for_api(settings.need_database_url(), limits.DATABASE_THREADS + len(hosts))
-    return Parts(
+    return Dependencies(
         host=settings.host,
         tokens=tokens[settings.host],
         database=Database(engine, hosts=len(hosts)),
@@ -72,7 +72,7 @@ def _tokens(settings: Settings, host: str) -> Tokens:
         raise SettingsError(f"SYNC_API_TOKENS_FILE: {error}") from None
 
 
-def serve_others(app: FastAPI, home: Parts, settings: Settings) -> None:
+def serve_others(app: FastAPI, home: Dependencies, settings: Settings) -> None:
     """Add the other hosts of SYNC_OLDHOST_URLS: an application for each, sharing the database connections."""
     others = {}
     for host in settings.hosts()[1:]:
@@ -110,7 +110,7 @@ def configure(app: FastAPI, settings: Settings) -> uvicorn.Config:
     )
 
 
-def console_of(settings: Settings) -> Callable[[FastAPI, Parts], Door]:
+def console_of(settings: Settings) -> Callable[[FastAPI, Dependencies], Door]:
     """Returns the function that adds the console to an application."""
     options = ConsoleOptions(
         settings.console_origin,
@@ -133,7 +133,7 @@ class ServerOfStreams(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def run(settings: Settings, *more: Callable[[FastAPI, Parts], Door | None]) -> None:
+def run(settings: Settings, *more: Callable[[FastAPI, Dependencies], Door | None]) -> None:
     """Serve until SIGTERM or SIGINT, then raise SystemExit(0). `more` as in :func:`create_app`."""
     share_among_threads()
     _allow_files(settings.api_connections + FILES_BESIDE_CONNECTIONS)
@@ -174,7 +174,7 @@ def _allow_files(count: int) -> None:
 
 def _is_ours(record: logging.LogRecord) -> bool:
     """False for lines that any client can provoke as often as it likes: they would fill the disk."""
-    return not record.getMessage().startswith(SAID_OF_STRANGERS)
+    return not record.getMessage().startswith(CLIENT_NOISE)
 
 
 def _check_database(settings: Settings) -> None:

@@ -12,7 +12,7 @@ from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.relay.writers import TemporalWriters
 from oldhost_sync.settings import Settings
-from oldhost_sync.store.outbox.retention import Kept
+from oldhost_sync.store.outbox.retention import RetentionDays
 from oldhost_sync.telemetry import RelayMetrics
 from oldhost_sync.traces.tracer import Tracer
 
@@ -42,8 +42,8 @@ def host_relays(
     }
 
 
-def _kept(settings: Settings) -> Kept:
-    return Kept(
+def _kept(settings: Settings) -> RetentionDays:
+    return RetentionDays(
         changes=settings.retention_changes_days,
         alerts=settings.retention_alerts_days,
         audit=settings.retention_audit_days,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oldhost_sync.oldhost.ledger import Answered
 from oldhost_sync.oldhost.wire import Rejected
-from oldhost_sync.policy.changes import BOUND, WAITING, Fate, PriorityClass
+from oldhost_sync.policy.changes import BOUND, WAITING, ChangeResult, PriorityClass
 from tests.conformance.ledger_world import LedgerSuite, LedgerWorld, applied
 
 
@@ -15,10 +15,10 @@ class Fates(LedgerSuite):
         operation, _ = self.reserve(world, epoch, sent, held)
         world.ledger.advance(epoch, None, operation)
         assert world.ledger.fates([done, sent, held, waiting]) == [
-            Fate(done, "APPLIED", 501),
-            Fate(sent, BOUND, 502),
-            Fate(held, WAITING),
-            Fate(waiting, WAITING),
+            ChangeResult(done, "APPLIED", 501),
+            ChangeResult(sent, BOUND, 502),
+            ChangeResult(held, WAITING),
+            ChangeResult(waiting, WAITING),
         ]
 
     def test_a_newer_lww_change_that_is_applied_supersedes_the_older_waiting_ones(
@@ -55,7 +55,7 @@ class Fates(LedgerSuite):
         self.send(world, epoch, older)
         assert world.decide("retry", change_id=between) == ""
         (fate,) = world.ledger.reserve(epoch, [between])
-        assert isinstance(fate, Fate)
+        assert isinstance(fate, ChangeResult)
         assert fate.outcome == "STALE"
 
     def test_trap_10_a_unit_is_synced_only_when_its_newest_change_is(self, world: LedgerWorld, epoch: int) -> None:
@@ -135,8 +135,10 @@ class Fates(LedgerSuite):
         world.ledger.advance(epoch, None, refused)
         world.ledger.advance(epoch, Answered(refused, Rejected("no", consumed=True)), None)
         newer = world.record("u1", "unit_status_changed", clean)
-        assert [entry.outcome for entry in world.ledger.reserve(epoch, [newer]) if isinstance(entry, Fate)] == ["NO_OP"]
+        assert [entry.outcome for entry in world.ledger.reserve(epoch, [newer]) if isinstance(entry, ChangeResult)] == [
+            "NO_OP"
+        ]
         assert world.decide("retry", change_id=refused.change_id) == ""
         (entry,) = world.ledger.reserve(epoch, [refused.change_id])
-        assert isinstance(entry, Fate)
+        assert isinstance(entry, ChangeResult)
         assert entry.outcome == "STALE"

@@ -9,7 +9,7 @@ import pytest
 from oldhost_sync.oldhost.errors import Fenced, LedgerHalted
 from oldhost_sync.oldhost.ledger import Answered, Reserved
 from oldhost_sync.oldhost.wire import Rejected
-from oldhost_sync.policy.changes import WAITING, Fate
+from oldhost_sync.policy.changes import WAITING, ChangeResult
 from tests.conformance.ledger_world import LedgerSuite, LedgerWorld, applied
 
 
@@ -37,7 +37,7 @@ class Halts(LedgerSuite):
             world.ledger.reserve(epoch, [world.record("u3")])
         with pytest.raises(LedgerHalted):
             world.ledger.advance(epoch, None, second)
-        assert world.ledger.advance(epoch, applied(first), None) == Fate(first.change_id, "APPLIED", 501)
+        assert world.ledger.advance(epoch, applied(first), None) == ChangeResult(first.change_id, "APPLIED", 501)
 
     def test_resend_binds_the_lost_operations_again_byte_identical(self, world: LedgerWorld, epoch: int) -> None:
         sent = self.send(world, epoch, *(world.record(f"u{number}") for number in range(4)))
@@ -92,7 +92,7 @@ class Halts(LedgerSuite):
         world.ledger.advance(epoch, None, operation)
         taken = self.halt_by(world, 504)
         assert world.decide("resolve", mode="resend") == ""
-        assert world.ledger.fates([operation.change_id]) == [Fate(operation.change_id, WAITING)]
+        assert world.ledger.fates([operation.change_id]) == [ChangeResult(operation.change_id, WAITING)]
         with pytest.raises(Fenced):
             world.ledger.reserve(taken, [operation.change_id])
         after = world.ledger.take_over("after")
@@ -110,7 +110,7 @@ class Halts(LedgerSuite):
         world.ledger.take_back(epoch, after)
         world.ledger.ban(epoch, 900, refused=before, halt="another client wrote", expected=502)
         assert world.decide("resolve", mode="resend") == ""
-        waiting = [Fate(before.change_id, WAITING), Fate(after.change_id, WAITING)]
+        waiting = [ChangeResult(before.change_id, WAITING), ChangeResult(after.change_id, WAITING)]
         assert world.ledger.fates([before.change_id, after.change_id]) == waiting
         taken = world.ledger.take_over("after")
         assert world.ledger.reconcile(taken.epoch, 502).halted is None
@@ -136,10 +136,11 @@ class Halts(LedgerSuite):
         assert fate.outcome == world.outcome(again.change_id)[0]
 
     @pytest.mark.parametrize(
-        ("mode", "fate", "last"), [("resend", Fate(0, WAITING), 501), ("adopt", Fate(0, "APPLIED", 501), 501)]
+        ("mode", "fate", "last"),
+        [("resend", ChangeResult(0, WAITING), 501), ("adopt", ChangeResult(0, "APPLIED", 501), 501)],
     )
     def test_a_replay_on_the_first_send_halts_and_an_operator_says_whose_it_was(
-        self, world: LedgerWorld, epoch: int, mode: str, fate: Fate, last: int
+        self, world: LedgerWorld, epoch: int, mode: str, fate: ChangeResult, last: int
     ) -> None:
         """Another client wrote to OldHost, or a proxy delivered the operation twice: nobody else can tell."""
         (operation,) = self.reserve(world, epoch, world.record())
@@ -158,7 +159,7 @@ class Halts(LedgerSuite):
         world.ledger.advance(epoch, None, operation)
         world.ledger.ban(epoch, 900, refused=operation, halt="another client wrote", expected=505)
         assert world.decide("resolve", mode="adopt") == ""
-        assert world.ledger.fates([operation.change_id]) == [Fate(operation.change_id, WAITING)]
+        assert world.ledger.fates([operation.change_id]) == [ChangeResult(operation.change_id, WAITING)]
 
     def test_when_an_operation_was_sent_and_answered_before_is_kept(self, world: LedgerWorld, epoch: int) -> None:
         self.send(world, epoch, world.record("u1"), world.record("u2"))

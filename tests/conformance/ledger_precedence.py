@@ -6,7 +6,7 @@ import pytest
 
 from oldhost_sync.oldhost.errors import LedgerHalted
 from oldhost_sync.oldhost.ledger import Reserved
-from oldhost_sync.policy.changes import HELD, WAITING, EntityKey, Fate, PriorityClass
+from oldhost_sync.policy.changes import HELD, WAITING, ChangeResult, EntityKey, PriorityClass
 from tests.conformance.ledger_world import LedgerSuite, LedgerWorld
 
 LOCKED_OUT = "guest_locked_out"
@@ -19,7 +19,7 @@ class Precedences(LedgerSuite):
     ) -> None:
         older, emergency = world.record("u1"), world.record("u1", LOCKED_OUT)
         refused = world.ledger.reserve(epoch, [emergency])
-        assert refused == [Fate(emergency, WAITING)]
+        assert refused == [ChangeResult(emergency, WAITING)]
         assert [ref.change_id for ref in refused.older] == [older]
         assert refused.older[0].accepted_at_ms == world.accepted_at_ms(older)
         assert world.counts() == (500, 501)
@@ -28,7 +28,7 @@ class Precedences(LedgerSuite):
     def test_whatever_the_class_of_the_older_one(self, world: LedgerWorld, epoch: int, event_type: str) -> None:
         older, newer = world.record("u1", event_type), world.record("u1", STATUS, {"status": "Clean"})
         refused = world.ledger.reserve(epoch, [newer])
-        assert (refused, [ref.change_id for ref in refused.older]) == ([Fate(newer, WAITING)], [older])
+        assert (refused, [ref.change_id for ref in refused.older]) == ([ChangeResult(newer, WAITING)], [older])
 
     def test_those_that_go_first_are_told_oldest_first(self, world: LedgerWorld, epoch: int) -> None:
         ids = [world.record("u1", each) for each in ("unit_details_changed", "booking_created", LOCKED_OUT)]
@@ -42,7 +42,7 @@ class Precedences(LedgerSuite):
     def test_in_one_batch_the_newer_one_does_not_come_first(self, world: LedgerWorld, epoch: int) -> None:
         older, newer = world.record("u1"), world.record("u1", LOCKED_OUT)
         refused, operation = world.ledger.reserve(epoch, [newer, older])
-        assert refused == Fate(newer, WAITING)
+        assert refused == ChangeResult(newer, WAITING)
         assert isinstance(operation, Reserved)
 
     def test_an_older_one_that_holds_a_nonce_is_no_reason_to_wait(self, world: LedgerWorld, epoch: int) -> None:
@@ -79,7 +79,7 @@ class Precedences(LedgerSuite):
         txn, newest = world.record("u1"), world.record("u1", STATUS, {"status": "Clean"})
         self.send(world, epoch, txn)
         refused = world.ledger.reserve(epoch, [replaced])
-        assert refused == [Fate(replaced, WAITING)]
+        assert refused == [ChangeResult(replaced, WAITING)]
         assert [ref.change_id for ref in refused.older] == [newest]
 
     def test_nor_after_newer_operations_that_are_still_on_their_way(self, world: LedgerWorld, epoch: int) -> None:
@@ -87,14 +87,14 @@ class Precedences(LedgerSuite):
         emergency, newest = world.record("u1", LOCKED_OUT), world.record("u1", STATUS, {"status": "Clean"})
         self.reserve(world, epoch, emergency)
         refused = world.ledger.reserve(epoch, [replaced])
-        assert refused == [Fate(replaced, WAITING)]
+        assert refused == [ChangeResult(replaced, WAITING)]
         assert [ref.change_id for ref in refused.older] == [newest]
 
     def test_nor_after_newer_operations_of_the_same_send(self, world: LedgerWorld, epoch: int) -> None:
         replaced = world.record("u1", STATUS, {"status": "Dirty"})
         emergency, newest = world.record("u1", LOCKED_OUT), world.record("u1", STATUS, {"status": "Clean"})
         bound, refused = world.ledger.reserve(epoch, [emergency, replaced])
-        assert (bound.change_id, refused) == (emergency, Fate(replaced, WAITING))
+        assert (bound.change_id, refused) == (emergency, ChangeResult(replaced, WAITING))
         assert newest not in (bound.change_id, refused.change_id)
 
     def test_the_newest_of_its_key_goes_whatever_went_past_it(self, world: LedgerWorld, epoch: int) -> None:
@@ -112,7 +112,7 @@ class Precedences(LedgerSuite):
         dead, later = world.record("u1"), world.record("u1")
         self.reject(world, epoch, dead)
         refused = world.ledger.reserve(epoch, [later])
-        assert refused == [Fate(later, HELD)]
+        assert refused == [ChangeResult(later, HELD)]
         assert refused.held == [(EntityKey("unit", "u1"), [dead])]
 
     def test_what_is_held_holds_up_no_emergency_and_no_lww_change(self, world: LedgerWorld, epoch: int) -> None:
@@ -177,7 +177,7 @@ class Precedences(LedgerSuite):
         assert world.decide("resolve", mode="adopt") == ""
         taken = world.ledger.take_over("next")
         given_up = world.ledger.reserve(taken.epoch, list(known), known)
-        assert [fate.outcome for fate in given_up if isinstance(fate, Fate)] == ["DISCARDED", "DISCARDED"]
+        assert [fate.outcome for fate in given_up if isinstance(fate, ChangeResult)] == ["DISCARDED", "DISCARDED"]
         assert [ref.change_id for ref in given_up.older] == [change_id]
         assert [one.change_id for one in self.reserve(world, taken.epoch, change_id)] == [change_id]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.oldhost.errors import InvariantViolated
-from oldhost_sync.policy.changes import Fate
+from oldhost_sync.policy.changes import ChangeResult
 from tests.conformance.ledger_world import LedgerSuite, LedgerWorld
 
 
@@ -35,20 +35,20 @@ class Reserving(LedgerSuite):
 
     def test_a_change_nobody_recorded_gets_no_nonce(self, world: LedgerWorld, epoch: int) -> None:
         assert world.ledger.reserve(epoch, [987_654]) == [
-            Fate(987_654, "DISCARDED", None, "no such change in the outbox")
+            ChangeResult(987_654, "DISCARDED", None, "no such change in the outbox")
         ]
         assert world.counts() == (500, 501)
 
     def test_a_settled_change_answers_its_recorded_fate(self, world: LedgerWorld, epoch: int) -> None:
         change_id = world.record()
         self.send(world, epoch, change_id)
-        assert world.ledger.reserve(epoch, [change_id]) == [Fate(change_id, "APPLIED", 501)]
+        assert world.ledger.reserve(epoch, [change_id]) == [ChangeResult(change_id, "APPLIED", 501)]
         assert world.counts() == (501, 502)
 
     def test_an_equal_lww_change_is_a_no_op_without_a_nonce(self, world: LedgerWorld, epoch: int) -> None:
         self.send(world, epoch, world.record("u1", "unit_status_changed", {"status": "Clean"}))
         again = world.record("u1", "unit_status_changed", {"status": "Clean"})
-        assert world.ledger.reserve(epoch, [again]) == [Fate(again, "NO_OP")]
+        assert world.ledger.reserve(epoch, [again]) == [ChangeResult(again, "NO_OP")]
         assert world.outcome(again) == ("NO_OP", None)
         assert world.sync_status("u1") == "SYNCED"
 
@@ -62,7 +62,7 @@ class Reserving(LedgerSuite):
         again = world.record("u1", "unit_status_changed", clean)
         assert [one.change_id for one in self.send(world, epoch, again)] == [again]
         third = world.record("u1", "unit_status_changed", clean)
-        assert world.ledger.reserve(epoch, [third]) == [Fate(third, "NO_OP")]
+        assert world.ledger.reserve(epoch, [third]) == [ChangeResult(third, "NO_OP")]
 
     def test_an_equal_change_is_sent_when_another_of_its_entity_goes_before_it(
         self, world: LedgerWorld, epoch: int
@@ -91,11 +91,11 @@ class Reserving(LedgerSuite):
         (operation,) = self.reserve(world, epoch, world.record("u1", "unit_status_changed", clean))
         world.ledger.advance(epoch, None, operation)
         taken = world.ledger.take_over("next")
-        assert world.ledger.reconcile(taken.epoch, 502).fates == [Fate(operation.change_id, "APPLIED", 501)]
+        assert world.ledger.reconcile(taken.epoch, 502).fates == [ChangeResult(operation.change_id, "APPLIED", 501)]
         again = world.record("u1", "unit_status_changed", clean)
         assert [one.change_id for one in self.send(world, taken.epoch, again)] == [again]
         third = world.record("u1", "unit_status_changed", clean)
-        assert world.ledger.reserve(taken.epoch, [third]) == [Fate(third, "NO_OP")]
+        assert world.ledger.reserve(taken.epoch, [third]) == [ChangeResult(third, "NO_OP")]
 
     def test_an_equal_txn_change_is_sent_all_the_same(self, world: LedgerWorld, epoch: int) -> None:
         self.send(world, epoch, world.record("u1", "checked_in", {"guest": 1}))
@@ -108,7 +108,7 @@ class Reserving(LedgerSuite):
         self.send(world, epoch, world.record("u1", "unit_status_changed", {"status": "Clean"}))
         assert world.decide("retry", change_id=dead) == ""
         (fate,) = world.ledger.reserve(epoch, [dead])
-        assert isinstance(fate, Fate)
+        assert isinstance(fate, ChangeResult)
         assert fate.outcome == "STALE"
         assert world.outcome(dead) == ("STALE", None)
         assert world.sync_status("u1") == "SYNCED"

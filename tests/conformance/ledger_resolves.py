@@ -8,7 +8,7 @@ import pytest
 from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.errors import Fenced
 from oldhost_sync.oldhost.ledger import Reserved
-from oldhost_sync.policy.changes import WAITING, Fate
+from oldhost_sync.policy.changes import WAITING, ChangeResult
 from tests.conformance.ledger_world import LedgerSuite, LedgerWorld, applied
 
 BANNED = Count(None, "it bans us for 600 s more")
@@ -97,7 +97,7 @@ class Resolves(LedgerSuite):
         assert world.decide("resolve", mode="resend", count=Count(502)) == ""
         taken = world.ledger.take_over("after")
         found = world.ledger.reconcile(taken.epoch, 502)
-        assert found.fates == [Fate(operation.change_id, "APPLIED", 501)]
+        assert found.fates == [ChangeResult(operation.change_id, "APPLIED", 501)]
 
     def test_nonces_that_were_only_reserved_do_not_hide_a_foreign_write(self, world: LedgerWorld, epoch: int) -> None:
         self.reserve(world, epoch, world.record("u1"), world.record("u2"))

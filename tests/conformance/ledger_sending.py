@@ -9,7 +9,7 @@ import pytest
 from oldhost_sync.oldhost.errors import Fenced, InvariantViolated
 from oldhost_sync.oldhost.ledger import Answered, Reserved
 from oldhost_sync.oldhost.wire import Malformed, Rejected
-from oldhost_sync.policy.changes import WAITING, Fate
+from oldhost_sync.policy.changes import WAITING, ChangeResult
 from tests.conformance.ledger_world import LedgerSuite, LedgerWorld, applied
 
 
@@ -18,7 +18,7 @@ class Sending(LedgerSuite):
         first, second = self.reserve(world, epoch, world.record("u1"), world.record("u2"))
         assert world.ledger.advance(epoch, None, first) is None
         fate = world.ledger.advance(epoch, applied(first), second)
-        assert fate == Fate(first.change_id, "APPLIED", 501)
+        assert fate == ChangeResult(first.change_id, "APPLIED", 501)
         assert world.outcome(first.change_id) == ("APPLIED", 501)
         assert world.row(501) == (first.change_id, "APPLIED", first.body)
         assert world.row(502) == (second.change_id, "SENT", second.body)
@@ -53,7 +53,7 @@ class Sending(LedgerSuite):
         (operation,) = self.reserve(world, epoch, world.record())
         world.ledger.advance(epoch, None, operation)
         fate = world.ledger.advance(epoch, Answered(operation, Rejected("no such room", consumed=True)), None)
-        assert fate == Fate(operation.change_id, "DEAD", 501, "no such room")
+        assert fate == ChangeResult(operation.change_id, "DEAD", 501, "no such room")
         assert world.outcome(operation.change_id) == ("DEAD", 501)
         assert world.sync_status("u1") == "SYNC_FAILED"
         assert world.counts() == (501, 502)
@@ -64,7 +64,7 @@ class Sending(LedgerSuite):
         first, second, third = self.reserve(world, epoch, *ids)
         world.ledger.advance(epoch, None, first)
         world.ledger.advance(epoch, None, second)
-        assert world.ledger.give_back(epoch, applied(first), 501) == Fate(first.change_id, "APPLIED", 501)
+        assert world.ledger.give_back(epoch, applied(first), 501) == ChangeResult(first.change_id, "APPLIED", 501)
         assert (world.row(502), world.row(503), world.counts()) == (None, None, (501, 502))
         assert world.archived() == [502], "a mark is kept as evidence"
         again = self.reserve(world, epoch, third.change_id, second.change_id)
@@ -81,7 +81,7 @@ class Sending(LedgerSuite):
         with pytest.raises(InvariantViolated):
             world.ledger.give_back(taken.epoch, None, 500)
         assert world.row(501) == (first.change_id, "SENT", first.body)
-        assert world.ledger.fates([second.change_id]) == [Fate(second.change_id, WAITING)]
+        assert world.ledger.fates([second.change_id]) == [ChangeResult(second.change_id, WAITING)]
 
     def test_an_older_epoch_gives_nothing_back(self, world: LedgerWorld, epoch: int) -> None:
         first, _ = self.reserve(world, epoch, world.record("u1"), world.record("u2"))
@@ -105,7 +105,7 @@ class Sending(LedgerSuite):
         first, second = self.reserve(world, epoch, world.record("u1"), world.record("u2"))
         world.ledger.advance(epoch, None, first)
         fate = world.ledger.advance(epoch, Answered(first, answer), None)
-        assert fate == Fate(first.change_id, "DEAD", None, answer.reason)
+        assert fate == ChangeResult(first.change_id, "DEAD", None, answer.reason)
         assert world.row(501) is None
         assert world.archived() == [501]
         taken = world.ledger.take_over("next")
@@ -121,7 +121,7 @@ class Sending(LedgerSuite):
         world.ledger.advance(epoch, None, second)
         world.ledger.advance(epoch, Answered(first, Rejected("no", consumed=False)), None)
         assert world.archived() == [501, 502]
-        assert world.ledger.fates([second.change_id]) == [Fate(second.change_id, WAITING)]
+        assert world.ledger.fates([second.change_id]) == [ChangeResult(second.change_id, WAITING)]
         taken = world.ledger.take_over("next")
         assert world.ledger.reconcile(taken.epoch, 501).halted is None
         assert [one.nonce for one in self.send(world, taken.epoch, second.change_id)] == [501]
@@ -149,7 +149,7 @@ class Sending(LedgerSuite):
             else:
                 world.ledger.take_back(taken.epoch, again)
         after = world.ledger.take_over("after")
-        assert world.ledger.reconcile(after.epoch, 502).fates == [Fate(operation.change_id, "APPLIED", 501)]
+        assert world.ledger.reconcile(after.epoch, 502).fates == [ChangeResult(operation.change_id, "APPLIED", 501)]
 
     def test_a_refused_send_does_not_count_as_one(self, world: LedgerWorld, epoch: int) -> None:
         (operation,) = self.reserve(world, epoch, world.record())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.oldhost.errors import Fenced
-from oldhost_sync.policy.changes import Fate
+from oldhost_sync.policy.changes import ChangeResult
 from tests.conformance.ledger_world import SETTLE_SECONDS, LedgerSuite, LedgerWorld, applied
 
 
@@ -57,7 +57,7 @@ class Takeover(LedgerSuite):
         world.ledger.advance(epoch, None, operation)
         taken = world.ledger.take_over("next")
         found = world.ledger.reconcile(taken.epoch, 502)
-        assert found.fates == [Fate(operation.change_id, "APPLIED", 501)]
+        assert found.fates == [ChangeResult(operation.change_id, "APPLIED", 501)]
         assert found.bound == []
         assert world.outcome(operation.change_id) == ("APPLIED", 501)
         assert world.sync_status("u1") == "SYNCED"
@@ -72,7 +72,9 @@ class Takeover(LedgerSuite):
         (again,) = self.reserve(world, taken.epoch, operation.change_id)
         assert (again.nonce, again.body, again.sends) == (501, operation.body, 1)
         world.ledger.advance(taken.epoch, None, again)
-        assert world.ledger.advance(taken.epoch, applied(again), None) == Fate(operation.change_id, "APPLIED", 501)
+        assert world.ledger.advance(taken.epoch, applied(again), None) == ChangeResult(
+            operation.change_id, "APPLIED", 501
+        )
 
     def test_of_two_in_doubt_each_gets_its_own_verdict(self, world: LedgerWorld, epoch: int) -> None:
         first, second = self.reserve(world, epoch, world.record("u1"), world.record("u2"))
@@ -80,7 +82,7 @@ class Takeover(LedgerSuite):
         world.ledger.advance(epoch, None, second)
         taken = world.ledger.take_over("next")
         found = world.ledger.reconcile(taken.epoch, 502)
-        assert found.fates == [Fate(first.change_id, "APPLIED", 501)]
+        assert found.fates == [ChangeResult(first.change_id, "APPLIED", 501)]
         assert [ref.change_id for ref in found.bound] == [second.change_id]
 
     def test_the_new_first_operation_comes_after_the_bound_ones(self, world: LedgerWorld, epoch: int) -> None:

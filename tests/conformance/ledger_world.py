@@ -9,7 +9,7 @@ import pytest
 from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.ledger import Answered, Ledger, Reserved
 from oldhost_sync.oldhost.wire import Applied, Rejected
-from oldhost_sync.policy.changes import Fate, PriorityClass
+from oldhost_sync.policy.changes import ChangeResult, PriorityClass
 
 SETTLE_SECONDS = 10.0
 
@@ -74,7 +74,7 @@ def applied(operation: Reserved) -> Answered:
     return Answered(operation, Applied(operation.nonce + 1))
 
 
-def reserved(entry: Reserved | Fate) -> Reserved:
+def reserved(entry: Reserved | ChangeResult) -> Reserved:
     assert isinstance(entry, Reserved), entry
     return entry
 

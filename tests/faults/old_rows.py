@@ -71,7 +71,7 @@ def _forget(product: Product) -> tuple[int, float]:
     until = time.monotonic() + MEASURED_SECONDS
     while (began := time.monotonic()) < until:
         with engine.begin() as connection:
-            before = retention.horizon_of(connection, product.host, retention.Kept())
+            before = retention.horizon_of(connection, product.host, retention.RetentionDays())
             done = retention.prune(connection, product.host, before, rows=RETENTION_BATCH_ROWS, place=place)
         took = time.monotonic() - began
         place, gone, working = done.place, gone + done.gone, working + took

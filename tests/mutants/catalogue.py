@@ -109,7 +109,7 @@ MUTANTS = (
     ),
     Mutant(
         "a second rejection makes a dead letter of what was given up",
-        (Patch(LEDGER, "            return fate\n        return Fate(operation.change_id, Outcome.DEAD.value", "        return Fate(operation.change_id, Outcome.DEAD.value"),),
+        (Patch(LEDGER, "            return fate\n        return ChangeResult(operation.change_id, Outcome.DEAD.value", "        return ChangeResult(operation.change_id, Outcome.DEAD.value"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(
@@ -466,7 +466,7 @@ MUTANTS = (
     ),
     Mutant(
         "a standstill that nobody is told of",
-        (Patch("oldhost_sync/policy/notices.py", "        machine.announcements.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)\n", "        del reason, emergencies\n"),),
+        (Patch("oldhost_sync/policy/notices.py", "        machine.coalesced_alerts.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)\n", "        del reason, emergencies\n"),),
         levels=(UNIT,),
     ),
     Mutant(

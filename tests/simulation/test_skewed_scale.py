@@ -16,7 +16,7 @@ import pytest
 
 from oldhost_sync.policy import snapshot
 from oldhost_sync.policy.actions import Action
-from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey, Outcome, PriorityClass
 from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import WriterPolicy
@@ -88,7 +88,7 @@ class Activations:
     def apply(self) -> None:
         """The first send in flight is applied."""
         number, ids = next(iter(self.machine.in_flight.sends.items()))
-        fates = [Fate(change_id, Outcome.APPLIED.value, change_id) for change_id in ids]
+        fates = [ChangeResult(change_id, Outcome.APPLIED.value, change_id) for change_id in ids]
         self.happen(
             "reported",
             lambda machine: machine.send_ended(number, SendEnded(fates, service_ms=400.0), self.now_ms),

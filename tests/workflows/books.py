@@ -18,9 +18,9 @@ from oldhost_sync.policy.changes import (
     HELD,
     WAITING,
     ChangeRef,
+    ChangeResult,
     CoalescingKey,
     EntityKey,
-    Fate,
     Outcome,
     PriorityClass,
 )
@@ -46,7 +46,7 @@ class Reply(StrEnum):
 class Report:
     """What is known so far of how a send ends."""
 
-    fates: list[Fate] = field(default_factory=list)
+    fates: list[ChangeResult] = field(default_factory=list)
     session_open: bool = True
     banned_ms: int = 0
     older: list[WireRef] = field(default_factory=list)
@@ -279,11 +279,11 @@ class Books:
                 settled.append(row.change)
         return settled
 
-    def _fate(self, change: Change) -> Fate:
+    def _fate(self, change: Change) -> ChangeResult:
         if change.outcome is not None:
-            return Fate(change.ref.change_id, change.outcome.value, change.nonce)
+            return ChangeResult(change.ref.change_id, change.outcome.value, change.nonce)
         bound = any(row.change is change for row in self._in_doubt().values())
-        return Fate(change.ref.change_id, BOUND if bound else WAITING)
+        return ChangeResult(change.ref.change_id, BOUND if bound else WAITING)
 
     # -------------------------------------------------------------------------------------------------------- sending
 
@@ -298,7 +298,7 @@ class Books:
             assert not report.session_open or batch.sequence == self.sequence + 1, "a session's sends go in their order"
             self.sequence = batch.sequence
         for change_id in batch.change_ids:
-            fate = Fate(change_id, WAITING)
+            fate = ChangeResult(change_id, WAITING)
             if report.session_open:
                 fate = self._send_one(self.changes[change_id], now_ms, reply_to, report)
             report.fates.append(fate)
@@ -306,7 +306,7 @@ class Books:
             self.epoch += batch.epoch == self.epoch  # nothing goes over it any more
         return SendEnded(service_ms=400.0, **vars(report))
 
-    def _send_one(self, change: Change, now_ms: int, reply_to: Callable[[int], Reply], report: Report) -> Fate:
+    def _send_one(self, change: Change, now_ms: int, reply_to: Callable[[int], Reply], report: Report) -> ChangeResult:
         nonce = next((one for one, row in self._in_doubt().items() if row.change is change), None)
         if nonce is None:
             if (needless := self._needless(change)) is not None:
@@ -324,18 +324,18 @@ class Books:
             return self._wrong_nonce(row, nonce, now_ms, report)
         return self._answer(row, nonce, reply_to(change.ref.change_id), now_ms, report)
 
-    def _refused(self, change: Change, report: Report) -> Fate | None:
+    def _refused(self, change: Change, report: Report) -> ChangeResult | None:
         """The reservation binds no nonce to what would overtake, or is held."""
         ref = change.ref
         if self.is_held(ref):
             report.held.append([*ref.entity, self.dead_of(ref.entity)])
-            return Fate(ref.change_id, HELD)
+            return ChangeResult(ref.change_id, HELD)
         if older := self.older(change):
             report.older += [messages.to_wire(one) for one in older]
-            return Fate(ref.change_id, WAITING)
+            return ChangeResult(ref.change_id, WAITING)
         return None
 
-    def _needless(self, change: Change) -> Fate | None:
+    def _needless(self, change: Change) -> ChangeResult | None:
         """A change with a fate keeps it; an LWW one that is stale or equal takes no nonce."""
         if change.outcome is not None:
             return self._fate(change)
@@ -348,7 +348,7 @@ class Books:
         self._end(change, Outcome.STALE if stale else Outcome.NO_OP)
         return self._fate(change)
 
-    def _answer(self, row: Bound, nonce: int, reply: Reply, now_ms: int, report: Report) -> Fate:
+    def _answer(self, row: Bound, nonce: int, reply: Reply, now_ms: int, report: Report) -> ChangeResult:
         change = row.change
         if reply in (Reply.APPLIED, Reply.LOST_AFTER):
             self.oldhost.apply(nonce, change, now_ms)
@@ -363,19 +363,19 @@ class Books:
             self.oldhost.banned_until_ms = now_ms + self.oldhost.ban_ms
             return self._banned(change, now_ms, report)
         report.session_open = False
-        return Fate(change.ref.change_id, BOUND, nonce)
+        return ChangeResult(change.ref.change_id, BOUND, nonce)
 
-    def _banned(self, change: Change, now_ms: int, report: Report) -> Fate:
+    def _banned(self, change: Change, now_ms: int, report: Report) -> ChangeResult:
         self.banned_until_ms = self.oldhost.banned_until_ms
         report.session_open = False
         report.banned_ms = self.banned_until_ms - now_ms
-        return Fate(change.ref.change_id, BOUND)
+        return ChangeResult(change.ref.change_id, BOUND)
 
-    def _wrong_nonce(self, row: Bound, nonce: int, now_ms: int, report: Report) -> Fate:
+    def _wrong_nonce(self, row: Bound, nonce: int, now_ms: int, report: Report) -> ChangeResult:
         report.session_open = False
         if nonce > self.oldhost.expected:
             self.oldhost.gaps += 1
-            return Fate(row.change.ref.change_id, BOUND)
+            return ChangeResult(row.change.ref.change_id, BOUND)
         self.oldhost.replays += 1
         self.oldhost.banned_until_ms = now_ms + self.oldhost.ban_ms
         row.replayed = row.sends == 1

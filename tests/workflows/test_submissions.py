@@ -256,7 +256,9 @@ async def test_apply_now_refuses_what_is_no_emergency(stage: Stage) -> None:
     async with stage.writer() as writer:
         assert "booking_created is not EMERGENCY" in await refusal(writer, GOOD)
         assert "lacks payload" in await refusal(writer, {name: URGENT[name] for name in list(URGENT)[:3]})
-        assert "takes no not_before: leave it out" in await refusal(writer, {**URGENT, "not_before": "2027-01-01T00:00:00Z"})
+        assert "takes no not_before: leave it out" in await refusal(
+            writer, {**URGENT, "not_before": "2027-01-01T00:00:00Z"}
+        )
         assert "larger than" in await refusal(writer, {**URGENT, "payload": {"x": "y" * 70_000}})
         assert "nested deeper" in await refusal(writer, {**URGENT, "payload": deep(40)})
         await still_works(writer)

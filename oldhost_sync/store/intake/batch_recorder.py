@@ -88,7 +88,7 @@ _KNOWN = {
 _FIELDS = tuple(name for name in signature(accept).parameters if name not in {"host", "source"})
 
 
-class Waits(Enum):
+class LockWaits(Enum):
     """Which locks a transaction waits for; any other conflict raises the database's error at once."""
 
     FOR_ALL = auto()
@@ -125,7 +125,7 @@ def record_changes(
     if len(items) > limits.BATCH_CHANGES_MAX:
         raise InvalidChange(f"a batch has {len(items)} changes; at most {limits.BATCH_CHANGES_MAX} are accepted")
     batch = ChangeBatch(items)
-    results = batch.results(record_groups(connection, host, batch.groups, Waits.FOR_ALL).results)
+    results = batch.results(record_groups(connection, host, batch.groups, LockWaits.FOR_ALL).results)
     recorded = [result for result in results if isinstance(result, RecordedChange)]
     if len(recorded) < len(results):
         raise ChangesRefused(results)
@@ -149,9 +149,9 @@ def _check_names(change: Mapping[str, Any]) -> None:
         raise InvalidChange(f"{unknown[0]} is not a field of a change; the fields are {', '.join(_FIELDS)}")
 
 
-def record_groups(connection: Connection, host: str, groups: Sequence[Group], waits: Waits) -> Attempt:
+def record_groups(connection: Connection, host: str, groups: Sequence[Group], waits: LockWaits) -> Attempt:
     """Record the groups in the caller's transaction. Unless `waits` is FOR_ALL, some may be left in `held`."""
-    if waits is Waits.FOR_FIRST:
+    if waits is LockWaits.FOR_FIRST:
         _wait_for(connection, host, groups[0].entity)
     recorder = _BatchRecorder(connection, host, waits)
     recorder.look_for(_given_keys(item for group in groups for _, item in group.items))
@@ -179,11 +179,11 @@ class _KeyTaken(Exception):  # noqa: N818 - an event, not a mistake
 
 
 class _BatchRecorder:
-    def __init__(self, connection: Connection, host: str, waits: Waits) -> None:
+    def __init__(self, connection: Connection, host: str, waits: LockWaits) -> None:
         self._connection = connection
         self._host = host
         self._waits = waits
-        self._lock_wait = "" if waits is Waits.FOR_ALL else NO_WAIT
+        self._lock_wait = "" if waits is LockWaits.FOR_ALL else NO_WAIT
         self._known: dict[str, dict[str, Row[*tuple[Any, ...]]]] = {table: {} for table in _KNOWN}
 
     # ------------------------------------------------------------------------------------------------------------ keys
@@ -234,7 +234,7 @@ class _BatchRecorder:
         units = sorted(entity for entity in entities if entity[0] == UNIT)
         others = sorted(entity for entity in entities if entity[0] != UNIT)
         wanted = {shadow: some for shadow, some in ((UNIT_SHADOW, units), (ENTITY_SHADOW, others)) if some}
-        if self._waits is Waits.FOR_ALL:
+        if self._waits is LockWaits.FOR_ALL:
             for shadow, some in wanted.items():
                 self._make(shadow, some, "")
             return set()
@@ -242,7 +242,7 @@ class _BatchRecorder:
         for shadow, some in wanted.items():
             missing = [entity for entity in some if entity not in existing[shadow]]
             if missing:
-                self._make(shadow, missing, _SHORT_WAIT if self._waits is Waits.FOR_NEW else NO_WAIT)
+                self._make(shadow, missing, _SHORT_WAIT if self._waits is LockWaits.FOR_NEW else NO_WAIT)
         locked: set[Entity] = set()
         for shadow, found in existing.items():
             locked |= found - self._existing(shadow, sorted(found), " FOR UPDATE SKIP LOCKED")

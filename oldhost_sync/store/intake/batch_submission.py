@@ -25,7 +25,7 @@ from oldhost_sync.store.errors import (
     StoreError,
     TransactionContended,
 )
-from oldhost_sync.store.intake.batch_recorder import Waits, record_groups
+from oldhost_sync.store.intake.batch_recorder import LockWaits, record_groups
 from oldhost_sync.store.intake.change_batch import ChangeBatch, Group, Item, Result
 from oldhost_sync.store.transactions import error_code, is_the_values_fault, run_in_transaction
 
@@ -34,7 +34,7 @@ from oldhost_sync.store.transactions import error_code, is_the_values_fault, run
 class _Submission:
     engine: Engine
     host: str
-    waits: Waits = Waits.FOR_NEW
+    waits: LockWaits = LockWaits.FOR_NEW
     results: dict[int, Result] = field(default_factory=dict)
     locked: list[Group] = field(default_factory=list)
     to_try: list[Sequence[Group]] = field(default_factory=list)
@@ -48,7 +48,7 @@ def submit_changes(
     host: str,
     items: Sequence[Item],
     *,
-    waits: Waits = Waits.FOR_NEW,
+    waits: LockWaits = LockWaits.FOR_NEW,
     come_back: bool = True,
     seconds_max: float = limits.BATCH_SECONDS_MAX,
     clock: Callable[[], float] = time.monotonic,
@@ -71,7 +71,7 @@ def submit_changes(
             pause(min(limits.TRANSACTION_PAUSE_SECONDS, left))
             # Each pass waits for a different group: the first one's row may stay locked for long.
             work.to_try, work.locked = [[*work.locked[1:], work.locked[0]]], []
-            work.waits = Waits.FOR_FIRST
+            work.waits = LockWaits.FOR_FIRST
     late = [*work.locked, *(group for some in work.to_try for group in some)]
     work.fail(late, TransactionContended("other transactions hold a lock on the entity, or on a key of its changes"))
     return batch.results(work.results)
@@ -80,7 +80,7 @@ def submit_changes(
 def _try(work: _Submission, groups: Sequence[Group]) -> None:
     """Run one transaction; after a conflict it is not repeated, but split into smaller ones."""
     record = partial(record_groups, host=work.host, groups=groups, waits=work.waits)
-    work.waits = Waits.FOR_NOTHING
+    work.waits = LockWaits.FOR_NOTHING
     try:
         attempt = run_in_transaction(work.engine, record, attempts=1)
     except TransactionContended:

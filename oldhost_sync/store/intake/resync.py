@@ -124,7 +124,7 @@ class Resync:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ResyncStep:
     """The next step: by entity, the event types whose states may be sent again; and the cursor's next position.
     `is_last`: no entities follow.
     """
@@ -178,7 +178,7 @@ def has_room(connection: Connection, host: str) -> bool:
     return not row.others and int(row.lww) < WAITING_MAX
 
 
-def next_share(connection: Connection, resync: Resync) -> Share:
+def next_share(connection: Connection, resync: Resync) -> ResyncStep:
     """What to record next: the states of the first entity after the cursor that has any to send; locks nothing."""
     found: dict[tuple[str, str], Sequence[str]] = {}
     seen = 0
@@ -192,10 +192,10 @@ def next_share(connection: Connection, resync: Resync) -> Share:
     through = seen == len(rows) < ENTITIES_AT_ONCE
     if not resync.is_at_units:
         place = (rows[seen - 1].entity_type, rows[seen - 1].id) if seen else (resync.after_type, resync.after_id)
-        return Share(found, seen, place[0], place[1], is_last=through)
+        return ResyncStep(found, seen, place[0], place[1], is_last=through)
     if through:
-        return Share(found, seen, _AFTER_UNITS, "", is_last=resync.is_of_units)
-    return Share(found, seen, "", rows[seen - 1].id, is_last=False)
+        return ResyncStep(found, seen, _AFTER_UNITS, "", is_last=resync.is_of_units)
+    return ResyncStep(found, seen, "", rows[seen - 1].id, is_last=False)
 
 
 def mark_unknown(connection: Connection, host: str, entity: tuple[str, str], event_type: str) -> None:
@@ -206,7 +206,7 @@ def mark_unknown(connection: Connection, host: str, entity: tuple[str, str], eve
     connection.execute(_FORGET, values)
 
 
-def record_share(connection: Connection, resync: Resync, share: Share) -> int:
+def record_share(connection: Connection, resync: Resync, share: ResyncStep) -> int:
     """Record its states as they are now, and move the cursor; returns how many were recorded. If another relay was
     faster, it returns 0 and leaves the cursor. Raises the database's "lock wait" error at once if one of the entities
     is locked.

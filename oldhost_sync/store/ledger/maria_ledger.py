@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from oldhost_sync.oldhost.errors import Fenced, InvariantViolated, LedgerHalted, LedgerUnavailable
 from oldhost_sync.oldhost.ledger import Answered, Reconciled, Reservation, Reserved, TakenOver, consumed
 from oldhost_sync.oldhost.wire import Applied
-from oldhost_sync.policy.changes import BOUND, HELD, WAITING, EntityKey, Fate, Outcome
+from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeResult, EntityKey, Outcome
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.ledger import statements as sql
 from oldhost_sync.store.ledger.completion import Ending, record_fate, shortened
@@ -162,8 +162,8 @@ class MariaLedger:
 
     def advance(
         self, epoch: int, answered: Answered | None, sent: Reserved | None, *, again: bool = False
-    ) -> Fate | None:
-        def step(connection: Connection) -> Fate | None:
+    ) -> ChangeResult | None:
+        def step(connection: Connection) -> ChangeResult | None:
             fate = None
             if answered is None or not consumed(answered.answer):
                 lock_sending(connection, self._host, epoch) if sent is not None else lock(connection, self._host, epoch)
@@ -175,8 +175,8 @@ class MariaLedger:
 
         return self._run(step)
 
-    def give_back(self, epoch: int, answered: Answered | None, beyond: int) -> Fate | None:
-        def step(connection: Connection) -> Fate | None:
+    def give_back(self, epoch: int, answered: Answered | None, beyond: int) -> ChangeResult | None:
+        def step(connection: Connection) -> ChangeResult | None:
             fate = None
             if answered is None or not consumed(answered.answer):
                 lock(connection, self._host, epoch)
@@ -209,12 +209,12 @@ class MariaLedger:
             raise Fenced(f"nonce {sent.nonce} was released: OldHost did not consume the nonce before it")
         raise InvariantViolated(f"nonce {sent.nonce} is not bound to change {sent.change_id} in this epoch")
 
-    def _record(self, connection: Connection, epoch: int, answered: Answered, *, sending: bool) -> Fate:
+    def _record(self, connection: Connection, epoch: int, answered: Answered, *, sending: bool) -> ChangeResult:
         operation, answer = answered.operation, answered.answer
         if isinstance(answer, Applied):
             self._consume(connection, epoch, operation, "APPLIED", "applied", sending=sending)
             record_fate(connection, self._host, Ending.applied(operation), numbered=True)
-            return Fate(operation.change_id, Outcome.APPLIED.value, operation.nonce)
+            return ChangeResult(operation.change_id, Outcome.APPLIED.value, operation.nonce)
         reason = f"rejected: {answer.reason}"
         if consumed(answer):
             self._consume(connection, epoch, operation, "FAILED", reason, sending=sending)
@@ -228,7 +228,7 @@ class MariaLedger:
             # it doesn't become a dead letter again.
             (fate,) = _fates(connection, self._host, [operation.change_id])
             return fate
-        return Fate(operation.change_id, Outcome.DEAD.value, nonce, answer.reason)
+        return ChangeResult(operation.change_id, Outcome.DEAD.value, nonce, answer.reason)
 
     def _consume(
         self, connection: Connection, epoch: int, operation: Reserved, status: str, answer: str, *, sending: bool
@@ -303,7 +303,7 @@ class MariaLedger:
 
     # ------------------------------------------------------------------------------------------------- reading
 
-    def fates(self, change_ids: Sequence[int]) -> list[Fate]:
+    def fates(self, change_ids: Sequence[int]) -> list[ChangeResult]:
         return self._run(lambda connection: _fates(connection, self._host, change_ids))
 
     def epoch(self) -> int:
@@ -327,33 +327,33 @@ def _is_new_loss(ledger: sql.LedgerRow, accepted_at_ms: int) -> bool:
     return ledger.losses_accepted_at is None or accepted_at_ms > epoch_ms(ledger.losses_accepted_at)
 
 
-def _refused(entry: Reserved, before: Before, entries: Reservation) -> Fate:
+def _refused(entry: Reserved, before: Before, entries: Reservation) -> ChangeResult:
     """The fate of a change that gets no nonce; `entries` also gets what the change waits for."""
     if before.dead:
         held = (EntityKey(entry.entity_type, entry.entity_id), before.dead)
         if held not in entries.held:
             entries.held.append(held)
-        return Fate(entry.change_id, HELD)
+        return ChangeResult(entry.change_id, HELD)
     known = {ref.change_id for ref in entries.older}
     entries.older += [ref for ref in before.older if ref.change_id not in known][: OLDER_MAX - len(known)]
-    return Fate(entry.change_id, WAITING)
+    return ChangeResult(entry.change_id, WAITING)
 
 
-def read_fates(engine: Engine, host: str, change_ids: Sequence[int]) -> list[Fate]:
+def read_fates(engine: Engine, host: str, change_ids: Sequence[int]) -> list[ChangeResult]:
     """The fates of these changes."""
     return run_in_transaction(engine, lambda connection: _fates(connection, host, change_ids)) if change_ids else []
 
 
-def _fates(connection: Connection, host: str, change_ids: Sequence[int]) -> list[Fate]:
+def _fates(connection: Connection, host: str, change_ids: Sequence[int]) -> list[ChangeResult]:
     if not change_ids:
         return []
     statement = sql.FATES.format(ids=", ".join(["%s"] * len(change_ids)))
     return [_fate(row) for row in connection.exec_driver_sql(statement, (host, *change_ids)).all()]
 
 
-def _fate(row: sql.FateRow) -> Fate:
+def _fate(row: sql.FateRow) -> ChangeResult:
     if row.status == "SENT":
-        return Fate(row.id, BOUND, row.request_nonce)
+        return ChangeResult(row.id, BOUND, row.request_nonce)
     if row.outcome is not None:
-        return Fate(row.id, row.outcome, row.nonce, row.error)
-    return Fate(row.id, WAITING)
+        return ChangeResult(row.id, row.outcome, row.nonce, row.error)
+    return ChangeResult(row.id, WAITING)

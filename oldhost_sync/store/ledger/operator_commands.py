@@ -141,7 +141,9 @@ def _dead_letter(connection: Connection, act: OperatorAct) -> Row[tuple[object, 
     if row is None:
         return ActRecorded(refused=f"there is no change {act.change_id} of {act.host}")
     if row.outcome != "DEAD":
-        return ActRecorded(refused=f"change {act.change_id} is not a dead letter: it is {row.outcome or 'still waiting'}")
+        return ActRecorded(
+            refused=f"change {act.change_id} is not a dead letter: it is {row.outcome or 'still waiting'}"
+        )
     return row
 
 

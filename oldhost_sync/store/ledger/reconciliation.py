@@ -9,7 +9,7 @@ from __future__ import annotations
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.oldhost.ledger import BOUND_MAX, InDoubt, Reconciled, TakenOver
-from oldhost_sync.policy.changes import Fate, Outcome
+from oldhost_sync.policy.changes import ChangeResult, Outcome
 from oldhost_sync.store.ledger import statements as sql
 from oldhost_sync.store.ledger.completion import Ending, record_fate, shortened
 from oldhost_sync.store.ledger.fence import check, lock
@@ -91,14 +91,14 @@ def reconcile(connection: Connection, host: str, epoch: int, expected: int, *, f
     return Reconciled(fates, [as_ref(row) for row in rows[:BOUND_MAX]], more_bound=len(rows) > BOUND_MAX)
 
 
-def _found_applied(connection: Connection, host: str, epoch: int, row: sql.SentRow) -> Fate:
+def _found_applied(connection: Connection, host: str, epoch: int, row: sql.SentRow) -> ChangeResult:
     """OldHost expects a later nonce: the operation in doubt was applied, and its answer was lost."""
     advanced = connection.exec_driver_sql(sql.LAST_APPLIED, (row.nonce, host, epoch, row.nonce - 1))
     check(advanced.rowcount == 1, f"nonce {row.nonce} is not the next to be used up")
     values = ("APPLIED", "found applied: OldHost expected a later nonce", host, row.nonce)
     check(connection.exec_driver_sql(sql.COMPLETE_FOUND, values).rowcount == 1, f"nonce {row.nonce} was not SENT")
     record_fate(connection, host, Ending.found_applied(row), numbered=True)
-    return Fate(row.change_id, Outcome.APPLIED.value, row.nonce)
+    return ChangeResult(row.change_id, Outcome.APPLIED.value, row.nonce)
 
 
 def complete_halt(connection: Connection, host: str, epoch: int, expected: int) -> str:

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Row
 from oldhost_sync.oldhost.errors import InvariantViolated
 from oldhost_sync.oldhost.ledger import Reserved
 from oldhost_sync.oldhost.wire import operation_body, too_large
-from oldhost_sync.policy.changes import ChangeRef, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.changes import ChangeRef, ChangeResult, Outcome, PriorityClass
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX
 from oldhost_sync.store.ledger.completion import Ending, payload_hash
 from oldhost_sync.store.outbox.relay_queue import as_ref
@@ -67,17 +67,17 @@ class Candidate:
 
 def entry_of(
     change_id: int, candidate: Candidate | None, nonce: int, in_flight: Callable[[Candidate], bool]
-) -> tuple[Reserved | Fate, Ending | None]:
+) -> tuple[Reserved | ChangeResult, Ending | None]:
     """What `change_id` becomes, and the ending to record for it, if this decides one. `nonce`: the next free one.
 
     `in_flight`: whether an operation of the candidate's entity is in flight, or gets its nonce just now.
     """
     if candidate is None:
-        return Fate(change_id, Outcome.DISCARDED.value, error="no such change in the outbox"), None
+        return ChangeResult(change_id, Outcome.DISCARDED.value, error="no such change in the outbox"), None
     if candidate.request_status == "SENT":
         return _bound(candidate), None
     if candidate.outcome is not None:
-        return Fate(change_id, candidate.outcome, candidate.nonce, candidate.error), None
+        return ChangeResult(change_id, candidate.outcome, candidate.nonce, candidate.error), None
     if candidate.request_status is not None:
         raise InvariantViolated(f"change {change_id} waits, yet has a nonce that is {candidate.request_status}")
     ending = _needless(candidate, in_flight)
@@ -87,7 +87,7 @@ def entry_of(
             return Reserved.of(candidate, nonce=nonce, body=body, sends=0), None
         too_long = f"its operation is over OldHost's {HOST_BODY_BYTES_MAX} bytes"
         ending = Ending.of(candidate, Outcome.DEAD, error=too_long)
-    return Fate(change_id, ending.outcome.value, error=ending.error), ending
+    return ChangeResult(change_id, ending.outcome.value, error=ending.error), ending
 
 
 def was_lost(created_at_ms: int | None, accepted_at_ms: int | None) -> bool:

@@ -20,7 +20,7 @@ _BAN_LEFT_MS = text(BAN_LEFT_MS)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PersistedState:
     """`dead_letters`: how many there are. `held`: (entity_type, entity_id, ids of its dead letters), for runs that
     began before 0.2. `ban_left_ms`: the remaining time of the last ban, negative when it is over.
     """
@@ -31,12 +31,12 @@ class Standing:
     dead_letters: int
 
 
-def standing(connection: Connection, host: str, *, held: bool = True) -> Standing:
+def standing(connection: Connection, host: str, *, held: bool = True) -> PersistedState:
     """The current state in the database; the held entities are read only if `held` is set."""
     left = connection.execute(
         select(_BAN_LEFT_MS).select_from(nonce_ledger).where(nonce_ledger.c.host == host)
     ).scalar()
-    return Standing(
+    return PersistedState(
         held_entities(connection, host) if held else [],
         current_pause(connection, host),
         None if left is None else int(left),

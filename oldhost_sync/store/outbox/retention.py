@@ -71,7 +71,7 @@ _CLOCK = text("SELECT UTC_TIMESTAMP(6)")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RetentionDays:
     """For how many days each kind is kept. `settles`: whether settlement files are written."""
 
     changes: int = RETENTION_DAYS
@@ -111,7 +111,7 @@ class Pruned:
     place: PassPosition
 
 
-def horizon_of(connection: Connection, host: str, kept: Kept) -> Horizon:
+def horizon_of(connection: Connection, host: str, kept: RetentionDays) -> Horizon:
     """The times before which rows may be deleted now. For the ledger: the end of the last released day. If settlement
     files are written, nothing that ended on a day without a file may be deleted.
     """

@@ -30,7 +30,7 @@ def signals(*numbers: int, at: datetime = NOW) -> list[SignalEvent]:
 
 
 @dataclass
-class Kept:
+class RetentionDays:
     """Histories by run id, the first run first; `gone` are listed and have none."""
 
     starts: dict[str, RunStart] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Kept:
         return self.events[run_id]
 
 
-def recover(world: MariaWorld, histories: Kept, continued: str = "") -> messages.Recovered:
+def recover(world: MariaWorld, histories: RetentionDays, continued: str = "") -> messages.Recovered:
     request = messages.Recovery(HOST, "new", "new", continued, round(NOW.timestamp() * 1000))
     activities = RecoveryActivities(world.engine, histories)
     return ActivityEnvironment().run(activities.recover_submissions, request)
@@ -72,7 +72,7 @@ def alerts(world: MariaWorld) -> list[tuple[str, str]]:
 
 
 def test_what_a_terminated_run_left_is_recorded_once(world: MariaWorld) -> None:
-    histories = Kept()
+    histories = RetentionDays()
     histories.add("ended", 1, 2, 3)
     assert recover(world, histories).recorded == 3
     assert recover(world, histories).recorded == 0
@@ -81,7 +81,7 @@ def test_what_a_terminated_run_left_is_recorded_once(world: MariaWorld) -> None:
 
 
 def test_it_reads_back_to_the_run_that_was_given_everything(world: MariaWorld) -> None:
-    histories = Kept()
+    histories = RetentionDays()
     histories.add("oldest", 1)
     histories.add("renewed", 2, continued="oldest")
     histories.add("ended", 3)
@@ -91,7 +91,7 @@ def test_it_reads_back_to_the_run_that_was_given_everything(world: MariaWorld) -
 
 
 def test_a_run_that_had_left_something_behind_itself_is_not_the_last(world: MariaWorld) -> None:
-    histories = Kept()
+    histories = RetentionDays()
     histories.add("oldest", 1, continued="before")
     histories.add("renewed", 2, continued="oldest", unread=True)
     recover(world, histories, continued="renewed")
@@ -99,7 +99,7 @@ def test_a_run_that_had_left_something_behind_itself_is_not_the_last(world: Mari
 
 
 def test_signals_that_a_reset_gave_again_are_known_by_their_request(world: MariaWorld) -> None:
-    histories = Kept()
+    histories = RetentionDays()
     histories.add("first", 1, 2)
     histories.add("second", 3, 4, continued="first")
     histories.add("reset", 1, 2, 3, 4, 5, original="first")
@@ -108,7 +108,7 @@ def test_signals_that_a_reset_gave_again_are_known_by_their_request(world: Maria
 
 
 def test_a_history_that_is_gone_is_told_once_and_the_rest_is_recorded(world: MariaWorld) -> None:
-    histories = Kept()
+    histories = RetentionDays()
     histories.add("lost", 1)
     histories.add("ended", 2)
     histories.gone.append("lost")
@@ -119,7 +119,7 @@ def test_a_history_that_is_gone_is_told_once_and_the_rest_is_recorded(world: Mar
 
 
 def test_a_signal_older_than_what_the_outbox_keeps_is_told_and_not_recorded_again(world: MariaWorld) -> None:
-    histories = Kept()
+    histories = RetentionDays()
     histories.add("ended", 1, at=NOW - timedelta(days=RETENTION_DAYS + 1))
     recover(world, histories)
     assert numbers(world) == []
@@ -127,12 +127,12 @@ def test_a_signal_older_than_what_the_outbox_keeps_is_told_and_not_recorded_agai
 
 
 def test_a_first_start_has_nothing_to_look_for(world: MariaWorld) -> None:
-    assert recover(world, Kept()).runs == 0
+    assert recover(world, RetentionDays()).runs == 0
     assert alerts(world) == []
 
 
 def test_the_keys_of_a_run_begun_before_0_2_are_those_it_gave_its_activities(world: MariaWorld) -> None:
-    histories = Kept()
+    histories = RetentionDays()
     histories.add("older", 1, 2)
     histories.events["older"].knows_places = False
     histories.events["older"].scheduled = ["made-by-chance"]

@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from oldhost_sync.api import planner_process
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.planner import Answer, Question, Scenario
@@ -65,7 +65,7 @@ def writer() -> ScriptedWriter:
 
 @pytest.fixture
 def app(database_url: str, writer: ScriptedWriter) -> FastAPI:
-    return create_app(Parts(HOST, TOKENS, Database(connect_for_api(database_url)), writer))
+    return create_app(Dependencies(HOST, TOKENS, Database(connect_for_api(database_url)), writer))
 
 
 @contextlib.contextmanager

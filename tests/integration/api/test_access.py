@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.auth import ROLES_KEY, public_paths
 from oldhost_sync.api.database import Database, connect_for_api
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.settings import Role
 from tests.integration.api.conftest import HOST, ScriptedWriter, a_client, served
@@ -138,7 +138,7 @@ def test_a_route_that_does_not_say_who_may_call_it_stops_the_start(app: FastAPI)
 
 
 def test_without_tokens_everything_is_refused(database_url: str, writer: ScriptedWriter) -> None:
-    app = create_app(Parts(HOST, Tokens([]), Database(connect_for_api(database_url)), writer))
+    app = create_app(Dependencies(HOST, Tokens([]), Database(connect_for_api(database_url)), writer))
     with served(app) as address, a_client(address, "shop") as client:
         assert client.get("/api/units").status_code == 401
         assert client.get("/healthz").status_code == 200

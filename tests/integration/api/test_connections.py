@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from oldhost_sync.api import limits
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_client, served
 
 NO_DATABASE = "mysql+pymysql://nobody@127.0.0.1:1/none"
@@ -29,7 +29,7 @@ POST = b"POST /api/changes HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer shop\r\n
 @pytest.fixture(scope="module")
 def app() -> FastAPI:
     """Nothing here gets as far as the database."""
-    return create_app(Parts(HOST, TOKENS, Database(connect_for_api(NO_DATABASE)), ScriptedWriter()))
+    return create_app(Dependencies(HOST, TOKENS, Database(connect_for_api(NO_DATABASE)), ScriptedWriter()))
 
 
 @pytest.fixture(scope="module")

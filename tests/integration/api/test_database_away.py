@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection, Engine
 from oldhost_sync.api import limits
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.store import transactions
 from oldhost_sync.store.errors import CommitUncertain
 from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, a_client, served
@@ -115,7 +115,7 @@ def test_every_route_that_needs_the_database_says_503(anna: httpx.Client, stoppe
 
 def test_without_tables_it_says_to_migrate(mariadb_server: PrivateMariaDB, writer: ScriptedWriter) -> None:
     engine = connect_for_api(mariadb_server.create_database("empty").app)
-    app = create_app(Parts(HOST, TOKENS, Database(engine), writer))
+    app = create_app(Dependencies(HOST, TOKENS, Database(engine), writer))
     with served(app) as address, a_client(address, "shop") as client:
         answer = client.get("/readyz")
         assert answer.status_code == 503

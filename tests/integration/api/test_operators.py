@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.policy.actor import at_the_terminal
@@ -47,7 +47,7 @@ def test_slow_books_are_counted_less_often(
 
     books_of = overview.read_status
     monkeypatch.setattr(overview, "read_status", slow_books)
-    app = create_app(Parts(HOST, TOKENS, Database(connect_for_api(database_url)), writer, clock=lambda: now[0]))
+    app = create_app(Dependencies(HOST, TOKENS, Database(connect_for_api(database_url)), writer, clock=lambda: now[0]))
     with served(app) as address, a_client(address, "anna") as client:
         for asked_at in (0.0, 2.0, 31.0, 32.0, 34.0):
             now[0] = asked_at

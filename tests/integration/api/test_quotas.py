@@ -17,7 +17,7 @@ from oldhost_sync.api import limits
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.auth import Caller
 from oldhost_sync.api.database import Database, connect_for_api
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.quota import Quotas
@@ -39,9 +39,9 @@ def told_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.contextmanager
-def a_process(database_url: str, **quotas: int) -> Iterator[Parts]:
+def a_process(database_url: str, **quotas: int) -> Iterator[Dependencies]:
     """What an API process has, without its server."""
-    parts = Parts(
+    parts = Dependencies(
         HOST, TOKENS, Database(connect_for_api(database_url)), ScriptedWriter(), of_each_token=Quotas(**quotas)
     )
     yield parts
@@ -49,7 +49,7 @@ def a_process(database_url: str, **quotas: int) -> Iterator[Parts]:
     parts.database.close()
 
 
-def accepted(parts: Parts, count: int, event_type: str = "guest_locked_out") -> int:
+def accepted(parts: Dependencies, count: int, event_type: str = "guest_locked_out") -> int:
     """How many of so many changes, one after the other, are let through."""
     done = 0
     for _ in range(count):

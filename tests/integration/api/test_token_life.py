@@ -14,7 +14,7 @@ from sqlalchemy.engine import Engine
 
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.store.token_uses import last_uses
 from tests.integration.api.conftest import HOST, ScriptedWriter, a_client, a_token, served
@@ -24,7 +24,7 @@ def test_a_token_is_renewed_without_a_restart(database_url: str, writer: Scripte
     file, now = tmp_path / "tokens", [0.0]
     file.write_text(a_token("shop", "app").entry)
     tokens = Tokens([], file=file, clock=lambda: now[0])
-    app = create_app(Parts(HOST, tokens, Database(connect_for_api(database_url)), writer))
+    app = create_app(Dependencies(HOST, tokens, Database(connect_for_api(database_url)), writer))
     with served(app) as address, a_client(address, "shop") as old, a_client(address, "renewed") as new:
         assert (old.get("/api/units").status_code, new.get("/api/units").status_code) == (200, 401)
         file.write_text(a_token("renewed", "app").entry)
@@ -39,7 +39,7 @@ def test_an_expired_token_is_refused_and_the_log_names_whose_it_is(
     token = replace(a_token("shop", "app"), last_day=today.date())
     tokens = Tokens([token], now=lambda: today + timedelta(days=1))
     caplog.set_level(logging.WARNING)
-    with served(create_app(Parts(HOST, tokens, Database(connect_for_api(database_url)), writer))) as address:
+    with served(create_app(Dependencies(HOST, tokens, Database(connect_for_api(database_url)), writer))) as address:
         for secret in ("shop", "hunter2"):
             with a_client(address, secret) as client:
                 for _ in range(3):
@@ -55,7 +55,7 @@ def test_a_token_s_last_use_is_kept_once_however_many_requests_there_were(
     database_url: str, writer: ScriptedWriter, engine: Engine
 ) -> None:
     tokens = Tokens([a_token("shop", "app"), a_token("vera", "viewer")])
-    app = create_app(Parts(HOST, tokens, Database(connect_for_api(database_url)), writer))
+    app = create_app(Dependencies(HOST, tokens, Database(connect_for_api(database_url)), writer))
     with served(app) as address, a_client(address, "shop") as shop:
         for _ in range(5):
             shop.get("/api/units")

@@ -10,10 +10,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from oldhost_sync.api import lookout
+from oldhost_sync.api import situation_reader
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.console.layout import SIGN_IN
 from tests.integration.api.conftest import HOST, TOKENS, ScriptedWriter, served, tell_of_a_failure
@@ -67,11 +67,11 @@ def writer() -> FullWriter:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page waits 2.5 s for MariaDB, and then says so. On a machine with other work a look may take that long."""
-    monkeypatch.setattr(lookout, "LOOK_SECONDS_MAX", 25.0)
+    monkeypatch.setattr(situation_reader, "LOOK_SECONDS_MAX", 25.0)
 
 
 def an_app(database_url: str, writer: ScriptedWriter, options: ConsoleOptions | None = None, **more: Any) -> FastAPI:
-    parts = Parts(HOST, TOKENS, Database(connect_for_api(database_url)), writer, **more)
+    parts = Dependencies(HOST, TOKENS, Database(connect_for_api(database_url)), writer, **more)
     return create_app(parts, lambda app, parts: mount_console(app, parts, options))
 
 

@@ -15,7 +15,7 @@ from temporalio.api.common.v1 import Payload, Payloads
 
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.console.door import DECODE
 from oldhost_sync.console.layout import SIGN_IN
@@ -41,7 +41,7 @@ def sealed() -> str:
 @pytest.fixture
 def address(database_url: str, writer: ScriptedWriter) -> Iterator[str]:
     options = ConsoleOptions(temporal_ui=f"{UI}/namespaces/default", temporal_keys=[KEY])
-    parts = Parts(HOST, TOKENS, Database(connect_for_api(database_url)), writer)
+    parts = Dependencies(HOST, TOKENS, Database(connect_for_api(database_url)), writer)
     with served(create_app(parts, lambda app, given: mount_console(app, given, options))) as address:
         yield address
 

@@ -14,7 +14,7 @@ from oldhost_sync.api import limits
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.auth import ROLES_KEY
 from oldhost_sync.api.database import Database, connect_for_api
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.console.door import LINK, SESSION_COOKIE, THEME
@@ -105,7 +105,7 @@ def test_a_session_ends_with_its_time(vera: httpx.Client, engine: Engine) -> Non
 def test_a_session_ends_with_its_token(
     vera: httpx.Client, database_url: str, writer: ScriptedWriter, tokens: list[object]
 ) -> None:
-    parts = Parts(HOST, Tokens(tokens), Database(connect_for_api(database_url)), writer)  # type: ignore[arg-type]
+    parts = Dependencies(HOST, Tokens(tokens), Database(connect_for_api(database_url)), writer)  # type: ignore[arg-type]
     with served(create_app(parts, mount_console)) as address, browser(address) as client:
         client.cookies.set(SESSION_COOKIE, vera.cookies[SESSION_COOKIE])
         assert client.get(PREFIX).status_code == 303

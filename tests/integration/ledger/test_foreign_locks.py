@@ -11,7 +11,7 @@ import pytest
 
 from oldhost_sync.oldhost.ledger import Answered, Reserved
 from oldhost_sync.oldhost.wire import Rejected
-from oldhost_sync.policy.changes import Fate
+from oldhost_sync.policy.changes import ChangeResult
 from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.outbox.books import count_books
 from oldhost_sync.store.outbox.pending_fates import write_pending_fates
@@ -93,7 +93,11 @@ def test_no_operation_waits_for_a_row_that_an_application_holds(
         with world.engine.connect() as connection:
             counted = count_books(connection, HOST)
         write_fates(world)
-    assert fates == [Fate(mine, "APPLIED", 501), Fate(other, "APPLIED", 502), Fate(rejected, "DEAD", 503, "no")]
+    assert fates == [
+        ChangeResult(mine, "APPLIED", 501),
+        ChangeResult(other, "APPLIED", 502),
+        ChangeResult(rejected, "DEAD", 503, "no"),
+    ]
     assert (counted.waiting, counted.in_flight, counted.applied, counted.dead) == (0, 0, 2, 1)
     assert counted.balance
     write_fates(world)
@@ -117,7 +121,7 @@ def test_a_recovery_does_not_wait_for_a_row_that_an_application_holds(
         (other,) = reserved(world, epoch, operations[1].change_id)
         world.ledger.advance(epoch, None, other)
         world.ledger.advance(epoch, applied(other), None)
-    assert found == [Fate(operations[0].change_id, "APPLIED", 501)]
+    assert found == [ChangeResult(operations[0].change_id, "APPLIED", 501)]
     write_fates(world)
     assert world.outcome(operations[0].change_id) == ("APPLIED", 501)
     assert world.outcome(other.change_id) == ("APPLIED", 502)
@@ -138,7 +142,7 @@ def test_a_repeated_write_in_an_open_transaction_holds_nobody_up(
             world.ledger.advance(epoch, applied(operation), None)
         assert again.duplicate
         application.commit()
-    assert world.ledger.fates([change_id]) == [Fate(change_id, "APPLIED", 501)]
+    assert world.ledger.fates([change_id]) == [ChangeResult(change_id, "APPLIED", 501)]
     write_fates(world)
     assert world.outcome(change_id) == ("APPLIED", 501)
 
@@ -159,9 +163,9 @@ def test_an_older_change_whose_row_is_held_is_superseded_without_waiting(
             "SUPERSEDED",
             "APPLIED",
         ]
-        assert [entry.outcome for entry in world.ledger.reserve(epoch, [between]) if isinstance(entry, Fate)] == [
-            "SUPERSEDED"
-        ]
+        assert [
+            entry.outcome for entry in world.ledger.reserve(epoch, [between]) if isinstance(entry, ChangeResult)
+        ] == ["SUPERSEDED"]
         assert write_fates(world) == 1
     assert write_fates(world) == 1
     assert world.read("SELECT id, superseded_by FROM outbox_events WHERE outcome = 'SUPERSEDED'") == [

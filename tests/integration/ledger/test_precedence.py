@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from oldhost_sync.oldhost.ledger import Reserved
-from oldhost_sync.policy.changes import HELD, WAITING, Fate
+from oldhost_sync.policy.changes import HELD, WAITING, ChangeResult
 from tests.conformance.maria_world import MariaWorld
 from tests.conformance.private_mariadb import PrivateMariaDB
 
@@ -82,7 +82,7 @@ def test_the_newest_of_50_000_waits_for_the_first_ones(crowd: tuple[MariaWorld, 
     world, _ = crowd
     newest = world.record(f"hot-{cls}")
     refused, read = reserve(crowd, newest)
-    assert refused == [Fate(newest, WAITING)]
+    assert refused == [ChangeResult(newest, WAITING)]
     assert len(refused.older) == (3 if cls == "LWW" else 100)
     assert read < 10 * READS_MAX
     world.execute("DELETE FROM outbox_events WHERE id = %s", newest)
@@ -101,7 +101,7 @@ def test_a_change_behind_10_000_dead_letters_of_its_entity_is_held(crowd: tuple[
     world, _ = crowd
     ((newest,),) = world.read("SELECT MAX(id) FROM outbox_events WHERE entity_id = 'dead'")
     refused, read = reserve(crowd, newest)
-    assert refused == [Fate(newest, HELD)]
+    assert refused == [ChangeResult(newest, HELD)]
     assert len(refused.held[0][1]) == 20
     assert read < READS_MAX
 

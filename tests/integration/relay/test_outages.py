@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy.engine import Engine
 
-from oldhost_sync.relay.duty import FAILED_ROUNDS_TOLD
+from oldhost_sync.relay.duty import FAILED_ROUNDS_BEFORE_LOG
 from oldhost_sync.relay.host_relay import HostRelay, SharedPolls, relay_transactions
 from oldhost_sync.relay.outbox_watch import OutboxWatch
 from oldhost_sync.relay.pace import RelayPace
@@ -168,7 +168,7 @@ def test_a_due_change_that_the_database_can_not_take_keeps_its_place_and_is_told
         relay = HostRelay(relay_transactions(engine, looks), Listener(), HOST, owner="one", pace=QUICK)
         scheduling = relay.loops[0]
         async with running(relay):
-            await until(lambda: scheduling.failed_rounds > FAILED_ROUNDS_TOLD + 2, "several tries")
+            await until(lambda: scheduling.failed_rounds > FAILED_ROUNDS_BEFORE_LOG + 2, "several tries")
             assert rows(engine, "SELECT id FROM scheduled_changes WHERE cancelled_at IS NOT NULL") == []
             change_sql(engine, "RENAME TABLE units_away TO units")
             await until(lambda: len(rows(engine, "SELECT id FROM outbox_events")) == 2, "recorded late")

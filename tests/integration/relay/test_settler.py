@@ -20,13 +20,13 @@ from oldhost_sync.settlement.errors import SettlementError
 from oldhost_sync.settlement.folder import SettlementFolder
 from oldhost_sync.store.errors import DatabaseUnavailable
 from oldhost_sync.store.ledger.settled_days import SettledDay
-from oldhost_sync.store.outbox.retention import NONCES_KEPT, Kept
+from oldhost_sync.store.outbox.retention import NONCES_KEPT, RetentionDays
 from tests.integration.settlement.ledger_rows import days_ago, ended
 from tests.integration.store.writing import HOST, change_sql, recorded, rows
 
 pytestmark = pytest.mark.mariadb
 
-PACE = RelayPace(retention=Kept(changes=7, ledger=7, alerts=7))
+PACE = RelayPace(retention=RetentionDays(changes=7, ledger=7, alerts=7))
 
 
 def settler_of(engine: Engine, folder: Path, owner: str = "one") -> Settler:
@@ -111,7 +111,7 @@ def test_an_old_change_goes_with_its_ledger_row_once_its_day_is_settled_and_not_
 def test_the_ledger_outlives_the_changes_by_its_own_setting(engine: Engine, tmp_path: Path) -> None:
     old_operation(engine)
     settler, pruner = settler_of(engine, tmp_path), pruner_of(engine, tmp_path)
-    settler.pace = pruner.pace = RelayPace(retention=Kept(changes=7, ledger=100))
+    settler.pace = pruner.pace = RelayPace(retention=RetentionDays(changes=7, ledger=100))
     settled(settler)
     asyncio.run(pruner.run_once(0.0))
     assert left(engine) == {"outbox_events": 0, "nonce_requests": 0, "nonce_requests_archive": 1}

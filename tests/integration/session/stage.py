@@ -28,7 +28,7 @@ from oldhost_sync.oldhost.recovery import Ended, Opened, Opening
 from oldhost_sync.oldhost.reply_timeout import ReplyTimeout
 from oldhost_sync.oldhost.response import Response
 from oldhost_sync.oldhost.session import Session
-from oldhost_sync.policy.changes import Fate
+from oldhost_sync.policy.changes import ChangeResult
 from oldhost_sync.policy.events import OpeningPostponed, SendEnded
 from tests.conformance.maria_world import HOST, MariaWorld
 from workflows import messages
@@ -264,7 +264,7 @@ def send(session: Session, change_ids: Sequence[int], sequence: int = 0, *, urge
     return session.send(change_ids, lambda: None, sequence=sequence, urgent=urgent)
 
 
-def outcomes(sent: SendEnded | Sequence[Fate]) -> list[str]:
+def outcomes(sent: SendEnded | Sequence[ChangeResult]) -> list[str]:
     fates = sent.fates if isinstance(sent, SendEnded) else sent
     return [fate.outcome for fate in fates]
 

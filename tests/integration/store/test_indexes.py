@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection, Engine
 from oldhost_sync.policy.limits import RELAY_LOOK_SECONDS
 from oldhost_sync.store import alert_events, alerts, audit, dead_letter_alerts
 from oldhost_sync.store.intake import schedule
-from oldhost_sync.store.intake.batch_recorder import Waits, record_groups
+from oldhost_sync.store.intake.batch_recorder import LockWaits, record_groups
 from oldhost_sync.store.intake.change_batch import ChangeBatch
 from oldhost_sync.store.intake.validation import accept
 from oldhost_sync.store.outbox import outstanding_changes, relay_queue, retention
@@ -146,7 +146,7 @@ def test_a_batch_reads_and_locks_its_own_rows_and_not_all_that_is_kept(long_kept
     changes = [accept(HOST, "unit", str(n), "e", {}, f"new{n}", None, None, "test") for n in range(1, size + 1)]
     with long_kept.connect() as connection:
         connection.exec_driver_sql("FLUSH STATUS")
-        attempt = record_groups(connection, HOST, ChangeBatch(changes).groups, Waits.FOR_NOTHING)
+        attempt = record_groups(connection, HOST, ChangeBatch(changes).groups, LockWaits.FOR_NOTHING)
         read = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'").all()
         locks = connection.exec_driver_sql(
             "SELECT trx_rows_locked FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = CONNECTION_ID()"

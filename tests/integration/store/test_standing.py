@@ -10,7 +10,7 @@ from oldhost_sync.policy.changes import EntityKey
 from oldhost_sync.policy.operator_act import OperatorAct
 from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.ledger.operator_commands import decide
-from oldhost_sync.store.ledger.writer_state import Standing, standing
+from oldhost_sync.store.ledger.writer_state import PersistedState, standing
 from tests.integration.store.writing import HOST
 
 pytestmark = pytest.mark.mariadb
@@ -21,13 +21,13 @@ def act(engine: Engine, action: str, *, operator: str = "ana", entity: EntityKey
         decide(connection, OperatorAct(HOST, action, operator, "a look", entity=list(entity) if entity else None))
 
 
-def found(engine: Engine) -> Standing:
+def found(engine: Engine) -> PersistedState:
     with engine.begin() as connection:
         return standing(connection, HOST)
 
 
 def test_nothing_stands_at_first(engine: Engine) -> None:
-    assert found(engine) == Standing([], None, None, 0)
+    assert found(engine) == PersistedState([], None, None, 0)
 
 
 def test_a_pause_stands_until_it_is_resumed(engine: Engine) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy.engine import Connection, Engine
 
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
-from oldhost_sync.store.outbox.retention import Horizon, Kept, horizon_of
+from oldhost_sync.store.outbox.retention import Horizon, RetentionDays, horizon_of
 from oldhost_sync.store.transactions import run_in_transaction
 
 HOST = "oldhost"
@@ -53,7 +53,7 @@ def wait_until(true: Callable[[], bool], what: str) -> None:
 
 def before(connection: Connection) -> Horizon:
     """What retention may prune now where no settlement files are written."""
-    return horizon_of(connection, HOST, Kept())
+    return horizon_of(connection, HOST, RetentionDays())
 
 
 def waiting_for_a_lock(engine: Engine) -> bool:

@@ -22,7 +22,7 @@ from oldhost_simulator.config import Config
 from oldhost_simulator.simulator import Simulator
 from oldhost_sync.api.app import create_app
 from oldhost_sync.api.database import Database, connect_for_api
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.policy.events import OpeningPostponed, SendEnded, SessionOpened
@@ -135,7 +135,9 @@ def ratio() -> float:
 
 @pytest.fixture
 def way(engine: Engine, database_url: str, kept: KeptSpans, ratio: float) -> Iterator[Way]:
-    parts = Parts(HOST, TOKENS, Database(connect_for_api(database_url)), ScriptedWriter(), tracer=kept.tracer(ratio))
+    parts = Dependencies(
+        HOST, TOKENS, Database(connect_for_api(database_url)), ScriptedWriter(), tracer=kept.tracer(ratio)
+    )
     with (
         Simulator(Config(latency_ms=5, first_nonce=501)) as oldhost,
         served(create_app(parts)) as address,

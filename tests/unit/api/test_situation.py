@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from oldhost_sync.api.situation import Sight, Tone, Word, judge
+from oldhost_sync.api.situation import Observations, Tone, Word, judge
 from oldhost_sync.policy.alert_kinds import KINDS
 from oldhost_sync.store.alerts import RaisedAlert
 from oldhost_sync.store.audit import AuditedAct
@@ -59,62 +59,64 @@ def a_condition(
 
 
 def test_it_sends_and_there_is_nothing_to_do() -> None:
-    said = judge(Sight(NOW, a_writer(), condition=a_condition()))
+    said = judge(Observations(NOW, a_writer(), condition=a_condition()))
     assert (said.word, said.tone, said.next_step) == (Word.SENDING, Tone.GOOD, "Nothing to do.")
 
 
 def test_it_sends_since_its_session_was_opened() -> None:
     session = SessionView(3, opened_at=EARLIER)
-    assert judge(Sight(NOW, a_writer(), condition=a_condition(session=session))).since == EARLIER
+    assert judge(Observations(NOW, a_writer(), condition=a_condition(session=session))).since == EARLIER
 
 
 def test_a_pause_under_a_name_that_nobody_has_checked_says_so() -> None:
     pause = AuditedAct(1, "h", "pause", "anna", "quiet", None, None, EARLIER, "temporal", verified=False)
-    said = judge(Sight(NOW, a_writer("PAUSED"), condition=a_condition(pause=pause)))
+    said = judge(Observations(NOW, a_writer("PAUSED"), condition=a_condition(pause=pause)))
     assert said.why == "anna (temporal, not verified) paused it: quiet."
 
 
 def test_it_waits_since_the_last_session_ended() -> None:
     session = SessionView(3, opened_at=EARLIER - timedelta(hours=1), ended_at=EARLIER)
-    assert judge(Sight(NOW, a_writer("CONNECTING"), condition=a_condition(session=session))).since == EARLIER
+    assert judge(Observations(NOW, a_writer("CONNECTING"), condition=a_condition(session=session))).since == EARLIER
 
 
 def test_a_session_whose_worker_told_of_its_end_only_says_nothing_about_the_one_that_sends() -> None:
     session = SessionView(3, opened_at=EARLIER - timedelta(hours=1), ended_at=EARLIER)
-    assert judge(Sight(NOW, a_writer(), condition=a_condition(session=session))).since is None
+    assert judge(Observations(NOW, a_writer(), condition=a_condition(session=session))).since is None
 
 
 def test_sending_is_a_worry_while_a_promise_will_break() -> None:
     forecast = {"breaks_emergency": False, "breaks_consistency": True}
-    said = judge(Sight(NOW, a_writer(forecast=forecast), condition=a_condition()))
+    said = judge(Observations(NOW, a_writer(forecast=forecast), condition=a_condition()))
     assert (said.word, said.tone) == (Word.SENDING, Tone.WARNING)
 
 
 def test_sending_with_an_open_alert_says_what_to_do_about_it() -> None:
-    said = judge(Sight(NOW, a_writer(), condition=a_condition("goes-nowhere")))
+    said = judge(Observations(NOW, a_writer(), condition=a_condition("goes-nowhere")))
     assert (said.word, said.tone) == (Word.SENDING, Tone.WARNING)
     assert KINDS["goes-nowhere"].next_step in said.next_step
 
 
 def test_a_ban_says_since_when_and_until_when_and_why_as_far_as_the_ledger_knows() -> None:
-    said = judge(Sight(NOW, a_writer("BANNED"), condition=a_condition(ban=BAN)))
+    said = judge(Observations(NOW, a_writer("BANNED"), condition=a_condition(ban=BAN)))
     assert (said.word, said.since, said.until) == (Word.BANNED, EARLIER, LATER)
     assert said.why == "OldHost does not say why."
 
 
 def test_a_ban_that_the_ledger_took_to_be_over_began_when_it_was_told() -> None:
-    said = judge(Sight(NOW, a_writer("BANNED"), condition=a_condition("ban", ban=replace(BAN, began_at=NOW))))
+    said = judge(Observations(NOW, a_writer("BANNED"), condition=a_condition("ban", ban=replace(BAN, began_at=NOW))))
     assert said.since == EARLIER
 
 
 def test_without_the_ledger_s_word_a_ban_ends_when_the_writer_says() -> None:
     breaker = {"state": "OPEN", "reason": "banned by OldHost", "remaining_ms": 480_000}
-    said = judge(Sight(NOW, a_writer("BANNED", breaker=breaker), condition=a_condition()))
+    said = judge(Observations(NOW, a_writer("BANNED", breaker=breaker), condition=a_condition()))
     assert (said.word, said.since, said.until) == (Word.BANNED, None, LATER)
 
 
 def test_a_halt_in_a_ban_shows_both() -> None:
-    sight = Sight(NOW, a_writer("HALTED", breaker=IN_A_BAN), condition=a_condition(ban=BAN, halted="nonces differ"))
+    sight = Observations(
+        NOW, a_writer("HALTED", breaker=IN_A_BAN), condition=a_condition(ban=BAN, halted="nonces differ")
+    )
     said = judge(sight)
     assert said.words == (Word.HALTED, Word.BANNED)
     assert (said.why, said.also[0].why) == ("Nonces differ.", "OldHost does not say why.")
@@ -125,44 +127,44 @@ def test_a_halt_in_a_ban_shows_both() -> None:
 
 def test_a_pause_in_a_halt_is_to_be_ended_too() -> None:
     writer = a_writer("HALTED", paused={"operator": "anna", "reason": "quiet"})
-    said = judge(Sight(NOW, writer, condition=a_condition(halted="nonces differ")))
+    said = judge(Observations(NOW, writer, condition=a_condition(halted="nonces differ")))
     assert (said.words, said.tone) == ((Word.HALTED, Word.PAUSED), Tone.BAD)
     assert "resume" in said.next_step
 
 
 def test_a_pause_in_a_ban_does_not_hide_it() -> None:
     writer = a_writer("PAUSED", paused={"operator": "anna", "reason": "quiet"}, breaker=IN_A_BAN)
-    assert judge(Sight(NOW, writer, condition=a_condition(ban=BAN))).words == (Word.PAUSED, Word.BANNED)
+    assert judge(Observations(NOW, writer, condition=a_condition(ban=BAN))).words == (Word.PAUSED, Word.BANNED)
 
 
 def test_during_a_ban_the_people_behind_emergencies_are_to_be_called() -> None:
     writer = a_writer("BANNED", lanes={"EMERGENCY": {"depth": 2}})
-    assert "waiting emergencies (2)" in judge(Sight(NOW, writer, condition=a_condition())).next_step
+    assert "waiting emergencies (2)" in judge(Observations(NOW, writer, condition=a_condition())).next_step
 
 
 def test_a_pause_names_who_and_why_and_since_when() -> None:
     act = AuditedAct(1, "h", "pause", "anna", "quiet", None, None, EARLIER)
     writer = a_writer("PAUSED", paused={"operator": "anna", "reason": "quiet"})
-    said = judge(Sight(NOW, writer, condition=a_condition(pause=act)))
+    said = judge(Observations(NOW, writer, condition=a_condition(pause=act)))
     assert (said.word, said.why, said.since) == (Word.PAUSED, "anna paused it: quiet.", EARLIER)
 
 
 def test_a_halt_asks_for_a_decision() -> None:
     writer = a_writer("HALTED")
-    said = judge(Sight(NOW, writer, condition=a_condition("halted", halted="OldHost expects a later nonce")))
+    said = judge(Observations(NOW, writer, condition=a_condition("halted", halted="OldHost expects a later nonce")))
     assert (said.word, said.tone, said.since) == (Word.HALTED, Tone.BAD, EARLIER)
     assert "adopt" in said.next_step
 
 
 def test_a_halt_that_is_decided_waits_for_the_writer_and_for_nobody_s_decision() -> None:
-    said = judge(Sight(NOW, a_writer("HALTED"), condition=a_condition("halted", decision=DECISION)))
+    said = judge(Observations(NOW, a_writer("HALTED"), condition=a_condition("halted", decision=DECISION)))
     assert said.why.startswith("anna decided about the halt at 2026-11-22 02:53:00 UTC: adopt.")
     assert said.next_step == "Nothing to do."
 
 
 def test_in_a_ban_a_halt_that_is_decided_is_none_any_more() -> None:
     condition = a_condition(ban=BAN, decision=DECISION, halted="then decide", resolve_mode="adopt")
-    said = judge(Sight(NOW, a_writer("BANNED"), condition=condition))
+    said = judge(Observations(NOW, a_writer("BANNED"), condition=condition))
     assert said.words == (Word.BANNED,)
     assert "anna decided" in said.why
     assert "then decide" not in said.why + said.next_step
@@ -170,7 +172,7 @@ def test_in_a_ban_a_halt_that_is_decided_is_none_any_more() -> None:
 
 @pytest.mark.parametrize("state", ["CONNECTING", "REBUILDING", "RENEWING", "BUSY", "UNSTEADY", "UNREADABLE", "NEW"])
 def test_whatever_else_the_writer_says_is_a_wait_with_a_reason(state: str) -> None:
-    said = judge(Sight(NOW, a_writer(state), condition=a_condition()))
+    said = judge(Observations(NOW, a_writer(state), condition=a_condition()))
     assert said.word is Word.WAITING
     assert said.why
     assert said.next_step
@@ -178,14 +180,16 @@ def test_whatever_else_the_writer_says_is_a_wait_with_a_reason(state: str) -> No
 
 @pytest.mark.parametrize("waiting_for", ["settle", "connection", "keep-alive", "database", "fenced"])
 def test_a_wait_for_a_session_says_what_it_waits_for(waiting_for: str) -> None:
-    plain = judge(Sight(NOW, a_writer("CONNECTING"), condition=a_condition()))
-    said = judge(Sight(NOW, a_writer("CONNECTING", session={"waiting_for": waiting_for}), condition=a_condition()))
+    plain = judge(Observations(NOW, a_writer("CONNECTING"), condition=a_condition()))
+    said = judge(
+        Observations(NOW, a_writer("CONNECTING", session={"waiting_for": waiting_for}), condition=a_condition())
+    )
     assert said.why != plain.why
 
 
 @pytest.mark.parametrize("kind", ["writer-missing", "writer-failing", "no-worker", "writer-away"])
 def test_no_answer_is_no_writer_with_the_reason_and_since_when(kind: str) -> None:
-    sight = Sight(NOW, None, "nobody answers", kind, a_condition("writer-closed", "dead-letter"))
+    sight = Observations(NOW, None, "nobody answers", kind, a_condition("writer-closed", "dead-letter"))
     said = judge(sight)
     assert (said.word, said.tone, said.why, said.since) == (Word.NO_WRITER, Tone.BAD, "Nobody answers.", EARLIER)
     assert said.next_step
@@ -204,58 +208,58 @@ def a_worker(seen_at: datetime, *, at_work: bool = False, has_left: bool = False
 )
 def test_without_a_writer_or_an_alert_it_is_told_since_when_no_worker_is_at_work(has_left: bool, said: str) -> None:
     condition = replace(a_condition(), workers=[a_worker(EARLIER, has_left=has_left)])
-    found = judge(Sight(NOW, None, "nobody answers", "no-worker", condition))
+    found = judge(Observations(NOW, None, "nobody answers", "no-worker", condition))
     assert found.since == EARLIER
     assert f"No worker is at work: {said}" in found.why
 
 
 def test_while_a_worker_is_at_work_it_is_named_and_since_is_what_was_seen() -> None:
     condition = replace(a_condition(), workers=[a_worker(NOW, at_work=True), a_worker(EARLIER)])
-    found = judge(Sight(NOW, None, "nobody answers", "writer-away", condition, writer_away_since=EARLIER))
+    found = judge(Observations(NOW, None, "nobody answers", "writer-away", condition, writer_away_since=EARLIER))
     assert "Worker w1 was at work at 2026-11-22 03:00:00 UTC." in found.why
     assert found.since == EARLIER
 
 
 def test_a_worker_that_temporal_misses_was_at_work_when_it_told_of_itself_last() -> None:
     condition = replace(a_condition(), workers=[a_worker(EARLIER, at_work=True)])
-    assert judge(Sight(NOW, None, "no worker takes its task", "no-worker", condition)).since == EARLIER
-    assert judge(Sight(NOW, None, "nobody answers", "writer-away", condition)).since is None
+    assert judge(Observations(NOW, None, "no worker takes its task", "no-worker", condition)).since == EARLIER
+    assert judge(Observations(NOW, None, "nobody answers", "writer-away", condition)).since is None
 
 
 def test_of_several_signs_that_there_is_no_writer_the_oldest_counts() -> None:
     condition = replace(a_condition("no-worker"), workers=[a_worker(EARLIER - timedelta(seconds=9))])
-    found = judge(Sight(NOW, None, "nobody answers", "no-worker", condition, writer_away_since=NOW))
+    found = judge(Observations(NOW, None, "nobody answers", "no-worker", condition, writer_away_since=NOW))
     assert found.since == EARLIER - timedelta(seconds=9)
 
 
 def test_without_the_database_it_is_told_since_when_if_that_was_seen() -> None:
-    assert judge(Sight(NOW, a_writer(), database_away="refused", database_away_since=EARLIER)).since == EARLIER
+    assert judge(Observations(NOW, a_writer(), database_away="refused", database_away_since=EARLIER)).since == EARLIER
 
 
 def test_without_a_writer_the_database_still_tells_of_a_halt_a_pause_and_a_ban() -> None:
     act = AuditedAct(1, "h", "pause", "anna", "quiet", None, None, EARLIER)
     condition = a_condition(halted="nonces differ", pause=act, ban=BAN)
-    said = judge(Sight(NOW, None, "nobody answers", "no-worker", condition))
+    said = judge(Observations(NOW, None, "nobody answers", "no-worker", condition))
     assert said.words == (Word.NO_WRITER, Word.HALTED, Word.PAUSED, Word.BANNED)
     assert [stop.why for stop in said.also] == ["Nonces differ.", "anna paused it: quiet.", BAN.cause]
 
 
 def test_without_a_writer_a_halt_that_is_decided_asks_for_no_decision() -> None:
     condition = a_condition(decision=DECISION, halted="then decide", resolve_mode="adopt")
-    said = judge(Sight(NOW, None, "nobody answers", "no-worker", condition))
+    said = judge(Observations(NOW, None, "nobody answers", "no-worker", condition))
     assert said.words == (Word.NO_WRITER,)
     assert "anna decided" in said.why
     assert "then decide" not in said.why + said.next_step
 
 
 def test_without_the_database_nothing_goes_whatever_the_writer_says() -> None:
-    said = judge(Sight(NOW, a_writer(), database_away="connection refused"))
+    said = judge(Observations(NOW, a_writer(), database_away="connection refused"))
     assert (said.word, said.tone) == (Word.WAITING, Tone.BAD)
     assert "MariaDB is away: connection refused." in said.why
 
 
 def test_without_anything_both_reasons_are_told() -> None:
-    said = judge(Sight(NOW, None, "nobody answers", database_away="connection refused"))
+    said = judge(Observations(NOW, None, "nobody answers", database_away="connection refused"))
     assert said.word is Word.NO_WRITER
     assert "connection refused." in said.why
     assert "nobody answers." in said.why

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from oldhost_sync.api.dependencies import Parts
-from oldhost_sync.api.lookout import View
-from oldhost_sync.api.situation import Sight, judge
+from oldhost_sync.api.dependencies import Dependencies
+from oldhost_sync.api.situation import Observations, judge
+from oldhost_sync.api.situation_reader import View
 from oldhost_sync.console import overview_parts
 from oldhost_sync.console.layout import Layout
 from oldhost_sync.console.overview_parts import PARTS, OverviewParts
@@ -28,9 +28,9 @@ class Stage:
         self.rendered: list[str] = []
         self.drawn = 0
         parts = SimpleNamespace(host="h", database=self, writer=None, books=SimpleNamespace(read=None))
-        self.overview = OverviewParts(cast(Parts, parts), cast(Layout, self), lambda: self.now)
+        self.overview = OverviewParts(cast(Dependencies, parts), cast(Layout, self), lambda: self.now)
         monkeypatch.setattr(overview_parts, "draw", self._draw)
-        monkeypatch.setattr(self.overview._lookout, "look", self._look)
+        monkeypatch.setattr(self.overview._situation_reader, "look", self._look)
 
     async def run(self, _read: object) -> list[Any]:
         return []
@@ -40,7 +40,7 @@ class Stage:
         return name
 
     async def _look(self) -> View:
-        return View(AT, judge(Sight(AT, writer_away="no worker")), None, None, None, None, ())
+        return View(AT, judge(Observations(AT, writer_away="no worker")), None, None, None, None, ())
 
     def _draw(self, *_: object) -> list[Any]:
         self.drawn += 1

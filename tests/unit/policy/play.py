@@ -15,11 +15,11 @@ from oldhost_sync.policy.actions import (
     OpenSession,
     Probe,
     RaiseAlert,
+    RecordAlerts,
     RecordHalt,
     Send,
     StopSends,
     Sweep,
-    TellPeople,
 )
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import (
@@ -27,9 +27,9 @@ from oldhost_sync.policy.changes import (
     HELD,
     WAITING,
     ChangeRef,
+    ChangeResult,
     CoalescingKey,
     EntityKey,
-    Fate,
     Outcome,
     PriorityClass,
 )
@@ -138,7 +138,7 @@ class Play:
                     "oldhost", send.epoch, ids, send.sequence, 2, list(send.accepted_at_ms), send.urgent
                 )
                 report = self.books.send(request, self.now_ms, reply_to)
-                left = [Fate(one, WAITING) for one in send.change_ids if not ids]
+                left = [ChangeResult(one, WAITING) for one in send.change_ids if not ids]
                 self.under.reports[each] = replace(report, fates=[*report.fates, *left])
             if each == number:
                 return
@@ -358,9 +358,9 @@ class Play:
                 case LoadOutstanding():
                     assert self.under.load is None
                     self.under.load = action
-                case TellPeople():
+                case RecordAlerts():
                     self.alerts += action.alerts
-                    self.machine.announcements.told()
+                    self.machine.coalesced_alerts.told()
                 case RecordHalt():
                     self.books.halted = self.books.halted or action.reason
         self._check()

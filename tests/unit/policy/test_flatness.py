@@ -13,7 +13,7 @@ from oldhost_sync.policy import machine as machine_module
 from oldhost_sync.policy import snapshot
 from oldhost_sync.policy.actions import Send
 from oldhost_sync.policy.ages import CELL_MS, CELLS_MAX, Ages
-from oldhost_sync.policy.changes import ChangeRef, EntityKey, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey, Outcome, PriorityClass
 from oldhost_sync.policy.events import SendEnded, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.writer_policy import MOVED_AT_ONCE_MAX, SEND_OPERATIONS_MAX, WriterPolicy
@@ -79,7 +79,7 @@ def test_ending_a_send_and_deciding_on_the_next_costs_the_same_however_many_wait
     def turn(machine: Machine) -> None:
         for _ in range(20):
             number, ids = next(iter(machine.in_flight.sends.items()))
-            fates = [Fate(change_id, Outcome.APPLIED.value, change_id) for change_id in ids]
+            fates = [ChangeResult(change_id, Outcome.APPLIED.value, change_id) for change_id in ids]
             machine.send_ended(number, SendEnded(fates, service_ms=400.0), START_MS)
             machine.decide(START_MS)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy.actions import RecordHalt, TellPeople
+from oldhost_sync.policy.actions import RecordAlerts, RecordHalt
 from oldhost_sync.policy.breaker import BreakerState
-from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, EntityKey, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.changes import BOUND, HELD, WAITING, ChangeRef, ChangeResult, EntityKey, Outcome, PriorityClass
 from oldhost_sync.policy.events import OpeningHalted, OpeningPostponed, SendEnded, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.operators import Pause, Refused
@@ -14,7 +14,7 @@ from oldhost_sync.policy.session import Phase
 from oldhost_sync.policy.wire_ref import to_wire
 from oldhost_sync.policy.writer_policy import (
     ALERT_GROWS_MS,
-    DEAD_LETTERS_TOLD_MAX,
+    DEAD_LETTER_ALERTS_MAX,
     NO_PROGRESS_MS,
     REOPEN_MS_MAX,
     WriterPolicy,
@@ -125,7 +125,7 @@ def test_a_report_that_leaves_a_change_out_ends_the_session(play: Play) -> None:
     play.take("TXN", "a")
     del play.under.sends[1]
     play.in_flight.clear()
-    play.machine.send_ended(1, SendEnded([Fate(1, BOUND)], service_ms=400), play.now_ms)
+    play.machine.send_ended(1, SendEnded([ChangeResult(1, BOUND)], service_ms=400), play.now_ms)
     play.step()
     assert play.under.opening is not None
     assert play.under.opening.in_doubt == (1,)
@@ -222,17 +222,17 @@ def test_what_blocks_emergencies_next_is_told_under_its_own_name(play: Play) -> 
 
 
 def test_alerts_that_come_while_one_list_is_told_wait_and_are_coalesced_by_cause(play: Play) -> None:
-    announcements = play.machine.announcements
-    announcements.no_session(5, "connection")
+    coalesced_alerts = play.machine.coalesced_alerts
+    coalesced_alerts.no_session(5, "connection")
     (first,) = play.machine.tell(play.now_ms)
-    announcements.session_is_back()
-    announcements.no_session(5, "busy")
-    announcements.no_session(6, "busy")
+    coalesced_alerts.session_is_back()
+    coalesced_alerts.no_session(5, "busy")
+    coalesced_alerts.no_session(6, "busy")
     assert play.machine.tell(play.now_ms) == []
-    announcements.told()
+    coalesced_alerts.told()
     (second,) = play.machine.tell(play.now_ms)
-    assert isinstance(first, TellPeople)
-    assert isinstance(second, TellPeople)
+    assert isinstance(first, RecordAlerts)
+    assert isinstance(second, RecordAlerts)
     assert [(alert.dedupe_key, alert.close) for alert in second.alerts] == [("session", True), ("session", False)]
     sequences = [alert.sequence for alert in (*first.alerts, *second.alerts)]
     assert sequences == sorted(set(sequences))
@@ -242,9 +242,9 @@ def test_ten_thousand_dead_letters_are_told_in_a_few_alerts(play: Play) -> None:
     for number in range(100):
         play.machine.dead_letters += 1
         ref = ChangeRef(number + 1, PriorityClass.TXN, "unit", f"u{number}", "e", play.now_ms)
-        play.machine.announcements.rejected(ref, play.machine.dead_letters, play.now_ms)
+        play.machine.coalesced_alerts.rejected(ref, play.machine.dead_letters, play.now_ms)
         play.step()
-    assert len(told(play, "dead-letter")) == DEAD_LETTERS_TOLD_MAX
+    assert len(told(play, "dead-letter")) == DEAD_LETTER_ALERTS_MAX
     assert len(told(play, "dead-letters")) == 1
     for number in range(100):
         play.machine.operators.is_decided(EntityKey("unit", f"u{number}"), number + 1)
@@ -306,11 +306,11 @@ def test_sessions_that_bring_nothing_come_ever_more_slowly(play: Play) -> None:
 def test_a_halt_that_a_send_found_is_resolved_before_its_ban_is_over(play: Play) -> None:
     play.take("TXN", "a")
     machine = play.machine
-    found = SendEnded([Fate(1, BOUND)], session_open=False, banned_ms=BAN_MS, halted="foreign", never_taken=1)
+    found = SendEnded([ChangeResult(1, BOUND)], session_open=False, banned_ms=BAN_MS, halted="foreign", never_taken=1)
     machine.send_ended(1, found, play.now_ms)
     assert (machine.breaker.state, machine.breaker.reason) == (BreakerState.HALTED, "foreign")
     told_or_kept = machine.tell(play.now_ms)
-    (list_told,) = (action for action in told_or_kept if isinstance(action, TellPeople))
+    (list_told,) = (action for action in told_or_kept if isinstance(action, RecordAlerts))
     assert [alert.kind for alert in list_told.alerts] == ["ban", "halted"]
     assert (
         RecordHalt("foreign", 1) in told_or_kept
@@ -325,7 +325,7 @@ def test_a_halt_that_a_send_found_before_the_resolve_is_for_the_books_to_judge(p
     machine = play.machine
     machine.opening_ended(OpeningHalted("foreign"), play.now_ms)
     machine.operators.resolve(play.now_ms, epoch=machine.session.epoch + 1)
-    found = SendEnded([Fate(1, BOUND)], session_open=False, halted="foreign")
+    found = SendEnded([ChangeResult(1, BOUND)], session_open=False, halted="foreign")
     machine.send_ended(1, found, play.now_ms, epoch=machine.session.epoch)
     assert machine.breaker.state is BreakerState.HALF_OPEN
     assert RecordHalt("foreign", None, machine.session.epoch) in machine.tell(play.now_ms)
@@ -448,9 +448,9 @@ def test_sessions_without_anything_in_doubt_are_not_fruitless(play: Play) -> Non
         play.end_open()
     assert told(play, "goes-nowhere")
     machine = play.machine
-    machine.opening_ended(SessionOpened(9, "queue", 1, [Fate(1, WAITING)]), play.now_ms)
+    machine.opening_ended(SessionOpened(9, "queue", 1, [ChangeResult(1, WAITING)]), play.now_ms)
     for action in machine.tell(play.now_ms):
-        assert isinstance(action, TellPeople)
+        assert isinstance(action, RecordAlerts)
         play.alerts += action.alerts
     assert machine.session.sessions_without_progress == 0
     assert "goes-nowhere" in closed(play)
@@ -490,7 +490,7 @@ def refused(play: Play, change_id: int, **found: object) -> None:
     del play.under.sends[number], play.in_flight[change_id]
     play.books.sequence += 1
     outcome = HELD if "held" in found else WAITING
-    ended = SendEnded([Fate(change_id, outcome)], **found)  # type: ignore[arg-type]
+    ended = SendEnded([ChangeResult(change_id, outcome)], **found)  # type: ignore[arg-type]
     play.machine.send_ended(number, ended, play.now_ms)
 
 

@@ -9,7 +9,7 @@ import pytest
 from oldhost_sync.planner.live_start import live_arrivals, live_scenario
 from oldhost_sync.planner.rehearsal import rehearse
 from oldhost_sync.planner.scenario import Scenario
-from oldhost_sync.policy.actions import RaiseAlert, TellPeople
+from oldhost_sync.policy.actions import RaiseAlert, RecordAlerts
 from oldhost_sync.policy.ages import Ages
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.events import OpeningPostponed, SessionOpened
@@ -41,9 +41,9 @@ def told(machine: Machine, now_ms: int) -> list[RaiseAlert]:
     """What a forecast says now, told at once."""
     alerts: list[RaiseAlert] = []
     for action in machine.decide(now_ms):
-        if isinstance(action, TellPeople):
+        if isinstance(action, RecordAlerts):
             alerts += [alert for alert in action.alerts if alert.dedupe_key.startswith("forecast")]
-            machine.announcements.told()
+            machine.coalesced_alerts.told()
     return alerts
 
 

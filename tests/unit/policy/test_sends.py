@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oldhost_sync.policy.actions import Send
-from oldhost_sync.policy.changes import WAITING, ChangeRef, Fate, Outcome, PriorityClass
+from oldhost_sync.policy.changes import WAITING, ChangeRef, ChangeResult, Outcome, PriorityClass
 from oldhost_sync.policy.events import SendEnded, SendFailed, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.wire_ref import to_wire
@@ -59,11 +59,11 @@ def test_an_urgent_send_that_nobody_took_gives_back_only_what_it_has_alone(play:
 def test_what_an_urgent_send_took_along_does_not_wait_before_both_have_ended(play: Play) -> None:
     fill(play, 8)
     play.take("EMERGENCY", "u3")
-    fates = [Fate(one, WAITING if one == 4 else Outcome.APPLIED.value) for one in range(1, 9)]
+    fates = [ChangeResult(one, WAITING if one == 4 else Outcome.APPLIED.value) for one in range(1, 9)]
     play.machine.send_ended(1, SendEnded(fates), START_MS)
     assert (4 in play.machine.in_flight, 4 in play.machine.coalescer.waiting) == (True, False)
     assert not play.machine.in_flight.in_doubt
-    play.machine.send_ended(2, SendEnded([Fate(4, WAITING), Fate(9, WAITING)]), START_MS)
+    play.machine.send_ended(2, SendEnded([ChangeResult(4, WAITING), ChangeResult(9, WAITING)]), START_MS)
     assert sorted(play.machine.coalescer.waiting) == [4, 9]
 
 
@@ -73,7 +73,7 @@ def test_what_is_bound_stays_bound_when_its_send_is_told_to_end_before_its_turn(
     bound = ChangeRef(1, TXN, "unit", "u", "e", START_MS)
     machine.opening_ended(SessionOpened(1, "queue", 1, bound=[to_wire(bound)]), START_MS)
     machine.decide(START_MS)
-    machine.send_ended(1, SendEnded([Fate(1, WAITING)]), START_MS)
+    machine.send_ended(1, SendEnded([ChangeResult(1, WAITING)]), START_MS)
     assert (machine.in_flight.bound, list(machine.coalescer.waiting)) == ([1], [])
 
 
@@ -86,7 +86,7 @@ def test_what_another_send_has_ended_is_not_given_back_again() -> None:
     machine.enqueue([ChangeRef(2, EMERGENCY, "unit", "u", "e", START_MS)], START_MS)
     (urgent,) = [action for action in machine.decide(START_MS) if isinstance(action, Send)]
     assert urgent.change_ids == (1, 2)
-    machine.send_ended(1, SendEnded([Fate(1, "APPLIED", 1)]), START_MS)
+    machine.send_ended(1, SendEnded([ChangeResult(1, "APPLIED", 1)]), START_MS)
     machine.send_ended(2, SendFailed(never_started=True), START_MS)
     assert list(machine.coalescer.waiting) == [2]
 

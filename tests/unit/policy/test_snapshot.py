@@ -261,12 +261,12 @@ def test_people_are_not_told_that_emergencies_go_while_a_new_run_reads_them_agai
     emergency = ChangeRef(1, PriorityClass.EMERGENCY, "unit", "u", "e", START_MS)
     old.enqueue([emergency], START_MS)
     old.decide(START_MS)
-    old.announcements.told()
+    old.coalesced_alerts.told()
     new = carried(old)
     (load,) = (action for action in new.decide(START_MS) if isinstance(action, LoadOutstanding))
     new.took_page(load, [emergency], 1, False, START_MS)
     new.decide(START_MS)
-    assert [alert.dedupe_key for alert in new.announcements.under_way if alert.close] == []
+    assert [alert.dedupe_key for alert in new.coalesced_alerts.under_way if alert.close] == []
 
 
 def test_a_run_that_begins_on_a_clock_set_back_waits_no_longer_for_it() -> None:

@@ -9,7 +9,7 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import DataConverter
 
-from oldhost_sync.policy.changes import Fate
+from oldhost_sync.policy.changes import ChangeResult
 from oldhost_sync.policy.events import (
     OpeningHalted,
     OpeningPostponed,
@@ -21,8 +21,10 @@ from oldhost_sync.policy.events import (
 
 CONVERTER = DataConverter.default.payload_converter
 REF = [7, "TXN", "unit", "u1", "booking", 1_700_000_000_000]
-OPENED = SessionOpened(3, "queue", 501, [Fate(6, "APPLIED", 500)], [REF], more_bound=True)
-SENT = SendEnded([Fate(7, "HELD")], False, 12.5, 900, "why", "halted", 7, [REF], [["unit", "u1", [5]]], "banned")
+OPENED = SessionOpened(3, "queue", 501, [ChangeResult(6, "APPLIED", 500)], [REF], more_bound=True)
+SENT = SendEnded(
+    [ChangeResult(7, "HELD")], False, 12.5, 900, "why", "halted", 7, [REF], [["unit", "u1", [5]]], "banned"
+)
 
 
 def read(told: dict[str, Any], hint: Any) -> object:

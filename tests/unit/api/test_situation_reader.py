@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from oldhost_sync.api import lookout
-from oldhost_sync.api.lookout import Observation, Query
+from oldhost_sync.api import situation_reader
 from oldhost_sync.api.problems import database_away
+from oldhost_sync.api.situation_reader import Observation, Query
 from oldhost_sync.api.writer_link import writer_away
 from oldhost_sync.store.errors import DatabaseUnavailable
 
@@ -38,7 +38,7 @@ class Server:
 
 
 def test_a_server_that_hangs_is_told_of_and_not_asked_again_until_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookout, "LOOK_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(situation_reader, "LOOK_SECONDS_MAX", 0.01)
 
     async def play() -> None:
         server = Server()
@@ -71,7 +71,7 @@ def test_an_outage_is_words_and_no_error(error: Exception, seen: Observation[int
 
 def test_since_when_it_fails_is_told_by_who_has_watched_it_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(lookout, "datetime", clock)
+    monkeypatch.setattr(situation_reader, "datetime", clock)
     troubles = iter(["", "away", "away", "away", "", "away"])
 
     async def ask() -> int:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
-from oldhost_sync.api.dependencies import Parts
+from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.api.silence import is_silent
-from oldhost_sync.api.situation import Sight, Situation, judge
+from oldhost_sync.api.situation import Observations, Situation, judge
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.views.host_condition import HostCondition, read_condition
 
@@ -93,10 +93,10 @@ class View:
     troubles: tuple[str, ...]
 
 
-class Lookout:
+class SituationReader:
     """Gives a :class:`View` on request; an outage raises no error but is shown in it."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self._writer = Query(lambda: parts.writer.query("status"), "the writer does not answer in time")
         self._upcoming = Query(lambda: parts.writer.query("upcoming", UPCOMING), "the writer does not answer in time")
         self._condition = Query(
@@ -110,7 +110,7 @@ class Lookout:
             self._writer.see(), self._upcoming.see(), self._condition.see(), self._status.see()
         )
         at = datetime.now(UTC)
-        sight = Sight(
+        sight = Observations(
             at,
             writer.value,
             writer.trouble,

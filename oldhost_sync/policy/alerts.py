@@ -12,7 +12,7 @@ from oldhost_sync.policy.phrases import instant
 GOES_NOWHERE = "goes-nowhere"
 
 
-class Alarms:
+class Alerts:
     """Collects alerts until they are taken. Alerts that are open: `blocked`, for emergencies that can't be sent;
     `stuck`, for the change that everything waits for (0: none).
     """

@@ -1,4 +1,4 @@
-"""Announcements: the alerts of runs from 0.2 on. One list of alerts is recorded at a time; those that arise in the
+"""CoalescedAlerts: the alerts of runs from 0.2 on. One list of alerts is recorded at a time; those that arise in the
 meantime are coalesced by cause.
 
 A thousand emergencies that can't be sent have one cause and one alert, with a count. Each alert has a sequence, by
@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oldhost_sync.policy.actions import RaiseAlert, RecordHalt, TellPeople
-from oldhost_sync.policy.alarms import Alarms
+from oldhost_sync.policy.actions import RaiseAlert, RecordAlerts, RecordHalt
 from oldhost_sync.policy.alert_kinds import Severity, Told
+from oldhost_sync.policy.alerts import Alerts
 from oldhost_sync.policy.changes import ChangeRef
-from oldhost_sync.policy.writer_policy import ALERT_GROWS_MS, ALERTS_AT_ONCE_MAX, DEAD_LETTERS_TOLD_MAX
+from oldhost_sync.policy.writer_policy import ALERT_GROWS_MS, ALERTS_AT_ONCE_MAX, DEAD_LETTER_ALERTS_MAX
 
 DEAD_LETTERS = "dead-letters"
 
 
-class Announcements(Alarms):
+class CoalescedAlerts(Alerts):
     """`told_emergencies`: cause, count and time of the last alert about emergencies that can't be sent."""
 
     def __init__(self) -> None:
@@ -31,14 +31,14 @@ class Announcements(Alarms):
         self._halts: list[RecordHalt] = []
         self._waiting: dict[tuple[str, bool], RaiseAlert] = {}
 
-    def take_all(self, now_ms: int, *, draining: bool) -> list[RecordHalt | TellPeople]:
+    def take_all(self, now_ms: int, *, draining: bool) -> list[RecordHalt | RecordAlerts]:
         """What to do now: halts at once, alerts when the last list is recorded."""
-        taken: list[RecordHalt | TellPeople] = [*self._halts]
+        taken: list[RecordHalt | RecordAlerts] = [*self._halts]
         self._halts = []
         if self._waiting and not self.under_way and not draining:
             first = list(self._waiting)[:ALERTS_AT_ONCE_MAX]
             self.under_way = [self._numbered(self._waiting.pop(key), now_ms) for key in first]
-            taken.append(TellPeople(tuple(self.under_way)))
+            taken.append(RecordAlerts(tuple(self.under_way)))
         return taken
 
     def told(self) -> None:
@@ -85,7 +85,7 @@ class Announcements(Alarms):
         """The first few undecided dead letters have an alert each, all further ones share one. What people see is
         grouped by OldHost's reason where it is recorded (`activities/alerts.py`).
         """
-        if count <= DEAD_LETTERS_TOLD_MAX:
+        if count <= DEAD_LETTER_ALERTS_MAX:
             self.dead_letter(ref)
             return
         if self.grouped is not None and now_ms < self.grouped[1] + ALERT_GROWS_MS:
