@@ -32,13 +32,14 @@ from oldhost_sync.policy.outcomes import Outcomes
 from oldhost_sync.policy.pending_operation import Added, PendingOperation, label_of
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.rebuild import Loading, Part
-from oldhost_sync.policy.release import GIVES_WAY, RELEASE, RELEASE_MIN, SENDS_EARLY
+from oldhost_sync.policy.release import FILLS_LONGER, GIVES_WAY, RELEASE, RELEASE_MIN, SENDS_EARLY
 from oldhost_sync.policy.session import SessionState
 from oldhost_sync.policy.session_lifecycle import SessionLifecycle
 from oldhost_sync.policy.sweep import Sweeping
 from oldhost_sync.policy.turn_rules import TurnRules
 from oldhost_sync.policy.writer_policy import (
     MOVED_AT_ONCE_MAX,
+    QUICK_SEND_FILL_MS,
     SEND_FILL_MS,
     SEND_OPERATIONS,
     SEND_OPERATIONS_MAX,
@@ -188,7 +189,8 @@ class Machine:
 
     @property
     def _send_size(self) -> int:
-        size = int(SHORT_SEND_FILL_MS / self.load.service_ms)
+        fill_ms = QUICK_SEND_FILL_MS if self.release >= FILLS_LONGER else SHORT_SEND_FILL_MS
+        size = int(fill_ms / self.load.service_ms)
         if self.gives_way:
             size = max(size, min(SEND_OPERATIONS, int(SEND_FILL_MS / self.load.service_ms)))
         return max(1, min(SEND_OPERATIONS_MAX, size))

@@ -21,7 +21,9 @@ OLDEST_FIRST = 4
 # If so configured, a quiet key is sent early while OldHost is idle.
 SENDS_EARLY = 4
 # Within the TXN and the LWW lane, properties take turns.
-BY_PROPERTY = RELEASE = 5
+BY_PROPERTY = 5
+# A send to a quick host lasts four times as long.
+FILLS_LONGER = RELEASE = 6
 
 # The oldest release whose workers may run at the same time. A worker that does not report its release has this one.
 BESIDE_MIN = 5

@@ -191,6 +191,20 @@ async def carried(writer: Writer) -> None:
     await writer.until_quiet()
 
 
+async def quick(writer: Writer) -> None:
+    """Release 6: sends to a quick host, longer than those of release 5, and an emergency that overtakes them."""
+    writer.world.oldhost.service_ms = 20.0
+    for number in range(30):
+        await answered(writer, f"unit-{number}", Reply.APPLIED)
+    await writer.until_quiet()
+    writer.world.may_send.clear()
+    for number in range(60):
+        await writer.take(TXN, f"unit-{number}", f"booking {number}")
+    await writer.take(EMERGENCY, "unit-99")
+    writer.world.may_send.set()
+    await writer.until_quiet()
+
+
 SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "peak": peak,
     "ban": ban,
@@ -203,6 +217,7 @@ SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "turns": turns,
     "properties": properties,
     "carried": carried,
+    "quick": quick,
 }
 
 

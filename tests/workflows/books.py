@@ -99,6 +99,7 @@ class OldHost:
     refused_in_ban: int = 0
     restored: bool = False
     written_by_others: bool = False
+    service_ms: float = 400.0
 
     def apply(self, nonce: int, change: Change | None, now_ms: int) -> None:
         assert nonce == self.expected
@@ -304,7 +305,7 @@ class Books:
             report.fates.append(fate)
         if not report.session_open:
             self.epoch += batch.epoch == self.epoch  # nothing goes over it any more
-        return SendEnded(service_ms=400.0, **vars(report))
+        return SendEnded(service_ms=self.oldhost.service_ms, **vars(report))
 
     def _send_one(self, change: Change, now_ms: int, reply_to: Callable[[int], Reply], report: Report) -> ChangeResult:
         nonce = next((one for one, row in self._in_doubt().items() if row.change is change), None)

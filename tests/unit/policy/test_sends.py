@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from oldhost_sync.policy.actions import Send
 from oldhost_sync.policy.changes import WAITING, ChangeRef, ChangeResult, Outcome, PriorityClass
 from oldhost_sync.policy.events import SendEnded, SendFailed, SessionOpened
@@ -132,6 +134,18 @@ def test_a_run_begun_before_sends_gave_way_keeps_its_decisions() -> None:
     machine.enqueue([ChangeRef(5, EMERGENCY, "unit", "v", "e", START_MS)], START_MS)
     sends = [action for action in machine.decide(START_MS) if isinstance(action, Send)]
     assert [(send.change_ids, send.urgent) for send in sends] == [((5,), False), ((1,), False)]
+
+
+@pytest.mark.parametrize(("release", "operations"), [(5, 15), (6, 60)])
+def test_a_send_to_a_quick_host_is_longer_from_release_6_on(release: int, operations: int) -> None:
+    machine = Machine(WriterPolicy(), START_MS, release=release)
+    machine.finish_loading(START_MS)
+    machine.load.service_ms = 20.0
+    machine.enqueue((ChangeRef(one, TXN, "unit", f"u{one}", "e", START_MS) for one in range(1, 201)), START_MS)
+    machine.decide(START_MS)
+    machine.opening_ended(SessionOpened(1, "queue", 1), START_MS)
+    sends = [action for action in machine.decide(START_MS) if isinstance(action, Send)]
+    assert [len(send.change_ids) for send in sends] == [operations, operations]
 
 
 def test_at_a_fast_host_a_send_holds_what_fills_its_time(play: Play) -> None:
