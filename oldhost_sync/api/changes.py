@@ -20,7 +20,7 @@ from oldhost_sync.api.keys import Limit, feed_cursor, read_feed_cursor, request_
 from oldhost_sync.api.ownership import may_see, owns, source_of
 from oldhost_sync.api.problems import Problem, cursor_gone, unknown_change
 from oldhost_sync.api.responses import accepted_answer, record, recorded_answer
-from oldhost_sync.api.schemas import Accepted, Cancelled, ChangeResult, Feed, FeedItem, NewChange
+from oldhost_sync.api.schemas import Accepted, Cancelled, Fate, Feed, FeedItem, NewChange
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX
 from oldhost_sync.settings import Role
 from oldhost_sync.store.intake import schedule
@@ -63,7 +63,7 @@ class ChangeRoutes:
         add("POST", "/api/changes", self.create, Accepted, "Create a change", WRITERS, (405, 413, 415, 422), **body)
         follow = "Follow the fates of changes"
         add("GET", "/api/changes", self.feed, Feed, follow, READERS, (304, 405, 410, 422))
-        add("GET", _CHANGE, self.fate, ChangeResult, "A change's fate, with all its steps", READERS, (404, 405, 422))
+        add("GET", _CHANGE, self.fate, Fate, "A change's fate, with all its steps", READERS, (404, 405, 422))
         cancel = "Cancel a scheduled change that is not due yet"
         add("DELETE", _CHANGE, self.cancel, Cancelled, cancel, WRITERS, (404, 405, 409, 422))
 
@@ -94,7 +94,7 @@ class ChangeRoutes:
                 return replace(change, scheduled_id=scheduled.scheduled_id, sync_status=SCHEDULED)
         return change
 
-    async def fate(self, request: Request, idempotency_key: Key) -> ChangeResult:
+    async def fate(self, request: Request, idempotency_key: Key) -> Fate:
         """All steps with their times (accepted, relayed, reserved, sent, answered), and what the change is waiting for.
         An application can only ask for its own changes: one that another token made is not found.
         """
@@ -104,7 +104,7 @@ class ChangeRoutes:
         )
         if found is None or not may_see(caller_of(request), found.source):
             raise _unknown()
-        return ChangeResult.model_validate(asdict(found))
+        return Fate.model_validate(asdict(found))
 
     async def cancel(self, request: Request, idempotency_key: Key) -> Cancelled:
         """Possible until the change is due. An application can cancel its own changes, an operator any. It is recorded

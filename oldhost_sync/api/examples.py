@@ -165,7 +165,7 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
     schemas.Cancelled: {"idempotency_key": KEY, "cancelled_at": "2026-05-01T12:00:00Z"},
     schemas.Unit: _UNIT,
     schemas.UnitPage: {"units": [_UNIT], "next_cursor": None},
-    schemas.ChangeResult: {
+    schemas.Fate: {
         **_CLEANED,
         "state": "APPLIED",
         "outcome": "APPLIED",

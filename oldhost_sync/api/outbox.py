@@ -14,7 +14,7 @@ from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.keys import Cursor, Limit, read_number_cursor, read_scheduled_cursor, scheduled_cursor
 from oldhost_sync.api.ownership import may_see
 from oldhost_sync.api.problems import unknown_change
-from oldhost_sync.api.schemas import ChangeResult
+from oldhost_sync.api.schemas import Fate
 from oldhost_sync.store.views import change_status
 from oldhost_sync.store.views.change_list import list_changes
 from oldhost_sync.store.views.payloads import payload_of
@@ -34,15 +34,7 @@ class OutboxRoutes:
         add("GET", "/api/outbox", self.list, view_schemas.ChangePage, summary, WATCHERS, (405, 422))
         summary = "Scheduled changes, in due order"
         add("GET", "/api/scheduled", self.scheduled, view_schemas.ScheduledPage, summary, WATCHERS, (405, 422))
-        add(
-            "GET",
-            _CHANGE,
-            self.change,
-            ChangeResult,
-            "A change's fate by id, with all its steps",
-            READERS,
-            (404, 405, 422),
-        )
+        add("GET", _CHANGE, self.change, Fate, "A change's fate by id, with all its steps", READERS, (404, 405, 422))
         summary = "A change's payload; each reading is recorded in the audit"
         add("GET", f"{_CHANGE}/payload", self.payload, view_schemas.Payload, summary, OPERATORS, (404, 405, 422))
 
@@ -72,7 +64,7 @@ class OutboxRoutes:
             next_cursor=None if end is None else scheduled_cursor(end),
         )
 
-    async def change(self, request: Request, change_id: ChangeId) -> ChangeResult:
+    async def change(self, request: Request, change_id: ChangeId) -> Fate:
         """Like `GET /api/changes/{idempotency_key}`."""
         host = self._parts.host
         found = await self._parts.database.run(
@@ -80,7 +72,7 @@ class OutboxRoutes:
         )
         if found is None or not may_see(caller_of(request), found.source):
             raise _unknown(change_id)
-        return ChangeResult.model_validate(asdict(found))
+        return Fate.model_validate(asdict(found))
 
     async def payload(self, request: Request, change_id: ChangeId) -> view_schemas.Payload:
         """The same transaction records who read it and when."""

@@ -203,7 +203,7 @@ class Step(BaseModel):
     nonce: int | None = None
 
 
-class ChangeResult(BaseModel):
+class Fate(BaseModel):
     """Everything that happened to one change, in order, and what it is waiting for."""
 
     idempotency_key: str = Field(examples=[KEY])

@@ -289,10 +289,10 @@ def test_one_leafs_through_a_hundred_thousand_changes(vera: Visitor) -> None:
 def test_the_filters_find_a_unit_s_changes_and_keep_what_was_filled_in(vera: Visitor) -> None:
     vera.open("/changes")
     vera.page.get_by_label("Entity id").fill(crowd.UNIT)
-    vera.page.get_by_label("ChangeResult").select_option("DEAD")
+    vera.page.get_by_label("Fate").select_option("DEAD")
     vera.page.get_by_role("button", name="Show").click()
     expect(vera.page.get_by_label("Entity id")).to_have_value(crowd.UNIT)
-    expect(vera.page.get_by_label("ChangeResult")).to_have_value("DEAD")
+    expect(vera.page.get_by_label("Fate")).to_have_value("DEAD")
     expect(vera.main.locator("tbody tr td:first-child")).to_have_text([str(crowd.DEAD_ID)])
 
 

@@ -152,7 +152,7 @@ def test_one_request_takes_a_bounded_time(
     monkeypatch.setattr(limits, "LETTERS_SECONDS_MAX", 0.0)
     told = anna.post("/api/dead-letters/retry", json=WHY | {"change_ids": ids}).json()
     assert (told["decided"], told["left"]) == (0, 2)
-    assert "ask again" in told["stopped"]
+    assert "send it again" in told["stopped"]
 
 
 def answer_to(writer: ScriptedWriter, problems: dict[int, Problem], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,11 +136,11 @@ def test_the_alert_of_a_halt_that_is_decided_asks_for_no_decision(
     anna: httpx.Client, engine: Engine, writer: ScriptedWriter, path: str
 ) -> None:
     halt(engine, writer)
-    assert "then decide: adopt its count, or resend" in page(anna, path)
+    assert "then decide: adopt OldHost&#39;s count, or resend" in page(anna, path)
     decided(engine)
     shown = page(anna, path)
     assert "Nothing to do: bob decided about the halt" in shown
-    assert "then decide: adopt its count, or resend" not in shown
+    assert "then decide: adopt OldHost&#39;s count, or resend" not in shown
 
 
 def test_without_a_writer_a_halt_that_is_decided_asks_for_no_decision(

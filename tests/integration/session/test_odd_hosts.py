@@ -139,8 +139,8 @@ def test_a_foreign_write_is_noticed_whatever_the_replays_answer_says(stage: Stag
     stage.fault("say", on="sync", status=400, fields={"expected_nonce": said})
     sent = send(session, [change_id])
     assert (outcomes(sent), sent.never_taken) == (["BOUND"], change_id)
-    assert "somebody else" in sent.halted
-    assert "somebody else" in (stage.world.halted() or "")
+    assert "another client wrote" in sent.halted
+    assert "another client wrote" in (stage.world.halted() or "")
     assert isinstance(stage.open(), OpeningHalted)
     assert stage.world.outcome(change_id) == (None, None)
 

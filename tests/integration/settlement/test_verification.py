@@ -124,7 +124,7 @@ def test_a_file_that_is_cut_off_is_found(folder: SettlementFolder) -> None:
 
 def test_a_gap_is_found(engine: Engine, folder: SettlementFolder) -> None:
     folder.file_of(days_ago(2)).unlink()
-    assert ["does not go on" in each for each in verify(folder).problems] == [True]
+    assert ["does not continue" in each for each in verify(folder).problems] == [True]
     assert f"the file of {days_ago(2)} was written, but is missing" in verify(folder, engine).problems
 
 

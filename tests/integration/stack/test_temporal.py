@@ -38,7 +38,7 @@ def test_workflows_survive_the_server_in_its_database_file(tmp_path: Path) -> No
 
 
 def test_a_taken_port_is_said_and_not_waited_for(temporal_dev_server: EmbeddedTemporal) -> None:
-    with pytest.raises(PortTaken, match="wanted for Temporal"):
+    with pytest.raises(PortTaken, match="needed for Temporal"):
         EmbeddedTemporal(None, temporal_dev_server.port).start()
 
 
