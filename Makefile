@@ -6,7 +6,7 @@ BIN     := $(VENV)/bin
 SEEDS   ?= 2000
 MINUTES ?= 10
 SEED    ?= 1
-JOBS    ?= 4
+JOBS    ?= 5
 
 # Seconds, not minutes: no server but the time-skipping one, no process that is killed.
 FAST    := $(wildcard tests/unit tests/architecture tests/simulator tests/workflows)
