@@ -137,8 +137,8 @@ class Database:
     async def work(self, fn: Callable[[Engine], T], *, one_at_a_time: bool = False) -> T:
         """Run `fn`, which begins its own transactions, on a thread. Raises Problem or StoreError.
 
-        `one_at_a_time`: only for a caller, one for each host, that begins the next call after the last has ended. There
-        is an additional thread for each host for it.
+        `one_at_a_time`: only for a caller, one for each host, that begins the next call after the last has ended or was
+        given up, which opens the circuit. There is an additional thread for each host for it.
         """
         if not self.circuit.admits(self._clock()):
             raise database_away(self.circuit.reason)

@@ -23,13 +23,21 @@ from oldhost_sync.api import limits
 from oldhost_sync.api.database import Database
 from oldhost_sync.api.problems import database_away, too_busy
 from oldhost_sync.api.silence import is_silent
-from oldhost_sync.store.errors import InvalidChange, StoreError, TransactionContended
+from oldhost_sync.store.errors import (
+    DatabaseUnavailable,
+    InvalidChange,
+    StoreError,
+    TransactionContended,
+    UnsuitableServer,
+)
 from oldhost_sync.store.intake.batch_recorder import LockWaits
 from oldhost_sync.store.intake.batch_submission import submit_changes
 from oldhost_sync.store.intake.change_recorder import NO_WAIT, RecordedChange, record_accepted
 from oldhost_sync.store.intake.validation import Acceptable
 from oldhost_sync.store.transactions import is_the_values_fault, run_in_transaction
 
+# Certainly not recorded: each of these changes is tried alone, and gets an error of its own.
+_NOT_RECORDED = (TransactionContended, InvalidChange, DatabaseUnavailable, UnsuitableServer)
 # None: the group did not record this change.
 _Result = RecordedChange | StoreError | None
 
@@ -70,7 +78,12 @@ class GroupCommit:
         self._waiting.append(mine)
         if self._transaction is None:
             self._begin()
-        if await is_silent(mine.result, limits.DATABASE_QUEUE_SECONDS_MAX) and mine in self._waiting:
+        try:
+            silent = await is_silent(mine.result, limits.DATABASE_QUEUE_SECONDS_MAX)
+        except asyncio.CancelledError:
+            mine.result.cancel()  # `_begin` leaves it out
+            raise
+        if silent and mine in self._waiting:
             self._waiting.remove(mine)
             self._database.notice_silence()
             raise too_busy()
@@ -78,8 +91,11 @@ class GroupCommit:
 
     def _begin(self) -> None:
         """Begin the next transaction with the changes that wait."""
-        count = min(len(self._waiting), limits.GROUP_COMMIT_MAX)
-        group = [self._waiting.popleft() for _ in range(count)]
+        group: list[_Waiting] = []
+        while self._waiting and len(group) < limits.GROUP_COMMIT_MAX:
+            change = self._waiting.popleft()
+            if not change.result.done():
+                group.append(change)
         self._transaction = asyncio.create_task(self._record(group)) if group else None
 
     async def _record(self, group: Sequence[_Waiting]) -> None:
@@ -103,9 +119,13 @@ def _record_together(engine: Engine, *, changes: Sequence[Acceptable]) -> Sequen
     """In one transaction, or in smaller ones after a conflict. Raises StoreError if nothing was recorded."""
     if len(changes) == 1:
         return [_record_one(engine, changes[0])]
-    host, seconds = changes[0].host, limits.DATABASE_QUEUE_SECONDS_MAX
-    results = submit_changes(engine, host, changes, waits=LockWaits.FOR_NOTHING, come_back=False, seconds_max=seconds)
-    return [None if isinstance(result, TransactionContended | InvalidChange) else result for result in results]
+    host, seconds = changes[0].host, limits.GROUP_COMMIT_SECONDS_MAX
+    waits = LockWaits.FOR_NOTHING
+    try:
+        results = submit_changes(engine, host, changes, waits=waits, come_back=False, seconds_max=seconds)
+    except DBAPIError:
+        return [None] * len(changes)  # each is recorded alone, and whoever caused the error gets it
+    return [None if isinstance(result, _NOT_RECORDED) else result for result in results]
 
 
 def _record_one(engine: Engine, change: Acceptable) -> RecordedChange | None:

@@ -29,6 +29,8 @@ REQUEST_KEY_LENGTH_MAX = IDEMPOTENCY_KEY_LENGTH_MAX - len(STATUS_KEY_SUFFIX)
 DATABASE_THREADS = 4
 # Changes in one transaction of the group commit; it holds their row locks for about 10 ms.
 GROUP_COMMIT_MAX = 100
+# How long a group with a conflict is tried in halves; the next group waits for DATABASE_QUEUE_SECONDS_MAX.
+GROUP_COMMIT_SECONDS_MAX = 0.25
 # Further threads for the process itself: checking that the database takes writes, and storing what tokens used.
 DATABASE_THREADS_BESIDE = 2
 # The queue for those threads: at 600 requests a second it empties in under a second; above it, refuse at once.
@@ -56,6 +58,7 @@ assert 2 * DATABASE_LOCK_SECONDS * DATABASE_ATTEMPTS <= DATABASE_ANSWER_SECONDS_
 assert DATABASE_STATEMENT_SECONDS < DATABASE_ANSWER_SECONDS_MAX
 assert BATCH_SECONDS_MAX + DATABASE_STATEMENT_SECONDS < DATABASE_ANSWER_SECONDS_MAX
 assert BATCHES_AT_ONCE < DATABASE_THREADS
+assert 2 * GROUP_COMMIT_SECONDS_MAX < DATABASE_QUEUE_SECONDS_MAX
 
 # How often each process stores what tokens used, and reads what other processes let through; how often it raises an
 # alert for refused requests, and how often it reads the rules that define emergencies.
@@ -94,8 +97,9 @@ LETTERS_SECONDS_MAX = 20.0
 # While Temporal is known to be away, it is tried this often.
 WRITER_PROBE_SECONDS = 2.0
 
-# How long requests in progress may take after SIGTERM: the limit of one statement plus a margin.
-SHUTDOWN_SECONDS = CONNECTION_READ_SECONDS_MAX + 2
+# How long requests in progress may take after SIGTERM: a change may wait for its group, and then be recorded alone.
+SHUTDOWN_SECONDS = 2 * round(DATABASE_QUEUE_SECONDS_MAX + DATABASE_ANSWER_SECONDS_MAX)
+assert SHUTDOWN_SECONDS > CONNECTION_READ_SECONDS_MAX
 
 # Request line and headers of a connection: our longest path has 1 KiB, a browser sends 2 KiB. The same as in Node.js.
 HEADER_BYTES_MAX = 16 * 1024

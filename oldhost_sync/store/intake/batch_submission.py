@@ -19,7 +19,6 @@ from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.policy import limits
 from oldhost_sync.store.errors import (
-    CommitUncertain,
     DatabaseUnavailable,
     InvalidChange,
     StoreError,
@@ -57,8 +56,9 @@ def submit_changes(
     """Record the items, all of an entity or none of them; one result for each, in their order.
 
     `waits`: for the first transaction. `come_back`: retry entities that other transactions have locked, for
-    `seconds_max` in all; without it, or after that time, their result is TransactionContended. DatabaseUnavailable and
-    CommitUncertain are raised if nothing is known to be recorded; else they are the results of the items concerned.
+    `seconds_max` in all; without it, or after that time, their result is TransactionContended. Other errors are raised
+    if nothing is known to be recorded; else the results of the items concerned are DatabaseUnavailable, CommitUncertain
+    or UnsuitableServer.
     """
     batch = ChangeBatch(items)
     work = _Submission(engine, host, waits, to_try=[batch.groups] if batch.groups else [])
@@ -86,22 +86,28 @@ def _try(work: _Submission, groups: Sequence[Group]) -> None:
     except TransactionContended:
         if not _halve(work, groups):
             work.locked += groups
-    except (DatabaseUnavailable, CommitUncertain) as error:
-        rest = [group for some in work.to_try for group in some] + work.locked
-        if not work.results:
+    except (StoreError, DBAPIError) as error:
+        if isinstance(error, DBAPIError) and is_the_values_fault(error):
+            if not _halve(work, groups):
+                why = f"payload can't be stored by the database (MariaDB {error_code(error)})"
+                work.fail(groups, InvalidChange(why))
+        elif not work.results:
             raise
-        # The server is away: the other groups were not tried yet, or nothing of them was committed.
-        work.fail(groups, error)
-        work.fail(rest, DatabaseUnavailable("the connection was lost before this was recorded"))
-        work.to_try, work.locked = [], []
-    except DBAPIError as error:
-        if not is_the_values_fault(error):
-            raise
-        if not _halve(work, groups):
-            work.fail(groups, InvalidChange(f"payload can't be stored by the database (MariaDB {error_code(error)})"))
+        else:
+            _give_up(work, groups, error)
     else:
         work.results |= attempt.results
         work.locked += attempt.held
+
+
+def _give_up(work: _Submission, groups: Sequence[Group], error: StoreError | DBAPIError) -> None:
+    """Some changes are committed and must be reported so; the groups that are left were not tried, or not committed."""
+    if isinstance(error, DBAPIError):
+        error = DatabaseUnavailable(f"the database refused this transaction (MariaDB {error_code(error)})")
+    rest = [group for some in work.to_try for group in some] + work.locked
+    work.fail(groups, error)
+    work.fail(rest, DatabaseUnavailable("the database failed before this was recorded"))
+    work.to_try, work.locked = [], []
 
 
 def _halve(work: _Submission, groups: Sequence[Group]) -> bool:

@@ -20,9 +20,10 @@ from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import CommitUncertain, IdempotencyConflict
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_accepted
 from oldhost_sync.store.intake.validation import Acceptable, accept
+from tests.conformance.private_mariadb import PrivateMariaDB
 from tests.integration.api.conftest import HOST
 from tests.integration.api.test_writes import count_changes, rows
-from tests.integration.store.writing import change_sql
+from tests.integration.store.writing import change_sql, refused_by_the_database
 
 pytestmark = pytest.mark.mariadb
 
@@ -224,5 +225,46 @@ def test_when_the_end_of_the_commit_is_unknown_each_is_told_so(
             answers = await asyncio.gather(*tasks, return_exceptions=True)
         assert [type(answer) for answer in answers] == [RecordedChange, CommitUncertain, CommitUncertain]
         assert count_changes(engine) == 3
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("units", [("a", "wrong", "b"), ("a", "slow", "wrong", "b"), ("wrong", "a", "slow", "b")])
+def test_an_unexpected_error_is_answered_to_its_own_change_alone(
+    database_url: str, engine: Engine, mariadb_server: PrivateMariaDB, units: tuple[str, ...]
+) -> None:
+    """Also where the group is tried in halves, since somebody is making one of its units."""
+
+    async def scenario() -> None:
+        async with recording(database_url) as commits:
+            with engine.connect() as holder:
+                holder.execute(MAKE_UNIT, {"host": HOST, "id": "slow"})
+                tasks = await asked(commits, *(a_change(unit) for unit in ("first", *units)))
+                quick = [task for unit, task in zip(("first", *units), tasks, strict=True) if unit != "slow"]
+                await asyncio.gather(*quick, return_exceptions=True)
+                holder.rollback()
+            answers = await asyncio.gather(*tasks, return_exceptions=True)
+        failed = [unit for unit, answer in zip(units, answers[1:], strict=True) if isinstance(answer, Exception)]
+        assert (failed, count_changes(engine)) == (["wrong"], len(units))
+
+    root = create_engine(mariadb_server.root_url(str(engine.url.database)))
+    with refused_by_the_database(root, "wrong"):
+        asyncio.run(scenario())
+    root.dispose()
+
+
+def test_the_change_of_a_request_that_was_cancelled_while_it_waited_is_not_recorded(
+    database_url: str, engine: Engine
+) -> None:
+    async def scenario() -> None:
+        async with recording(database_url) as commits:
+            first, cancelled, last = await asked(commits, *(a_change(unit) for unit in ("first", "cancelled", "last")))
+            cancelled.cancel()
+            await asyncio.gather(first, last)
+            assert cancelled.cancelled()
+        assert [row.entity_id for row in rows(engine, "SELECT entity_id FROM outbox_events ORDER BY id")] == [
+            "first",
+            "last",
+        ]
 
     asyncio.run(scenario())

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError
 
 from oldhost_sync.policy import limits
 from oldhost_sync.store import transactions
@@ -22,7 +23,15 @@ from oldhost_sync.store.intake.change_batch import Item, Result
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_change
 from oldhost_sync.store.intake.validation import accept
 from tests.conformance.private_mariadb import PrivateMariaDB
-from tests.integration.store.writing import HOST, change_sql, recorded, rows, wait_until, waiting_for_a_lock
+from tests.integration.store.writing import (
+    HOST,
+    change_sql,
+    recorded,
+    refused_by_the_database,
+    rows,
+    wait_until,
+    waiting_for_a_lock,
+)
 
 pytestmark = pytest.mark.mariadb
 
@@ -147,6 +156,27 @@ def test_what_was_recorded_before_the_server_went_away_is_told_as_recorded(
     (again,) = submit(engine, item("held", "k"))
     assert isinstance(again, RecordedChange)
     assert again.duplicate
+
+
+def test_what_was_recorded_before_an_unexpected_error_is_told_as_recorded(engine: Engine) -> None:
+    recorded(engine, entity_id="held")
+    with (
+        refused_by_the_database(engine, "held"),
+        held(engine, "SELECT * FROM units WHERE id = 'held' FOR UPDATE") as holder,
+    ):
+
+        def let_go(_seconds: float) -> None:
+            holder.rollback()
+
+        results = submit(engine, item("a"), item("held"), seconds_max=30, pause=let_go)
+    assert shown(results) == ["recorded", "DatabaseUnavailable"]
+    assert "refused this transaction (MariaDB 1644)" in str(results[1])
+    assert len(rows(engine, "SELECT id FROM outbox_events")) == 2
+
+
+def test_an_unexpected_error_is_raised_where_nothing_was_recorded(engine: Engine) -> None:
+    with refused_by_the_database(engine, "held"), pytest.raises(DBAPIError, match="1644"):
+        submit(engine, item("held"))
 
 
 def commit_and_lose_the_answer(connection: Connection) -> None:

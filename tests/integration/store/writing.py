@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy.engine import Connection, Engine
@@ -36,6 +37,20 @@ def recorded(engine: Engine, **changes: Any) -> RecordedChange:
 def rows(engine: Engine, sql: str, **values: Any) -> list[dict[str, Any]]:
     with engine.connect() as connection:
         return [dict(row._mapping) for row in connection.exec_driver_sql(sql, values)]
+
+
+@contextmanager
+def refused_by_the_database(engine: Engine, entity_id: str) -> Iterator[None]:
+    """Recording a change of this entity is an error that no list of ours has (MariaDB 1644)."""
+    change_sql(
+        engine,
+        "CREATE TRIGGER refuse BEFORE INSERT ON outbox_events FOR EACH ROW "
+        f"IF NEW.entity_id = '{entity_id}' THEN SIGNAL SQLSTATE '45000'; END IF",
+    )
+    try:
+        yield
+    finally:
+        change_sql(engine, "DROP TRIGGER refuse")
 
 
 def change_sql(engine: Engine, sql: str) -> None:
