@@ -37,7 +37,7 @@ from oldhost_sync.store.token_usage import Usage, add_usage, forget_old_usage
 logger = logging.getLogger(__name__)
 
 # By then all processes have stored what they used while the database was away.
-APART_SECONDS = 60.0
+COUNTS_ALONE_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class QuotaKeeper:
         self._tokens: dict[str, _Token] = {}
         self._emergencies = _emergencies(DEFAULT_RULES)
         self._rules_at = self._alerts_at = float("-inf")
-        self._apart_until = float("-inf")
+        self._counts_alone_until = float("-inf")
         self._has_forgotten = False
 
     # ---------------------------------------------------------------------------------------------------- in requests
@@ -167,7 +167,7 @@ class QuotaKeeper:
 
     def missed(self) -> None:
         """An exchange was not possible."""
-        self._apart_until = self._clock() + APART_SECONDS
+        self._counts_alone_until = self._clock() + COUNTS_ALONE_SECONDS
 
     async def exchange(self) -> None:
         """Store what was used, read what others used, raise alerts. Does nothing if nothing was used."""
@@ -216,7 +216,7 @@ class QuotaKeeper:
         now = self._clock()
         for what, bucket in token.buckets.items():
             more = max(0, getattr(others, what) - getattr(token.others, what))
-            bucket.take_of_others(more if now >= self._apart_until else 0, now)
+            bucket.take_of_others(more if now >= self._counts_alone_until else 0, now)
         token.others = others
         token.used = _sum(token.used, used, sign=-1)
 

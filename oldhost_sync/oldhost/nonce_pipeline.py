@@ -76,7 +76,7 @@ class NoncePipeline:
         self._recorded = next_nonce - 1  # recorded up to here
         self._on_wire = 0  # the nonce that OldHost is working on, or 0
         self._taken = False  # a thread holds the wire
-        self._ahead = False  # a thread is changing, in the ledger, the nonces ahead of the wire
+        self._nonces_locked = False  # a thread is changing, in the ledger, the nonces ahead of the wire
         self._claimed: dict[int, tuple[Place, int]] = {}  # by nonce: the send that owns it, and its change
         self._places: dict[Place, None] = {}
         self._came = 0  # all ordinary sends up to this sequence have arrived
@@ -153,7 +153,7 @@ class NoncePipeline:
                 place.until = min(place.until, self._clock())
             self._gate.notify_all()
 
-    def take_ahead(self, place: Place, change_ids: Container[int], beat: Heartbeat) -> bool:
+    def lock_to_reserve(self, place: Place, change_ids: Container[int], beat: Heartbeat) -> bool:
         """Wait until this send may reserve for these changes, and keep the others from reserving. False when it never
         may: the session ended, its time is over, or the send before it did not arrive.
         """
@@ -163,7 +163,7 @@ class NoncePipeline:
                 if not self.is_open or self._is_over(place):
                     return False
                 if self._may_reserve(place, change_ids):
-                    self._ahead = True
+                    self._nonces_locked = True
                     return True
                 missing = place.sequence > self._came
                 if missing and self._clock() - since >= self._limits.predecessor_seconds:
@@ -171,19 +171,19 @@ class NoncePipeline:
                 self._gate.wait(self._limits.look_up_seconds)
             beat()
 
-    def hold_ahead(self, beat: Heartbeat) -> None:
+    def lock_nonces(self, beat: Heartbeat) -> None:
         """Wait until no other thread changes the nonces ahead of the wire, and keep the others from it."""
         while True:
             with self._gate:
-                if not self._ahead:
-                    self._ahead = True
+                if not self._nonces_locked:
+                    self._nonces_locked = True
                     return
                 self._gate.wait(self._limits.look_up_seconds)
             beat()
 
-    def release_ahead(self) -> None:
+    def unlock_nonces(self) -> None:
         with self._gate:
-            self._ahead = False
+            self._nonces_locked = False
             self._gate.notify_all()
 
     def claim(self, place: Place, changes: Mapping[int, int]) -> None:
@@ -210,7 +210,7 @@ class NoncePipeline:
 
     def _may_reserve(self, place: Place, change_ids: Container[int]) -> bool:
         """Not while another send still has a claim for one of these changes whose result is not recorded."""
-        if self._ahead or any(
+        if self._nonces_locked or any(
             nonce > self._recorded and change_id in change_ids for nonce, (_, change_id) in self._claimed.items()
         ):
             return False
@@ -277,7 +277,7 @@ class NoncePipeline:
 
     def wait(self, place: Place, nonce: int, beat: Heartbeat, *, marked: bool) -> SendStep:
         """Wait until a send, whose first nonce is `nonce`, may act; `marked`: that one is already SENT. With MARK the
-        caller also holds `ahead` (see `release_ahead`).
+        caller also holds the nonces (see `unlock_nonces`).
 
         Raises TimeoutError when the wire is free and no send claims the nonces before it.
         """
@@ -293,7 +293,7 @@ class NoncePipeline:
                     self._taken = True
                     return SendStep.SEND
                 if not marked and self._may_mark(nonce):
-                    self._ahead = True
+                    self._nonces_locked = True
                     return SendStep.MARK
                 if self._taken or self._next == nonce or self._next in self._claimed:
                     free_since = None
@@ -305,7 +305,7 @@ class NoncePipeline:
             beat()
 
     def _may_mark(self, nonce: int) -> bool:
-        return not self._ahead and self._on_wire == nonce - 1 == self._marked and self._recorded >= nonce - 2
+        return not self._nonces_locked and self._on_wire == nonce - 1 == self._marked and self._recorded >= nonce - 2
 
     def take_wire(self, timeout_seconds: float, beat: Heartbeat) -> bool:
         """Wait until the wire is free, whatever nonce is next, and take it; False on timeout or if the session ends."""

@@ -125,7 +125,7 @@ class RunningSend:
         """Reserve nonces, when this send may, for changes without one or a fate; False if there is nothing to send."""
         if not self._unreserved:
             return False
-        if not self._pipeline.take_ahead(self._place, self._unreserved, self._beat):
+        if not self._pipeline.lock_to_reserve(self._place, self._unreserved, self._beat):
             if self._pipeline.is_open and self._clock() < self._place.until:
                 self._shared.close(f"send {self._place.sequence} arrived, but the one before it did not")
             return False
@@ -133,7 +133,7 @@ class RunningSend:
             reserved = self._ledger.reserve(self._shared.epoch, self._unreserved, self._accepted_at_ms)
             self._take_over(reserved)
         finally:
-            self._pipeline.release_ahead()
+            self._pipeline.unlock_nonces()
         return bool(self._operations)
 
     def _take_over(self, reserved: Reservation) -> None:
@@ -156,7 +156,7 @@ class RunningSend:
                 try:
                     self._advance(first)
                 finally:
-                    self._pipeline.release_ahead()
+                    self._pipeline.unlock_nonces()
                 step = self._pipeline.wait(self._place, first.nonce, self._beat, marked=True)
         except TimeoutError as error:
             self._shared.close(str(error))
@@ -209,7 +209,7 @@ class RunningSend:
         rejected = self._pending is not None and isinstance(self._pending.answer, Rejected)
         if self._pipeline.to_give_back(rejected=rejected) is None:
             return False
-        self._pipeline.hold_ahead(self._beat)
+        self._pipeline.lock_nonces(self._beat)
         try:
             beyond = self._pipeline.to_give_back(rejected=rejected)
             if beyond is None or not (self._pending is None or self._wait_recorded(self._pending.operation.nonce - 1)):
@@ -218,7 +218,7 @@ class RunningSend:
             self._record(answered, lambda: self._ledger.give_back(self._shared.epoch, answered, beyond))
             self._pipeline.gave_back(beyond)
         finally:
-            self._pipeline.release_ahead()
+            self._pipeline.unlock_nonces()
         self._lose_nonces()
         return not self._operations
 

@@ -44,6 +44,7 @@ class Coalescer:
         early_send_ms: int = 0,
     ) -> None:
         self.rules = rules or TurnRules()
+        # In release 1 held changes stay in memory; in 1 and 2 an entity has one operation in flight.
         self._keeps_held = keeps_held
         self._blocks = blocks
         self.released: dict[EntityKey, None] = {}
@@ -149,7 +150,7 @@ class Coalescer:
         `service_ms`: OldHost's time for one operation.
 
         A chain is no longer than a send; the rest follows in the next. Empty when nothing can be sent. With `blocks`
-        the entity is blocked until `release`, and a chain stops before a TXN that would have to be held if an earlier
+        the entity is blocked until `unblock`, and a chain stops before a TXN that would have to be held if an earlier
         operation of the chain were rejected.
         """
         turn = self.turns.next(now_ms, service_ms)
@@ -192,7 +193,7 @@ class Coalescer:
             self._blocked[entity] = None
             self._refresh(entity)
 
-    def release(self, entity: EntityKey) -> None:
+    def unblock(self, entity: EntityKey) -> None:
         """The entity has nothing in flight any more."""
         self._blocked.pop(entity, None)
         self._refresh(entity)

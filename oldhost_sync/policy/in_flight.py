@@ -52,7 +52,7 @@ class InFlight:
         self._busy[entity] -= 1
         if not self._busy[entity]:
             del self._busy[entity]
-            self._coalescer.release(entity)
+            self._coalescer.unblock(entity)
         return entry
 
     def entity_of(self, change_id: int) -> EntityKey:

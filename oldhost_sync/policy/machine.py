@@ -39,7 +39,6 @@ from oldhost_sync.policy.sweep import Sweeping
 from oldhost_sync.policy.turn_rules import TurnRules
 from oldhost_sync.policy.writer_policy import (
     MOVED_AT_ONCE_MAX,
-    QUICK_SEND_FILL_MS,
     SEND_FILL_MS,
     SEND_OPERATIONS,
     SEND_OPERATIONS_MAX,
@@ -189,7 +188,7 @@ class Machine:
 
     @property
     def _send_size(self) -> int:
-        fill_ms = QUICK_SEND_FILL_MS if self.release >= FILLS_LONGER else SHORT_SEND_FILL_MS
+        fill_ms = self.policy.quick_send_fill_ms if self.release >= FILLS_LONGER else SHORT_SEND_FILL_MS
         size = int(fill_ms / self.load.service_ms)
         if self.gives_way:
             size = max(size, min(SEND_OPERATIONS, int(SEND_FILL_MS / self.load.service_ms)))

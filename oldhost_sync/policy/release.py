@@ -22,7 +22,7 @@ OLDEST_FIRST = 4
 SENDS_EARLY = 4
 # Within the TXN and the LWW lane, properties take turns.
 BY_PROPERTY = 5
-# A send to a quick host lasts four times as long.
+# A send to a quick host lasts up to four times as long.
 FILLS_LONGER = RELEASE = 6
 
 # The oldest release whose workers may run at the same time. A worker that does not report its release has this one.

@@ -14,12 +14,13 @@ SENDS_IN_FLIGHT_MAX = 2
 # the wire.
 SEND_FILL_MS = 3_200
 SEND_OPERATIONS = 8
-# Where OldHost is quick, a send has enough operations for this long: much longer than an activity's round trip (some
-# 100 ms, and 40 ms of CPU that its operations share), so that the socket never waits for Temporal. Twice as long would
-# save a tenth of an operation's CPU, and what is in a send can't coalesce.
-QUICK_SEND_FILL_MS = 1_200
-# The same in runs of releases 3 to 5. In runs begun before release 3, every send is this long.
+# Where OldHost is quick, a send has enough operations for this long: longer than an activity's round trip (100 ms), so
+# that the socket never waits for Temporal. In runs begun before release 3, every send is this long.
 SHORT_SEND_FILL_MS = 300
+# From release 6 on it lasts up to this long, so that more operations share the round trip's 40 ms of CPU, but no longer
+# than a hundredth of the debounce: what is in a send can't coalesce.
+QUICK_SEND_FILL_MS = 1_200
+DEBOUNCE_PER_SEND = 100
 # Bounds a send's input, the transaction that reserves its nonces, and the nonces that a crash leaves reserved.
 SEND_OPERATIONS_MAX = 100
 # Assumed until OldHost's time per request is measured.
@@ -79,3 +80,8 @@ class WriterPolicy:
     sweep_ms: int = 300_000
     probe_ms: int = 100_000
     early_send_ms: int = 0
+
+    @property
+    def quick_send_fill_ms(self) -> int:
+        """How long a send to a quick host lasts, from release 6 on."""
+        return max(SHORT_SEND_FILL_MS, min(QUICK_SEND_FILL_MS, self.debounce_ms // DEBOUNCE_PER_SEND))

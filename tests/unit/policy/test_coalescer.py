@@ -50,7 +50,7 @@ class Room(Coalescer):
         self.fall_due(at(seconds))
         chain = self.take(at(seconds))
         if chain:
-            self.release(chain[0].ref.entity)
+            self.unblock(chain[0].ref.entity)
         return [entry.ref.change_id for entry in chain]
 
     def all(self, seconds: float = 0) -> list[int]:
@@ -193,7 +193,7 @@ def test_a_flushed_change_that_was_taken_and_put_back_is_ready(room: Room) -> No
     room.arrive(lww(1), emergency(2))
     room.flush(None, at(5))
     first, _ = room.take()
-    room.release(U)
+    room.unblock(U)
     room.put_back(first)
     assert first.due_at_ms == at(5)
     assert room.all(6) == [1]
@@ -279,7 +279,7 @@ def test_trap_10_a_key_in_flight_gets_a_new_entry(room: Room) -> None:
     room.fall_due(at(120))
     room.take()
     assert room.add(lww(2, 120), at(120)) is Added.NEW
-    room.release(U)
+    room.unblock(U)
     assert room.knows(2)
     assert room.all(240) == [2]
 
@@ -291,7 +291,7 @@ def test_what_was_not_sent_waits_where_it_was(room: Room) -> None:
     room.arrive(txn(1), txn(2, "v"))
     (entry,) = room.take()
     room.put_back(entry)
-    room.release(U)
+    room.unblock(U)
     assert room.all() == [1, 2]
 
 
@@ -301,7 +301,7 @@ def test_what_was_not_sent_gives_its_place_to_a_newer_one_of_its_key(room: Room)
     (entry,) = room.take()
     room.arrive(lww(3, 130, unit="u"), seconds=130)
     assert room.put_back(entry) is Added.SUPERSEDED
-    room.release(U)
+    room.unblock(U)
     assert room.all(130) == [3, 2]
 
 
@@ -538,7 +538,7 @@ def test_upcoming_is_the_beginning_of_all_that_would_go(seed: int) -> None:
     everything: list[int] = []
     while chain := room.take():
         everything += [entry.ref.change_id for entry in chain]
-        room.release(chain[0].ref.entity)
+        room.unblock(chain[0].ref.entity)
     assert told == everything[:count]
 
 

@@ -136,9 +136,13 @@ def test_a_run_begun_before_sends_gave_way_keeps_its_decisions() -> None:
     assert [(send.change_ids, send.urgent) for send in sends] == [((5,), False), ((1,), False)]
 
 
-@pytest.mark.parametrize(("release", "operations"), [(5, 15), (6, 60)])
-def test_a_send_to_a_quick_host_is_longer_from_release_6_on(release: int, operations: int) -> None:
-    machine = Machine(WriterPolicy(), START_MS, release=release)
+@pytest.mark.parametrize(
+    ("release", "debounce_ms", "operations"), [(5, 120_000, 15), (6, 120_000, 60), (6, 60_000, 30), (6, 1_000, 15)]
+)
+def test_a_send_to_a_quick_host_lasts_a_hundredth_of_the_debounce_from_release_6_on(
+    release: int, debounce_ms: int, operations: int
+) -> None:
+    machine = Machine(WriterPolicy(debounce_ms=debounce_ms), START_MS, release=release)
     machine.finish_loading(START_MS)
     machine.load.service_ms = 20.0
     machine.enqueue((ChangeRef(one, TXN, "unit", f"u{one}", "e", START_MS) for one in range(1, 201)), START_MS)
