@@ -19,7 +19,7 @@ from oldhost_sync.settlement.day_settlement import release_next, settle_next
 from oldhost_sync.settlement.errors import FileDamaged, FolderUnusable, LedgerDiffers
 from oldhost_sync.settlement.folder import SettlementFolder
 from oldhost_sync.store.transactions import run_in_transaction
-from tests.integration.settlement.ledger_rows import body_of, days_ago, ended, settle, settle_all
+from tests.integration.settlement.ledger_rows import TODAY_SQL, ahead, body_of, days_ago, ended, settle, settle_all
 from tests.integration.store.writing import HOST, change_sql, rows
 
 pytestmark = pytest.mark.mariadb
@@ -192,12 +192,12 @@ def test_only_old_days_whose_files_have_all_that_the_ledger_has_are_released(eng
     ended(engine, 2, ago=11)
     settle_all(engine, tmp_path)
     ended(engine, 3, ago=11, counts=False)  # as by a clock that was set back
-    assert release(engine, tmp_path, 10) == days_ago(12)
+    assert release(engine, tmp_path, 10 + ahead()) == days_ago(12)
     with pytest.raises(LedgerDiffers, match="lacks nonce 3"):
-        release(engine, tmp_path, 10)
+        release(engine, tmp_path, 10 + ahead())
     change_sql(engine, "DELETE FROM nonce_requests WHERE nonce = 3")
-    assert release(engine, tmp_path, 10) == days_ago(11)
-    assert release(engine, tmp_path, 10) is None
+    assert release(engine, tmp_path, 10 + ahead()) == days_ago(11)
+    assert release(engine, tmp_path, 10 + ahead()) is None
 
 
 def test_a_day_whose_file_was_exchanged_is_not_released(engine: Engine, tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_many_operations_are_settled_and_released_in_the_memory_of_a_page_of_the
         engine,
         "INSERT INTO nonce_requests (host, nonce, idempotency_key, change_id, epoch, body, status, answer, created_at, "
         f"completed_at) SELECT '{HOST}', seq, seq, seq, 1, REPEAT('x', 500), 'APPLIED', 'applied', "
-        "UTC_DATE() - INTERVAL 12 DAY, UTC_DATE() - INTERVAL 12 DAY + INTERVAL seq SECOND FROM seq_1_to_10000",
+        f"{TODAY_SQL} - INTERVAL 12 DAY, {TODAY_SQL} - INTERVAL 12 DAY + INTERVAL seq SECOND FROM seq_1_to_10000",
     )
     tracemalloc.start()
     settled = settle(engine, tmp_path).settled
