@@ -17,7 +17,7 @@ class Clock:
     def __init__(self) -> None:
         self.proven_ms = 0
 
-    def rang(self, at_ms: int) -> None:
+    def fired(self, at_ms: int) -> None:
         self.proven_ms = max(self.proven_ms, at_ms)
 
 

@@ -58,7 +58,7 @@ class SyncWriterWorkflow:
         self.relayed = Relayed(self.machine)
         self.acts = OperatorActs(self.machine, self._wake, lambda: self.next_run.leaving, given.decisions)
         self.direct = DirectChanges(self.host, self.machine, self.reception, self._wake, lambda: self.next_run.leaving)
-        self.alerts: dict[int, asyncio.Task[None]] = {}  # running timers, by when they fire
+        self.timers: dict[int, asyncio.Task[None]] = {}  # running timers, by when they fire
         self.unreadable = 0
         self.tell_unreadable_at_ms = 0
         self.listing = StateList(self.host)
@@ -318,8 +318,8 @@ class SyncWriterWorkflow:
         wake_at_ms = self.machine.watch_at_ms() if self.dispatcher.at_the_host else self._wake_at_ms()
         if self.relayed.waiting or (self.reception.has_unread and not self.machine.draining):
             wake_at_ms = now_ms()
-        if wake_at_ms is not None and all(at_ms > wake_at_ms for at_ms in self.alerts):
-            self.alerts[wake_at_ms] = asyncio.create_task(self._ring(wake_at_ms))
+        if wake_at_ms is not None and all(at_ms > wake_at_ms for at_ms in self.timers):
+            self.timers[wake_at_ms] = asyncio.create_task(self._fire_at(wake_at_ms))
         await workflow.wait_condition(lambda: self.wakeup_requested or self._may_leave())
 
     def _wake_at_ms(self) -> int | None:
@@ -334,12 +334,12 @@ class SyncWriterWorkflow:
         at_work = (self.dispatcher.at_the_host and not self._leaves_at_once) or bool(self.relayed.waiting)
         return self.next_run.leaving and not at_work and workflow.all_handlers_finished()
 
-    async def _ring(self, at_ms: int) -> None:
-        rings_at_ms = max(at_ms, now_ms() + 1)
-        await workflow.sleep((rings_at_ms - now_ms()) / 1000, summary="until something is due")
-        del self.alerts[at_ms]
+    async def _fire_at(self, at_ms: int) -> None:
+        fires_at_ms = max(at_ms, now_ms() + 1)
+        await workflow.sleep((fires_at_ms - now_ms()) / 1000, summary="until something is due")
+        del self.timers[at_ms]
         if self.machine.release > RELEASE_MIN:
-            self.clock.rang(rings_at_ms)
+            self.clock.fired(fires_at_ms)
         self.wakeup_requested = True
 
     def _wake(self) -> None:
