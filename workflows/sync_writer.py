@@ -27,6 +27,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.clock import Clock, now_ms, present_ms
     from workflows.continue_as_new import EVENTS_OF_REBUILD_MAX, NextRun
     from workflows.dispatcher import Dispatcher
+    from workflows.eviction import free_at_eviction
     from workflows.messages import OperatorRequest, WriterInput
     from workflows.operator_acts import OperatorActs
     from workflows.reception import Reception
@@ -63,8 +64,11 @@ class SyncWriterWorkflow:
         self.tell_unreadable_at_ms = 0
         self.listing = StateList(self.host)
         self.dispatcher = Dispatcher(self.host, self.machine, self._wake, self.acts, self._load_standing, self.listing)
+        self.freeing = asyncio.create_task(free_at_eviction(self.machine.coalescer))
         if release > RELEASE_MIN:
-            self._tell_of_start(unreadable)
+            if unreadable:
+                text = f"The writer was started with a wrong argument: {unreadable}."
+                self.machine.unreadable(text, "unreadable-start")
             workflow.register_random_seed_callback(self._after_reset)
 
     @workflow.run
@@ -366,11 +370,6 @@ class SyncWriterWorkflow:
         submissions, unrecorded = self.reception.successor()
         decisions = [act.decision for act in self.acts.pending]
         return WriterInput(self.host, self.policy, carried, submissions, decisions, unrecorded)
-
-    def _tell_of_start(self, unreadable: str) -> None:
-        if unreadable:
-            text = f"The writer was started with a wrong argument: {unreadable}."
-            self.machine.unreadable(text, "unreadable-start")
 
     def _after_reset(self, _: int) -> None:
         """Called when an operator resets this run: Temporal changes a run's random seed only then."""

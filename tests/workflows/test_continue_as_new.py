@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
+from collections.abc import Iterator
 
 import pytest
 from temporalio.client import WorkflowUpdateStage
 
+from oldhost_sync.policy.pending_operation import PendingOperation
 from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.workflows.books import Reply
@@ -62,6 +65,30 @@ async def test_what_waits_is_carried_and_the_open_session_used_on(stage: Stage) 
         await writer.until_quiet()
         assert writer.world.applied_ids == [change]
         assert len(writer.world.answers) == 1
+
+
+@pytest.fixture
+def no_garbage_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def waiting_of(unit: str) -> list[PendingOperation]:
+    """In all runs that this process still remembers."""
+    entries = [each for each in gc.get_objects() if isinstance(each, PendingOperation)]
+    return [each for each in entries if each.ref.entity.entity_id == unit]
+
+
+@pytest.mark.usefixtures("no_garbage_collection")
+async def test_what_an_ended_run_held_is_freed_without_the_garbage_collector(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await writer.until_state("SENDING")
+        await writer.take(LWW, "freed")
+        await renew(writer, WriterPolicy(sweep_ms=200_000))
+        await writer.until_status(lambda status: status["debounced"])
+        await writer.until(lambda: len(waiting_of("freed")) == 1)
 
 
 async def test_signals_that_piled_up_without_a_worker_are_all_taken_over_before_a_new_run(stage: Stage) -> None:
