@@ -1,4 +1,4 @@
-"""Alarms: the texts of the alerts, and when each closes. A cause (its dedupe key) has one open alert at a time."""
+"""Alerts: their texts, and when each closes. A cause (its dedupe key) has one open alert at a time."""
 
 from __future__ import annotations
 

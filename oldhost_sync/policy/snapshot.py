@@ -3,8 +3,8 @@
 Waiting changes are stored by column, with ids and times as differences, the few type names as indexes, and UUIDs as
 their 16 bytes: 25,000 of them compress to 0.18 MB, or to 0.48 MB when all entity ids are UUIDs. The snapshot is taken
 while nothing is being sent. If the waiting changes are too many or too large to carry, they are left out and the new
-run reads them from MariaDB; if the version is unknown, the new run rebuilds everything. A new version needs only a new
-number: `_readable` in workflows/sync_writer.py marks the runs.
+run reads them from MariaDB; if the version is unknown, the new run rebuilds everything. A new version needs an entry in
+`SNAPSHOT_SINCE` (policy/release.py); `_readable` in workflows/sync_writer.py marks the runs.
 """
 
 from __future__ import annotations

@@ -9,9 +9,8 @@ URGENT_SENDS_IN_FLIGHT_MAX = 2
 # Ordinary sends in flight: while one is on the wire, the next already waits at the socket. A third would only delay an
 # emergency.
 SENDS_IN_FLIGHT_MAX = 2
-# A send has at most 8 operations and takes at most 3.2 s. Each send costs Temporal the same, so it has several
-# operations where OldHost is slow. More would save little, and each emergency frees the nonces of all that are not on
-# the wire.
+# A send to a slow host has at most 8 operations and takes at most 3.2 s. Each send costs Temporal the same, so it has
+# several operations. More would save little, and each emergency frees the nonces of all that are not on the wire.
 SEND_FILL_MS = 3_200
 SEND_OPERATIONS = 8
 # Where OldHost is quick, a send has enough operations for this long: longer than an activity's round trip (100 ms), so

@@ -1,6 +1,6 @@
 """One query for all hosts of a process, shared by their duties while it is fresh.
 
-Hosts are idle most of the time; one query for each, ten times a second, would cost more than all their sending.
+Hosts are idle most of the time, and a query costs as much for a hundred hosts as for one.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from oldhost_sync.store.views.session_list import SessionView, read_newest_sessi
 
 # How many alerts are read; their number is given separately.
 ALERTS_MAX = 50
-# More than the operations in flight: at most two sends of eight, and an urgent one.
-BOUND_MAX = 40
+# Those that OldHost gets next. Four sends of up to 100 operations each may be in flight, at a quick host.
+IN_FLIGHT_SHOWN = 40
 
 _BOUND = (
     select(
@@ -33,14 +33,15 @@ _BOUND = (
     .outerjoin(outbox_events, outbox_events.c.id == nonce_requests.c.change_id)
     .where(nonce_requests.c.status.in_(["RESERVED", "SENT"]))
     .order_by(nonce_requests.c.nonce)
-    .limit(BOUND_MAX)
+    .limit(IN_FLIGHT_SHOWN + 1)
 )
 
 
 @dataclass(frozen=True, slots=True)
 class HostCondition:
     """`ledger`: its row, None before the first session. `pause`: the one in force. `alerts`: open ones, the worst
-    first; `open_alerts`: how many there are. `bound`: operations that hold a nonce and have not ended yet, by nonce.
+    first; `open_alerts`: how many there are. `bound`: operations that hold a nonce and have not ended yet, by nonce;
+    `more_bound`: there are more of them.
     `session`: the newest that a worker has recorded. `ban`: the current one. `decision`: about a halt, not carried out
     yet. `workers`: those at work first, then those seen last.
     """
@@ -55,18 +56,20 @@ class HostCondition:
     ban: Ban | None = None
     decision: HaltDecision | None = None
     workers: Sequence[Process] = ()
+    more_bound: bool = False
 
 
 def read_condition(connection: Connection, host: str) -> HostCondition:
     found = list_alerts(connection, host, limit=ALERTS_MAX)
     rank = {"critical": 0, "warning": 1}
-    rows = connection.execute(_BOUND.where(nonce_requests.c.host == host))
+    bound = [dict(row._mapping) for row in connection.execute(_BOUND.where(nonce_requests.c.host == host))]  # noqa: SLF001
     return HostCondition(
         ledger=read_ledger(connection, host),
         pause=current_pause(connection, host),
         alerts=sorted(found, key=lambda alert: (rank.get(alert.severity, 2), -alert.alert_id)),
         open_alerts=len(found) if len(found) < ALERTS_MAX else count_open_alerts(connection, host),
-        bound=[dict(row._mapping) for row in rows],  # noqa: SLF001
+        bound=bound[:IN_FLIGHT_SHOWN],
+        more_bound=len(bound) > IN_FLIGHT_SHOWN,
         oldest_waiting_at=oldest_waiting_at(connection, host),
         session=read_newest_session(connection, host),
         ban=read_ban(connection, host),

@@ -183,6 +183,25 @@ def test_what_holds_a_nonce_is_shown(anna: httpx.Client, engine: Engine) -> None
     assert "4\u202f711" in anna.get(PREFIX).text
 
 
+@pytest.mark.parametrize(("held", "more"), [(40, False), (41, True)])
+def test_who_sees_the_next_forty_operations_is_told_whether_there_are_more(
+    anna: httpx.Client, engine: Engine, held: int, more: bool
+) -> None:
+    """Two sends to a quick host hold up to 200 nonces."""
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO nonce_requests (host, nonce, idempotency_key, change_id, epoch, body, status) SELECT "
+                f":host, 7000 + seq, seq, seq, 1, '{{}}', 'RESERVED' FROM seq_1_to_{held}"
+            ),
+            {"host": HOST},
+        )
+    page = anna.get(PREFIX).text
+    assert "7\u202f040" in page
+    assert "7\u202f041" not in page
+    assert ("and more, which are sent after these" in page) is more
+
+
 def test_a_part_that_can_t_be_shown_hides_no_other(anna: httpx.Client, writer: ScriptedWriter) -> None:
     del writer.status["rates"]
     page = anna.get(PREFIX)
