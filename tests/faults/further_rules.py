@@ -38,12 +38,14 @@ def field_states(evidence: Any) -> Iterator[str]:
     """OldHost's journal folded by field, over all event types, is the newest accepted state by field.
 
     Left out: fields whose newest change OldHost does not have by its own or somebody's decision, and entities whose
-    order a rejection or an operator's retry has changed.
+    order a rejection or an operator's retry has changed. A rejection whose answer was lost is known as applied: it
+    holds nothing, so the order is as ever.
     """
     at_oldhost: dict[Entity, Row] = defaultdict(dict)
     for entry in evidence.applied:
         at_oldhost[_entity(entry["body"])].update(entry["body"]["payload"])
-    reordered = {_entity(entry["body"]) for entry in evidence.rejected}
+    known = [each["body"] for each in evidence.rejected if each["body"]["event_id"] not in evidence.lost_rejections]
+    reordered = {_entity(body) for body in known}
     accepted: dict[Entity, dict[str, tuple[Any, Row]]] = defaultdict(dict)
     for row in evidence.changes:
         if row["id"] in evidence.retried:
@@ -52,10 +54,8 @@ def field_states(evidence: Any) -> Iterator[str]:
             continue  # a payload is the whole state of its key: what a newer one of the key no longer says is not said
         for name, value in _payload(row).items():
             accepted[_entity(row)][name] = (value, row)
-    # A rejection whose answer was lost is known as applied: it holds nothing, so the order is as ever.
-    lost = {_entity(row) for row in evidence.changes if row["id"] in evidence.lost_rejections}
     for entity, fields in accepted.items():
-        if entity in reordered - lost:
+        if entity in reordered:
             continue
         for name, (value, row) in fields.items():
             given_up = row["outcome"] in {"DEAD", "DISCARDED"} or row["id"] in evidence.lost_rejections

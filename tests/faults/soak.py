@@ -19,6 +19,7 @@ import dataclasses
 import http.client
 import json
 import math
+import shutil
 import signal
 import sys
 import tempfile
@@ -384,17 +385,22 @@ def main() -> int:
     options.add_argument("--rate", type=float, default=RATE_PER_SECOND, help="writes a second")
     options.add_argument("--nemeses", nargs="*", default=[], choices=NEMESES, help="what others do as well")
     options.add_argument("--calm", action="store_true", help="nothing but what --nemeses name happens")
-    options.add_argument("--folder", type=Path, help="keep everything here (default: a temporary folder)")
+    options.add_argument(
+        "--folder", type=Path, help="keep everything here (default: a temporary folder, kept if the verdict is bad)"
+    )
     given = options.parse_args()
-    with contextlib.ExitStack() as stack:
-        folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="oldhost-soak-")))
-        folder.mkdir(parents=True, exist_ok=True)
-        soak = Soak(folder, given.seed, given.minutes * 60, given.rate, tuple(given.nemeses), given.calm)
-        good = soak.run()
-        print(f"soak of {given.minutes:g} minutes, seed {given.seed}, {given.rate:g} writes/s")
-        assert soak.verdict is not None
-        print(soak.verdict.table())
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="oldhost-soak-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    soak = Soak(folder, given.seed, given.minutes * 60, given.rate, tuple(given.nemeses), given.calm)
+    good = soak.run()
+    print(f"soak of {given.minutes:g} minutes, seed {given.seed}, {given.rate:g} writes/s")
+    assert soak.verdict is not None
+    print(soak.verdict.table())
+    if good and given.folder is None:
+        shutil.rmtree(folder)
     if not good:
+        # The same seed does not end in the same way twice: a finding can only be explained by what this run left.
+        print(f"what it left (database, journal, receipts, logs): {folder}", file=sys.stderr)
         further = f" --nemeses {' '.join(given.nemeses)}" if given.nemeses else ""
         further += " --calm" if given.calm else ""
         again = f"python -m tests.faults.soak --minutes {given.minutes:g} --seed {given.seed}{further}"

@@ -205,6 +205,44 @@ def test_a_signal_is_recorded_once_and_under_its_key(spoil: Any) -> None:
     assert judged(spoil).violations["signals not recorded exactly once (I13)"]
 
 
+def sent_in_another_order(e: dict[str, Any]) -> None:
+    """Change 5 says the unit is Dirty and was sent after change 6, which says Clean."""
+    for change_id, cls, status in ((5, "TXN", "Dirty"), (6, "LWW", "Clean")):
+        e["changes"].append(change(change_id, f"event_{cls}", cls, {"status": status}))
+    for row in (e["changes"][-1], e["changes"][-2]):
+        answered(e, row, "applied")
+
+
+def answered(e: dict[str, Any], row: dict[str, Any], outcome: str) -> None:
+    e["journal"].append(
+        {"outcome": outcome, "nonce": row["nonce"], "expected_nonce": 0, "body": row | {"event_id": row["id"]}}
+    )
+
+
+def rejected(e: dict[str, Any], change_id: int, answer: str) -> None:
+    e["changes"].append(change(change_id, "door_code_changed", "TXN", {}))
+    answered(e, e["changes"][-1], "rejected")
+    e["requests"].append(
+        {"nonce": change_id, "change_id": change_id, "status": "", "sends": 1, "answer": answer, "body": b"{}"}
+    )
+
+
+FOUND = "found applied: OldHost expected a later nonce"
+
+
+@pytest.mark.parametrize(
+    ("rejections", "is_excused"),
+    [([], False), ([FOUND], False), (["no such guest"], True), ([FOUND, "no such guest"], True)],
+)
+def test_only_a_rejection_that_was_answered_excuses_another_order(rejections: list[str], is_excused: bool) -> None:
+    def spoil(e: dict[str, Any]) -> None:
+        sent_in_another_order(e)
+        for change_id, answer in enumerate(rejections, start=7):
+            rejected(e, change_id, answer)
+
+    assert (judged(spoil).violations["fields that differ"] == []) is is_excused
+
+
 def test_every_rule_has_a_violation_that_it_notices() -> None:
     assert list(judged().violations) == list(SPOILED)
 
