@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
+from tests.mutants import hunt as levels
 from tests.mutants.catalogue import MUTANTS, Mutant
 from tests.mutants.hunt import ROOT, hunt
 
@@ -22,3 +26,15 @@ def test_every_patch_still_fits_the_product(mutant: Mutant) -> None:
 def test_a_mutant_is_killed(name: str) -> None:
     (mutant,) = [one for one in MUTANTS if one.name == name]
     assert hunt(mutant).level is not None
+
+
+def test_a_level_that_hangs_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading from a pipe ends when no process has it open any more."""
+    monkeypatch.setattr(levels, "LEVEL_SECONDS_MAX", 3.0)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert not levels.passes(["sh", "-c", f"exec 3> {pipe}; printf began >&3; sleep 600 & sleep 600"], tmp_path)
+    os.set_blocking(reader, True)
+    assert [os.read(reader, 16), os.read(reader, 16)] == [b"began", b""]
+    os.close(reader)
