@@ -21,11 +21,11 @@ from oldhost_sync.policy.wire_ref import (
     CHANGE_ID_MAX,
     WireRef,
     all_from_wire,
-    beside,
     from_wire,
     properties_of,
     to_wire,
     why_unprintable,
+    with_properties,
 )
 from oldhost_sync.policy.writer_policy import WriterPolicy
 
@@ -42,11 +42,11 @@ __all__ = [  # defined in the policy, and part of what crosses the boundary
     "WireRef",
     "WriterPolicy",
     "all_from_wire",
-    "beside",
     "from_wire",
     "properties_of",
     "to_wire",
     "why_unprintable",
+    "with_properties",
 ]
 
 TASK_QUEUE = "oldhost-sync"

@@ -115,7 +115,7 @@ def create_app(parts: Dependencies, *more: Callable[[FastAPI, Dependencies], Doo
             quotas.cancel()
             await _close(doors)
         parts.database.close()
-        parts.beside.close()
+        parts.separate_connections.close()
         if parts.tracer:
             await asyncio.to_thread(parts.tracer.close)
 

@@ -109,7 +109,7 @@ class Machine:
         self.take_released()
         if self._is_idle:
             self.coalescer.end_quiet(now_ms, self._send_size)
-        actions = [*self._sends(now_ms), *self.lifecycle.next_actions(now_ms), *self._beside(now_ms)]
+        actions = [*self._sends(now_ms), *self.lifecycle.next_actions(now_ms), *self._other_actions(now_ms)]
         self._forecast(now_ms)
         return actions + (self.tell(now_ms) if self.release > RELEASE_MIN else self.alerts.take())
 
@@ -209,7 +209,7 @@ class Machine:
                 self.in_flight.enter(entry)
         return entries
 
-    def _beside(self, now_ms: int) -> Iterator[Action]:
+    def _other_actions(self, now_ms: int) -> Iterator[Action]:
         if self.may_send and not self.probing and now_ms >= self.probe_at_ms:
             self.probing = True
             yield Probe(self.session.epoch, self.session.task_queue)
