@@ -114,7 +114,7 @@ class Dispatcher:
 
     async def _tell(self, action: actions.RecordAlerts) -> None:
         await calls.raise_alerts(self._host, action)
-        self._machine.coalesced_alerts.told()
+        self._machine.coalesced_alerts.recorded()
 
     async def _open_session(self, action: actions.OpenSession) -> None:
         ended: events.OpeningEnded

@@ -30,7 +30,7 @@ class LoadWatch:
         self._since_ms = now_ms
         self._arrived = 0
         self._applied = 0
-        self.told: list[str] = []
+        self.open_alerts: list[str] = []
         self._by_class = dict.fromkeys(PriorityClass, 0)
         self.rates = dict.fromkeys(PriorityClass, 0.0)
 
@@ -87,11 +87,11 @@ class LoadWatch:
         self.next_at_ms = now_ms + FORECAST_MS
 
     def _say(self, dedupe_key: str, is_so: bool, message: str) -> Iterator[RaiseAlert]:
-        if is_so and dedupe_key not in self.told:
-            self.told.append(dedupe_key)
+        if is_so and dedupe_key not in self.open_alerts:
+            self.open_alerts.append(dedupe_key)
             yield RaiseAlert("forecast", "warning", message, dedupe_key)
-        elif not is_so and dedupe_key in self.told:
-            self.told.remove(dedupe_key)
+        elif not is_so and dedupe_key in self.open_alerts:
+            self.open_alerts.remove(dedupe_key)
             yield RaiseAlert("forecast", "info", "", dedupe_key, close=True)
 
 
@@ -123,7 +123,7 @@ class LoadMonitor(LoadWatch):
         oldest_ms = found.oldest_age_ms or 0
         yield from self._say(
             "forecast:consistency",
-            _breaks(oldest_ms, CONSISTENCY_MS, told="forecast:consistency" in self.told),
+            _breaks(oldest_ms, CONSISTENCY_MS, is_open="forecast:consistency" in self.open_alerts),
             f"The 4 h promise will break: {len(coalescer.waiting)} operations wait, and the oldest will be "
             f"{oldest_ms / 3_600_000:.1f} h old when OldHost has it.",
         )
@@ -179,5 +179,5 @@ def urgent(coalescer: Coalescer, count: int) -> list[tuple[int, int]]:
     return found
 
 
-def _breaks(age_ms: int, promise_ms: int, *, told: bool) -> bool:
-    return age_ms > (promise_ms * OVER_PERCENT // 100 if told else promise_ms)
+def _breaks(age_ms: int, promise_ms: int, *, is_open: bool) -> bool:
+    return age_ms > (promise_ms * OVER_PERCENT // 100 if is_open else promise_ms)

@@ -132,7 +132,8 @@ class Machine:
 
     def watch_at_ms(self) -> int | None:
         """When to call `decide` even while an operation is in flight: it may take longer than an alert may wait."""
-        if self.release == RELEASE_MIN or self.draining or self.progress.told is not None or not self.has_sendable:
+        raises_none = self.release == RELEASE_MIN or self.draining
+        if raises_none or self.progress.open_alert is not None or not self.has_sendable:
             return None
         return self.progress.due_at_ms
 
