@@ -25,7 +25,7 @@ from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.counters import Counters
 from oldhost_sync.policy.events import OpeningEnded, Probed, SendEnded, SendFailed
 from oldhost_sync.policy.in_flight import InFlight
-from oldhost_sync.policy.load_monitor import LoadMonitor, LoadWatch
+from oldhost_sync.policy.load_monitor import LoadMonitor, LoadMonitorOfRelease1
 from oldhost_sync.policy.lost_answers import LostAnswers
 from oldhost_sync.policy.operators import Operators, Pause
 from oldhost_sync.policy.outcomes import Outcomes
@@ -53,7 +53,7 @@ from oldhost_sync.policy.writer_policy import (
 class Machine:
     """The whole state. `loaded` False: still rebuilding from MariaDB, nothing is sent; `carried`: the state came from
     an earlier run, perhaps without the waiting changes. `draining`: a new run is about to start. `release`: the
-    release whose decisions it makes (see `release`).
+    release whose decisions it makes (policy/release.py).
     """
 
     policy: WriterPolicy
@@ -88,7 +88,7 @@ class Machine:
         self.lifecycle = SessionLifecycle(self)
         self.operators = Operators(self)
         self.sweeping = Sweeping(policy.sweep_ms)
-        self.load = LoadWatch(self.now_ms)
+        self.load = LoadMonitorOfRelease1(self.now_ms)
         if self.release > RELEASE_MIN:
             self.load = LoadMonitor(self.now_ms, policy.txn_per_lww, self.in_flight)
         self.coalesced_alerts = CoalescedAlerts()
