@@ -1,5 +1,5 @@
-"""CoalescedAlerts: the alerts of runs from 0.2 on. One list of alerts is recorded at a time; those that arise in the
-meantime are coalesced by cause.
+"""CoalescedAlerts: the alerts of runs from release 2 on. One list of alerts is recorded at a time; those that arise in
+the meantime are coalesced by cause.
 
 A thousand emergencies that can't be sent have one cause and one alert, with a count. Each alert has a sequence, by
 which the store sees which of two is later, even if they arrive in the wrong order. Alerts that a run has not recorded

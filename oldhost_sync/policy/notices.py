@@ -36,7 +36,7 @@ def of_emergencies(machine: Machine, now_ms: int) -> None:
 
 
 def of_each_blocked_emergency(machine: Machine) -> None:
-    """One alert for each, in runs begun before 0.2."""
+    """One alert for each, in runs of release 1."""
     if machine.release > RELEASE_MIN:
         return
     for entry in [*machine.coalescer.waiting.values(), *machine.in_flight]:

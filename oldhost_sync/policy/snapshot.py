@@ -170,7 +170,7 @@ def _earlier(at_ms: int | None, by_ms: int) -> int | None:
 def _load_coalesced_alerts(machine: Machine, snapshot: Snapshot) -> None:
     coalesced_alerts = machine.coalesced_alerts
     coalesced_alerts.add(*(RaiseAlert(*alert) for alert in snapshot.get("untold", [])))
-    for change_id in snapshot.get("warned", []):  # a run begun before 0.2 had one alert for each
+    for change_id in snapshot.get("warned", []):  # a run of release 1 had one alert for each
         coalesced_alerts.add(RaiseAlert("", "info", "", f"emergency:{change_id}", close=True))
     coalesced_alerts.blocked = []
     coalesced_alerts.emergencies_alert = _as_tuple(snapshot.get("told_emergencies"))
@@ -204,7 +204,7 @@ def _session(carried: Snapshot) -> SessionState:
     for name, known in _KNOWN_AS.items():
         if known in carried:
             carried[name] = carried.pop(known)
-    if "next_nonce" in carried:  # its name in releases before 0.2
+    if "next_nonce" in carried:  # its name in versions before 0.2
         carried["opened_at_nonce"] = carried.pop("next_nonce")
     return SessionState(**carried)
 
