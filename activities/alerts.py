@@ -34,7 +34,7 @@ class AlertActivities:
 
     @activity.defn(no_thread_cancel_exception=True)
     def raise_alert(self, alert: messages.Alert) -> None:
-        """Open or close an alert; for runs begun before 0.2."""
+        """Open or close an alert; for runs of release 1."""
         run_in_transaction(self.engine, lambda connection: _keep_all(connection, alert.host, [alert]))
 
     @activity.defn(no_thread_cancel_exception=True)

@@ -129,7 +129,7 @@ class TemporalHistories:
             found.signals.append(SignalEvent(attributes.request_id, at, payloads[0] if payloads else Payload()))
 
     async def _is_release(self, event: HistoryEvent) -> bool:
-        """Whether this marks a run that derives keys from the signals' places (0.2 and later)."""
+        """Whether this marks a run that derives keys from the signals' places (release 2 and later)."""
         for details in event.marker_recorded_event_attributes.details.values():
             for payload in details.payloads:
                 try:

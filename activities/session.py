@@ -284,7 +284,7 @@ class SessionActivities:
 
 
 def _told_as_before(fates: Sequence[ChangeResult]) -> list[ChangeResult]:
-    """The fates for a run begun before 0.2, which does not know HELD."""
+    """The fates for a run of release 1, which does not know HELD."""
     return [ChangeResult(fate.change_id, WAITING) if fate.outcome == HELD else fate for fate in fates]
 
 

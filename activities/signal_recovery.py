@@ -176,7 +176,7 @@ class RecoveryActivities:
                 continue
             key = signal_key(run.original_run_id, place, signal.payload.data)
             submissions.append(Submission(intake.read_change(RawValue(signal.payload)), key))
-        if not events.knows_places:  # begun before 0.2: keys were random, and are in the activities' inputs
+        if not events.knows_places:  # release 1: keys were random, and are in the activities' inputs
             for submission, key in zip(submissions, events.scheduled, strict=False):
                 submission.fallback_key = key
         return submissions, too_old

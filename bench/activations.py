@@ -98,7 +98,7 @@ class Writer:
         self._took(what, began)
         self.sends += [action for action in actions if isinstance(action, Send)]
         if self.machine.coalesced_alerts.under_way:
-            self.machine.coalesced_alerts.told()
+            self.machine.coalesced_alerts.recorded()
         if any(isinstance(action, OpenSession) for action in actions):
             self.open()
         return actions

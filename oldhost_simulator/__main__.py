@@ -2,6 +2,6 @@
 
 import sys
 
-from oldhost_simulator.serve import main
+from oldhost_simulator.process import main
 
 sys.exit(main())

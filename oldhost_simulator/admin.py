@@ -15,8 +15,8 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from oldhost_simulator.call_handler import CallHandler
 from oldhost_simulator.controls import Controls, entry_to_json
-from oldhost_simulator.desk import Desk
 from oldhost_simulator.limits import ADMIN_ANSWER_SECONDS_MAX, ADMIN_BODY_BYTES_MAX, JOURNAL_WAIT_SECONDS_MAX
 from oldhost_simulator.loop import Loop, LoopEndedError
 from oldhost_simulator.parameters import InvalidParameterError, read_object
@@ -49,9 +49,9 @@ class UnknownRouteError(Exception):
 class Admin:
     """Maps routes to controls; has no socket."""
 
-    def __init__(self, loop: Loop, desk: Desk, controls: Controls) -> None:
+    def __init__(self, loop: Loop, call_handler: CallHandler, controls: Controls) -> None:
         self._loop = loop
-        self._desk = desk
+        self._call_handler = call_handler
         self._controls = controls
 
     def respond(self, method: str, target: str, body: bytes) -> tuple[int, dict[str, Any]]:
@@ -85,7 +85,7 @@ class Admin:
         limit = _query_number(query, "limit", None)
         wait_seconds = _query_number(query, "wait_seconds", 0)
         if wait_seconds:
-            grown = self._in_loop(lambda: self._desk.wait_for_entry(since))
+            grown = self._in_loop(lambda: self._call_handler.wait_for_entry(since))
             concurrent.futures.wait([grown], timeout=min(wait_seconds, JOURNAL_WAIT_SECONDS_MAX))
             grown.cancel()
         entries = self._in_loop(lambda: self._controls.journal(since))[:limit]

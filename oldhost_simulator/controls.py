@@ -6,9 +6,9 @@ Each runs in the loop's thread, takes and returns JSON values, and raises Invali
 from collections.abc import Mapping
 from typing import Any
 
+from oldhost_simulator.call_handler import CallHandler
 from oldhost_simulator.clock import Clock
 from oldhost_simulator.counters import Counters
-from oldhost_simulator.desk import Desk
 from oldhost_simulator.facts import Entry, fact_to_json
 from oldhost_simulator.faults import Switchboard
 from oldhost_simulator.limits import FOREIGN_WRITES_MAX
@@ -19,11 +19,17 @@ from oldhost_simulator.server import Server
 
 class Controls:
     def __init__(
-        self, clock: Clock, desk: Desk, faults: Switchboard, pace: Pace, counters: Counters, server: Server
+        self,
+        clock: Clock,
+        call_handler: CallHandler,
+        faults: Switchboard,
+        pace: Pace,
+        counters: Counters,
+        server: Server,
     ) -> None:
         self._clock = clock
-        self._desk = desk
-        self._host = desk.host
+        self._call_handler = call_handler
+        self._host = call_handler.host
         self._faults = faults
         self._pace = pace
         self._counters = counters
@@ -95,7 +101,7 @@ class Controls:
         now = self._clock.now()
         read_only(wanted, ("seconds",), "ban")
         seconds = read_number("seconds", wanted.get("seconds", self._host.ban_seconds))
-        self._desk.record([self._host.ban(now, seconds)])
+        self._call_handler.record([self._host.ban(now, seconds)])
         return {"banned_until": self._host.banned_until(now)}
 
     def unban(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,14 +109,14 @@ class Controls:
         now = self._clock.now()
         was_banned = self._host.banned_until(now) is not None
         if was_banned:
-            self._desk.record([self._host.unban(now)])
+            self._call_handler.record([self._host.unban(now)])
         return {"was_banned": was_banned}
 
     def restore(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         read_only(wanted, ("expected_nonce",), "restore")
         expected_nonce = read_whole_number("expected_nonce", wanted.get("expected_nonce"))
         try:
-            self._desk.record([self._host.restore(self._clock.now(), expected_nonce)])
+            self._call_handler.record([self._host.restore(self._clock.now(), expected_nonce)])
         except ValueError as error:
             raise InvalidParameterError(str(error)) from None
         return {"expected_nonce": self._host.expected_nonce}
@@ -119,7 +125,7 @@ class Controls:
         read_only(wanted, ("count", "body"), "foreign-write")
         body = read_object("body", wanted["body"]) if "body" in wanted else None
         for _ in range(read_whole_number("count", wanted.get("count", 1), up_to=FOREIGN_WRITES_MAX)):
-            self._desk.record([self._host.foreign_write(self._clock.now(), body)])
+            self._call_handler.record([self._host.foreign_write(self._clock.now(), body)])
         return {"expected_nonce": self._host.expected_nonce}
 
     def latency(self, wanted: Mapping[str, Any]) -> dict[str, Any]:

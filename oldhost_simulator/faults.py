@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from oldhost_simulator.host import Misfortune, MisfortuneName, Rejection
+from oldhost_simulator.host import InjectedEvent, InjectedEventName, Rejection
 from oldhost_simulator.limits import FOREIGN_WRITES_MAX
 from oldhost_simulator.operation import Call
 from oldhost_simulator.parameters import (
@@ -31,7 +31,7 @@ ENDINGS: Final = (
     "drop_before", "apply_late", "drop_after", "cut_reply", "garbage", "hang", "close_after", "http10", "duplicate",
     "swallow",
 )  # fmt: skip
-MISFORTUNES: Final[tuple[MisfortuneName, ...]] = ("restore", "foreign_write", "ban")
+INJECTED_EVENTS: Final[tuple[InjectedEventName, ...]] = ("restore", "foreign_write", "ban")
 GARBAGE: Final = ("bytes", "not_json", "status", "other_nonce")
 
 PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -115,7 +115,7 @@ PLAIN: Final = Plan()
 
 
 class Switchboard:
-    """The faults that are on; implements `host.Whims`."""
+    """The faults that are on; implements `FaultSource` (`host.py`)."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -167,9 +167,9 @@ class Switchboard:
                 return _other(answer, fault.parameters["fields"], fault.parameters["shift"])
         return answer
 
-    def misfortunes(self, call: Call) -> list[Misfortune]:
-        fired = [(name, self._fire((name,), call)) for name in MISFORTUNES]
-        return [Misfortune(name=name, **fault.parameters) for name, fault in fired if fault is not None]
+    def injected_events(self, call: Call) -> list[InjectedEvent]:
+        fired = [(name, self._fire((name,), call)) for name in INJECTED_EVENTS]
+        return [InjectedEvent(name=name, **fault.parameters) for name, fault in fired if fault is not None]
 
     def refuses_connection(self) -> bool:
         return self._fire(("refuse",), None) is not None

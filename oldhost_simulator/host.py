@@ -30,23 +30,23 @@ class Decision:
     facts: tuple[Fact, ...] = ()
 
 
-MisfortuneName: TypeAlias = Literal["ban", "restore", "foreign_write"]
+InjectedEventName: TypeAlias = Literal["ban", "restore", "foreign_write"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Misfortune:
+class InjectedEvent:
     """What happens to the host just before it judges a call. `seconds` None: a ban of the usual length."""
 
-    name: MisfortuneName
+    name: InjectedEventName
     seconds: float | None = None
     back: int = 1
     count: int = 1
 
 
-class Whims(Protocol):
-    """How a host may misbehave within the contract."""
+class FaultSource(Protocol):
+    """How a host may misbehave within the protocol (docs/protocol.md)."""
 
-    def misfortunes(self, call: Call) -> Sequence[Misfortune]: ...
+    def injected_events(self, call: Call) -> Sequence[InjectedEvent]: ...
 
     def busy_seconds(self, call: Call) -> float | None: ...
 
@@ -72,19 +72,19 @@ class Host:
             return None
         return self._ban.until
 
-    def decide(self, call: Call, now: float, whims: Whims, *, late: bool = False) -> Decision:
+    def decide(self, call: Call, now: float, faults: FaultSource, *, late: bool = False) -> Decision:
         if self.banned_until(now) is not None:
             return Decision(Answer(403, {"error": "banned", "retry_after": self._retry_after(now)}))
         if call.problem is not None:
             return Decision(Answer(400, {"error": "malformed", "reason": call.problem}))
-        busy_seconds = whims.busy_seconds(call)
+        busy_seconds = faults.busy_seconds(call)
         if busy_seconds is not None:
             return Decision(Answer(503, {"error": "busy", "retry_after": _plain(busy_seconds)}))
         if call.kind == "ask":
             return Decision(Answer(200, {"expected_nonce": self.expected_nonce}))
-        return self._decide_sync(call, now, whims, late=late)
+        return self._decide_sync(call, now, faults, late=late)
 
-    def _decide_sync(self, call: Call, now: float, whims: Whims, *, late: bool) -> Decision:
+    def _decide_sync(self, call: Call, now: float, faults: FaultSource, *, late: bool) -> Decision:
         nonce, expected = call.nonce, self.expected_nonce
         assert nonce is not None, "a sync without a problem has a nonce"
         if nonce < expected:
@@ -92,7 +92,7 @@ class Host:
         if nonce > expected:
             gap = Incident(incident="gap", at=now, expected_nonce=expected, nonce=nonce, connection=call.connection)
             return Decision(Answer(400, {"error": "nonce_gap", "expected_nonce": expected}), (gap,))
-        rejection = whims.rejection(call)
+        rejection = faults.rejection(call)
         if rejection is not None:
             after = expected + 1 if rejection.consume else expected
             body = {"error": "rejected", "reason": rejection.reason, "expected_nonce": after}
@@ -110,7 +110,7 @@ class Host:
         return Decision(Answer(400, body), (replay, ban))
 
     def _retry_after(self, now: float) -> float:
-        """Rounded up, so that a client that waits that long is never early: to whole seconds, as in the contract, or to
+        """Rounded up, so that a client that waits that long is never early: to whole seconds, as in the protocol, or to
         milliseconds for a ban whose length is not a whole number of seconds (a run in compressed time).
         """
         assert self._ban is not None
@@ -143,18 +143,18 @@ class Host:
             raise ValueError(f"a backup can only expect a nonce from {span}, not {expected_nonce}")
         return Entry(outcome="restored", nonce=expected_nonce, expected_nonce=expected_nonce, at=now)
 
-    def facts_of(self, misfortune: Misfortune, now: float) -> Iterator[Fact]:
+    def facts_of(self, event: InjectedEvent, now: float) -> Iterator[Fact]:
         """Its facts, one after the other: each must be applied before the next is requested."""
-        match misfortune.name:
+        match event.name:
             case "ban":
-                yield self.ban(now, self.ban_seconds if misfortune.seconds is None else misfortune.seconds)
+                yield self.ban(now, self.ban_seconds if event.seconds is None else event.seconds)
             case "restore":
-                yield self.restore(now, max(self.first_nonce, self.expected_nonce - misfortune.back))
+                yield self.restore(now, max(self.first_nonce, self.expected_nonce - event.back))
             case "foreign_write":
-                for _ in range(misfortune.count):
+                for _ in range(event.count):
                     yield self.foreign_write(now)
             case _:
-                assert_never(misfortune.name)
+                assert_never(event.name)
 
     # ------------------------------------------------------------------------------------------------- applying
 

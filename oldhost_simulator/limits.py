@@ -3,13 +3,13 @@
 from typing import Final
 
 BODY_BYTES_MAX: Final = 64 * 1024
-"""The contract: a body over 64 KiB is malformed."""
+"""docs/protocol.md: a body over 64 KiB is malformed."""
 
 DISCARDED_BODY_BYTES_MAX: Final = 8 * 1024 * 1024
 """A body above the limit is read and thrown away, so that the connection stays open; above this it is closed."""
 
 HEAD_BYTES_MAX: Final = 16 * 1024
-"""Request line and headers; the contract needs only one header."""
+"""Request line and headers; the protocol needs only one header."""
 
 READ_BYTES: Final = 64 * 1024
 """One read from the socket: nearly always a whole request."""

@@ -1,7 +1,7 @@
 """Parses a request: an operation with its nonce, a question for the expected nonce, or something invalid.
 
-Pure. The contract's line "malformed (no nonce, no JSON, over 64 KiB)" is checked here, and so are the fields of
-an operation's body, which the contract defines in the same place.
+Pure. Malformed, by docs/protocol.md, is a request with "no nonce, not JSON, over 64 KiB": all but the length is checked
+here (the length in `wire.py`), and so are the fields of the section "The operation".
 """
 
 import hashlib
@@ -37,7 +37,7 @@ class MalformedError(Exception):
     """The request is malformed; a retry is useless."""
 
 
-def understand(request: Request, received_at: float, connection: int, *, check_operations: bool = True) -> Call:
+def parse_call(request: Request, received_at: float, connection: int, *, check_operations: bool = True) -> Call:
     """Never raises: an invalid request is a call with a `problem`."""
     if request.path == ASK_PATH and request.method == "GET":
         return Call("ask", received_at, connection, problem=request.problem)

@@ -12,24 +12,31 @@ During a ban a request takes its usual time before it gets its 403; a second con
 import socket
 from functools import partial
 
+from oldhost_simulator.call_handler import CallHandler
 from oldhost_simulator.connection import Connection, reset_on_close
 from oldhost_simulator.counters import Counters
-from oldhost_simulator.desk import Desk
 from oldhost_simulator.faults import Plan, Switchboard
 from oldhost_simulator.garbage import garbage
 from oldhost_simulator.limits import BACKLOG, LINGER_SECONDS, LINGERING_MAX, READ_BYTES
 from oldhost_simulator.loop import Loop
-from oldhost_simulator.operation import Call, understand
+from oldhost_simulator.operation import Call, parse_call
 from oldhost_simulator.pace import Pace
 from oldhost_simulator.wire import CONNECTION_IN_USE, Answer, Request, encode
 
 
 class Server:
     def __init__(
-        self, loop: Loop, desk: Desk, faults: Switchboard, pace: Pace, counters: Counters, *, check_operations: bool
+        self,
+        loop: Loop,
+        call_handler: CallHandler,
+        faults: Switchboard,
+        pace: Pace,
+        counters: Counters,
+        *,
+        check_operations: bool,
     ) -> None:
         self._loop = loop
-        self._desk = desk
+        self._call_handler = call_handler
         self._faults = faults
         self._pace = pace
         self._counters = counters
@@ -165,7 +172,7 @@ class Server:
     def _begin(self, connection: Connection, request: Request) -> None:
         now = self._loop.clock.now()
         self._counters.begin_request(now)
-        call = understand(request, now, connection.number, check_operations=self._check_operations)
+        call = parse_call(request, now, connection.number, check_operations=self._check_operations)
         plan = self._faults.plan(call)
         if plan.ending in {"drop_before", "apply_late"}:
             self._drop(connection, call, plan, now)
@@ -186,7 +193,7 @@ class Server:
             self._loop.timers.at(due, partial(self._apply_late, call))
 
     def _apply_late(self, call: Call) -> None:
-        self._desk.settle(call, self._loop.clock.now(), late=True)
+        self._call_handler.answer(call, self._loop.clock.now(), late=True)
 
     def _finish_and_advance(self, connection: Connection, call: Call, plan: Plan, *, last: bool) -> None:
         self._finish(connection, call, plan, last=last)
@@ -213,9 +220,9 @@ class Server:
 
     def _answer(self, call: Call, plan: Plan) -> Answer:
         """The answer to this call; a proxy that delivers it twice gets two."""
-        answer = self._desk.settle(call, self._loop.clock.now())
+        answer = self._call_handler.answer(call, self._loop.clock.now())
         if plan.ending == "duplicate":
-            again = self._desk.settle(call, self._loop.clock.now())
+            again = self._call_handler.answer(call, self._loop.clock.now())
             answer = again if plan.parameters["answer"] == "second" else answer
         return self._faults.said(call, answer)
 

@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from oldhost_simulator.admin import Admin, AdminServer
+from oldhost_simulator.call_handler import CallHandler
 from oldhost_simulator.clock import Clock
 from oldhost_simulator.config import Config
 from oldhost_simulator.controls import Controls
 from oldhost_simulator.counters import Counters
-from oldhost_simulator.desk import Desk
 from oldhost_simulator.faults import Switchboard
 from oldhost_simulator.host import Host
 from oldhost_simulator.limits import ADMIN_ANSWER_SECONDS_MAX
@@ -98,10 +98,10 @@ class Simulator:
         faults = Switchboard(config.seed)
         pace = Pace(latency_ms=config.latency_ms, jitter_ms=config.jitter_ms, seed=config.seed)
         counters = Counters(started_at=clock.now())
-        desk = Desk(host, faults, counters, self._state_file)
-        self._server = Server(loop, desk, faults, pace, counters, check_operations=config.check_operations)
-        controls = self._controls = Controls(clock, desk, faults, pace, counters, self._server)
-        self._admin_server = AdminServer(config.host, config.admin_port, Admin(loop, desk, controls))
+        call_handler = CallHandler(host, faults, counters, self._state_file)
+        self._server = Server(loop, call_handler, faults, pace, counters, check_operations=config.check_operations)
+        controls = self._controls = Controls(clock, call_handler, faults, pace, counters, self._server)
+        self._admin_server = AdminServer(config.host, config.admin_port, Admin(loop, call_handler, controls))
         self.admin_port = self._admin_server.port
         self.port = self._server.listen(config.host, config.port)
         self._thread = threading.Thread(target=self._run, args=(loop, self._server), name="oldhost", daemon=True)

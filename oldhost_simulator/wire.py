@@ -1,8 +1,8 @@
 """HTTP/1.1 as bytes: reads requests from a stream, encodes answers. No socket here.
 
-Only what the contract needs: a request line, headers, a body of known length. A request that can't be framed
-(no length, an endless head) is answered as malformed and ends its connection, because the start of the next one is
-unknown.
+Only what the protocol (docs/protocol.md) needs: a request line, headers, a body of known length. A request that can't
+be framed (no length, an endless head) is answered as malformed and ends its connection, because the start of the next
+one is unknown.
 """
 
 import json

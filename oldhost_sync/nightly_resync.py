@@ -27,7 +27,7 @@ CATCH_UP = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Nights:
+class NightlySchedule:
     """`at`: the time of day, UTC. `paused`: the schedule was paused in Temporal; then `next_at` is None."""
 
     at: time
@@ -40,7 +40,7 @@ def handle_of(client: Client, host: str) -> ScheduleHandle:
     return client.get_schedule_handle(nightly_resync_id(host))
 
 
-async def set_nights(client: Client, host: str, at: time) -> None:
+async def set_nightly_schedule(client: Client, host: str, at: time) -> None:
     """Schedule the resync every night at `at` (UTC); replaces an earlier schedule. Raises RPCError."""
     schedule = _schedule(host, at)
     try:
@@ -49,7 +49,7 @@ async def set_nights(client: Client, host: str, at: time) -> None:
         await handle_of(client, host).update(lambda _: ScheduleUpdate(schedule))
 
 
-async def end_nights(client: Client, host: str) -> None:
+async def end_nightly_schedule(client: Client, host: str) -> None:
     """Delete the schedule, if there is one. Raises RPCError."""
     try:
         await handle_of(client, host).delete()
@@ -58,7 +58,7 @@ async def end_nights(client: Client, host: str) -> None:
             raise
 
 
-async def nights(client: Client, host: str) -> Nights | None:
+async def nightly_schedule(client: Client, host: str) -> NightlySchedule | None:
     """The present schedule; None if there is none. Raises RPCError."""
     try:
         found = await handle_of(client, host).describe()
@@ -69,7 +69,7 @@ async def nights(client: Client, host: str) -> Nights | None:
     spec = found.schedule.spec.calendars[0]
     at = time(spec.hour[0].start, spec.minute[0].start)
     paused = found.schedule.state.paused
-    return Nights(at, paused, None if paused else next(iter(found.info.next_action_times), None))
+    return NightlySchedule(at, paused, None if paused else next(iter(found.info.next_action_times), None))
 
 
 def _schedule(host: str, at: time) -> Schedule:

@@ -94,7 +94,7 @@ class Need:
 
 
 @asynccontextmanager
-async def beside(watching: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def running_during(watching: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run `watching` until the body ends."""
     task = asyncio.create_task(watching)
     try:

@@ -65,7 +65,7 @@ class DirectChanges:
             recorded = await self._record(change, "apply_now", only_class="EMERGENCY")
         answer = messages.ApplyNowAnswer(recorded.idempotency_key, recorded.change_id, "ACCEPTED", recorded.nonce)
         if recorded.ref is None or recorded.processed:
-            # A nonce alone proves nothing: a rejection may have used it up. A worker before 0.2 reports no outcome.
+            # A nonce alone proves nothing: a rejection may have used it up. A worker of version 0.1 reports no outcome.
             answer.status = recorded.outcome or "SETTLED"
             return answer
         if not self._waiting.may_wait_for_fate:

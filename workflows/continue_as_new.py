@@ -37,7 +37,7 @@ class NextRun:
             self._not_before_event = events + EVENTS_AFTER_REBUILD
 
     def is_due(self, events: int, *, suggested: bool, history_bytes: int = 0, signals: int = 0) -> bool:
-        """`history_bytes` and `signals` of the run; 0 in one begun before 0.2, which did not check them."""
+        """`history_bytes` and `signals` of the run; 0 in one of release 1, which did not check them."""
         too_large = history_bytes >= self._bytes_of_rebuild + HISTORY_BYTES_MAX or signals >= SIGNALS_MAX
         return self.asked or too_large or (suggested and events >= self._not_before_event)
 

@@ -27,8 +27,8 @@ SWEEP_QUIET_MS = 30_000
 
 
 class Dispatcher:
-    """`under_way`: number of running activities. `at_the_host`: those that talk to OldHost; they end soon, so meanwhile
-    the workflow sets no timer except for alerts.
+    """`under_way`: number of running activities. `talking_to_oldhost`: those that talk to OldHost; they end soon, so
+    meanwhile the workflow sets no timer except for alerts.
 
     `wake` is called when one has ended, `load_standing` with the first page of outstanding changes.
     """
@@ -51,14 +51,14 @@ class Dispatcher:
         self._detector = FailureDetector()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self.under_way = 0
-        self.at_the_host = 0
+        self.talking_to_oldhost = 0
 
     def act(self, action: actions.Action) -> None:
         match action:
             case (
                 actions.OpenSession() | actions.Send() | actions.StopSends() | actions.CloseSession() | actions.Probe()
             ):
-                self.start(self._at_the_host(action), at_the_host=True)
+                self.start(self._talk_to_oldhost(action), talking_to_oldhost=True)
             case actions.Sweep():
                 self.start(self._sweep(action))
             case actions.LoadOutstanding():
@@ -72,7 +72,7 @@ class Dispatcher:
             case actions.RecordHalt():
                 self._acts.add_halt(self._host, action)
 
-    def _at_the_host(
+    def _talk_to_oldhost(
         self,
         action: actions.OpenSession | actions.Send | actions.StopSends | actions.CloseSession | actions.Probe,
     ) -> Coroutine[Any, Any, None]:
@@ -87,15 +87,15 @@ class Dispatcher:
                 return self._close_session(action)
         return self._probe(action)
 
-    def start(self, work: Coroutine[Any, Any, None], *, at_the_host: bool = False) -> None:
+    def start(self, work: Coroutine[Any, Any, None], *, talking_to_oldhost: bool = False) -> None:
         self.under_way += 1
-        self.at_the_host += at_the_host
-        task = asyncio.create_task(self._guard(work, at_the_host))
+        self.talking_to_oldhost += talking_to_oldhost
+        task = asyncio.create_task(self._guard(work, talking_to_oldhost))
         self._tasks[task] = None  # the loop holds tasks only weakly
         task.add_done_callback(self._tasks.pop)
 
-    async def _guard(self, work: Coroutine[Any, Any, None], at_the_host: bool) -> None:
-        """Level 0: an unexpected exception halts the writer."""
+    async def _guard(self, work: Coroutine[Any, Any, None], talking_to_oldhost: bool) -> None:
+        """An unexpected exception halts the writer (docs/reliability.md, level L0)."""
         try:
             await work
         except (ActivityError, asyncio.CancelledError):
@@ -105,7 +105,7 @@ class Dispatcher:
             self._machine.violated(f"{type(error).__name__}: {error}")
         finally:
             self.under_way -= 1
-            self.at_the_host -= at_the_host
+            self.talking_to_oldhost -= talking_to_oldhost
             self._wake()
 
     @property
@@ -114,7 +114,7 @@ class Dispatcher:
 
     async def _tell(self, action: actions.RecordAlerts) -> None:
         await calls.raise_alerts(self._host, action)
-        self._machine.coalesced_alerts.told()
+        self._machine.coalesced_alerts.recorded()
 
     async def _open_session(self, action: actions.OpenSession) -> None:
         ended: events.OpeningEnded

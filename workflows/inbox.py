@@ -46,7 +46,7 @@ class Inbox:
     """`recording`: an activity is recording a batch; the next batch waits for it, to keep the order.
 
     `held`: nothing is recorded yet, because older signals are still read from an earlier run's history. `release`: runs
-    begun before 0.2 take larger batches, and record what they can't pass to a new run before it begins.
+    of release 1 take larger batches, and record what they can't pass to a new run before it begins.
     """
 
     def __init__(self, carried: Iterable[Submission], *, release: int = 2) -> None:

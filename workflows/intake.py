@@ -17,7 +17,7 @@ from temporalio.converter import DataConverter
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.policy.limits import HOST_BODY_BYTES_MAX, PAYLOAD_DEPTH_MAX
 from oldhost_sync.policy.writer_policy import WriterPolicy
-from workflows.messages import WORKFLOW_ID_PREFIX, WriterInput, beside, from_wire
+from workflows.messages import WORKFLOW_ID_PREFIX, WriterInput, from_wire, with_properties
 
 # OldHost takes no larger change; a few of them must fit in one activity's input.
 CHANGE_BYTES_MAX = HOST_BODY_BYTES_MAX
@@ -84,7 +84,7 @@ def read_refs(raw: RawValue) -> tuple[list[ChangeRef], int]:
         return [], 1
     refs: list[ChangeRef] = []
     unreadable = 0
-    for item, property_id in beside(items, value.get("properties")):
+    for item, property_id in with_properties(items, value.get("properties")):
         try:
             refs.append(from_wire(item, property_id))
         except ValueError:

@@ -21,11 +21,11 @@ from oldhost_sync.policy.wire_ref import (
     CHANGE_ID_MAX,
     WireRef,
     all_from_wire,
-    beside,
     from_wire,
     properties_of,
     to_wire,
     why_unprintable,
+    with_properties,
 )
 from oldhost_sync.policy.writer_policy import WriterPolicy
 
@@ -42,11 +42,11 @@ __all__ = [  # defined in the policy, and part of what crosses the boundary
     "WireRef",
     "WriterPolicy",
     "all_from_wire",
-    "beside",
     "from_wire",
     "properties_of",
     "to_wire",
     "why_unprintable",
+    "with_properties",
 ]
 
 TASK_QUEUE = "oldhost-sync"
@@ -216,7 +216,7 @@ class SendRequest:
     """Input of `send`, on the session's own queue: change ids in the order to be sent.
 
     `sequence`: this is the session's first, second, … send; it reserves its nonces after the previous one (0: at once).
-    `release`: of the writer's run; one begun before 0.2 (release 1) gets WAITING instead of HELD. `accepted_at_ms`: of
+    `release`: of the writer's run; one of release 1 gets WAITING instead of HELD. `accepted_at_ms`: of
     each change, to detect an id that the database has given to another change. `urgent`: sent before everything that is
     not on the wire. `stops`: no new send; running sends end after the operation on the wire.
     """
@@ -245,7 +245,7 @@ class OutstandingPage:
 
     `quiet_ms`: only changes relayed at least this long ago (the sweep skips those that the writer may be about to get).
     `part`: "emergencies", with the older changes of their entities; "rest", all; "entity", all of `entity`; "sweep".
-    None of these returns changes held behind a dead letter. Empty (runs begun before 0.2): all relayed ones, and the
+    None of these returns changes held behind a dead letter. Empty (runs of release 1): all relayed ones, and the
     dead letters.
     """
 
@@ -260,7 +260,7 @@ class OutstandingPage:
 @dataclass
 class Outstanding:
     """Result of `load_outstanding`. The first page also has what else a new writer needs: `held`, entities with a
-    dead letter as [entity_type, entity_id, [change ids]] (runs begun before 0.2 only); `dead_letters`, their number;
+    dead letter as [entity_type, entity_id, [change ids]] (runs of release 1 only); `dead_letters`, their number;
     `paused`, by whom and why; `ban_left_ms` of the last ban, negative when it is over; `policy`, the worker's settings,
     for a writer that was started without any. The first page of a sweep has `paused`, and whether the ledger is
     `halted` (None: not known). Both have `lists_states`: whether the writer's search attributes are registered.
@@ -350,6 +350,6 @@ class Recovered:
 
 @dataclass(frozen=True)
 class Alert(RaiseAlert):
-    """Input of `raise_alert`, of runs begun before 0.2."""
+    """Input of `raise_alert`, of runs of release 1."""
 
     host: str = ""

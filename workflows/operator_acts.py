@@ -117,7 +117,7 @@ class OperatorActs:
         self._wake()
 
     async def _carry_out_as_before(self, decision: messages.OperatorAct) -> str | int:
-        """In runs begun before 0.2 a pause, resume or flush was applied to the machine before it was recorded."""
+        """In runs of release 1 a pause, resume or flush was applied to the machine before it was recorded."""
         answer: str | int | None = None
         try:
             if decision.action in ("pause", "resume", "flush"):

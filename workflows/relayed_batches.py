@@ -32,7 +32,7 @@ class Relayed:
         self.waiting.append(batch)
 
     def take(self, now_ms: int) -> int:
-        """Give some to the machine (all in runs begun before 0.2); returns the number of items that can't be read."""
+        """Give some to the machine (all in runs of release 1); returns the number of items that can't be read."""
         at_most = len(self.waiting) if self._machine.release == RELEASE_MIN else BATCHES_AT_ONCE_MAX
         unreadable = 0
         for _ in range(min(at_most, len(self.waiting))):

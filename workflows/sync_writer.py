@@ -319,7 +319,7 @@ class SyncWriterWorkflow:
         """Wait until something happens. Set a timer only if no running one fires early enough: each costs history
         (trap 18), and one that fires for nothing costs less than cancelling it.
         """
-        wake_at_ms = self.machine.watch_at_ms() if self.dispatcher.at_the_host else self._wake_at_ms()
+        wake_at_ms = self.machine.watch_at_ms() if self.dispatcher.talking_to_oldhost else self._wake_at_ms()
         if self.relayed.waiting or (self.reception.has_unread and not self.machine.draining):
             wake_at_ms = now_ms()
         if wake_at_ms is not None and all(at_ms > wake_at_ms for at_ms in self.timers):
@@ -335,7 +335,7 @@ class SyncWriterWorkflow:
 
     def _may_leave(self) -> bool:
         """Every waiting caller has its answer, and database activities have had their time."""
-        at_work = (self.dispatcher.at_the_host and not self._leaves_at_once) or bool(self.relayed.waiting)
+        at_work = (self.dispatcher.talking_to_oldhost and not self._leaves_at_once) or bool(self.relayed.waiting)
         return self.next_run.leaving and not at_work and workflow.all_handlers_finished()
 
     async def _fire_at(self, at_ms: int) -> None:
@@ -359,7 +359,7 @@ class SyncWriterWorkflow:
             return False
         if self.dispatcher.under_way == 0 and workflow.all_handlers_finished():
             return True
-        if self.machine.release == RELEASE_MIN or (self.dispatcher.at_the_host and not self._leaves_at_once):
+        if self.machine.release == RELEASE_MIN or (self.dispatcher.talking_to_oldhost and not self._leaves_at_once):
             return False
         return self.next_run.leave(now_ms()) and workflow.all_handlers_finished()
 

@@ -21,7 +21,7 @@ from oldhost_sync.api.batches import BatchRoutes
 from oldhost_sync.api.changes import ChangeRoutes
 from oldhost_sync.api.dead_letters import DeadLetterRoutes
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.doors import Door, told
+from oldhost_sync.api.doors import Door, rendered
 from oldhost_sync.api.entities import EntityRoutes
 from oldhost_sync.api.health import HealthRoutes
 from oldhost_sync.api.hosts import HostRoutes
@@ -115,7 +115,7 @@ def create_app(parts: Dependencies, *more: Callable[[FastAPI, Dependencies], Doo
             quotas.cancel()
             await _close(doors)
         parts.database.close()
-        parts.beside.close()
+        parts.separate_connections.close()
         if parts.tracer:
             await asyncio.to_thread(parts.tracer.close)
 
@@ -131,7 +131,7 @@ def create_app(parts: Dependencies, *more: Callable[[FastAPI, Dependencies], Doo
         dependencies=[Depends(understood_query)],
         telemetry=NO_TELEMETRY,
     )
-    problems.install(app, partial(told, doors))
+    problems.install(app, partial(rendered, doors))
     for routes in _ROUTES:
         routes(parts).mount(app)
     for add_routes in more:

@@ -50,8 +50,8 @@ def parse_json(body: bytes) -> Any:
     """Raises a Problem, 400. Depth and numbers are not checked yet."""
     try:
         value = from_json(body, allow_inf_nan=False)
-        json.loads(body, object_pairs_hook=_without_twins)
-    except _TwinNamesError:
+        json.loads(body, object_pairs_hook=_without_duplicates)
+    except _DuplicateNameError:
         detail = "A name occurs twice in one object: different programs would use different values."
         raise Problem(
             400, "duplicate-name", "A name occurs twice", detail, "Send each name only once in an object."
@@ -68,13 +68,13 @@ def parse_json(body: bytes) -> Any:
     return value
 
 
-class _TwinNamesError(Exception):
+class _DuplicateNameError(Exception):
     """Not a ValueError, because the parser raises those."""
 
 
-def _without_twins(pairs: list[tuple[str, Any]]) -> None:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> None:
     if len(pairs) > 1 and len({name for name, _ in pairs}) < len(pairs):
-        raise _TwinNamesError
+        raise _DuplicateNameError
 
 
 def checked(value: Any, model: type[M], place: str) -> M:

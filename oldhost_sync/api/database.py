@@ -161,10 +161,10 @@ class Database:
                 raise database_away(f"it is not set up ({_NOT_SET_UP[code]}); run `oldhost-sync migrate`") from None
             raise
 
-    def beside(self) -> Database:
+    def on_separate_connections(self) -> Database:
         """The same database on separate connections, for work that must not wait for requests or delay them."""
         url = self._engine.url.render_as_string(hide_password=False)
-        threads = limits.DATABASE_THREADS_BESIDE
+        threads = limits.DATABASE_THREADS_SEPARATE
         return Database(connect_for_api(url, threads), threads=threads, hosts=0, clock=self._clock)
 
     @property

@@ -24,8 +24,8 @@ from oldhost_sync.traces.tracer import Tracer
 class Dependencies:
     """`clock`: seconds of a monotonic clock, for short-lived caches. `policy`: the writer's policy from the settings.
 
-    `beside`: the database on separate connections, for work that must not wait for requests. `quotas` holds each token
-    to the limits of `of_each_token`.
+    `separate_connections`: the database on connections of its own, for work that must not wait for requests. `quotas`
+    holds each token to the limits of `of_each_token`.
     """
 
     host: str
@@ -43,13 +43,13 @@ class Dependencies:
     books: BookCount = field(init=False)
     commits: GroupCommit = field(init=False)
     planner: PlannerProcess = field(init=False)
-    beside: Database = field(init=False)
+    separate_connections: Database = field(init=False)
     quotas: QuotaKeeper = field(init=False)
 
     def __post_init__(self) -> None:
-        beside = self.database.beside()
-        object.__setattr__(self, "beside", beside)
-        object.__setattr__(self, "quotas", QuotaKeeper(self.host, self.of_each_token, beside, self.clock))
+        separate = self.database.on_separate_connections()
+        object.__setattr__(self, "separate_connections", separate)
+        object.__setattr__(self, "quotas", QuotaKeeper(self.host, self.of_each_token, separate, self.clock))
         object.__setattr__(self, "commits", GroupCommit(self.database))
         object.__setattr__(self, "books", BookCount(self.host, self.database, self.clock))
         object.__setattr__(self, "planner", PlannerProcess(self.host, self.database, self.policy))

@@ -38,7 +38,7 @@ def door_to(doors: Sequence[Door], path: str) -> Door | None:
     return next((door for door in doors if path == door.prefix or path.startswith(f"{door.prefix}/")), None)
 
 
-def told(doors: Sequence[Door], request: Request, problem: Problem) -> Response:
+def rendered(doors: Sequence[Door], request: Request, problem: Problem) -> Response:
     """`problem` as an answer: JSON, unless the request came through a door."""
     door = door_to(doors, request.scope["path"])
     return problem.response() if door is None else door.tell(request, problem)

@@ -31,7 +31,9 @@ class HealthRoutes:
     def __init__(self, parts: Dependencies) -> None:
         self._parts = parts
         hosts = tuple(parts.tokens_by_host) or (parts.host,)
-        self._readiness = ReadinessLook(lambda: parts.beside.run(partial(_look, hosts=hosts)), parts.clock)
+        self._readiness = ReadinessLook(
+            lambda: parts.separate_connections.run(partial(_look, hosts=hosts)), parts.clock
+        )
 
     def mount(self, app: FastAPI) -> None:
         add = adder(app, "health")

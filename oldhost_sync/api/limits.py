@@ -32,7 +32,7 @@ GROUP_COMMIT_MAX = 100
 # How long a group with a conflict is tried in halves; the next group waits for DATABASE_QUEUE_SECONDS_MAX.
 GROUP_COMMIT_SECONDS_MAX = 0.25
 # Further threads for the process itself: checking that the database takes writes, and storing what tokens used.
-DATABASE_THREADS_BESIDE = 2
+DATABASE_THREADS_SEPARATE = 2
 # The queue for those threads: at 600 requests a second it empties in under a second; above it, refuse at once.
 DATABASE_QUEUE_MAX = 400
 # How long a request waits there before it is refused.

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from oldhost_sync.api.auth import CALLER_KEY, Caller
 from oldhost_sync.api.connection_count import address_of
 from oldhost_sync.api.dependencies import Dependencies
-from oldhost_sync.api.doors import Door, door_to, told
+from oldhost_sync.api.doors import Door, door_to, rendered
 from oldhost_sync.api.problems import Problem, internal, of_store_error, unauthenticated
 from oldhost_sync.api.request_spans import RequestTracer
 from oldhost_sync.api.strangers import AnonymousRateLimit
@@ -82,7 +82,7 @@ class Edge:
             incident = _report(scope, error)
             if status:
                 raise
-            await told(self._doors, Request(scope), internal(incident))(scope, receive, send_out)
+            await rendered(self._doors, Request(scope), internal(incident))(scope, receive, send_out)
         finally:
             self._metrics.observe(scope, status, time.perf_counter() - started)
             if self._requests and traced:

@@ -19,7 +19,7 @@ from oldhost_sync.store.intake.resync import Resync, latest_resyncs, request_res
 from oldhost_sync.user_errors import WRONG, CliError
 
 if TYPE_CHECKING:
-    from oldhost_sync.nightly_resync import Nights
+    from oldhost_sync.nightly_resync import NightlySchedule
 
 SHOWN = 20
 OFF = "off"
@@ -65,7 +65,7 @@ def resync_nightly(
     if at != OFF:  # `off` must also work for a host that the database no longer has
         with database(config):  # checks that the database has the host
             pass
-    set_now = asyncio.run(_set_nights(config, time_of_day, ends=at == OFF))
+    set_now = asyncio.run(_set_nightly_schedule(config, time_of_day, ends=at == OFF))
     if set_now is None:
         console().print("No nightly resync is set.", markup=False)
         return
@@ -80,19 +80,19 @@ def _time_of_day(at: str | None) -> time | None:
         raise CliError(f"{at!r} is not a time of day: give it as HH:MM (UTC), or `{OFF}`.", WRONG) from None
 
 
-async def _set_nights(config: Settings, time_of_day: time | None, *, ends: bool) -> Nights | None:
-    from oldhost_sync.nightly_resync import end_nights, nights, set_nights
+async def _set_nightly_schedule(config: Settings, time_of_day: time | None, *, ends: bool) -> NightlySchedule | None:
+    from oldhost_sync.nightly_resync import end_nightly_schedule, nightly_schedule, set_nightly_schedule
     from oldhost_sync.temporal import TemporalUnavailable, connect
 
     try:
         async with asyncio.timeout(TEMPORAL_SECONDS_MAX):
             client = await connect(keys=config.temporal_keys)
             if ends:
-                await end_nights(client, config.host)
+                await end_nightly_schedule(client, config.host)
                 return None
             if time_of_day is not None:
-                await set_nights(client, config.host, time_of_day)
-            return await nights(client, config.host)
+                await set_nightly_schedule(client, config.host, time_of_day)
+            return await nightly_schedule(client, config.host)
     except TimeoutError as error:
         raise TemporalUnavailable(f"Temporal did not answer within {TEMPORAL_SECONDS_MAX:g} s") from error
 

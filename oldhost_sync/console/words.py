@@ -61,7 +61,7 @@ def time(moment: datetime | None) -> Markup:
     return Markup("–") if moment is None else _TIME.format(iso(moment), clock(moment))
 
 
-def told(text: str) -> Markup:
+def rendered(text: str) -> Markup:
     """A sentence whose instants are shown like all others on the page."""
     parts = _INSTANT.split(text)
     parts[::2] = [escape(each) for each in parts[::2]]
@@ -74,4 +74,4 @@ def quantity(count: int, one: str, many: str = "") -> str:
     return phrases.quantity(count, one, many).replace(",", "\u202f")
 
 
-FILTERS: dict[str, Any] = {each.__name__: each for each in (span, number, rough, clock, iso, time, told, quantity)}
+FILTERS: dict[str, Any] = {each.__name__: each for each in (span, number, rough, clock, iso, time, rendered, quantity)}

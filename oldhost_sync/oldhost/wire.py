@@ -180,7 +180,7 @@ def read_answer(status: int, body: bytes, nonce: int) -> Answer:
         return Replay(_nonce(fields.get("expected_nonce")), _seconds(fields.get("retry_after")))
     if status == 400 and error == "malformed":
         return Malformed(_text(fields.get("reason")))
-    return _read_refusal(status, fields) or _unreadable(f"status {status}, not in the contract")
+    return _read_refusal(status, fields) or _unreadable(f"status {status}, not in the protocol")
 
 
 def read_ask(status: int, body: bytes) -> AskAnswer:
@@ -195,7 +195,7 @@ def read_ask(status: int, body: bytes) -> AskAnswer:
             return _unreadable("status 200 without an expected nonce")
         expected = _nonce(said)
         return OutOfRange(str(said)[:SAID_LENGTH_MAX]) if expected is None else Expected(expected)
-    return _read_refusal(status, fields) or _unreadable(f"status {status}, not in the contract")
+    return _read_refusal(status, fields) or _unreadable(f"status {status}, not in the protocol")
 
 
 def _read_applied(fields: Mapping[str, Any], nonce: int) -> Answer:

@@ -186,7 +186,7 @@ class _Rehearsal:
                 for alert in action.alerts:
                     if not alert.close:
                         self._plan.alerts[alert.kind] = self._plan.alerts.get(alert.kind, 0) + 1
-                self._machine.coalesced_alerts.told()
+                self._machine.coalesced_alerts.recorded()
 
     # ------------------------------------------------------------------------------------------------------ the session
 

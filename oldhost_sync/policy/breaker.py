@@ -54,8 +54,8 @@ _TRANSITIONS: dict[tuple[BreakerState, BreakerEvent], BreakerState] = {
 @dataclass
 class Breaker:
     """`until_ms`: when the ban is over (OPEN only). `banned_at_ms`: when the last ban began. `reason`: why the breaker
-    is not closed. `told_at_ms`: when OldHost last said how long the ban lasts. `asks_again`: False in runs begun before
-    0.2, which waited until the ban's end.
+    is not closed. `told_at_ms`: when OldHost last said how long the ban lasts. `asks_again`: False in runs of
+    release 1, which waited until the ban's end.
     """
 
     ban_ms: int

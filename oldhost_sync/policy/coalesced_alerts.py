@@ -1,5 +1,5 @@
-"""CoalescedAlerts: the alerts of runs from 0.2 on. One list of alerts is recorded at a time; those that arise in the
-meantime are coalesced by cause.
+"""CoalescedAlerts: the alerts of runs from release 2 on. One list of alerts is recorded at a time; those that arise in
+the meantime are coalesced by cause.
 
 A thousand emergencies that can't be sent have one cause and one alert, with a count. Each alert has a sequence, by
 which the store sees which of two is later, even if they arrive in the wrong order. Alerts that a run has not recorded
@@ -20,13 +20,13 @@ DEAD_LETTERS = "dead-letters"
 
 
 class CoalescedAlerts(Alerts):
-    """`told_emergencies`: cause, count and time of the last alert about emergencies that can't be sent."""
+    """`emergencies_alert`: cause, count and time of the last alert about emergencies that can't be sent."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sequence = 0
         self.under_way: list[RaiseAlert] = []
-        self.told_emergencies: tuple[str, int, int] | None = None
+        self.emergencies_alert: tuple[str, int, int] | None = None
         self.grouped: tuple[int, int] | None = None  # the one alert for many dead letters: how many, and when raised
         self._halts: list[RecordHalt] = []
         self._waiting: dict[tuple[str, bool], RaiseAlert] = {}
@@ -41,11 +41,11 @@ class CoalescedAlerts(Alerts):
             taken.append(RecordAlerts(tuple(self.under_way)))
         return taken
 
-    def told(self) -> None:
+    def recorded(self) -> None:
         """The list is recorded."""
         self.under_way = []
 
-    def untold(self) -> list[RaiseAlert]:
+    def unrecorded(self) -> list[RaiseAlert]:
         """The alerts that the next run has to record, in order. One under way may be recorded twice; it counts once."""
         return [*self.under_way, *self._waiting.values()]
 
@@ -62,22 +62,22 @@ class CoalescedAlerts(Alerts):
 
     def emergencies_wait(self, cause: str, why: str, count: int, between: tuple[int, int], now_ms: int) -> None:
         """`count` emergencies can't reach OldHost for this cause. Raised at once, then updated as the count grows."""
-        if self.told_emergencies is not None and self.told_emergencies[0] != cause:
+        if self.emergencies_alert is not None and self.emergencies_alert[0] != cause:
             self.emergencies_go()
-        if self.told_emergencies is not None:
-            _, told, at_ms = self.told_emergencies
-            if count <= told or now_ms < at_ms + ALERT_GROWS_MS:
+        if self.emergencies_alert is not None:
+            _, alerted, at_ms = self.emergencies_alert
+            if count <= alerted or now_ms < at_ms + ALERT_GROWS_MS:
                 return
-        self.told_emergencies = (cause, count, now_ms)
+        self.emergencies_alert = (cause, count, now_ms)
         text = f"{count} EMERGENCY change{'s' * (count != 1)} can't reach OldHost now: {why.rstrip('.')}."
         text += f" The oldest is change {between[0]}, the newest {between[1]}."
         self._keep(RaiseAlert("emergency-blocked", "critical", text, f"emergencies:{cause}", between[0], count=count))
 
     def emergencies_go(self) -> None:
         """The cause is over, or no emergency waits."""
-        if self.told_emergencies is not None:
-            self._close(f"emergencies:{self.told_emergencies[0]}")
-            self.told_emergencies = None
+        if self.emergencies_alert is not None:
+            self._close(f"emergencies:{self.emergencies_alert[0]}")
+            self.emergencies_alert = None
 
     # ----------------------------------------------------------------------------------------------------- dead letters
 

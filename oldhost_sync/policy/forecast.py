@@ -1,6 +1,7 @@
-"""The forecast: when will the backlog be empty, and does that break a promise?
+"""The forecast, and how runs of release 1 make it: when will the backlog be empty, and does that break a promise?
 
-Drain time is backlog / (service rate - arrival rate), not backlog / service rate. During a ban, nothing drains.
+Runs from release 2 on make it by `outlook.py`. In those of release 1, drain time is backlog /
+(service rate - arrival rate), not backlog / service rate. During a ban, nothing drains.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, EMERGENCY_MS
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Input of the forecast: waiting operations (including `emergencies`), rates per second, ages and waits in ms."""
+    """Input of `forecast_of_release_1`: waiting operations (including `emergencies`), rates per second, ages and waits
+    in ms.
+    """
 
     operations: int
     emergencies: int
@@ -39,8 +42,8 @@ class Forecast:
     late_emergencies: int = 0
 
 
-def forecast(load: Load) -> Forecast:
-    """Predict the drain of a backlog under a steady load."""
+def forecast_of_release_1(load: Load) -> Forecast:
+    """In runs of release 1: predict the drain of a backlog under a steady load."""
     service_per_s = 1000.0 / max(load.service_ms, 0.1)
     spare_per_s = service_per_s - load.arrivals_per_s
     drain_ms: int | None = 0

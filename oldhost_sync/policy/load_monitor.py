@@ -1,4 +1,7 @@
-"""The load watch: it measures rates, makes a forecast once a minute, and raises an alert before a promise breaks."""
+"""The load monitor: it measures rates, makes a forecast once a minute, and raises an alert before a promise breaks.
+
+`LoadMonitorOfRelease1` is that of runs of release 1, `LoadMonitor` that of runs from release 2 on.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from oldhost_sync.policy.actions import RaiseAlert
 from oldhost_sync.policy.changes import EntityKey, PriorityClass
 from oldhost_sync.policy.coalescer import Coalescer
-from oldhost_sync.policy.forecast import Forecast, Load, forecast
+from oldhost_sync.policy.forecast import Forecast, Load, forecast_of_release_1
 from oldhost_sync.policy.outlook import Arrivals, Backlog, outlook
 from oldhost_sync.policy.pending_operation import PendingOperation
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, FORECAST_MS, SERVICE_MS_DEFAULT
@@ -18,8 +21,10 @@ SMOOTHING = 0.2  # weight of the newest measurement
 RATES_OVER_MS = round(FORECAST_MS / SMOOTHING)
 
 
-class LoadWatch:
-    """Rates are smoothed at each minute's measurement, `service_ms` at each send's."""
+class LoadMonitorOfRelease1:
+    """For runs of release 1, and the measuring for all runs. Rates are smoothed at each minute's measurement,
+    `service_ms` at each send's.
+    """
 
     def __init__(self, now_ms: int) -> None:
         self.service_ms = SERVICE_MS_DEFAULT
@@ -30,7 +35,7 @@ class LoadWatch:
         self._since_ms = now_ms
         self._arrived = 0
         self._applied = 0
-        self.told: list[str] = []
+        self.open_alerts: list[str] = []
         self._by_class = dict.fromkeys(PriorityClass, 0)
         self.rates = dict.fromkeys(PriorityClass, 0.0)
 
@@ -64,7 +69,7 @@ class LoadWatch:
 
     def forecast(self, coalescer: Coalescer, blocked_ms: int, now_ms: int) -> Forecast:
         first_at_ms = min((entry.first_at_ms for entry in coalescer.waiting.values()), default=now_ms)
-        return forecast(
+        return forecast_of_release_1(
             Load(
                 operations=len(coalescer.waiting),
                 emergencies=len(coalescer.lanes[PriorityClass.EMERGENCY]),
@@ -87,11 +92,11 @@ class LoadWatch:
         self.next_at_ms = now_ms + FORECAST_MS
 
     def _say(self, dedupe_key: str, is_so: bool, message: str) -> Iterator[RaiseAlert]:
-        if is_so and dedupe_key not in self.told:
-            self.told.append(dedupe_key)
+        if is_so and dedupe_key not in self.open_alerts:
+            self.open_alerts.append(dedupe_key)
             yield RaiseAlert("forecast", "warning", message, dedupe_key)
-        elif not is_so and dedupe_key in self.told:
-            self.told.remove(dedupe_key)
+        elif not is_so and dedupe_key in self.open_alerts:
+            self.open_alerts.remove(dedupe_key)
             yield RaiseAlert("forecast", "info", "", dedupe_key, close=True)
 
 
@@ -103,8 +108,8 @@ MEASURE_MS_MIN = 30_000
 OVER_PERCENT = 95
 
 
-class LoadMonitor(LoadWatch):
-    """For runs from 0.2 on: forecasts by `outlook`, and also at once when a ban begins (`look_soon`)."""
+class LoadMonitor(LoadMonitorOfRelease1):
+    """For runs from release 2 on: forecasts by `outlook`, and also at once when a ban begins (`look_soon`)."""
 
     def __init__(self, now_ms: int, txn_per_lww: int, in_flight: Iterable[PendingOperation]) -> None:
         super().__init__(now_ms)
@@ -123,7 +128,7 @@ class LoadMonitor(LoadWatch):
         oldest_ms = found.oldest_age_ms or 0
         yield from self._say(
             "forecast:consistency",
-            _breaks(oldest_ms, CONSISTENCY_MS, told="forecast:consistency" in self.told),
+            _breaks(oldest_ms, CONSISTENCY_MS, is_open="forecast:consistency" in self.open_alerts),
             f"The 4 h promise will break: {len(coalescer.waiting)} operations wait, and the oldest will be "
             f"{oldest_ms / 3_600_000:.1f} h old when OldHost has it.",
         )
@@ -179,5 +184,5 @@ def urgent(coalescer: Coalescer, count: int) -> list[tuple[int, int]]:
     return found
 
 
-def _breaks(age_ms: int, promise_ms: int, *, told: bool) -> bool:
-    return age_ms > (promise_ms * OVER_PERCENT // 100 if told else promise_ms)
+def _breaks(age_ms: int, promise_ms: int, *, is_open: bool) -> bool:
+    return age_ms > (promise_ms * OVER_PERCENT // 100 if is_open else promise_ms)

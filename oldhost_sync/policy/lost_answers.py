@@ -16,20 +16,20 @@ LOST_ANSWERS_ALERT = 3
 
 @dataclass
 class LostAnswers:
-    """`in_a_row` so far. `told`: the alert is open."""
+    """`in_a_row` so far. `alert_is_open`: the alert about them is."""
 
     in_a_row: int = 0
-    told: bool = False
+    alert_is_open: bool = False
 
     def note(self, alerts: Alerts, *, ended: bool, in_doubt: bool, reason: str) -> None:
         """Count a send's end: `ended`, it brought fates; `in_doubt`, something of it is in doubt."""
         if ended:
             self.in_a_row = 0
-            if self.told:
+            if self.alert_is_open:
                 alerts.answers_are_back()
-            self.told = False
+            self.alert_is_open = False
         elif in_doubt:
             self.in_a_row += 1
-            if self.in_a_row >= LOST_ANSWERS_ALERT and not self.told:
-                self.told = True
+            if self.in_a_row >= LOST_ANSWERS_ALERT and not self.alert_is_open:
+                self.alert_is_open = True
                 alerts.answers_are_lost(self.in_a_row, reason)

@@ -25,7 +25,7 @@ from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.counters import Counters
 from oldhost_sync.policy.events import OpeningEnded, Probed, SendEnded, SendFailed
 from oldhost_sync.policy.in_flight import InFlight
-from oldhost_sync.policy.load_monitor import LoadMonitor, LoadWatch
+from oldhost_sync.policy.load_monitor import LoadMonitor, LoadMonitorOfRelease1
 from oldhost_sync.policy.lost_answers import LostAnswers
 from oldhost_sync.policy.operators import Operators, Pause
 from oldhost_sync.policy.outcomes import Outcomes
@@ -53,7 +53,7 @@ from oldhost_sync.policy.writer_policy import (
 class Machine:
     """The whole state. `loaded` False: still rebuilding from MariaDB, nothing is sent; `carried`: the state came from
     an earlier run, perhaps without the waiting changes. `draining`: a new run is about to start. `release`: the
-    release whose decisions it makes (see `release`).
+    release whose decisions it makes (policy/release.py).
     """
 
     policy: WriterPolicy
@@ -88,7 +88,7 @@ class Machine:
         self.lifecycle = SessionLifecycle(self)
         self.operators = Operators(self)
         self.sweeping = Sweeping(policy.sweep_ms)
-        self.load = LoadWatch(self.now_ms)
+        self.load = LoadMonitorOfRelease1(self.now_ms)
         if self.release > RELEASE_MIN:
             self.load = LoadMonitor(self.now_ms, policy.txn_per_lww, self.in_flight)
         self.coalesced_alerts = CoalescedAlerts()
@@ -109,7 +109,7 @@ class Machine:
         self.take_released()
         if self._is_idle:
             self.coalescer.end_quiet(now_ms, self._send_size)
-        actions = [*self._sends(now_ms), *self.lifecycle.next_actions(now_ms), *self._beside(now_ms)]
+        actions = [*self._sends(now_ms), *self.lifecycle.next_actions(now_ms), *self._other_actions(now_ms)]
         self._forecast(now_ms)
         return actions + (self.tell(now_ms) if self.release > RELEASE_MIN else self.alerts.take())
 
@@ -132,7 +132,8 @@ class Machine:
 
     def watch_at_ms(self) -> int | None:
         """When to call `decide` even while an operation is in flight: it may take longer than an alert may wait."""
-        if self.release == RELEASE_MIN or self.draining or self.progress.told is not None or not self.has_sendable:
+        raises_none = self.release == RELEASE_MIN or self.draining
+        if raises_none or self.progress.open_alert is not None or not self.has_sendable:
             return None
         return self.progress.due_at_ms
 
@@ -209,7 +210,7 @@ class Machine:
                 self.in_flight.enter(entry)
         return entries
 
-    def _beside(self, now_ms: int) -> Iterator[Action]:
+    def _other_actions(self, now_ms: int) -> Iterator[Action]:
         if self.may_send and not self.probing and now_ms >= self.probe_at_ms:
             self.probing = True
             yield Probe(self.session.epoch, self.session.task_queue)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def of_emergencies(machine: Machine, now_ms: int) -> None:
-    told = machine.coalesced_alerts.told_emergencies
-    if told is not None and machine.loading.part is Part.EMERGENCIES:
+    alert = machine.coalesced_alerts.emergencies_alert
+    if alert is not None and machine.loading.part is Part.EMERGENCIES:
         return  # those that wait are still being read, so their number is not known
-    if told is not None and machine.breaker.state is BreakerState.HALF_OPEN and told[0] != "pause":
+    if alert is not None and machine.breaker.state is BreakerState.HALF_OPEN and alert[0] != "pause":
         return  # OldHost is being asked whether the cause is over
     lane = machine.coalescer.lanes[PriorityClass.EMERGENCY]
     sent = [entry.ref for entry in machine.in_flight if entry.ref.priority_class is PriorityClass.EMERGENCY]
@@ -29,14 +29,14 @@ def of_emergencies(machine: Machine, now_ms: int) -> None:
     cause, why = _blockade(machine)
     if not cause or not count:
         machine.coalesced_alerts.emergencies_go()
-    elif told is None or told[0] != cause or (count > told[1] and now_ms >= told[2] + ALERT_GROWS_MS):
+    elif alert is None or alert[0] != cause or (count > alert[1] and now_ms >= alert[2] + ALERT_GROWS_MS):
         # The only walk over all of them: no more often than the alert may be updated.
         ids = [*lane.change_ids(), *(ref.change_id for ref in sent)]
         machine.coalesced_alerts.emergencies_wait(cause, why, count, (min(ids), max(ids)), now_ms)
 
 
 def of_each_blocked_emergency(machine: Machine) -> None:
-    """One alert for each, in runs begun before 0.2."""
+    """One alert for each, in runs of release 1."""
     if machine.release > RELEASE_MIN:
         return
     for entry in [*machine.coalescer.waiting.values(), *machine.in_flight]:
@@ -68,11 +68,11 @@ def of_progress(machine: Machine, now_ms: int) -> None:
     if not machine.has_sendable:
         progress.rest(now_ms)
     if now_ms < progress.due_at_ms:
-        if progress.told is not None:
-            progress.told = None
+        if progress.open_alert is not None:
+            progress.open_alert = None
             machine.coalesced_alerts.progress_is_back()
-    elif progress.told != progress.reason:
-        progress.told = progress.reason
+    elif progress.open_alert != progress.reason:
+        progress.open_alert = progress.reason
         reason = progress.reason or _why_none(machine)
         emergencies = len(machine.coalescer.lanes[PriorityClass.EMERGENCY])
         machine.coalesced_alerts.no_progress((now_ms - progress.since_ms) // 1000, reason, emergencies)

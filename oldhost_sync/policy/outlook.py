@@ -1,4 +1,5 @@
-"""The outlook: when will the waiting changes reach OldHost, how old will they be then, and does that break a promise?
+"""The outlook, by which runs from release 2 on make their forecast (those of release 1: `forecast.py`): when will the
+waiting changes reach OldHost, how old will they be then, and does that break a promise?
 
 Each lane is walked in its order, with its share of the turns, and changes too old for turns before younger ones. Only
 future emergencies and TXN changes overtake an LWW change, and LWW always keeps its share. So a burst or a rising rate

@@ -47,7 +47,7 @@ class Hold:
     """An entity with dead letters: its later TXN changes wait in MariaDB until an operator has decided each of these.
 
     `left`: how many of them the machine has seen and left there, none newer than `newest`. `waiting`: the held changes
-    in runs begun before 0.2, which keep them in memory.
+    in runs of release 1, which keep them in memory.
     """
 
     dead: list[int]

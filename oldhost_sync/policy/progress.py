@@ -17,13 +17,14 @@ STATES = {"busy": "BUSY", "unsteady": "UNSTEADY", "unreadable": "UNREADABLE"}
 @dataclass
 class Progress:
     """`since_ms`: when the last fate arrived, or when something could be sent again. `reason`: the last reported reason
-    why none arrives. `sessions`: how many in a row brought none. `told`: the reason in the open alert; None: no alert.
+    why none arrives. `sessions`: how many in a row brought none. `open_alert`: the reason in the open alert;
+    None: no alert is open.
     """
 
     since_ms: int
     reason: str = ""
     sessions: int = 0
-    told: str | None = None
+    open_alert: str | None = None
     fates: int = 0
 
     @property

@@ -160,7 +160,7 @@ class SessionLifecycle:
         machine, session = self._machine, self._machine.session
         session.wait(SessionEvent.POSTPONED, reason, now_ms + wait_ms)
         session.attempts += reason not in ("ban", "settle")
-        # From 0.2 on, the alert no-progress covers the case that something waits, and is raised sooner.
+        # From release 2 on, the alert no-progress covers the case that something waits, and is raised sooner.
         if session.attempts == REOPEN_ALERT_ATTEMPTS and (machine.release == RELEASE_MIN or not machine.has_sendable):
             machine.alerts.no_session(session.attempts, reason)
 

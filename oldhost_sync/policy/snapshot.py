@@ -52,7 +52,7 @@ def dump(machine: Machine) -> Snapshot:
     return {
         "version": VERSION,
         **_dump_changes(machine),
-        **_dump_told(machine),
+        **_dump_alerts(machine),
         "dead_letters": machine.dead_letters,
         "loaded": machine.loaded,
         "txn_run": machine.coalescer.turns.robin.txn_run,
@@ -61,8 +61,8 @@ def dump(machine: Machine) -> Snapshot:
         "paused": asdict(machine.paused) if machine.paused else None,
         "rates": [machine.load.service_ms, machine.load.arrivals_per_s, machine.load.applied_per_s],
         "class_rates": list(machine.load.rates.values()),
-        "progress": asdict(machine.progress),
-        "lost_answers": asdict(machine.lost_answers),
+        "progress": _renamed(asdict(machine.progress), open_alert="told"),
+        "lost_answers": _renamed(asdict(machine.lost_answers), alert_is_open="told"),
         "batch": machine.send_number,
         "sweep": [machine.sweeping.after_id, machine.sweeping.at_ms],
         "probe_at_ms": machine.probe_at_ms,
@@ -91,15 +91,15 @@ def _dump_changes(machine: Machine) -> Snapshot:
     }
 
 
-def _dump_told(machine: Machine) -> Snapshot:
+def _dump_alerts(machine: Machine) -> Snapshot:
     """The alerts that are open, and those that are not recorded yet."""
     coalesced_alerts = machine.coalesced_alerts
     return {
-        "told": list(machine.load.told),
+        "told": list(machine.load.open_alerts),
         "warned": list(machine.alerts.blocked),
         "stuck": machine.alerts.stuck,
-        "untold": [astuple(alert) for alert in coalesced_alerts.untold()],
-        "told_emergencies": coalesced_alerts.told_emergencies,
+        "untold": [astuple(alert) for alert in coalesced_alerts.unrecorded()],
+        "told_emergencies": coalesced_alerts.emergencies_alert,
         "grouped": coalesced_alerts.grouped,
         "sequence": coalesced_alerts.sequence,
     }
@@ -141,7 +141,7 @@ def _load_rates(machine: Machine, snapshot: Snapshot) -> None:
     load = machine.load
     load.service_ms, load.arrivals_per_s, load.applied_per_s = snapshot["rates"]
     load.rates = dict(zip(load.rates, snapshot.get("class_rates", load.rates.values()), strict=True))
-    load.told = list(snapshot["told"])
+    load.open_alerts = list(snapshot["told"])
 
 
 def _set_back(snapshot: Snapshot, by_ms: int) -> Snapshot:
@@ -170,15 +170,20 @@ def _earlier(at_ms: int | None, by_ms: int) -> int | None:
 def _load_coalesced_alerts(machine: Machine, snapshot: Snapshot) -> None:
     coalesced_alerts = machine.coalesced_alerts
     coalesced_alerts.add(*(RaiseAlert(*alert) for alert in snapshot.get("untold", [])))
-    for change_id in snapshot.get("warned", []):  # a run begun before 0.2 had one alert for each
+    for change_id in snapshot.get("warned", []):  # a run of release 1 had one alert for each
         coalesced_alerts.add(RaiseAlert("", "info", "", f"emergency:{change_id}", close=True))
     coalesced_alerts.blocked = []
-    coalesced_alerts.told_emergencies = _as_tuple(snapshot.get("told_emergencies"))
+    coalesced_alerts.emergencies_alert = _as_tuple(snapshot.get("told_emergencies"))
     coalesced_alerts.grouped = _as_tuple(snapshot.get("grouped"))
     coalesced_alerts.sequence = snapshot.get("sequence", 0)
-    machine.lost_answers = LostAnswers(**snapshot.get("lost_answers", {}))
+    machine.lost_answers = LostAnswers(**_renamed(snapshot.get("lost_answers", {}), told="alert_is_open"))
     if "progress" in snapshot:
-        machine.progress = Progress(**snapshot["progress"])
+        machine.progress = Progress(**_renamed(snapshot["progress"], told="open_alert"))
+
+
+def _renamed(fields: Snapshot, **names: str) -> Snapshot:
+    """`fields` in the same order, some with another name: in stored snapshots they keep the name they had first."""
+    return {names.get(name, name): value for name, value in fields.items()}
 
 
 # Fields of a session that have another name in stored snapshots.
@@ -199,7 +204,7 @@ def _session(carried: Snapshot) -> SessionState:
     for name, known in _KNOWN_AS.items():
         if known in carried:
             carried[name] = carried.pop(known)
-    if "next_nonce" in carried:  # its name in releases before 0.2
+    if "next_nonce" in carried:  # its name in versions before 0.2
         carried["opened_at_nonce"] = carried.pop("next_nonce")
     return SessionState(**carried)
 

@@ -41,7 +41,7 @@ def properties_of(refs: Sequence[ChangeRef]) -> list[str]:
     return [ref.property_id for ref in refs] if any(ref.property_id for ref in refs) else []
 
 
-def beside(items: Sequence[WireRef], properties: object) -> Iterator[tuple[WireRef, str]]:
+def with_properties(items: Sequence[WireRef], properties: object) -> Iterator[tuple[WireRef, str]]:
     """Each ref with its property from the second list: "" where it is missing or invalid."""
     given: Iterable[object] = properties if isinstance(properties, list) else ()
     fitting = (one if isinstance(one, str) and _is_id(one) else "" for one in given)
@@ -67,7 +67,7 @@ def from_wire(item: Sequence[Any], property_id: str = "") -> ChangeRef:
 
 def all_from_wire(items: Sequence[WireRef], properties: Sequence[str] = ()) -> Iterator[ChangeRef]:
     """Read refs, each with its property from the second list. Raises ValueError at the first invalid one."""
-    return (from_wire(item, property_id) for item, property_id in beside(items, properties))
+    return (from_wire(item, property_id) for item, property_id in with_properties(items, properties))
 
 
 def why_unprintable(text: str, *, lines: bool = False) -> str:

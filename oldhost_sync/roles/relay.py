@@ -28,7 +28,7 @@ from oldhost_sync.relay.readiness import ReadinessCheck
 from oldhost_sync.relay.transactions import Transactions
 from oldhost_sync.relay.watchdog import Watchdog
 from oldhost_sync.relay.writers import TemporalWriters
-from oldhost_sync.role_health import Liveness, Need, Readiness, beside
+from oldhost_sync.role_health import Liveness, Need, Readiness, running_during
 from oldhost_sync.role_needs import database_need, temporal_need
 from oldhost_sync.role_server import served
 from oldhost_sync.roles.host_relays import host_relays
@@ -67,7 +67,7 @@ async def run(settings: Settings) -> None:
         needs = database_need(of_probes), temporal_need(writers.connected)
         with served(settings.metrics_bind, registry, readiness, liveness):
             show_role(registry, "relay", readiness.looked_at)
-            async with beside(liveness.keep()):
+            async with running_during(liveness.keep()):
                 await _wait_for_database(engine, settings.hosts(), stop)
                 await _relay(settings, transactions, writers, metrics, registry, owner, readiness, needs, stop, tracer)
     finally:

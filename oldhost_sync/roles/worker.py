@@ -41,7 +41,7 @@ from oldhost_sync.oldhost.connection import Address
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.release_watch import ReleaseWatch
-from oldhost_sync.role_health import Liveness, Readiness, beside
+from oldhost_sync.role_health import Liveness, Readiness, running_during
 from oldhost_sync.role_server import served
 from oldhost_sync.roles.interpreter import hold_many_objects, share_among_threads
 from oldhost_sync.roles.leaving_worker import LeavingWorker
@@ -110,12 +110,12 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
             presence = WorkerPresence(engine, tuple(settings.urls_by_host()), sessions.owner, release)
             releases = ReleaseWatch(connected, presence, writer_policy(settings))
             async with (
-                beside(liveness.keep()),
+                running_during(liveness.keep()),
                 _stopped_by_signals(stop or asyncio.Event()) as stopping,
                 _alerts_delivered(settings, engine, metrics),
                 _looked_at(settings, connected, readiness, releases),
                 _present(presence),
-                beside(releases.watch()),
+                running_during(releases.watch()),
             ):
                 if await _is_so_before(releases.may_take_tasks(), stopping):
                     await _work(settings, connected, engine, sessions, releases, stopping)
@@ -139,7 +139,7 @@ async def _work(
         registration = Registration()
         slots = WorkflowSlots()
         shared, own = workers(settings, client, engine, sessions, threads, registration, releases, slots)
-        async with beside(registration.watch(client)), own, shared:
+        async with running_during(registration.watch(client)), own, shared:
             logger.info("worker %s is at work", sessions.owner)
             await stopping.wait()
             logger.info("worker %s is leaving", sessions.owner)
@@ -332,7 +332,7 @@ async def _looked_at(
     looks = create_engine(settings.need_database_url(), pool_size=1, autocommit=True)
     hosts = list(settings.urls_by_host())
     try:
-        async with beside(watch_readiness(looks, client, hosts, readiness, releases.troubles)):
+        async with running_during(watch_readiness(looks, client, hosts, readiness, releases.troubles)):
             yield
     finally:
         looks.dispose()
@@ -349,7 +349,7 @@ async def _present(presence: WorkerPresence) -> AsyncIterator[None]:
             await asyncio.to_thread(presence.say)
 
     try:
-        async with beside(say()):
+        async with running_during(say()):
             yield
     finally:
         await asyncio.to_thread(presence.leave)

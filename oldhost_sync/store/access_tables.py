@@ -18,7 +18,7 @@ operator_audit = table(
     Column("change_id", BigInteger),
     Column("detail", JSON),
     stamp("created_at"),
-    # The channel of the act, and whether its name was verified (NULL: no person's name, or an act from before 0.2).
+    # The channel of the act, and whether its name was verified (NULL: no person's name, or an act of version 0.1).
     Column("channel", String(16)),
     Column("verified", Boolean),
     Index("ix_operator_audit_created", "host", "created_at"),

@@ -25,7 +25,7 @@ CHANGE_ID_MAX = 2**63 - 1
 @dataclass(frozen=True, slots=True)
 class AuditedAct:
     """One act: `action` (pause, resolve, discard …), who, why, and on which change. `channel`, `verified`: see
-    :class:`oldhost_sync.policy.actor.Actor`; both None for acts of releases before 0.2.
+    :class:`oldhost_sync.policy.actor.Actor`; both None for acts of versions before 0.2.
     """
 
     act_id: int

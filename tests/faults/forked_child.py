@@ -22,7 +22,7 @@ from typing import IO
 from oldhost_sync.stack.processes import Child, die_with
 
 PRELOADED = (
-    "oldhost_simulator.serve",
+    "oldhost_simulator.process",
     "oldhost_sync.cli.main",
     "oldhost_sync.roles.api",
     "oldhost_sync.roles.relay",

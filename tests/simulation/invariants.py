@@ -203,7 +203,7 @@ class Always:
             entry = self.applied.get(nonce)
             if nonce in self.rejected or nonce in self.foreign:
                 # What else used the nonce up while its answer was lost can't be told from an apply: a rejection, or
-                # somebody else's write. The contract has no way to ask.
+                # somebody else's write. The protocol has no way to ask.
                 self.mistaken[new[0]] = None
                 self.world.sometimes.hit("a lost rejection counted as applied")
             elif self.meddled:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from oldhost_simulator.call_handler import CallHandler
 from oldhost_simulator.counters import Counters
-from oldhost_simulator.desk import Desk
 from oldhost_simulator.facts import Entry, Fact
 from oldhost_simulator.faults import Switchboard
 from oldhost_simulator.host import Host
@@ -98,10 +98,10 @@ class OldHost:
 
     def _start(self) -> None:
         self.loop = Loop(self.hub)
-        self.desk = Desk(self.host, self.faults, self.counters, None)
+        self.call_handler = CallHandler(self.host, self.faults, self.counters, None)
         self.server = Server(
             self.loop,  # type: ignore[arg-type]
-            self.desk,
+            self.call_handler,
             self.faults,
             self.pace,
             self.counters,
@@ -138,13 +138,13 @@ class OldHost:
         self.server.close_connection()
 
     def ban_now(self, seconds: float) -> None:
-        self.desk.record([self.host.ban(self.hub.now, seconds)])
+        self.call_handler.record([self.host.ban(self.hub.now, seconds)])
 
     def foreign_write(self) -> None:
-        self.desk.record([self.host.foreign_write(self.hub.now)])
+        self.call_handler.record([self.host.foreign_write(self.hub.now)])
 
     def restore(self, nonce: int) -> None:
-        self.desk.record([self.host.restore(self.hub.now, nonce)])
+        self.call_handler.record([self.host.restore(self.hub.now, nonce)])
 
     def applied(self) -> list[Entry]:
         return [entry for entry in self.host.journal if entry.outcome == "applied"]

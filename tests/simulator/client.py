@@ -21,7 +21,7 @@ class Reply:
 
 
 def operation(number: int = 1, *, status: str = "Clean", entity_id: str = "u1") -> dict[str, Any]:
-    """A unit's operation as the contract wants it."""
+    """A unit's operation as the protocol wants it."""
     return {
         "entity_type": "unit",
         "entity_id": entity_id,

@@ -1,4 +1,4 @@
-"""What every OldHost does, whoever made it: the contract as tests over a real socket.
+"""What every OldHost does, whoever made it: the protocol (docs/protocol.md) as tests over a real socket.
 
 `NonceRules` needs only `host.connect()` with `sync` and `ask`, so that a model without a socket can pass it as well;
 `WireRules` needs the socket. A suite uses them by inheritance and gives a fixture `host`. The host may expect any

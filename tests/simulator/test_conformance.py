@@ -1,4 +1,4 @@
-"""The simulator keeps the contract (or another make does: see `conftest.py`)."""
+"""The simulator keeps the protocol (or another make does: see `conftest.py`)."""
 
 from tests.simulator.conformance import NonceRules, WireRules
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from oldhost_simulator.facts import Fact, fact_from_json, fact_to_json
 from oldhost_simulator.faults import Switchboard
 from oldhost_simulator.host import Host
-from oldhost_simulator.operation import Call, understand
+from oldhost_simulator.operation import Call, parse_call
 from oldhost_simulator.wire import Request
 from tests.simulator.client import operation
 
@@ -31,7 +31,7 @@ steps = st.lists(
 
 @given(steps)
 def test_applied_nonces_are_sequential_and_the_facts_rebuild_the_host(moves: list[tuple[str, float]]) -> None:
-    host, whims = Host(ban_seconds=BAN_SECONDS), Switchboard(seed=0)
+    host, faults = Host(ban_seconds=BAN_SECONDS), Switchboard(seed=0)
     facts: list[Fact] = []
     now = 0.0
     for number, (move, seconds) in enumerate(moves):
@@ -46,12 +46,12 @@ def test_applied_nonces_are_sequential_and_the_facts_rebuild_the_host(moves: lis
         elif move == "unban":
             new = (host.unban(now),)
         else:
-            whims.switch_off()
+            faults.switch_off()
             if move == "reject":
-                whims.switch_on({"name": "reject"})
+                faults.switch_on({"name": "reject"})
             nonce = {"gap": before + 1, "replay": before - 1}.get(move, before)
             call = Call("ask", now, 1) if move == "ask" else sync(nonce, now, number)
-            decision = host.decide(call, now, whims)
+            decision = host.decide(call, now, faults)
             assert host.expected_nonce == before, "deciding changes nothing"
             assert (decision.answer.status == 403) == banned
             new = decision.facts
@@ -94,7 +94,7 @@ def test_a_ban_ends_at_its_end() -> None:
 
 
 def request(body: bytes, nonce: str = "1") -> Call:
-    return understand(Request("POST", "/oldhost/sync", (nonce,), body), 0.0, 1)
+    return parse_call(Request("POST", "/oldhost/sync", (nonce,), body), 0.0, 1)
 
 
 @given(st.binary(max_size=200))

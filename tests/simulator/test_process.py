@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from oldhost_simulator import Config, serve
+from oldhost_simulator import Config, process
 from tests.simulator.client import AdminClient, Line, connect_when_free, operation, sync_bytes
 from tests.simulator.process import ROOT, SimulatorProcess
 
@@ -23,7 +23,7 @@ def run(*options: str) -> "subprocess.CompletedProcess[str]":
 
 def test_help_tells_any_body_is_off_unless_given(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        serve.main(["--help"])
+        process.main(["--help"])
     (option,) = re.findall(r"--any-body .*", re.sub(r"\s+", " ", capsys.readouterr().out))
     assert option.strip().endswith("(default: False)")
 
@@ -73,7 +73,7 @@ def test_a_port_in_use_is_one_clear_line() -> None:
 
 
 def test_what_nobody_sets_is_as_the_protocol_has_it() -> None:
-    given = serve.config_of(serve.parser().parse_args([]))
+    given = process.config_of(process.parser().parse_args([]))
     assert (given.latency_ms, given.jitter_ms, given.ban_seconds, given.first_nonce) == (400, 0, 900, 1)
     assert given.check_operations
     assert Config() == replace(given, port=0, admin_port=0)
@@ -84,6 +84,6 @@ def test_what_nobody_sets_is_as_the_protocol_has_it() -> None:
 )
 def test_wrong_options_are_refused(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        serve.main(options)
+        process.main(options)
     assert ended.value.code == 2
     assert capsys.readouterr().err

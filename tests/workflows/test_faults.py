@@ -174,7 +174,7 @@ async def test_a_rebuild_waits_for_the_database(stage: Stage) -> None:
 
 
 async def test_what_breaks_the_machines_rules_halts_the_writer_durably(stage: Stage) -> None:
-    """Level 0: it neither goes on as if nothing were, nor does the workflow fail and try again for ever."""
+    """Level L0: it neither goes on as if nothing were, nor does the workflow fail and try again for ever."""
     async with stage.writer(strange_fates=[1]) as writer:
         await writer.take(TXN, "a")
         status = await writer.until_state("HALTED")

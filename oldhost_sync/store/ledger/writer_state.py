@@ -21,8 +21,8 @@ _BAN_LEFT_MS = text(BAN_LEFT_MS)
 
 @dataclass(frozen=True, slots=True)
 class PersistedState:
-    """`dead_letters`: how many there are. `held`: (entity_type, entity_id, ids of its dead letters), for runs that
-    began before 0.2. `ban_left_ms`: the remaining time of the last ban, negative when it is over.
+    """`dead_letters`: how many there are. `held`: (entity_type, entity_id, ids of its dead letters), for runs of
+    release 1. `ban_left_ms`: the remaining time of the last ban, negative when it is over.
     """
 
     held: list[tuple[str, str, list[int]]]

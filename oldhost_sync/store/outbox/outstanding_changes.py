@@ -144,7 +144,7 @@ def emergencies_page(connection: Connection, host: str, after_id: int, limit: in
 
 
 def relayed_page(connection: Connection, host: str, after_id: int, limit: int, quiet_ms: int = 0) -> IdPage:
-    """All relayed changes without a fate, for runs that began before 0.2: these keep the held changes themselves."""
+    """All relayed changes without a fate, for runs of release 1: these keep the held changes themselves."""
     values = {"host": host, "after_id": after_id, "limit": limit + 1, "quiet_us": quiet_ms * 1000}
     refs = [as_ref(row) for row in connection.execute(_RELAYED, values)]
     more = len(refs) > limit
@@ -153,7 +153,7 @@ def relayed_page(connection: Connection, host: str, after_id: int, limit: int, q
 
 
 def held_entities(connection: Connection, host: str, limit: int = 10_000) -> list[tuple[str, str, list[int]]]:
-    """Entities with dead letters, each with the letters' ids, oldest first; for runs that began before 0.2."""
+    """Entities with dead letters, each with the letters' ids, oldest first; for runs of release 1."""
     held: dict[tuple[str, str], list[int]] = {}
     for row in connection.execute(_HELD, {"host": host, "limit": limit}):
         held.setdefault((row.entity_type, row.entity_id), []).append(row.id)

@@ -45,7 +45,7 @@ def a_process(database_url: str, **quotas: int) -> Iterator[Dependencies]:
         HOST, TOKENS, Database(connect_for_api(database_url)), ScriptedWriter(), of_each_token=Quotas(**quotas)
     )
     yield parts
-    parts.beside.close()
+    parts.separate_connections.close()
     parts.database.close()
 
 

@@ -1,4 +1,4 @@
-"""Two senders at once, as the writer has them, while OldHost misbehaves in every way of its contract."""
+"""Two senders at once, as the writer has them, while OldHost misbehaves in every way of its protocol."""
 
 from __future__ import annotations
 

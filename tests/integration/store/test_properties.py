@@ -21,7 +21,7 @@ WAYS: dict[str, Callable[[Connection], list[ChangeRef]]] = {
     "a claim of emergencies": lambda connection: relay_queue.claim_batch(connection, HOST, 10, emergencies_only=True),
     "a rebuild": lambda connection: outstanding_changes.outstanding_page(connection, HOST, 0, 10).refs,
     "a rebuild of emergencies": lambda connection: outstanding_changes.emergencies_page(connection, HOST, 0, 10).refs,
-    "a rebuild before 0.2": lambda connection: outstanding_changes.relayed_page(connection, HOST, 0, 10).refs,
+    "a rebuild of release 1": lambda connection: outstanding_changes.relayed_page(connection, HOST, 0, 10).refs,
     "an entity's": lambda connection: (
         outstanding_changes.entity_page(connection, HOST, EntityKey("unit", "u"), 0, 10).refs
     ),
@@ -39,7 +39,7 @@ def test_a_units_changes_are_told_with_the_property_that_it_has_now(engine: Engi
     moved(engine, "u", "hilltop")
     moved(engine, "u", "seaview")
     recorded(engine, entity_id="u", event_type=EMERGENCY)
-    if way == "a rebuild before 0.2":
+    if way == "a rebuild of release 1":
         change_sql(engine, "UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6) - INTERVAL 1 DAY")
     with engine.connect() as connection:
         found = WAYS[way](connection)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from oldhost_sync.console.words import number, quantity, span, told
+from oldhost_sync.console.words import number, quantity, rendered, span
 from oldhost_sync.policy.phrases import instant
 
 
@@ -34,7 +34,7 @@ def test_thousands_are_apart() -> None:
 
 def test_an_instant_within_a_sentence_is_shown_as_every_other_time() -> None:
     moment = datetime(2020, 2, 29, 23, 59, 58, tzinfo=UTC)
-    assert told(f"until {instant(moment)}: <nothing> goes") == (
+    assert rendered(f"until {instant(moment)}: <nothing> goes") == (
         'until <time datetime="2020-02-29T23:59:58.000000Z" title="2020-02-29T23:59:58.000000Z">2020-02-29 23:59:58'
         "</time>: &lt;nothing&gt; goes"
     )

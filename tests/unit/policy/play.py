@@ -360,7 +360,7 @@ class Play:
                     self.under.load = action
                 case RecordAlerts():
                     self.alerts += action.alerts
-                    self.machine.coalesced_alerts.told()
+                    self.machine.coalesced_alerts.recorded()
                 case RecordHalt():
                     self.books.halted = self.books.halted or action.reason
         self._check()

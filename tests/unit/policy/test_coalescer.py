@@ -67,7 +67,7 @@ def room() -> Room:
 
 @pytest.fixture
 def keeping() -> Room:
-    """Of a run begun before 0.2: what is held is kept here."""
+    """Of a run of release 1: what is held is kept here."""
     return Room(keeps_held=True)
 
 

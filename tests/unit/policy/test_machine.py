@@ -229,7 +229,7 @@ def test_alerts_that_come_while_one_list_is_told_wait_and_are_coalesced_by_cause
     coalesced_alerts.no_session(5, "busy")
     coalesced_alerts.no_session(6, "busy")
     assert play.machine.tell(play.now_ms) == []
-    coalesced_alerts.told()
+    coalesced_alerts.recorded()
     (second,) = play.machine.tell(play.now_ms)
     assert isinstance(first, RecordAlerts)
     assert isinstance(second, RecordAlerts)

@@ -261,7 +261,7 @@ def test_people_are_not_told_that_emergencies_go_while_a_new_run_reads_them_agai
     emergency = ChangeRef(1, PriorityClass.EMERGENCY, "unit", "u", "e", START_MS)
     old.enqueue([emergency], START_MS)
     old.decide(START_MS)
-    old.coalesced_alerts.told()
+    old.coalesced_alerts.recorded()
     new = carried(old)
     (load,) = (action for action in new.decide(START_MS) if isinstance(action, LoadOutstanding))
     new.took_page(load, [emergency], 1, False, START_MS)

@@ -8,25 +8,25 @@ from concurrent.futures import Future
 
 from oldhost_simulator.counters import Counters
 from oldhost_simulator.facts import Entry, Fact
-from oldhost_simulator.host import Host, Whims
+from oldhost_simulator.host import FaultSource, Host
 from oldhost_simulator.operation import Call
 from oldhost_simulator.state_file import StateFile
 from oldhost_simulator.wire import Answer
 
 
-class Desk:
-    def __init__(self, host: Host, whims: Whims, counters: Counters, state_file: StateFile | None) -> None:
+class CallHandler:
+    def __init__(self, host: Host, faults: FaultSource, counters: Counters, state_file: StateFile | None) -> None:
         self.host = host
-        self._whims = whims
+        self._faults = faults
         self._counters = counters
         self._state_file = state_file
         self._waiting: list[tuple[int, Future[None]]] = []
 
-    def settle(self, call: Call, now: float, *, late: bool = False) -> Answer:
-        if self.host.banned_until(now) is None:  # no misfortune during a ban: a request must not extend it
-            for misfortune in self._whims.misfortunes(call):
-                self.record(self.host.facts_of(misfortune, now))
-        decision = self.host.decide(call, now, self._whims, late=late)
+    def answer(self, call: Call, now: float, *, late: bool = False) -> Answer:
+        if self.host.banned_until(now) is None:  # no event during a ban: a request must not extend it
+            for event in self._faults.injected_events(call):
+                self.record(self.host.facts_of(event, now))
+        decision = self.host.decide(call, now, self._faults, late=late)
         self.record(decision.facts)
         self._counters.count_answer(decision.answer.status, decision.answer.body.get("error"))
         return decision.answer
