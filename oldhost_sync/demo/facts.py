@@ -22,7 +22,7 @@ JOURNAL_PAGE = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One row of the outbox. Times in seconds since the epoch, of the database's clock."""
+    """One row of the outbox. Times in seconds since 1970, of the database's clock."""
 
     change_id: int
     key: str
