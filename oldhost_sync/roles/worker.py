@@ -29,7 +29,7 @@ from temporalio.client import Client
 from temporalio.worker import FixedSizeSlotSupplier, WorkerTuner
 
 from activities.alerts import AlertActivities
-from activities.books import RecordingActivities
+from activities.database_records import RecordingActivities
 from activities.resync import ResyncActivities
 from activities.run_histories import TemporalHistories
 from activities.session import SessionActivities
