@@ -27,10 +27,10 @@ IN_DOUBT_SECONDS_MAX = 11.0
 
 @dataclass
 class Killed:
-    """Seconds by system, each kill's; `books`: gaps and replays that OldHost counted."""
+    """Seconds by system, each kill's; `misplaced`: gaps and replays that OldHost counted."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
-    books: dict[str, tuple[int, int]] = field(default_factory=dict)
+    misplaced: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def measure(stage: Stage) -> Result:
@@ -62,7 +62,7 @@ def _table(result: Result, title: str, killed: Killed) -> None:
     table = result.table(title, ("", "kills", "each", "p50", "largest", "gaps at OldHost", "replays"))
     for name, seconds in killed.seconds.items():
         each = ", ".join(f"{one:.1f}" for one in seconds)
-        table.rows.append((name, len(seconds), each, spread(seconds)[0], max(seconds), *killed.books[name]))
+        table.rows.append((name, len(seconds), each, spread(seconds)[0], max(seconds), *killed.misplaced[name]))
 
 
 Act = Callable[[Deployment, SimulatedHost, str, str], float]
@@ -83,7 +83,7 @@ def _each(stage: Stage, kills: int, waiting: int, act: Act) -> Killed:
                 _start_rival(deployment, simulator, waiting, name)
                 killed.seconds[name] = [act(deployment, simulator, name, name)]
             stats = simulator.stats()
-            killed.books[name] = stats["gaps"], stats["replays"]
+            killed.misplaced[name] = stats["gaps"], stats["replays"]
     return killed
 
 

@@ -18,11 +18,11 @@ from oldhost_sync.store.views import readiness
 from oldhost_sync.writer_health import is_task_queue_polled
 
 
-def database_need(looks: Engine) -> Need:
-    """`looks`: an engine in autocommit mode, with its own connection."""
+def database_need(autocommit_engine: Engine) -> Need:
+    """`autocommit_engine` has a connection for this alone."""
 
     async def ask() -> str:
-        return await asyncio.to_thread(_database_trouble, looks)
+        return await asyncio.to_thread(_database_trouble, autocommit_engine)
 
     return Need("database", ask, "the database does not answer")
 
@@ -42,9 +42,9 @@ def temporal_need(connected: Callable[[], Awaitable[Client]]) -> Need:
     return Need("temporal", ask, "Temporal does not answer")
 
 
-def _database_trouble(looks: Engine) -> str:
+def _database_trouble(autocommit_engine: Engine) -> str:
     try:
-        look(looks, _check)
+        look(autocommit_engine, _check)
     except (StoreError, DBAPIError) as error:
         return f"the database does not take writes ({type(error).__name__})"
     return ""

@@ -33,11 +33,11 @@ class RelayMetrics:
         self.failures = counter("oldhost_sync_relay_failures", "Rounds that ended in an outage", by_condition)
         self.scheduled = counter("oldhost_sync_scheduled_recorded", "Scheduled changes recorded when due", ["host"])
         self.pruned = counter("oldhost_sync_pruned_rows", "Rows forgotten by retention", ["host"])
-        name, text = "oldhost_sync_accepted_to_held_seconds", "From accepted to held by the writer"
+        name, text = "oldhost_sync_accepted_to_held_seconds", "From accepted until the writer has it"
         self.wait_seconds = Histogram(name, text, by_class, buckets=_WAIT_SECONDS, registry=registry)
         self.condition = gauge("oldhost_sync_relay_condition", "1 for the relay's present condition", by_condition)
-        held = "Changes held by the writer, as last counted"
-        self.unprocessed = gauge("oldhost_sync_relay_unprocessed", held, ["host"])
+        text = "Changes that the writer has, as last counted"
+        self.unprocessed = gauge("oldhost_sync_relay_unprocessed", text, ["host"])
 
 
 def show_role(registry: CollectorRegistry, role: str, looked_at: Callable[[], float]) -> None:
@@ -181,8 +181,8 @@ class WorkerMetrics:
         self.service_seconds = Histogram(name, text, ["host"], buckets=_CALL_SECONDS, registry=registry)
         self.sessions = counter("oldhost_sync_sessions", "Sessions requested, by result", ["host", "state"])
         self.refusals = counter("oldhost_sync_host_refusals", "Refusals by OldHost", ["host", "reason"])
-        held = "1 while this worker holds the connection"
-        self.connection_open = gauge("oldhost_sync_connection_open", held, ["host"])
+        text = "1 while this worker holds the connection"
+        self.connection_open = gauge("oldhost_sync_connection_open", text, ["host"])
         self.epoch = gauge("oldhost_sync_session_epoch", "Epoch of this worker's session", ["host"])
         lost = "Sends that ended with an operation in doubt: no answer arrived, or an unreadable one"
         self.lost_replies = counter("oldhost_sync_lost_replies", lost, ["host"])

@@ -20,19 +20,19 @@ WRITERS_LOOK_SECONDS = 5.0
 
 
 async def watch_readiness(
-    looks: Engine,
+    autocommit_engine: Engine,
     client: Client,
     hosts: Sequence[str],
     readiness: Readiness,
     more: Callable[[], dict[str, str]] = dict,
 ) -> None:
-    """Check until cancelled. `looks`: an engine in autocommit mode; `more`: other troubles of this worker."""
+    """Check until cancelled. `more`: other troubles of this worker."""
 
     async def connected() -> Client:
         return client
 
     writers: dict[str, str] = {}
-    needs = database_need(looks), temporal_need(connected)
+    needs = database_need(autocommit_engine), temporal_need(connected)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_watch_writers(client, hosts, writers))
         while True:

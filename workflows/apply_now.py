@@ -52,7 +52,7 @@ class DirectChanges:
 
     async def submit(self, change: dict[str, Any]) -> messages.SubmitAnswer:
         """Record a change of any class; an ApplicationError says why not."""
-        with self._waiting.for_the_books():
+        with self._waiting.for_the_database():
             recorded = await self._record(change, "submit")
         self._reception.hand_over(recorded)
         self._wake()
@@ -61,7 +61,7 @@ class DirectChanges:
     async def apply_now(self, change: dict[str, Any]) -> messages.ApplyNowAnswer:
         """Record an EMERGENCY change and wait for its fate, if there is room to wait and sending is possible."""
         until_ms = now_ms() + APPLY_NOW_MS
-        with self._waiting.for_the_books():
+        with self._waiting.for_the_database():
             recorded = await self._record(change, "apply_now", only_class="EMERGENCY")
         answer = messages.ApplyNowAnswer(recorded.idempotency_key, recorded.change_id, "ACCEPTED", recorded.nonce)
         if recorded.ref is None or recorded.processed:

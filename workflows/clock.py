@@ -22,7 +22,7 @@ class Clock:
 
 
 def now_ms() -> int:
-    """Epoch milliseconds; they advance only between workflow tasks."""
+    """Unix milliseconds; they advance only between workflow tasks."""
     told_ms = workflow.time_ns() // 1_000_000
     clock: Clock | None = getattr(workflow.instance(), "clock", None)
     return told_ms if clock is None else max(told_ms, clock.proven_ms)

@@ -30,7 +30,7 @@ class Dispatcher:
     """`under_way`: number of running activities. `talking_to_oldhost`: those that talk to OldHost; they end soon, so
     meanwhile the workflow sets no timer except for alerts.
 
-    `wake` is called when one has ended, `load_standing` with the first page of outstanding changes.
+    `wake` is called when one has ended, `load_persisted_state` with the first page of outstanding changes.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class Dispatcher:
         machine: Machine,
         wake: Callable[[], None],
         acts: OperatorActs,
-        load_standing: Callable[[messages.Outstanding], None],
+        load_persisted_state: Callable[[messages.Outstanding], None],
         listing: StateList,
     ) -> None:
         self._host = host
         self._machine = machine
         self._wake = wake
         self._acts = acts
-        self._load_standing = load_standing
+        self._load_persisted_state = load_persisted_state
         self._listing = listing
         self._detector = FailureDetector()
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -183,7 +183,7 @@ class Dispatcher:
             return
         self._listing.heard(page.lists_states)
         if action.part is Part.EMERGENCIES and not action.after_id:
-            self._load_standing(page)  # the first page of a rebuild
+            self._load_persisted_state(page)  # the first page of a rebuild
         self._machine.took_page(action, list(page.changes()), page.last_id, page.more, now_ms())
 
     async def _record_halt(self, action: actions.RecordHalt) -> None:

@@ -45,8 +45,8 @@ class Block:
 class Inbox:
     """`recording`: an activity is recording a batch; the next batch waits for it, to keep the order.
 
-    `held`: nothing is recorded yet, because older signals are still read from an earlier run's history. `release`: runs
-    of release 1 take larger batches, and record what they can't pass to a new run before it begins.
+    `awaits_older`: nothing is recorded yet, because older signals are still read from an earlier run's history.
+    `release`: runs of release 1 take larger batches, and record what they can't pass to a new run before it begins.
     """
 
     def __init__(self, carried: Iterable[Submission], *, release: int = 2) -> None:
@@ -56,7 +56,7 @@ class Inbox:
         self._bytes = 0
         self._bytes_per_batch = BATCH_BYTES_MAX if release > 1 else BYTES_MAX
         self._release = release
-        self.held = False
+        self.awaits_older = False
         for submission in carried:
             self.add(submission)
 
@@ -74,7 +74,7 @@ class Inbox:
 
     def next_batch(self, *, draining: bool, now_ms: int = 0) -> list[Submission]:
         """The changes to record now; none while the run is ending."""
-        if self.recording or self.held or not self._waiting or (draining and self._may_end):
+        if self.recording or self.awaits_older or not self._waiting or (draining and self._may_end):
             return []
         self._under_way = self._take(now_ms)
         return [item.submission for item in self._under_way]

@@ -29,7 +29,7 @@ with workflow.unsafe.imports_passed_through():
 
 # Signals of earlier runs are recorded before newer ones, so that the newest state wins; after this long the newer ones
 # no longer wait.
-HELD_MS_MAX = 120_000
+AWAIT_OLDER_MS_MAX = 120_000
 # Limits of what is decoded at a pass, some 20 ms each: the count for small signals, the size for large ones.
 READ_AT_ONCE_MAX = 500
 READ_BYTES_MAX = 1024 * 1024
@@ -51,8 +51,8 @@ class Reception:
         self._continued_run_id = info.continued_run_id or ""
         self.inbox = Inbox(given.submissions, release=machine.release)
         self.recovering = self._knows_places and (given.unrecorded or not self._continued_run_id)
-        self.inbox.held = self.recovering
-        self._held_until_ms = now_ms() + HELD_MS_MAX
+        self.inbox.awaits_older = self.recovering
+        self._awaits_until_ms = now_ms() + AWAIT_OLDER_MS_MAX
         self.was_reset = False
         self.signals = 0
         self._submitted = 0
@@ -83,14 +83,14 @@ class Reception:
         return bool(self._unread)
 
     def next_batch(self) -> list[Submission]:
-        if self.inbox.held and now_ms() >= self._held_until_ms:
-            self.inbox.held = False
+        if self.inbox.awaits_older and now_ms() >= self._awaits_until_ms:
+            self.inbox.awaits_older = False
         return self.inbox.next_batch(draining=self._machine.draining, now_ms=now_ms())
 
     def wake_at_ms(self) -> int | None:
         """When there may be something to record even if no event arrives."""
-        if self.inbox.held:
-            return self._held_until_ms if len(self.inbox) else None
+        if self.inbox.awaits_older:
+            return self._awaits_until_ms if len(self.inbox) else None
         return self.inbox.retry_at_ms()
 
     async def record(self, batch: list[Submission]) -> None:
@@ -120,7 +120,7 @@ class Reception:
             workflow.logger.warning("the search for unread signals of earlier runs failed; the next run tries again")
             return
         finally:
-            self.inbox.held = False
+            self.inbox.awaits_older = False
             self._wake()
         self.recovering = False
 

@@ -63,7 +63,9 @@ class SyncWriterWorkflow:
         self.unreadable = 0
         self.tell_unreadable_at_ms = 0
         self.listing = StateList(self.host)
-        self.dispatcher = Dispatcher(self.host, self.machine, self._wake, self.acts, self._load_standing, self.listing)
+        self.dispatcher = Dispatcher(
+            self.host, self.machine, self._wake, self.acts, self._load_persisted_state, self.listing
+        )
         self.freeing = asyncio.create_task(free_at_eviction(self.machine.coalescer))
         if release > RELEASE_MIN:
             if unreadable:
@@ -256,7 +258,7 @@ class SyncWriterWorkflow:
         after_id = 0
         while True:
             page = await calls.load_outstanding(messages.OutstandingPage(self.host, after_id), calls.UNTIL_IT_WORKS)
-            self._load_standing(page)
+            self._load_persisted_state(page)
             self.machine.enqueue(page.changes(), now_ms(), sweep=True)
             if not page.more:
                 break
@@ -285,7 +287,7 @@ class SyncWriterWorkflow:
         """
         return self.reception.was_reset and workflow.patched("reset-leaves-at-once")
 
-    def _load_standing(self, page: messages.Outstanding) -> None:
+    def _load_persisted_state(self, page: messages.Outstanding) -> None:
         for entity_type, entity_id, dead in page.held:
             self.machine.load_held(EntityKey(entity_type, entity_id), dead)
             self.machine.dead_letters += len(dead)

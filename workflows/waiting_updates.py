@@ -16,12 +16,12 @@ class WaitingUpdates:
     """Counts the updates that wait."""
 
     def __init__(self) -> None:
-        self._books = 0
+        self._at_database = 0
         self._fates = 0
 
     def check_room(self) -> None:
         """Raises ValueError when one more would take a place reserved for operators."""
-        if self._books + self._fates >= UPDATES_MAX:
+        if self._at_database + self._fates >= UPDATES_MAX:
             raise ValueError(
                 f"{UPDATES_MAX} updates wait already: try again in a moment, with the same idempotency_key"
             )
@@ -31,12 +31,12 @@ class WaitingUpdates:
         return self._fates < FATES_MAX
 
     @contextmanager
-    def for_the_books(self) -> Iterator[None]:
-        self._books += 1
+    def for_the_database(self) -> Iterator[None]:
+        self._at_database += 1
         try:
             yield
         finally:
-            self._books -= 1
+            self._at_database -= 1
 
     @contextmanager
     def for_a_fate(self) -> Iterator[None]:

@@ -79,10 +79,10 @@ class Edge:
         try:
             await self._answer(scope, receive, send_out)
         except Exception as error:
-            incident = _report(scope, error)
+            error_id = _report(scope, error)
             if status:
                 raise
-            await rendered(self._doors, Request(scope), internal(incident))(scope, receive, send_out)
+            await rendered(self._doors, Request(scope), internal(error_id))(scope, receive, send_out)
         finally:
             self._metrics.observe(scope, status, time.perf_counter() - started)
             if self._requests and traced:
@@ -139,13 +139,13 @@ def _complete_headers(message: MutableMapping[str, Any]) -> None:
 
 
 def _report(scope: Scope, error: Exception) -> str:
-    """Log the place and the type of an error, but not its text, which may hold a payload."""
-    incident = uuid.uuid4().hex
+    """Log the place and the type of an error, but not its text, which may hold a payload. Returns the error's id."""
+    error_id = uuid.uuid4().hex
     code = error_code(error)
     number = f" (MariaDB {code})" if isinstance(error, DBAPIError) and code is not None else ""
     path = getattr(scope.get("route"), "path", "(no route)")
     frames = traceback.extract_tb(error.__traceback__)[-12:]
     places = "".join(f"\n  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
     what = f"{type(error).__name__}{number}{places}"
-    logger.error("incident %s: %s %s ended with %s", incident, scope["method"], path, what)
-    return incident
+    logger.error("incident %s: %s %s ended with %s", error_id, scope["method"], path, what)
+    return error_id

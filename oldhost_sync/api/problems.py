@@ -105,11 +105,13 @@ def forbidden(role: str, allowed: Sequence[str]) -> Problem:
     return Problem(403, "forbidden", "This token may not do that", detail, "Use a token of that role.", headers)
 
 
-def internal(incident: str) -> Problem:
-    """An error in the server; the log has `incident` and the traceback."""
+def internal(error_id: str) -> Problem:
+    """An error in the server; the log has `error_id` and the traceback. Clients know the id as `incident`, in the
+    answer's field and in its words and the log's: not an incident of late emergencies (`policy/promise.py`).
+    """
     detail = "An unexpected error occurred in the server."
-    action = f"Report the incident {incident}; a write may be repeated with the same Idempotency-Key."
-    return Problem(500, "internal", "An error in the server", detail, action, incident=incident)
+    action = f"Report the incident {error_id}; a write may be repeated with the same Idempotency-Key."
+    return Problem(500, "internal", "An error in the server", detail, action, incident=error_id)
 
 
 def method_not_allowed(method: str, allowed: str) -> Problem:

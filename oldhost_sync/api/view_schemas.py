@@ -230,7 +230,7 @@ class Consequences(BaseModel):
     """What one way of ending a halt would do."""
 
     says: str
-    given_up: int = Field(description="Operations applied in the books but lost at OldHost, which are not sent again")
+    given_up: int = Field(description="Operations applied in the database, lost at OldHost and not sent again")
     counted_applied: int = Field(description="Operations in doubt that are counted as applied")
     sent_again: int = Field(description="Operations that are sent again byte for byte, with the same nonces")
     waiting_again: int = Field(description="Operations whose changes wait again and get new nonces")

@@ -33,7 +33,7 @@ from oldhost_sync.store.prerequisites import check_database
 from oldhost_sync.user_errors import FAILED, WRONG, CliError, print_error
 
 FILE_BYTES_MAX = 512 * 1024 * 1024  # it is in memory while it is checked
-HELD_SECONDS_MAX = 20.0  # how long to wait for entities that an application has locked
+LOCKED_SECONDS_MAX = 20.0  # how long to wait for entities that an application has locked
 REFUSALS_SHOWN = 50  # on the screen; --json and --refused-to have them all
 
 
@@ -104,7 +104,7 @@ def _submit_one(
             console().print("It is valid; nothing was recorded.")
             return
         check_database(engine, (config.host,))
-        (recorded,) = submit_changes(engine, config.host, [line.change], seconds_max=HELD_SECONDS_MAX)
+        (recorded,) = submit_changes(engine, config.host, [line.change], seconds_max=LOCKED_SECONDS_MAX)
         if isinstance(recorded, StoreError):
             raise recorded
     except InvalidChange as error:
@@ -185,7 +185,7 @@ def _record_all(config: Settings, engine: Engine, checked: Checked, progress: Pr
 def _submit(config: Settings, engine: Engine, part: Sequence[FileLine], done: int) -> list[Result]:
     try:
         changes = [line.change for line in part]
-        return submit_changes(engine, config.host, changes, seconds_max=HELD_SECONDS_MAX)
+        return submit_changes(engine, config.host, changes, seconds_max=LOCKED_SECONDS_MAX)
     except Exception:
         _print_stop(part[0], done)
         raise

@@ -18,7 +18,7 @@ from oldhost_sync.console.live_stream import LiveStream
 from oldhost_sync.console.overview_parts import OverviewParts
 from oldhost_sync.console.page import Adder, Console
 from oldhost_sync.console.pages import PAGES
-from oldhost_sync.console.sessions import ConsoleSessions
+from oldhost_sync.console.sign_ins import SignIns
 from oldhost_sync.credentials import EncryptionKey
 from workflows.messages import workflow_id
 
@@ -55,11 +55,11 @@ def mount_console(app: FastAPI, parts: Dependencies, options: ConsoleOptions | N
         writer_in_temporal=writer_in_temporal,
         base=PREFIX if parts.host == home else f"{PREFIX}/{HOSTS}/{parts.host}",
     )
-    sessions = ConsoleSessions(home, parts.tokens, parts.database, options.session_seconds, clock=parts.clock)
+    sign_ins = SignIns(home, parts.tokens, parts.database, options.session_seconds, clock=parts.clock)
     overview = OverviewParts(parts, layout)
     stream = LiveStream(overview.live)
     console = Console(
-        parts, layout, sessions, overview, stream, webhook=options.webhook, temporal_keys=options.temporal_keys
+        parts, layout, sign_ins, overview, stream, webhook=options.webhook, temporal_keys=options.temporal_keys
     )
     pages = [page(console) for page in PAGES]
     layout.navigation = [Entry(page.path, page.title) for page in pages if page.title]
@@ -67,7 +67,7 @@ def mount_console(app: FastAPI, parts: Dependencies, options: ConsoleOptions | N
     for page in pages:
         page.mount(add)
     _mount_assets(add, layout)
-    return ConsoleDoor(layout, sessions, stream, options.origin, _origin(options.temporal_ui))
+    return ConsoleDoor(layout, sign_ins, stream, options.origin, _origin(options.temporal_ui))
 
 
 def _origin(address: str | None) -> str | None:

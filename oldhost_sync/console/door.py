@@ -1,4 +1,4 @@
-"""Access to the console: a session cookie and, for every request that changes something, our own origin.
+"""Access to the console: the cookie of a sign-in and, for every request that changes something, our own origin.
 
 SameSite=Strict keeps the cookie out of requests that other sites make a browser send. The check of `Origin` does not
 depend on how the browser treats cookies, and also covers the sign-in, where there is no cookie yet.
@@ -15,10 +15,10 @@ from oldhost_sync.api.auth import Caller
 from oldhost_sync.api.problems import Problem
 from oldhost_sync.console.layout import ASSETS, PREFIX, SIGN_IN, Layout
 from oldhost_sync.console.live_stream import LiveStream
-from oldhost_sync.console.sessions import ConsoleSession, ConsoleSessions
+from oldhost_sync.console.sign_ins import SignIn, SignIns
 
 SESSION_COOKIE = "oldhost_sync_session"
-SESSION_KEY = "oldhost_sync.session"
+SIGN_IN_KEY = "oldhost_sync.session"
 LINK = f"{PREFIX}/link"
 THEME = f"{PREFIX}/theme"
 _PUBLIC = {SIGN_IN, LINK, THEME}
@@ -38,13 +38,13 @@ class ConsoleDoor:
     def __init__(
         self,
         layout: Layout,
-        sessions: ConsoleSessions,
+        sign_ins: SignIns,
         stream: LiveStream,
         origin: str | None,
         temporal_ui: str | None = None,
     ) -> None:
         self._layout = layout
-        self._sessions = sessions
+        self._sign_ins = sign_ins
         self._stream = stream
         self._origin = origin
         self._temporal_ui = temporal_ui
@@ -57,23 +57,23 @@ class ConsoleDoor:
         path = request.scope["path"]
         if path in _PUBLIC or path.startswith(f"{ASSETS}/"):
             return None
-        session = await self.session_of(request)
-        if session is None:
+        sign_in = await self.sign_in_of(request)
+        if sign_in is None:
             return self._to_sign_in(request)
-        request.scope[SESSION_KEY] = session
-        return session.caller
+        request.scope[SIGN_IN_KEY] = sign_in
+        return sign_in.caller
 
     async def _admit_decoder(self, request: Request) -> Caller | Response:
         headers = decoder_headers(request)
         if request.method == "OPTIONS":  # the browser's preflight request, without a cookie
             return Response(status_code=204, headers=headers)
-        session = await self.session_of(request)
-        return Response("Sign in to the console first.", 401, headers) if session is None else session.caller
+        sign_in = await self.sign_in_of(request)
+        return Response("Sign in to the console first.", 401, headers) if sign_in is None else sign_in.caller
 
-    async def session_of(self, request: Request) -> ConsoleSession | None:
-        """The session of the request's cookie. Raises Problem or StoreError when the database can't be read."""
+    async def sign_in_of(self, request: Request) -> SignIn | None:
+        """The sign-in of the request's cookie. Raises Problem or StoreError when the database can't be read."""
         secret = request.cookies.get(SESSION_COOKIE)
-        return None if not secret else await self._sessions.find(secret)
+        return None if not secret else await self._sign_ins.find(secret)
 
     def tell(self, request: Request, problem: Problem) -> Response:
         return self._layout.problem(request, problem)

@@ -1,4 +1,4 @@
-"""The stream that keeps a page live. It ends with the session that it was opened with."""
+"""The stream that keeps a page live. It ends with the sign-in that it was opened with."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from oldhost_sync.console.layout import PREFIX, SECURITY_HEADERS
 from oldhost_sync.console.page import Adder, Page
 
 STREAM = f"{PREFIX}/stream"
-# A stream checks this often whether its session has ended; signing out in the browser also closes its pages.
-SESSION_CHECK_SECONDS = 30.0
+# A stream checks this often whether its sign-in has ended; signing out in the browser also closes its pages.
+SIGN_IN_CHECK_SECONDS = 30.0
 _HEADERS = SECURITY_HEADERS | {"X-Accel-Buffering": "no"}
 
 
@@ -36,13 +36,13 @@ class LivePage(Page):
 
     async def _events(self, request: Request) -> AsyncIterator[str]:
         clock = self.console.parts.clock
-        check_at = clock() + SESSION_CHECK_SECONDS
+        check_at = clock() + SIGN_IN_CHECK_SECONDS
         events = self.console.stream.listen()
         try:
             async for event in events:
                 if clock() >= check_at:
-                    check_at = clock() + SESSION_CHECK_SECONDS
-                    if await self.console.sessions.find(request.cookies.get(SESSION_COOKIE, "")) is None:
+                    check_at = clock() + SIGN_IN_CHECK_SECONDS
+                    if await self.console.sign_ins.find(request.cookies.get(SESSION_COOKIE, "")) is None:
                         return
                 yield event
         finally:

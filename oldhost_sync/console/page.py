@@ -22,7 +22,7 @@ from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.layout import Layout
 from oldhost_sync.console.live_stream import LiveStream
 from oldhost_sync.console.overview_parts import OverviewParts
-from oldhost_sync.console.sessions import ConsoleSessions
+from oldhost_sync.console.sign_ins import SignIns
 from oldhost_sync.credentials import EncryptionKey
 from oldhost_sync.settings import Role
 
@@ -35,7 +35,7 @@ class Console:
 
     parts: Dependencies
     layout: Layout
-    sessions: ConsoleSessions
+    sign_ins: SignIns
     overview: OverviewParts
     stream: LiveStream
     webhook: bool = False

@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oldhost_sync.api.auth import WATCHERS, Caller
-from oldhost_sync.console.door import LINK, SESSION_COOKIE, SESSION_KEY, THEME
+from oldhost_sync.console.door import LINK, SESSION_COOKIE, SIGN_IN_KEY, THEME
 from oldhost_sync.console.forms import read_fields
 from oldhost_sync.console.layout import PREFIX, SIGN_IN, THEME_COOKIE, THEMES
 from oldhost_sync.console.page import Adder, Page
-from oldhost_sync.console.sessions import SECRET_LENGTH_MAX
+from oldhost_sync.console.sign_ins import SECRET_LENGTH_MAX
 
 THEME_SECONDS = 365 * 86_400.0
 _LOOPBACK_NAMES = {"localhost", "127.0.0.1", "::1"}
@@ -40,7 +40,7 @@ class SignInPage(Page):
 
     async def sign_in(self, request: Request) -> Response:
         fields = await read_fields(request, "token", "next")
-        caller = self.console.sessions.owner_of(fields.get("token", ""))
+        caller = self.console.sign_ins.owner_of(fields.get("token", ""))
         address = _own(fields.get("next", PREFIX))
         if caller is None:
             self._note_failure(request, "no token for the console")
@@ -52,7 +52,7 @@ class SignInPage(Page):
 
     async def use_link(self, request: Request, secret: Secret) -> Response:
         """For development on this machine only: the link works once, within minutes, and only from this machine."""
-        caller = await self.console.sessions.use_link(secret) if _is_local(request) else None
+        caller = await self.console.sign_ins.use_link(secret) if _is_local(request) else None
         if caller is None:
             self._note_failure(request, "no valid link to the console")
             refused = (
@@ -62,7 +62,7 @@ class SignInPage(Page):
         return await self._signed_in(caller, PREFIX)
 
     async def sign_out(self, request: Request) -> Response:
-        await self.console.sessions.end(request.scope[SESSION_KEY])
+        await self.console.sign_ins.end(request.scope[SIGN_IN_KEY])
         response = self.console.layout.redirect(SIGN_IN, "You are signed out.")
         response.delete_cookie(SESSION_COOKIE, path=PREFIX)
         return response
@@ -76,9 +76,9 @@ class SignInPage(Page):
         return response
 
     async def _signed_in(self, caller: Caller, address: str) -> Response:
-        secret = await self.console.sessions.open(caller)
+        secret = await self.console.sign_ins.open(caller)
         response = self.console.layout.redirect(address)
-        self.console.layout.set_cookie(response, SESSION_COOKIE, secret, self.console.sessions.seconds)
+        self.console.layout.set_cookie(response, SESSION_COOKIE, secret, self.console.sign_ins.seconds)
         return response
 
     def _note_failure(self, request: Request, why: str) -> None:

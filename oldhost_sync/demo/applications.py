@@ -153,13 +153,13 @@ class Applications:
                         break
                     self.receipts.repeated += 1
                     await asyncio.sleep(min(0.1 * 2**attempt, 2))
-                self._book(change, status, answer, due)
+                self._note(change, status, answer, due)
                 self._due.task_done()
         finally:
             if streams is not None:
                 streams[1].close()
 
-    def _book(self, change: Arrival, status: int, answer: str, due: float) -> None:
+    def _note(self, change: Arrival, status: int, answer: str, due: float) -> None:
         self.receipts.seconds.append(asyncio.get_running_loop().time() - due)
         if status == 202:
             self.receipts.accepted["http"].append(key_of(change))

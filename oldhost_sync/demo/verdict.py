@@ -31,7 +31,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What happened when, in seconds since the epoch, and what the planner had predicted. `ban`: its start and end at
+    """What happened when, in seconds since 1970, and what the planner had predicted. `ban`: its start and end at
     OldHost.
 
     `load`: the machine's load average, and its cores.

@@ -1,7 +1,7 @@
 """What the policy knows of a change: its place in the order, its class, its key. Never its payload.
 
 The change id gives the order: the database assigns it under the entity's row lock, so that a larger id of the same
-entity is a newer change (invariant I4). All instants here are whole milliseconds since the epoch.
+entity is a newer change (invariant I4). All instants here are whole milliseconds since 1970.
 """
 
 # Annotations are values here, not text; see workflows/messages.py.

@@ -44,11 +44,14 @@ CONNECTIONS = sum(THREADS.values())
 LOOKS = 6
 
 
-def relay_transactions(engine: Engine, looks: Engine) -> dict[str, Transactions]:
-    """The transactions that all relays of a process share, by kind of duty. `engine` must have CONNECTIONS connections;
-    `looks`, in autocommit mode, must have LOOKS.
+def relay_transactions(engine: Engine, autocommit_engine: Engine) -> dict[str, Transactions]:
+    """The transactions that all relays of a process share, by kind of duty. `engine` must have CONNECTIONS connections,
+    `autocommit_engine` LOOKS.
     """
-    return {kind: Transactions(engine, threads, kind, looks=looks) for kind, threads in THREADS.items()}
+    return {
+        kind: Transactions(engine, threads, kind, autocommit_engine=autocommit_engine)
+        for kind, threads in THREADS.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,15 @@ T = TypeVar("T")
 class Transactions:
     """Runs functions of a connection, each in one transaction, on `threads` threads.
 
-    `looks`: an engine in autocommit mode, for queries that only check whether there is anything to do. Without it each
-    look is a transaction, too.
+    `autocommit_engine`: for looks, the queries that only check whether there is anything to do. Without it each look is
+    a transaction, too.
     """
 
-    def __init__(self, engine: Engine, threads: int = 1, name: str = "relay", *, looks: Engine | None = None) -> None:
+    def __init__(
+        self, engine: Engine, threads: int = 1, name: str = "relay", *, autocommit_engine: Engine | None = None
+    ) -> None:
         self._engine = engine
-        self._looks = looks
+        self._autocommit_engine = autocommit_engine
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=f"{name}-database")
 
     async def run(self, fn: Callable[[Connection], T], *, attempts: int = TRANSACTION_ATTEMPTS_MAX) -> T:
@@ -40,6 +42,8 @@ class Transactions:
 
     async def look(self, fn: Callable[[Connection], T]) -> T:
         """Run `fn`, which must work if each statement commits by itself. Raises StoreError or DBAPIError."""
-        if self._looks is None:
+        if self._autocommit_engine is None:
             return await self.run(fn)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(look, self._looks, fn))
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, partial(look, self._autocommit_engine, fn)
+        )

@@ -56,12 +56,12 @@ async def run(settings: Settings) -> None:
     registry = CollectorRegistry()
     readiness, liveness = Readiness(), Liveness()
     engine = create_engine(settings.need_database_url(), pool_size=CONNECTIONS)
-    looks = create_engine(settings.need_database_url(), pool_size=LOOKS, autocommit=True)
+    autocommit_engine = create_engine(settings.need_database_url(), pool_size=LOOKS, autocommit=True)
     of_probes = create_engine(settings.need_database_url(), pool_size=1, autocommit=True)
     tracer = role_tracer(settings, "relay")
     owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
-        transactions, metrics = relay_transactions(engine, looks), RelayMetrics(registry)
+        transactions, metrics = relay_transactions(engine, autocommit_engine), RelayMetrics(registry)
         connect = partial(temporal.connect, keys=settings.temporal_keys)
         writers = TemporalWriters(temporal.writer_policy(settings), connect)
         needs = database_need(of_probes), temporal_need(writers.connected)
@@ -72,7 +72,7 @@ async def run(settings: Settings) -> None:
                 await _relay(settings, transactions, writers, metrics, registry, owner, readiness, needs, stop, tracer)
     finally:
         engine.dispose()
-        looks.dispose()
+        autocommit_engine.dispose()
         of_probes.dispose()
         if tracer:
             tracer.close()

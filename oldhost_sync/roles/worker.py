@@ -29,7 +29,7 @@ from temporalio.client import Client
 from temporalio.worker import FixedSizeSlotSupplier, WorkerTuner
 
 from activities.alerts import AlertActivities
-from activities.books import RecordingActivities
+from activities.database_records import RecordingActivities
 from activities.resync import ResyncActivities
 from activities.run_histories import TemporalHistories
 from activities.session import SessionActivities
@@ -329,13 +329,13 @@ async def _looked_at(
     if not settings.metrics_bind:
         yield
         return
-    looks = create_engine(settings.need_database_url(), pool_size=1, autocommit=True)
+    autocommit_engine = create_engine(settings.need_database_url(), pool_size=1, autocommit=True)
     hosts = list(settings.urls_by_host())
     try:
-        async with running_during(watch_readiness(looks, client, hosts, readiness, releases.troubles)):
+        async with running_during(watch_readiness(autocommit_engine, client, hosts, readiness, releases.troubles)):
             yield
     finally:
-        looks.dispose()
+        autocommit_engine.dispose()
 
 
 @asynccontextmanager

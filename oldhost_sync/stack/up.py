@@ -16,7 +16,7 @@ from rich.text import Text
 
 from oldhost_sync.console.door import LINK
 from oldhost_sync.console.layout import PREFIX
-from oldhost_sync.console.sessions import offer_link
+from oldhost_sync.console.sign_ins import offer_link
 from oldhost_sync.settings import Role, Settings, SettingsError
 from oldhost_sync.stack.folder import FolderInUse, StackFolder
 from oldhost_sync.stack.mariadb_install import InstallFailed

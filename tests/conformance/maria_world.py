@@ -15,7 +15,7 @@ from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.intake.rules import set_rule
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
 from oldhost_sync.store.ledger.operator_commands import decide
-from oldhost_sync.store.outbox.relay_queue import epoch_ms, mark_relayed
+from oldhost_sync.store.outbox.relay_queue import mark_relayed, unix_ms
 from oldhost_sync.store.transactions import run_in_transaction
 from oldhost_sync.store.views.sync_status import sync_status
 
@@ -66,7 +66,7 @@ class MariaWorld:
 
     def accepted_at_ms(self, change_id: int) -> int:
         ((created_at,),) = self.read("SELECT created_at FROM outbox_events WHERE id = %s", change_id)
-        return epoch_ms(created_at)
+        return unix_ms(created_at)
 
     def outcome(self, change_id: int) -> tuple[str | None, int | None]:
         ((outcome, nonce),) = self.read("SELECT outcome, nonce FROM outbox_events WHERE id = %s", change_id)

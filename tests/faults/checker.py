@@ -1,7 +1,7 @@
 """The verdict, from outside: receipts of the applications, OldHost's own journal, and the database by plain SQL.
 
-It imports nothing of the product, so that a mistake there can't be made here again. Three witnesses are compared with
-one another: what the API answered, what OldHost did, and what the books say. What can't be explained is a violation.
+It imports nothing of the product, so that a mistake there can't be made here again. Three witnesses are compared:
+what the API answered, what OldHost did, and what the database says. What can't be explained is a violation.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Evidence:
         self.applied_keys = Counter(entry["body"]["idempotency_key"] for entry in self.applied)
         self.rejected_keys = Counter(entry["body"]["idempotency_key"] for entry in self.rejected)
         self.retried = {row["change_id"] for row in self.audit if row["action"] == "retry"}
-        # A lost 422 can't be told from a lost 200 (docs/architecture.md): OldHost rejected it, the books say applied.
+        # A lost 422 can't be told from a lost 200 (docs/architecture.md): OldHost rejected it, MariaDB says applied.
         self.lost_rejections = {
             row["change_id"]
             for row in self.requests

@@ -420,7 +420,7 @@ MUTANTS = (
         levels=(CONFORMANCE,),
     ),
     Mutant(
-        "a writer that does not follow the books",
+        "a writer that does not follow the database",
         (Patch("oldhost_sync/policy/operators.py", "        if machine.breaker.state is BreakerState.HALTED and not halted:\n", "        if False and not halted:\n"),),
         levels=(UNIT,),
     ),

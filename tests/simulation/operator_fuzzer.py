@@ -1,8 +1,8 @@
 """Operators who do anything at any moment: what makes no sense, what contradicts, and the same thing twice at once.
 
 They like the moments in which the writer is least itself: a rebuild, a ban, a halt. Their acts come late or out of
-order, their answers may be lost; whatever they do, the promises hold, and the writer is as the books say. A generator
-of their own keeps the seeds from before as they were.
+order, their answers may be lost; whatever they do, the promises hold, and the writer is as the database says. A
+generator of their own keeps the seeds from before as they were.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ class OperatorFuzzer:
         return answered
 
     def _compare(self) -> None:
-        """The writer is paused if the books say so, once nothing is on its way between them; or, where a run that was
-        ended had the pause recorded behind its successor's back, when that one's next sweep has told it.
+        """The writer is paused if the database says so, once nothing is on its way between them; or, where a run that
+        was ended had the pause recorded behind its successor's back, when that one's next sweep has told it.
         """
         run = self.world.temporal.run
         instance = getattr(run, "instance", None)
@@ -142,14 +142,14 @@ class OperatorFuzzer:
         )
         noted = bool(rows) and rows[0][0] == "pause"
         if noted:
-            self.world.sometimes.hit("paused, as the books say")
+            self.world.sometimes.hit("paused, as the database says")
         if noted == (machine.paused is not None):
             self.differs = None
         elif self.differs is None or self.differs[0] != run.run_id:
             self.differs = run.run_id, self.hub.now
         elif self.hub.now - self.differs[1] > TOLD_WITHIN_S:
-            self.world.always.fail(f"the books say paused: {noted}, the writer says {machine.paused}")
+            self.world.always.fail(f"the database says paused: {noted}, the writer says {machine.paused}")
 
     def _is_recording(self) -> bool:
-        """A decision of this run or of one before it may still reach the books."""
+        """A decision of this run or of one before it may still reach the database."""
         return any(process.alive for process in self.world.deciding.values())

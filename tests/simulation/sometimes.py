@@ -42,7 +42,7 @@ EXPECTED = (
     "a clock set forward: database",
     "a clock set back: Temporal",
     "a clock set forward: Temporal",
-    "paused, as the books say",
+    "paused, as the database says",
     "an operator's act in a rebuild",
     "an operator's act in a ban",
     "an operator's act in a halt",

@@ -10,7 +10,7 @@ from typing import Any
 from temporalio.exceptions import ApplicationError
 
 from activities.alerts import AlertActivities
-from activities.books import RecordingActivities
+from activities.database_records import RecordingActivities
 from activities.session import SessionActivities
 from activities.signal_recovery import RecoveryActivities
 from oldhost_sync.oldhost.answer_limit import AnswerLimit

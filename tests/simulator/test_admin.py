@@ -1,4 +1,4 @@
-"""The admin port: OldHost's own books, and what people can do to it."""
+"""The admin port: OldHost's own records, and what people can do to it."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Each fault of the switchboard, seen from the client's side and in OldHost's own books."""
+"""Each fault of the switchboard, seen from the client's side and in OldHost's own records."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Hosts and proxies that behave oddly: what a client sees of each, and what OldHost's own books say."""
+"""Hosts and proxies that behave oddly: what a client sees of each, and what OldHost's own records say."""
 
 import socket
 from unittest.mock import Mock, create_autospec

@@ -18,7 +18,7 @@ def state_file(tmp_path: Path) -> Path:
     return tmp_path / "folder" / "oldhost.jsonl"
 
 
-def books(simulator: Simulator) -> tuple[Any, ...]:
+def everything(simulator: Simulator) -> tuple[Any, ...]:
     admin = AdminClient(simulator.admin_url)
     stats = admin.stats()
     counts = tuple(stats[name] for name in ("expected_nonce", "gaps", "replays", "bans", "banned_until"))
@@ -34,9 +34,9 @@ def test_a_restart_keeps_nonce_records_journal_and_ban(state_file: Path) -> None
         admin.post("/actions/foreign-write")
         admin.post("/actions/restore", {"expected_nonce": 502})
         line.sync(501)
-        kept = books(first)
+        kept = everything(first)
     with Simulator(Config(latency_ms=0, state_file=state_file, first_nonce=1)) as second:
-        assert books(second) == kept
+        assert everything(second) == kept
         with Line(second.url) as line:
             assert line.sync(502).status == 403
             AdminClient(second.admin_url).post("/actions/unban")

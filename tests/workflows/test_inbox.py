@@ -110,7 +110,7 @@ def test_each_attempt_on_a_held_row_is_further_away_for_it_costs_history() -> No
 
 def test_while_older_signals_are_looked_for_nothing_is_recorded() -> None:
     inbox = Inbox(submissions(1))
-    inbox.held = True
+    inbox.awaits_older = True
     assert inbox.next_batch(draining=False) == []
 
 

@@ -101,12 +101,12 @@ class LockWaits(Enum):
 
 @dataclass(slots=True)
 class Attempt:
-    """What one transaction did. `results`: by place in the batch. `held`: the groups whose row another transaction has
-    locked.
+    """What one transaction did. `results`: by place in the batch. `locked`: the groups whose row another transaction
+    has locked.
     """
 
     results: dict[int, Result] = field(default_factory=dict)
-    held: list[Group] = field(default_factory=list)
+    locked: list[Group] = field(default_factory=list)
 
 
 def record_changes(
@@ -150,7 +150,7 @@ def _check_names(change: Mapping[str, Any]) -> None:
 
 
 def record_groups(connection: Connection, host: str, groups: Sequence[Group], waits: LockWaits) -> Attempt:
-    """Record the groups in the caller's transaction. Unless `waits` is FOR_ALL, some may be left in `held`."""
+    """Record the groups in the caller's transaction. Unless `waits` is FOR_ALL, some may be left in `locked`."""
     if waits is LockWaits.FOR_FIRST:
         _wait_for(connection, host, groups[0].entity)
     recorder = _BatchRecorder(connection, host, waits)
@@ -220,7 +220,7 @@ class _BatchRecorder:
         """One try; raises _KeyTaken."""
         decided = [(group, decide(group, self._first_answer)) for group in groups]
         locked = self._lock([group.entity for group, decision in decided if decision.new])
-        attempt = Attempt(held=[group for group, _ in decided if group.entity in locked])
+        attempt = Attempt(locked=[group for group, _ in decided if group.entity in locked])
         decisions = [decision for group, decision in decided if group.entity not in locked]
         for decision in decisions:
             attempt.results.update(decision.results)

@@ -97,7 +97,7 @@ def _try(work: _Submission, groups: Sequence[Group]) -> None:
             _give_up(work, groups, error)
     else:
         work.results |= attempt.results
-        work.locked += attempt.held
+        work.locked += attempt.locked
 
 
 def _give_up(work: _Submission, groups: Sequence[Group], error: StoreError | DBAPIError) -> None:

@@ -50,9 +50,10 @@ _OPERATIONS = text(
 
 @dataclass(slots=True)
 class Consequences:
-    """What one way would do. `given_up`: applied in the books, lost at OldHost and not sent again. `counted_applied`:
-    in doubt, and counted as applied. `sent_again`: byte for byte, under the same nonces. `waiting_again`: to be sent
-    under new nonces. `next_nonce`: where the count continues; None: where OldHost says, so no number is known yet.
+    """What one way would do. `given_up`: applied in the database, lost at OldHost and not sent again.
+    `counted_applied`: in doubt, and counted as applied. `sent_again`: byte for byte, under the same nonces.
+    `waiting_again`: to be sent under new nonces. `next_nonce`: where the count continues; None: where OldHost says, so
+    no number is known yet.
     """
 
     says: str

@@ -10,8 +10,8 @@ one `resolve` is enough to end a halt.
 
 - OldHost went back, resend: the operations that it lost are bound again, byte-identical; or they wait again, if the
   ledger no longer has all of them.
-- OldHost went back, adopt: they stay applied in the books, and lost at OldHost; their nonces are used again. OldHost's
-  state of their keys then counts as unknown, so that a resync sends it again.
+- OldHost went back, adopt: they stay applied in the database, and lost at OldHost; their nonces are used again.
+  OldHost's state of their keys then counts as unknown, so that a resync sends it again.
 - OldHost went forward, resend: what is in doubt waits again.
 - OldHost went forward, adopt: what is in doubt counts as applied, unless OldHost refused each of its sends. A first
   send that was called a replay counts as applied too, if no nonce beyond it is used.

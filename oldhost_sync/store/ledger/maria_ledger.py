@@ -28,7 +28,7 @@ from oldhost_sync.store.ledger.machine_clock import THIS_MACHINE, MachineClock
 from oldhost_sync.store.ledger.precedence import OLDER_MAX, Before, Precedence
 from oldhost_sync.store.ledger.reconciliation import complete_halt, reconcile, take_over
 from oldhost_sync.store.ledger.reservation import Candidate, entry_of, was_lost, why_lost
-from oldhost_sync.store.outbox.relay_queue import epoch_ms
+from oldhost_sync.store.outbox.relay_queue import unix_ms
 from oldhost_sync.store.transactions import is_the_values_fault, run_in_transaction
 
 T = TypeVar("T")
@@ -130,7 +130,7 @@ class MariaLedger:
         def look(connection: Connection) -> str | None:
             ledger = lock(connection, self._host, epoch)
             stored = connection.exec_driver_sql(sql.CREATED_AT, (change_id, self._host)).scalar()
-            created = None if stored is None else epoch_ms(stored)
+            created = None if stored is None else unix_ms(stored)
             if not was_lost(created, accepted_at_ms) or not _is_new_loss(ledger, accepted_at_ms):
                 return None
             return self._halt_for_loss(connection, change_id, created)
@@ -324,7 +324,7 @@ class MariaLedger:
 
 def _is_new_loss(ledger: sql.LedgerRow, accepted_at_ms: int) -> bool:
     """Whether no halt has ended since that change was accepted: the end of a halt gives up lost changes."""
-    return ledger.losses_accepted_at is None or accepted_at_ms > epoch_ms(ledger.losses_accepted_at)
+    return ledger.losses_accepted_at is None or accepted_at_ms > unix_ms(ledger.losses_accepted_at)
 
 
 def _refused(entry: Reserved, before: Before, entries: Reservation) -> ChangeResult:

@@ -31,8 +31,8 @@ class PersistedState:
     dead_letters: int
 
 
-def standing(connection: Connection, host: str, *, held: bool = True) -> PersistedState:
-    """The current state in the database; the held entities are read only if `held` is set."""
+def read_persisted_state(connection: Connection, host: str, *, held: bool = True) -> PersistedState:
+    """The state in the database now; the held entities are read only if `held` is set."""
     left = connection.execute(
         select(_BAN_LEFT_MS).select_from(nonce_ledger).where(nonce_ledger.c.host == host)
     ).scalar()

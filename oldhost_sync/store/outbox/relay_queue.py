@@ -227,10 +227,10 @@ def as_ref(row: Sequence[Any]) -> ChangeRef:
     property.
     """
     change_id, priority_class, entity_type, entity_id, event_type, created_at, *more = row
-    at_ms, property_id = epoch_ms(created_at), (more[0] or "") if more else ""
+    at_ms, property_id = unix_ms(created_at), (more[0] or "") if more else ""
     return ChangeRef(change_id, PriorityClass(priority_class), entity_type, entity_id, event_type, at_ms, property_id)
 
 
-def epoch_ms(stored: datetime) -> int:
+def unix_ms(stored: datetime) -> int:
     """A stored time, in the milliseconds that refs use."""
     return int(stored.replace(tzinfo=UTC).timestamp() * 1000)

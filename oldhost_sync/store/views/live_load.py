@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.store.intake.rules import rules_of
-from oldhost_sync.store.ledger.writer_state import standing, stops
+from oldhost_sync.store.ledger.writer_state import read_persisted_state, stops
 from oldhost_sync.store.outbox.outstanding_changes import outstanding_page
 from oldhost_sync.store.outbox.relay_queue import ITS_UNIT, as_ref
 
@@ -72,16 +72,16 @@ def read_live_load(connection: Connection, host: str, at_most: int = CHANGES_MAX
         outstanding += page.refs
         after_id, more = page.last_id, page.more
     scheduled = _scheduled(connection, host, at_most)
-    stands = standing(connection, host, held=False)
+    state = read_persisted_state(connection, host, held=False)
     paused, halted = stops(connection, host)
     stopped = "it is halted until `resolve`" if halted else f"it is paused by {paused.operator}" if paused else ""
     return LiveLoad(
         now_ms=int(now.replace(tzinfo=UTC).timestamp() * 1000),
         outstanding=outstanding,
         scheduled=scheduled,
-        ban_left_ms=max(0, stands.ban_left_ms or 0),
+        ban_left_ms=max(0, state.ban_left_ms or 0),
         stopped=stopped,
-        dead_letters=stands.dead_letters,
+        dead_letters=state.dead_letters,
         cut=more or len(scheduled) == at_most,
     )
 

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.store.ledger.reservation import was_lost
-from oldhost_sync.store.outbox.relay_queue import epoch_ms
+from oldhost_sync.store.outbox.relay_queue import unix_ms
 from oldhost_sync.store.tables import outbox_events
 
 # As many as one signal has.
@@ -27,6 +27,6 @@ def lost_changes(connection: Connection, host: str, refs: Sequence[ChangeRef]) -
         statement = select(events.id, events.created_at).where(
             events.host == host, events.id.in_([ref.change_id for ref in asked])
         )
-        created = {change_id: epoch_ms(at) for change_id, at in connection.execute(statement)}
+        created = {change_id: unix_ms(at) for change_id, at in connection.execute(statement)}
         lost += [ref for ref in asked if was_lost(created.get(ref.change_id), ref.accepted_at_ms)]
     return lost

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection, Row
 
 from oldhost_sync.policy.changes import ChangeRef
 from oldhost_sync.store.outbox.pending_fates import IDS_MAX, listed
-from oldhost_sync.store.outbox.relay_queue import REF, as_ref, epoch_ms
+from oldhost_sync.store.outbox.relay_queue import REF, as_ref, unix_ms
 from oldhost_sync.store.views.change_feed import EPOCH, MICROSECOND
 
 # More fates than this in one read come from a mass decision; the rest is not traced.
@@ -131,7 +131,7 @@ def read_traced_fates(
 
 
 def _successor(row: Row[Any]) -> NamedChange | None:
-    return None if row.successor_at is None else NamedChange(row.superseded_by, epoch_ms(row.successor_at))
+    return None if row.successor_at is None else NamedChange(row.superseded_by, unix_ms(row.successor_at))
 
 
 def _nonces(connection: Connection, host: str, change_ids: Sequence[int]) -> dict[int, list[HeldNonce]]:

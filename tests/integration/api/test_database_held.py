@@ -82,7 +82,7 @@ def test_a_write_is_a_503_while_a_long_insert_holds_the_auto_increment(
     assert shop.post(STATUS, json=CLEAN).status_code == 202
 
 
-def test_an_incident_names_the_databases_number(
+def test_a_logged_error_names_the_databases_number(
     app: FastAPI, shop: httpx.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     from oldhost_sync.api.auth import READERS, access

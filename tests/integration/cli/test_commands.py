@@ -296,7 +296,7 @@ def test_with_a_refused_line_the_other_lines_of_its_entity_are_refused_and_name_
 def test_a_held_entity_stops_a_file_and_the_next_run_records_the_rest(
     command: Command, stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oldhost_sync.cli.submission.HELD_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("oldhost_sync.cli.submission.LOCKED_SECONDS_MAX", 0.2)
     submitted(command, "O-1", "checked_in", {}, "held-1")
     file = tmp_path / "changes.jsonl"
     file.write_text("\n".join(lines(3, "O")))

@@ -19,7 +19,7 @@ from oldhost_sync.api.tokens import Tokens
 from oldhost_sync.console.app import ConsoleOptions, mount_console
 from oldhost_sync.console.door import LINK, SESSION_COOKIE, THEME
 from oldhost_sync.console.layout import ASSETS, PREFIX, SIGN_IN
-from oldhost_sync.console.sessions import offer_link
+from oldhost_sync.console.sign_ins import offer_link
 from tests.integration.api.conftest import HOST, ScriptedWriter, a_token, served
 from tests.integration.console.conftest import an_app, browser
 

@@ -136,7 +136,7 @@ def test_mariadb_is_killed_and_comes_back(
 
     async def scenario() -> None:
         listener = Listener()
-        transactions = Transactions(own_engine, threads=2, looks=own_looks)
+        transactions = Transactions(own_engine, threads=2, autocommit_engine=own_looks)
         watch = OutboxWatch(transactions, "one", QUICK)
         relay = Relay(transactions, listener, HOST, owner="one", watch=watch, pace=QUICK)
         async with running(relay):
@@ -193,7 +193,7 @@ def test_a_relay_starts_while_the_database_is_still_away(
 
     async def scenario() -> None:
         listener = Listener()
-        relay = Relay(Transactions(own_engine, looks=own_looks), listener, HOST, owner="one", pace=QUICK)
+        relay = Relay(Transactions(own_engine, autocommit_engine=own_looks), listener, HOST, owner="one", pace=QUICK)
         async with running(relay):
             await until(lambda: relay.condition is RelayState.DATABASE_AWAY, "noticed")
             await asyncio.to_thread(own_server.start)

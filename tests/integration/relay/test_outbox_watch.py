@@ -35,10 +35,10 @@ class Stage:
     looks: Engine
 
     def watch(self, pace: RelayPace) -> OutboxWatch:
-        return OutboxWatch(Transactions(self.engine, looks=self.looks), "one", pace)
+        return OutboxWatch(Transactions(self.engine, autocommit_engine=self.looks), "one", pace)
 
     def relay(self, host: str, listener: Listener, pace: RelayPace, watch: OutboxWatch | None = None) -> Relay:
-        transactions = Transactions(self.engine, threads=2, looks=self.looks)
+        transactions = Transactions(self.engine, threads=2, autocommit_engine=self.looks)
         watch = watch or OutboxWatch(transactions, "one", pace)
         return Relay(transactions, listener, host, owner="one", watch=watch, pace=pace)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from temporalio.testing import ActivityEnvironment
 
-from activities.books import RecordingActivities
+from activities.database_records import RecordingActivities
 from oldhost_simulator.config import Config
 from oldhost_simulator.controls import Controls
 from oldhost_simulator.simulator import Simulator

@@ -42,7 +42,7 @@ def test_without_a_decision_there_is_none(engine: Engine) -> None:
     assert found(engine) is None
 
 
-@pytest.mark.parametrize("count", [IN_VAIN, ASKED], ids=["OldHost could not be asked", "it is in the books"])
+@pytest.mark.parametrize("count", [IN_VAIN, ASKED], ids=["OldHost could not be asked", "it is in the database"])
 def test_until_a_session_is_open_it_is_to_be_carried_out(engine: Engine, count: Count) -> None:
     decision = decided(engine, count)
     assert decision is not None

@@ -16,7 +16,7 @@ from tests.integration.system.commands import signal_writer
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.temporal, pytest.mark.processes, pytest.mark.slow]
 
-PAGES = "load_outstanding"  # the activity by which a writer reads its books
+PAGES = "load_outstanding"  # the activity by which a writer reads the outstanding changes
 
 
 def change(entity_id: str, event_type: str = "booking_created", **payload: Any) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def test_webhook_that_never_answers_holds_up_neither_sending_nor_a_new_run(produ
 
 
 def test_the_audit_tells_the_api_s_acts_from_those_that_anybody_sends_to_temporal(product: Product) -> None:
-    """Also that the writer of today's release carries a signature from the update to the books."""
+    """Also that the writer of today's release carries a signature from the update to the database."""
     key = "k" * 32
     product.start_worker(act_keys=(key,))
     product.start_writer()

@@ -73,7 +73,7 @@ def test_a_fail_over_to_a_replica_with_all_commits_loses_nothing(
 def test_a_fail_over_that_lost_the_last_commits_halts_says_so_and_is_resolved(
     servers: ReplicatedMariaDB, replicated: Product
 ) -> None:
-    """OldHost has what the books no longer know: only people can say what to do, so nothing is sent until they did."""
+    """OldHost has what the database no longer knows: only people can say what to do, so nothing is sent until then."""
     product = replicated
     _accept(product, 3, "kept")
     product.wait_for("the first ones", lambda: len(_notes(product)) == 3)

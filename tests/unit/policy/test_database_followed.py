@@ -1,4 +1,4 @@
-"""What operators decided while the machine could not know of it: the books are the truth."""
+"""What operators decided while the machine could not know of it: the database is the truth."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_halt_that_an_opening_finds_and_an_operator_has_resolved_meanwhile_sto
     assert play.machine.session.phase is Phase.OPENING
 
 
-def test_the_writer_follows_the_books_when_an_earlier_runs_act_ends_late() -> None:
+def test_the_writer_follows_the_database_when_an_earlier_runs_act_ends_late() -> None:
     """That run was terminated while its worker was frozen; nobody tells this one what the operator was answered."""
     play = Play()
     play.machine.opening_ended(OpeningHalted("foreign"), play.now_ms)
@@ -33,7 +33,7 @@ def test_the_writer_follows_the_books_when_an_earlier_runs_act_ends_late() -> No
     assert play.machine.paused is None
 
 
-def test_a_halt_that_the_books_have_stays() -> None:
+def test_a_halt_that_the_database_has_stays() -> None:
     play = Play()
     play.machine.opening_ended(OpeningHalted("foreign"), play.now_ms)
     play.machine.operators.follow_database(None, play.now_ms, halted=True)

@@ -1,4 +1,4 @@
-"""All states and all changes of a host, for tools that check the books from outside. It reads everything."""
+"""All states and all changes of a host, for tools that check them from outside. It reads everything."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from oldhost_sync.policy.changes import EntityKey
 from oldhost_sync.policy.operator_act import OperatorAct
 from oldhost_sync.store.audit import list_acts
 from oldhost_sync.store.ledger.operator_commands import decide
-from oldhost_sync.store.ledger.writer_state import PersistedState, standing
+from oldhost_sync.store.ledger.writer_state import PersistedState, read_persisted_state
 from tests.integration.store.writing import HOST
 
 pytestmark = pytest.mark.mariadb
@@ -23,7 +23,7 @@ def act(engine: Engine, action: str, *, operator: str = "ana", entity: EntityKey
 
 def found(engine: Engine) -> PersistedState:
     with engine.begin() as connection:
-        return standing(connection, HOST)
+        return read_persisted_state(connection, HOST)
 
 
 def test_nothing_stands_at_first(engine: Engine) -> None:

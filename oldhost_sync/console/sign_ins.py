@@ -1,7 +1,7 @@
 """Who is signed in: a cookie with 256 random bits, known to the database by its SHA-256.
 
-Every request looks up its session, so signing out ends it at once in every process; so does removing the token from the
-settings. While the database is unavailable, sessions that this process has seen stay valid until they expire: people
+Every request looks up its sign-in, so signing out ends it at once in every process; so does removing the token from the
+settings. While the database is unavailable, sign-ins that this process has seen stay valid until they expire: people
 must be able to read the page that says so.
 """
 
@@ -31,14 +31,14 @@ SECRET_BYTES = 32
 SECRET_LENGTH_MAX = 64
 # People of one on-call rota, many times over.
 REMEMBERED_MAX = 1_000
-# Timeout for looking up a session that is known here: a page must be quick even while the database hangs.
+# Timeout for looking up a sign-in that is known here: a page must be quick even while the database hangs.
 KNOWN_SECONDS_MAX = 1.0
 # Long enough to read the terminal and click; short enough that a link in a log is useless.
 LINK_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class ConsoleSession:
+class SignIn:
     """One sign-in. `ends`: when, in seconds of a monotonic clock."""
 
     digest: bytes
@@ -52,8 +52,8 @@ class _Remembered:
     ends: float
 
 
-class ConsoleSessions:
-    """The sessions of one host's console. Raises Problem or StoreError if it needs the database and can't reach it."""
+class SignIns:
+    """The sign-ins of one host's console. Raises Problem or StoreError if it needs the database and can't reach it."""
 
     def __init__(
         self,
@@ -84,8 +84,8 @@ class ConsoleSessions:
         await self._database.run(lambda c: console_sessions.open_session(c, self._host, digest, holder))
         return secret
 
-    async def find(self, secret: str) -> ConsoleSession | None:
-        """The session of this secret; None when it has ended or never existed."""
+    async def find(self, secret: str) -> SignIn | None:
+        """The sign-in of this secret; None when it has ended or never existed."""
         if len(secret) > SECRET_LENGTH_MAX:
             return None
         digest = digest_of(secret)
@@ -96,18 +96,18 @@ class ConsoleSessions:
         except (Problem, StoreError, TimeoutError):
             if known is None:
                 raise
-            return self._session(digest, known)
+            return self._sign_in(digest, known)
         if holder is None:
             self._remembered.pop(digest, None)
             return None
         remembered = _Remembered(holder, self._clock() + holder.seconds_left)
         self._remember(digest, remembered)
-        return self._session(digest, remembered)
+        return self._sign_in(digest, remembered)
 
-    async def end(self, session: ConsoleSession) -> None:
+    async def end(self, sign_in: SignIn) -> None:
         """Sign out, everywhere and at once."""
-        await self._database.run(lambda c: console_sessions.end_session(c, self._host, session.digest))
-        self._remembered.pop(session.digest, None)
+        await self._database.run(lambda c: console_sessions.end_session(c, self._host, sign_in.digest))
+        self._remembered.pop(sign_in.digest, None)
 
     async def use_link(self, secret: str) -> Caller | None:
         """The caller whom this link signs in; it works once. None: it was used, it is too old, or its token is gone."""
@@ -115,11 +115,11 @@ class ConsoleSessions:
         holder = await self._database.run(lambda c: console_sessions.use_link(c, self._host, digest))
         return None if holder is None else self._caller(holder)
 
-    def _session(self, digest: bytes, remembered: _Remembered) -> ConsoleSession | None:
+    def _sign_in(self, digest: bytes, remembered: _Remembered) -> SignIn | None:
         caller = self._caller(remembered.holder)
         if caller is None or self._clock() >= remembered.ends:
             return None
-        return ConsoleSession(digest, caller, remembered.ends)
+        return SignIn(digest, caller, remembered.ends)
 
     def _caller(self, holder: TokenHolder) -> Caller | None:
         """The token's owner with its current role; None when the token is gone, replaced, or now an application's."""

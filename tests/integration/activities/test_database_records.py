@@ -11,8 +11,8 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import ProgrammingError
 from temporalio.testing import ActivityEnvironment
 
-from activities import books
-from activities.books import RecordingActivities, record_or_leave
+from activities import database_records
+from activities.database_records import RecordingActivities, record_or_leave
 from oldhost_sync.policy.act_signature import sign
 from oldhost_sync.store.intake.change_recorder import record_change
 from tests.conformance.maria_world import HOST, MariaWorld
@@ -33,10 +33,12 @@ odd_values = odd_text | st.sampled_from(
     ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", 10**30, -(10**400), float("nan"), float("inf"), {}]
 )
 likely_values = st.sampled_from(["unit", "u1", "checked_in", "guest_locked_out", "2026-05-01T12:00:00Z"])
-changes = st.dictionaries(st.sampled_from(books.FIELDS) | odd_text, likely_values | odd_values | json_values)
+changes = st.dictionaries(st.sampled_from(database_records.FIELDS) | odd_text, likely_values | odd_values | json_values)
 # Right but for one field: gets as far as a change can get.
 nearly_good = st.builds(
-    lambda field, value: GOOD | {field: value}, st.sampled_from(books.FIELDS) | odd_text, odd_values | json_values
+    lambda field, value: GOOD | {field: value},
+    st.sampled_from(database_records.FIELDS) | odd_text,
+    odd_values | json_values,
 )
 
 
@@ -171,7 +173,7 @@ def test_an_error_that_nobody_foresaw_refuses_its_own_item_only(
             raise error("guest 7")
         return recorded
 
-    monkeypatch.setattr(books, "record_change", break_on_u2)
+    monkeypatch.setattr(database_records, "record_change", break_on_u2)
     items = [messages.Submission(GOOD | {"entity_id": unit}, unit) for unit in ("u1", "u2", "u3")]
     request = messages.Submissions(HOST, items)
     done = ActivityEnvironment().run(RecordingActivities(world.engine).record_submissions, request)
@@ -183,7 +185,9 @@ def test_values_that_the_database_refuses_refuse_the_item_and_a_fault_of_its_own
     world: MariaWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(statement: str) -> messages.Recorded:
-        monkeypatch.setattr(books, "record_change", lambda connection, **fields: connection.exec_driver_sql(statement))
+        monkeypatch.setattr(
+            database_records, "record_change", lambda connection, **fields: connection.exec_driver_sql(statement)
+        )
         return submit(world, GOOD)
 
     refused = run(f"INSERT INTO event_rules VALUES ('oldhost', '{'x' * 65}', 'TXN')").refused

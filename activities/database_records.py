@@ -28,7 +28,7 @@ from oldhost_sync.store.intake.rules import class_of
 from oldhost_sync.store.intake.validation import check_name
 from oldhost_sync.store.ledger.maria_ledger import read_fates
 from oldhost_sync.store.ledger.operator_commands import awaits_count, decide
-from oldhost_sync.store.ledger.writer_state import PersistedState, standing, stops
+from oldhost_sync.store.ledger.writer_state import PersistedState, read_persisted_state, stops
 from oldhost_sync.store.outbox.outstanding_changes import (
     IdPage,
     emergencies_page,
@@ -44,7 +44,7 @@ from workflows.messages import properties_of, to_wire
 
 FIELDS = ("entity_type", "entity_id", "event_type", "payload", "idempotency_key", "occurred_at", "not_before")
 
-# Parts whose first page also has the standing: pause, ban, dead letters.
+# Parts whose first page also has the persisted state: pause, ban, dead letters.
 BEGINNINGS = ("", "emergencies")
 SWEEP = "sweep"
 
@@ -95,7 +95,7 @@ class RecordingActivities:
             if page.after_id == 0:
                 outstanding.lists_states = self.lists_states()
             if page.after_id == 0 and page.part in BEGINNINGS and not page.quiet_ms:
-                _add_standing(outstanding, standing(connection, page.host, held=not page.part))
+                _add_persisted_state(outstanding, read_persisted_state(connection, page.host, held=not page.part))
                 outstanding.policy = self.policy
             if page.after_id == 0 and page.part == SWEEP:
                 pause, outstanding.halted = stops(connection, page.host)
@@ -128,7 +128,7 @@ def _page(connection: Connection, page: messages.OutstandingPage) -> IdPage:
     return relayed_page(connection, page.host, page.after_id, page.limit, page.quiet_ms)
 
 
-def _add_standing(outstanding: messages.Outstanding, found: PersistedState) -> None:
+def _add_persisted_state(outstanding: messages.Outstanding, found: PersistedState) -> None:
     outstanding.held = [list(one) for one in found.held]
     outstanding.dead_letters = found.dead_letters
     outstanding.paused = [found.pause.operator, found.pause.reason] if found.pause else None

@@ -1,4 +1,4 @@
-"""A session that is known here is not waited for while the database hangs."""
+"""A sign-in that is known here is not waited for while the database hangs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from oldhost_sync.api.tokens import Tokens
-from oldhost_sync.console import sessions
-from oldhost_sync.console.sessions import ConsoleSessions
+from oldhost_sync.console import sign_ins
+from oldhost_sync.console.sign_ins import SignIns
 from oldhost_sync.settings import ApiToken, Role
 from oldhost_sync.store.console_sessions import TokenHolder
 
@@ -28,14 +28,14 @@ class HangingDatabase:
         return TokenHolder(TOKEN.name, TOKEN.fingerprint, 60.0)
 
 
-def test_a_known_session_goes_on_until_its_time_while_the_database_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_sign_in_goes_on_until_its_time_while_the_database_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     database: Any = HangingDatabase()
-    known = ConsoleSessions("h", Tokens([TOKEN]), database, 60.0, clock=lambda: now[0])
+    known = SignIns("h", Tokens([TOKEN]), database, 60.0, clock=lambda: now[0])
 
     async def play() -> list[bool]:
         found = [await known.find("secret") is not None]
-        monkeypatch.setattr(sessions, "KNOWN_SECONDS_MAX", 0.0)
+        monkeypatch.setattr(sign_ins, "KNOWN_SECONDS_MAX", 0.0)
         database.hangs = True
         found.append(await known.find("secret") is not None)
         now[0] += 61
