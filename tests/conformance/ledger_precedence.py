@@ -30,6 +30,15 @@ class Precedences(LedgerSuite):
         refused = world.ledger.reserve(epoch, [newer])
         assert (refused, [ref.change_id for ref in refused.older]) == ([ChangeResult(newer, WAITING)], [older])
 
+    def test_a_change_that_seems_needless_waits_too(self, world: LedgerWorld, epoch: int) -> None:
+        """The older one of another event type, which is sent later, may write the same field."""
+        self.send(world, epoch, world.record("u1", STATUS, {"status": "Dirty"}))
+        older = world.record("u1", "door_code_changed", {"status": "Clean"})
+        newer = world.record("u1", STATUS, {"status": "Dirty"})
+        refused = world.ledger.reserve(epoch, [newer])
+        assert (refused, [ref.change_id for ref in refused.older]) == ([ChangeResult(newer, WAITING)], [older])
+        assert [one.change_id for one in self.reserve(world, epoch, older, newer)] == [older, newer]
+
     def test_those_that_go_first_are_told_oldest_first(self, world: LedgerWorld, epoch: int) -> None:
         ids = [world.record("u1", each) for each in ("unit_details_changed", "booking_created", LOCKED_OUT)]
         refused = world.ledger.reserve(epoch, [world.record("u1")])

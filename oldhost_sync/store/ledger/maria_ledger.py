@@ -104,18 +104,19 @@ class MariaLedger:
         binding: set[int] = set()
         for change_id in change_ids:
             nonce = ledger.next_nonce + len(fresh)
-            entry, ending = entry_of(
-                change_id, candidates.get(change_id), nonce, partial(self._in_flight, connection, fresh)
-            )
-            if ending is not None:
+            candidate = candidates.get(change_id)
+            entry, ending = entry_of(change_id, candidate, nonce, partial(self._in_flight, connection, fresh))
+            is_fresh = isinstance(entry, Reserved) and entry.nonce >= ledger.next_nonce
+            # A no-op, too: an older change that the writer has not read yet would be sent after it.
+            is_no_op = ending is not None and ending.outcome is Outcome.NO_OP
+            before = precedence.before(change_id, binding) if is_fresh or is_no_op else None
+            if before is not None and candidate is not None:
+                entry = _refused(candidate, before, entries)
+            elif ending is not None:
                 record_fate(connection, self._host, ending)
-            elif isinstance(entry, Reserved) and entry.nonce >= ledger.next_nonce:
-                before = precedence.before(change_id, binding)
-                if before is None:
-                    fresh.append(entry)
-                    binding.add(change_id)
-                else:
-                    entry = _refused(entry, before, entries)
+            elif is_fresh and isinstance(entry, Reserved):
+                fresh.append(entry)
+                binding.add(change_id)
             entries.append(entry)
         self._bind(connection, epoch, fresh, ledger.next_nonce)
         return entries
@@ -327,16 +328,16 @@ def _is_new_loss(ledger: sql.LedgerRow, accepted_at_ms: int) -> bool:
     return ledger.losses_accepted_at is None or accepted_at_ms > unix_ms(ledger.losses_accepted_at)
 
 
-def _refused(entry: Reserved, before: Before, entries: Reservation) -> ChangeResult:
+def _refused(candidate: Candidate, before: Before, entries: Reservation) -> ChangeResult:
     """The fate of a change that gets no nonce; `entries` also gets what the change waits for."""
     if before.dead:
-        held = (EntityKey(entry.entity_type, entry.entity_id), before.dead)
+        held = (EntityKey(candidate.entity_type, candidate.entity_id), before.dead)
         if held not in entries.held:
             entries.held.append(held)
-        return ChangeResult(entry.change_id, HELD)
+        return ChangeResult(candidate.change_id, HELD)
     known = {ref.change_id for ref in entries.older}
     entries.older += [ref for ref in before.older if ref.change_id not in known][: OLDER_MAX - len(known)]
-    return ChangeResult(entry.change_id, WAITING)
+    return ChangeResult(candidate.change_id, WAITING)
 
 
 def read_fates(engine: Engine, host: str, change_ids: Sequence[int]) -> list[ChangeResult]:
