@@ -14,10 +14,21 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.coalescer import Coalescer
 
 
-async def free_at_eviction(coalescer: Coalescer) -> None:
-    """Runs as long as the run is cached, then empties the coalescer, which is most of what a run holds."""
-    try:
-        await asyncio.get_running_loop().create_future()
-    finally:
-        for part in (*coalescer.lanes.values(), coalescer):
-            vars(part).clear()
+def free_at_eviction(coalescer: Coalescer) -> asyncio.Task[None]:
+    """A task that runs as long as the run is cached. Its end empties the coalescer, which is most of what a run holds.
+
+    In a callback: the loop also calls it for a task that was cancelled before it began (the run's first workflow task
+    failed), and the garbage collector, which ends the tasks of a run that nobody evicts (a simulation's), does not.
+    """
+    task = asyncio.create_task(_until_evicted())
+    task.add_done_callback(lambda _: _empty(coalescer))
+    return task
+
+
+async def _until_evicted() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+def _empty(coalescer: Coalescer) -> None:
+    for part in (*coalescer.lanes.values(), coalescer):
+        vars(part).clear()

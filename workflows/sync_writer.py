@@ -66,7 +66,7 @@ class SyncWriterWorkflow:
         self.dispatcher = Dispatcher(
             self.host, self.machine, self._wake, self.acts, self._load_persisted_state, self.listing
         )
-        self.freeing = asyncio.create_task(free_at_eviction(self.machine.coalescer))
+        self.freeing = free_at_eviction(self.machine.coalescer)
         if release > RELEASE_MIN:
             if unreadable:
                 text = f"The writer was started with a wrong argument: {unreadable}."

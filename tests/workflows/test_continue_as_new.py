@@ -77,7 +77,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 def waiting_of(unit: str) -> list[PendingOperation]:
     """In all runs that this process still remembers."""
-    entries = [each for each in gc.get_objects() if isinstance(each, PendingOperation)]
+    entries = [each for each in gc.get_objects() if type(each) is PendingOperation]
     return [each for each in entries if each.ref.entity.entity_id == unit]
 
 
