@@ -37,13 +37,14 @@ class HangingEngine:
 @pytest.fixture
 def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingEngine]:
     monkeypatch.setattr(limits, "DATABASE_QUEUE_MAX", 3)
+    monkeypatch.setattr(limits, "DATABASE_QUEUE_SECONDS_MAX", 30.0)
     engine = HangingEngine()
     yield engine
     engine.let_go.set()
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(hanging: HangingEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits gives up soon. Not for a test that counts who waits: a busy machine takes longer to begin it."""
     monkeypatch.setattr(limits, "DATABASE_QUEUE_SECONDS_MAX", 0.05)
 
@@ -102,7 +103,7 @@ def test_a_full_waiting_room_refuses_at_once(hanging: HangingEngine) -> None:
             await asyncio.sleep(0)
         assert database.waiting == 3
         with pytest.raises(Problem, match="Too many requests"):
-            await database.run(lambda _: None)
+            await asyncio.wait_for(database.run(lambda _: None), 0.01)
         hanging.let_go.set()
         await asyncio.gather(*tasks, return_exceptions=True)
         database.close()
