@@ -68,6 +68,11 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a no-op goes before an older change of its entity",
+        (Patch(LEDGER, "if is_fresh or is_no_op else None", "if is_fresh else None"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
         "an emergency waits for what is reserved",
         (Patch(PIPELINE, "gives_way = self._urgent_waits and not", "gives_way = False and not"),),
         levels=(GIVING_WAY,),
