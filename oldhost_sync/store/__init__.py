@@ -1,1 +1,1 @@
-"""All SQL of the product. MariaDB is the source of truth for changes and nonces."""
+"""All statements for the product's tables. MariaDB is the source of truth for changes and nonces."""
