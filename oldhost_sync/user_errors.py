@@ -72,8 +72,8 @@ def _explain_servers(error: BaseException) -> CliError | None:
     # Slow to import, and not needed by a command that succeeds.
     from temporalio.service import RPCError, RPCStatusCode
 
+    from oldhost_sync.stack.local_product import EXPECTED
     from oldhost_sync.stack.ports import PortTaken
-    from oldhost_sync.stack.up import EXPECTED
     from oldhost_sync.temporal import TemporalUnavailable
     from oldhost_sync.writer_client import WriterError
 

@@ -23,9 +23,9 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.release import RELEASE_MIN, release_of_run
     from oldhost_sync.policy.writer_policy import WriterPolicy
     from workflows import calls, intake, messages, status_report, validators
-    from workflows.apply_now import DirectChanges
     from workflows.clock import Clock, now_ms, present_ms
     from workflows.continue_as_new import EVENTS_OF_REBUILD_MAX, NextRun
+    from workflows.direct_changes import DirectChanges
     from workflows.dispatcher import Dispatcher
     from workflows.eviction import free_at_eviction
     from workflows.messages import OperatorRequest, WriterInput

@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from oldhost_sync.cli.output import console, error_console, print_json, rows, span
 from oldhost_sync.planner import Scenario, Tried, capacity, ceiling_per_s
-from oldhost_sync.planner.steady import STEPS
+from oldhost_sync.planner.steady_load import STEPS
 from oldhost_sync.policy.changes import PriorityClass
 
 

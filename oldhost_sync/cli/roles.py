@@ -93,8 +93,8 @@ def up(
 ) -> None:
     """Run everything on this machine until Ctrl-C, and start MariaDB, Temporal or OldHost if no address is set."""
     given = locals()
+    from oldhost_sync.stack.local_product import run_up
     from oldhost_sync.stack.servers import StackPlan
-    from oldhost_sync.stack.up import run_up
 
     plan = StackPlan(**given)
     raise typer.Exit(run_up(settings_of_a_new_stack(), plan))

@@ -11,7 +11,7 @@ from oldhost_sync.planner.plan import Plan, PlannedState, quantile
 from oldhost_sync.planner.question import Answer, Question
 from oldhost_sync.planner.rehearsal import Pace, rehearse
 from oldhost_sync.planner.scenario import Arrival, Scenario, ScenarioError, arrivals
-from oldhost_sync.planner.steady import Tried, capacity, ceiling_per_s, steady
+from oldhost_sync.planner.steady_load import Tried, capacity, ceiling_per_s, steady
 
 __all__ = [
     "Answer",

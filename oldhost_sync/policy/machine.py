@@ -24,9 +24,9 @@ from oldhost_sync.policy.coalesced_alerts import CoalescedAlerts
 from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.counters import Counters
 from oldhost_sync.policy.events import OpeningEnded, Probed, SendEnded, SendFailed
-from oldhost_sync.policy.in_flight import InFlight
 from oldhost_sync.policy.load_monitor import LoadMonitor, LoadMonitorOfRelease1
 from oldhost_sync.policy.lost_answers import LostAnswers
+from oldhost_sync.policy.operations_in_flight import InFlight
 from oldhost_sync.policy.operators import Operators, Pause
 from oldhost_sync.policy.outcomes import Outcomes
 from oldhost_sync.policy.pending_operation import Added, PendingOperation, label_of

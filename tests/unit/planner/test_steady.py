@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from oldhost_sync.planner import Scenario, capacity, ceiling_per_s, steady
-from oldhost_sync.planner.steady import try_rate
+from oldhost_sync.planner.steady_load import try_rate
 from oldhost_sync.policy.changes import PriorityClass
 
 LWW, TXN, EMERGENCY = PriorityClass.LWW, PriorityClass.TXN, PriorityClass.EMERGENCY

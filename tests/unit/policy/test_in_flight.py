@@ -6,7 +6,7 @@ import pytest
 
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.coalescer import Coalescer
-from oldhost_sync.policy.in_flight import InFlight
+from oldhost_sync.policy.operations_in_flight import InFlight
 from oldhost_sync.policy.pending_operation import PendingOperation
 
 
