@@ -329,7 +329,7 @@ def _is_new_loss(ledger: sql.LedgerRow, accepted_at_ms: int) -> bool:
 
 
 def _refused(candidate: Candidate, before: Before, entries: Reservation) -> ChangeResult:
-    """The fate of a change that gets no nonce; `entries` also gets what the change waits for."""
+    """The answer for a change that must wait; `entries` also gets what it waits for."""
     if before.dead:
         held = (EntityKey(candidate.entity_type, candidate.entity_id), before.dead)
         if held not in entries.held:

@@ -2,10 +2,10 @@
 
 The writer sends each entity's changes in order, as far as it has them. Some are only in the database: those lost
 between the relay's signal and its mark, and those not read again yet after the writer lost its state. So a change gets
-no nonce while an older change of its entity is outstanding and will be sent. It does not wait for an older change that
-holds a nonce (a lower one, so it is sent first) or has a fate; for an LWW change whose key has a newer one, applied or
-outstanding (it will not be sent); or for a TXN change held behind a dead letter older than itself. A TXN change behind
-an older dead letter is held.
+no nonce, and is no NO_OP, while an older change of its entity is outstanding and will be sent. It does not wait for an
+older change that holds a nonce (a lower one, so it is sent first) or has a fate; for an LWW change whose key has a
+newer one, applied or outstanding (it will not be sent); or for a TXN change held behind a dead letter older than
+itself. A TXN change behind an older dead letter is held.
 
 No old version is sent late either: an LWW change gets no nonce when a newer one of its key replaces it and newer
 operations of its entity were applied or hold a nonce (a writer that reads page by page after a loss may not have read

@@ -41,9 +41,8 @@ _BOUND = (
 class HostCondition:
     """`ledger`: its row, None before the first session. `pause`: the one in force. `alerts`: open ones, the worst
     first; `open_alerts`: how many there are. `bound`: operations that hold a nonce and have not ended yet, by nonce;
-    `more_bound`: there are more of them.
-    `session`: the newest that a worker has recorded. `ban`: the current one. `decision`: about a halt, not carried out
-    yet. `workers`: those at work first, then those seen last.
+    `more_bound`: there are more. `session`: the newest that a worker has recorded. `ban`: the current one. `decision`:
+    about a halt, not carried out yet. `workers`: those at work first, then those seen last.
     """
 
     ledger: dict[str, Any] | None
