@@ -80,10 +80,13 @@ class Breaker:
             self.reason = "banned by OldHost"
         return again
 
-    def load_ban(self, left_ms: int, now_ms: int) -> None:
-        """An earlier run's ban, which may be over (`left_ms` < 0: it ended that long ago). It counts as the first."""
+    def load_ban(self, left_ms: int, now_ms: int, *, lasts: bool) -> None:
+        """An earlier run's ban. It counts as the first. `left_ms`: by MariaDB's clock, which may have been set since;
+        negative: it ended that long ago. `lasts`: if OldHost, asked first, reports a ban, then it is this one, unless
+        the window is over; False in runs before release 7, to which that was a second ban.
+        """
         self.banned_at_ms = now_ms + left_ms - self.ban_ms
-        if left_ms > 0:
+        if left_ms > 0 or (lasts and now_ms - self.banned_at_ms < self._window_ms()):
             self._move(BreakerEvent.BAN)
             self.until_ms = now_ms + left_ms
             self.told_at_ms = now_ms if self.asks_again else None

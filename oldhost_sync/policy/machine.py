@@ -32,7 +32,7 @@ from oldhost_sync.policy.outcomes import Outcomes
 from oldhost_sync.policy.pending_operation import Added, PendingOperation, label_of
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.rebuild import Loading, Part
-from oldhost_sync.policy.release import FILLS_LONGER, GIVES_WAY, RELEASE, RELEASE_MIN, SENDS_EARLY
+from oldhost_sync.policy.release import FILLS_LONGER, GIVES_WAY, LOADED_BAN_LASTS, RELEASE, RELEASE_MIN, SENDS_EARLY
 from oldhost_sync.policy.session import SessionState
 from oldhost_sync.policy.session_lifecycle import SessionLifecycle
 from oldhost_sync.policy.sweep import Sweeping
@@ -286,7 +286,9 @@ class Machine:
 
     def load_ban(self, left_ms: int, now_ms: int) -> None:
         """While rebuilding: the last ban and what is left of it; negative when it is over."""
-        self.breaker.load_ban(left_ms, now_ms)
+        self.breaker.load_ban(left_ms, now_ms, lasts=self._loaded_ban_lasts)
+        if self._loaded_ban_lasts and now_ms < self.breaker.until_ms:
+            self.alerts.banned(self.breaker.until_ms)  # the earlier run may have ended before it raised this
 
     def finish_loading(self, now_ms: int) -> None:
         """All outstanding changes were read."""
@@ -358,9 +360,11 @@ class Machine:
 
     def banned(self, ban_ms: int, now_ms: int) -> None:
         """OldHost answered with a ban. A second one soon after the first halts the writer."""
-        fresh = self.breaker.state is BreakerState.CLOSED
+        before = self.breaker.state
         again = self.breaker.ban(now_ms, ban_ms)
-        if not fresh:
+        if before is BreakerState.HALF_OPEN and self._loaded_ban_lasts:
+            self.alerts.banned(self.breaker.until_ms)
+        if before is not BreakerState.CLOSED:
             return
         self.counters.bans += 1
         self.alerts.banned(self.breaker.until_ms)
@@ -370,6 +374,10 @@ class Machine:
             self.halt("a second ban within the hour")
             self.alerts.record_halt("a second ban within the hour")
         notices.of_each_blocked_emergency(self)
+
+    @property
+    def _loaded_ban_lasts(self) -> bool:
+        return self.release >= LOADED_BAN_LASTS
 
     def halt(self, reason: str) -> None:
         """Halt, or report an existing halt again."""

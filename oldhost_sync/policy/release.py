@@ -23,7 +23,9 @@ SENDS_EARLY = 4
 # Within the TXN and the LWW lane, properties take turns.
 BY_PROPERTY = 5
 # A send to a quick host lasts up to four times as long.
-FILLS_LONGER = RELEASE = 6
+FILLS_LONGER = 6
+# A ban that an earlier run left lasts until OldHost was asked, whatever MariaDB's clock says.
+LOADED_BAN_LASTS = RELEASE = 7
 
 # The oldest release whose workers may run at the same time. A worker that does not report its release has this one.
 BESIDE_MIN = 5

@@ -524,4 +524,9 @@ MUTANTS = (
         (Patch("oldhost_sync/store/ledger/precedence.py", "(row.is_passed or self._is_passed_by(binding, row))", "row.is_passed"),),
         levels=(CONFORMANCE,),
     ),
+    Mutant(
+        "a ban is over when MariaDB's clock says so",
+        (Patch(MACHINE, "lasts=self._loaded_ban_lasts", "lasts=False"),),
+        levels=(SIMULATION,),
+    ),
 )  # fmt: skip

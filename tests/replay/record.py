@@ -19,7 +19,7 @@ from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.time_skipping import start_time_skipping
 from tests.workflows.books import Reply
-from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage, Writer
+from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage, Writer, start_run
 
 HISTORIES = Path(__file__).parent / "histories"
 
@@ -56,6 +56,7 @@ async def ban(writer: Writer) -> None:
 async def people(writer: Writer) -> None:
     """Operators and applications: pause, resume, flush, refused requests, submissions good and bad,
     `apply_now`, queries."""
+    await writer.until_state("SENDING")
     await writer.operate("pause")
     await writer.take(EMERGENCY, "unit-1")
     with contextlib.suppress(WorkflowUpdateFailedError):
@@ -205,6 +206,20 @@ async def quick(writer: Writer) -> None:
     await writer.until_quiet()
 
 
+async def rebuilt(writer: Writer) -> None:
+    """Release 7: a run that rebuilds its state during a ban which is over by MariaDB's clock (recorded: that run)."""
+    await answered(writer, "a", Reply.BAN)
+    await writer.until(lambda: writer.world.told("ban"))
+    await writer.skip(60)
+    await writer.handle.terminate()
+    writer.world.books.banned_until_ms -= 900_000
+    writer.handle = await start_run(writer.env, writer.world)
+    await writer.until_state("BANNED")
+    await writer.take(EMERGENCY, "b")
+    await writer.skip(1000)
+    await writer.until_quiet()
+
+
 SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "peak": peak,
     "ban": ban,
@@ -218,6 +233,7 @@ SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "properties": properties,
     "carried": carried,
     "quick": quick,
+    "rebuilt": rebuilt,
 }
 
 

@@ -84,6 +84,7 @@ class Always:
         self._floor = 0
         self._touched: set[str] = set()
         self._sent_again: dict[int, int] = {}
+        self._bans, self._banned_until = 0, 0.0
         self._marked_with_offset = 0.0  # the database's clock as the newest row was marked SENT
 
     def fail(self, text: str) -> None:
@@ -101,6 +102,9 @@ class Always:
         if isinstance(fact, Incident):
             if fact.incident in {"gap", "replay"} and not self.meddled:
                 self.fail(f"I1: OldHost saw a {fact.incident}: nonce {fact.nonce}, expected {fact.expected_nonce}")
+            if fact.incident == "ban":
+                self._bans += fact.at >= self._banned_until
+                self._banned_until = max(self._banned_until, fact.until or 0.0)
         elif fact.outcome == "applied":
             self._applied(fact)
         elif fact.outcome == "foreign":
@@ -308,6 +312,8 @@ class Always:
 
     def decided(self, machine: Machine, decided: list[Action], now_ms: int) -> list[Action]:
         coalescer = machine.coalescer
+        if "second ban" in machine.breaker.reason and self._bans < 2:
+            self.fail(f"the writer halted for a second ban; OldHost had begun {self._bans}")
         if any(hold.left for hold in coalescer.holds.values()):
             self.world.sometimes.hit("hold after a rejection")
         can_go = [

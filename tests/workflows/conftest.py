@@ -85,6 +85,17 @@ class Writer:
         return await self.handle.execute_update(update, request)
 
 
+async def start_run(
+    env: WorkflowEnvironment, world: World, policy: WriterPolicy | None = None
+) -> WorkflowHandle[Any, Any]:
+    return await env.client.start_workflow(
+        messages.WORKFLOW_TYPE,
+        messages.WriterInput(world.host, policy or WriterPolicy()),
+        id=messages.workflow_id(world.host),
+        task_queue=messages.TASK_QUEUE,
+    )
+
+
 class Stage:
     """The server, and the loop that the test runs on."""
 
@@ -109,12 +120,7 @@ class Stage:
             await writer.handle.terminate()
 
     async def start(self, world: World, policy: WriterPolicy | None = None) -> WorkflowHandle[Any, Any]:
-        return await self.env.client.start_workflow(
-            messages.WORKFLOW_TYPE,
-            messages.WriterInput(world.host, policy or WriterPolicy()),
-            id=messages.workflow_id(world.host),
-            task_queue=messages.TASK_QUEUE,
-        )
+        return await start_run(self.env, world, policy)
 
     @asynccontextmanager
     async def workers(self, world: World, *, cache: int = 100) -> AsyncIterator[None]:

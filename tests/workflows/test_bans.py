@@ -146,6 +146,39 @@ async def test_a_workflow_that_is_lost_in_a_ban_asks_the_ledger_and_waits_on(sta
         assert writer.world.applied_ids == [banned]
 
 
+@pytest.mark.parametrize("set_by_s", [BAN_S, 2 * BAN_S, -7200])
+async def test_a_ban_is_no_second_one_because_mariadbs_clock_was_set_and_the_workflow_lost(
+    stage: Stage, set_by_s: int
+) -> None:
+    """The ledger takes a ban that begins in the future for one that is just over."""
+    async with stage.writer() as writer:
+        banned = await ban(writer)
+        await writer.skip(60)
+        await writer.handle.terminate()
+        left_ms = max(writer.world.books.banned_until_ms - await writer.world.now_ms(), 0)
+        writer.world.books.banned_until_ms -= left_ms if set_by_s < 0 else set_by_s * 1000
+        writer.handle = await stage.start(writer.world)
+        await writer.until_state("BANNED")
+        await writer.until(lambda: len(writer.world.told("ban")) > 1)
+        assert writer.world.told("halted") == []
+        await writer.skip(BAN_S + 5)
+        await writer.until_quiet()
+        assert writer.world.applied_ids == [banned]
+        await ban(writer, "again")
+        await writer.until_state("HALTED")
+
+
+async def test_people_are_told_of_a_ban_by_the_run_that_finds_it_in_the_ledger(stage: Stage) -> None:
+    """The run that was banned may be lost before it tells them."""
+    async with stage.writer() as writer:
+        await ban(writer)
+        await writer.skip(60)
+        await writer.handle.terminate()
+        writer.world.alerts.clear()
+        writer.handle = await stage.start(writer.world)
+        await writer.until(lambda: bool(writer.world.told("ban")))
+
+
 async def test_a_second_ban_within_the_hour_halts_even_if_the_workflow_was_lost_between_them(stage: Stage) -> None:
     async with stage.writer() as writer:
         first = await ban(writer)

@@ -60,6 +60,37 @@ def test_a_second_ban_is_one_within_the_hour(after_ms: int, again: bool) -> None
     assert breaker.ban(NOW_MS + after_ms, BAN_MS) is again
 
 
+def loaded(left_ms: int, *, lasts: bool = True) -> Breaker:
+    breaker = Breaker(BAN_MS)
+    breaker.load_ban(left_ms, NOW_MS, lasts=lasts)
+    breaker.tick(NOW_MS)
+    return breaker
+
+
+@pytest.mark.parametrize("left_ms", [0, -1, -BAN_MS, BAN_MS - HOUR_MS + 1])
+def test_what_oldhost_says_first_is_of_the_ban_that_an_earlier_run_left(left_ms: int) -> None:
+    """MariaDB's clock may say that it is over: it may have been set."""
+    breaker = loaded(left_ms)
+    assert breaker.ban(NOW_MS, 60_000) is False
+    assert (breaker.state, breaker.until_ms) == (BreakerState.OPEN, NOW_MS + 60_000)
+
+
+def test_once_oldhost_agreed_the_next_ban_is_a_second_one() -> None:
+    breaker = loaded(-60_000)
+    breaker.agreed()
+    assert breaker.ban(NOW_MS, BAN_MS) is True
+
+
+def test_a_ban_that_an_earlier_run_left_counts_for_an_hour() -> None:
+    breaker = loaded(BAN_MS - HOUR_MS)
+    assert breaker.state is BreakerState.CLOSED
+    assert breaker.ban(NOW_MS, BAN_MS) is False
+
+
+def test_before_release_7_it_was_a_second_ban() -> None:
+    assert loaded(0, lasts=False).ban(NOW_MS, BAN_MS) is True
+
+
 def test_a_halt_ends_only_by_an_operator() -> None:
     breaker = banned()
     breaker.halt("a foreign write")
