@@ -216,6 +216,7 @@ _ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
             "epoch": 3,
             "owner": "worker-1",
             "banned_until": None,
+            "ban_is_over": True,
             "halted": None,
             "halted_expected_nonce": None,
             "updated_at": "2026-05-01T12:01:03Z",

@@ -242,7 +242,8 @@ def _book_lines(database: dict[str, Any]) -> Sequence[tuple[str, object]]:
         lines.append(("emergencies over 30 s, last 30 days", counted))
     if ledger is not None:
         lines.append(("ledger", f"next nonce {ledger['next_nonce']}, used up to {ledger['last_applied_nonce']}"))
-        if ledger["banned_until"] is not None and ledger["banned_until"] > datetime.now(UTC):
+        is_over = ledger["banned_until"] is None or ledger.get("ban_is_over", False)
+        if not is_over and ledger["banned_until"] > datetime.now(UTC):
             lines.append(("banned until", ledger["banned_until"]))
         if ledger["halted"]:
             lines.append(("halted", ledger["halted"]))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from oldhost_sync.policy import notices
+from oldhost_sync.policy import bans, notices
 from oldhost_sync.policy.actions import Action, LoadOutstanding, Probe, RecordAlerts, RecordHalt, Send, Sweep
 from oldhost_sync.policy.alerts import Alerts
 from oldhost_sync.policy.breaker import Breaker, BreakerState
@@ -32,7 +32,7 @@ from oldhost_sync.policy.outcomes import Outcomes
 from oldhost_sync.policy.pending_operation import Added, PendingOperation, label_of
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.rebuild import Loading, Part
-from oldhost_sync.policy.release import FILLS_LONGER, GIVES_WAY, LOADED_BAN_LASTS, RELEASE, RELEASE_MIN, SENDS_EARLY
+from oldhost_sync.policy.release import FILLS_LONGER, GIVES_WAY, RELEASE, RELEASE_MIN, SENDS_EARLY
 from oldhost_sync.policy.session import SessionState
 from oldhost_sync.policy.session_lifecycle import SessionLifecycle
 from oldhost_sync.policy.sweep import Sweeping
@@ -285,10 +285,7 @@ class Machine:
         self.paused = Pause(operator, reason)
 
     def load_ban(self, left_ms: int, now_ms: int) -> None:
-        """While rebuilding: the last ban and what is left of it; negative when it is over."""
-        self.breaker.load_ban(left_ms, now_ms, lasts=self._loaded_ban_lasts)
-        if self._loaded_ban_lasts and now_ms < self.breaker.until_ms:
-            self.alerts.banned(self.breaker.until_ms)  # the earlier run may have ended before it raised this
+        bans.load(self, left_ms, now_ms)
 
     def finish_loading(self, now_ms: int) -> None:
         """All outstanding changes were read."""
@@ -359,25 +356,7 @@ class Machine:
     # --------------------------------------------------------------------------------------------------- bans and halts
 
     def banned(self, ban_ms: int, now_ms: int) -> None:
-        """OldHost answered with a ban. A second one soon after the first halts the writer."""
-        before = self.breaker.state
-        again = self.breaker.ban(now_ms, ban_ms)
-        if before is BreakerState.HALF_OPEN and self._loaded_ban_lasts:
-            self.alerts.banned(self.breaker.until_ms)
-        if before is not BreakerState.CLOSED:
-            return
-        self.counters.bans += 1
-        self.alerts.banned(self.breaker.until_ms)
-        if isinstance(self.load, LoadMonitor):
-            self.load.look_soon(now_ms)
-        if again:
-            self.halt("a second ban within the hour")
-            self.alerts.record_halt("a second ban within the hour")
-        notices.of_each_blocked_emergency(self)
-
-    @property
-    def _loaded_ban_lasts(self) -> bool:
-        return self.release >= LOADED_BAN_LASTS
+        bans.report(self, ban_ms, now_ms)
 
     def halt(self, reason: str) -> None:
         """Halt, or report an existing halt again."""

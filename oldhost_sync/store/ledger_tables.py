@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Date, Index, Integer, String, UniqueConstraint, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Date,
+    Index,
+    Integer,
+    String,
+    UniqueConstraint,
+    text,
+)
 from sqlalchemy.dialects import mysql
 
 from oldhost_sync.policy import limits
@@ -21,6 +32,8 @@ nonce_ledger = table(
     # When OldHost's last ban was first seen, and when it ends.
     Column("banned_at", UtcDateTime),
     Column("banned_until", UtcDateTime),
+    # Whether OldHost has agreed with the ledger since: the clock may be set back to within the ban.
+    Column("ban_is_over", Boolean, nullable=False, server_default=text("0")),
     Column("halted", String(limits.TEXT_LENGTH_MAX)),
     # The nonce that OldHost expected at the halt, as shown to operators: a `resolve` is valid only for this one.
     Column("halted_expected_nonce", BigInteger),

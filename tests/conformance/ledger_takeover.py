@@ -122,6 +122,20 @@ class Takeover(LedgerSuite):
         world.age(7200 + 600)
         assert 290_000 < world.ledger.take_over("next").banned_ms < 301_000
 
+    def test_a_ban_after_which_oldhost_agreed_is_over_though_the_databases_clock_is_set_back_into_it(
+        self, world: LedgerWorld, epoch: int
+    ) -> None:
+        """Else the writer would wait it out again, and count it as a second one."""
+        world.ledger.ban(epoch, 900)
+        world.age(910)
+        taken = world.ledger.take_over("next")
+        world.ledger.reconcile(taken.epoch, 501)
+        world.age(-300)
+        assert world.ledger.take_over("later").banned_ms == 0
+        assert world.ledger.ban(taken.epoch, 900) > 900_000
+        assert world.banned_for_s() < 10
+        assert world.ledger.take_over("last").banned_ms > 890_000
+
     def test_what_was_taken_back_before_it_was_written_needs_no_settling(self, world: LedgerWorld, epoch: int) -> None:
         first, second = self.reserve(world, epoch, world.record("u1"), world.record("u2"))
         world.ledger.advance(epoch, None, first)

@@ -366,7 +366,7 @@ MUTANTS = (
     ),
     Mutant(
         "a ban lasts longer than itself when the clock is set back",
-        (Patch(LEDGER_SQL, "IF(UTC_TIMESTAMP(6) < banned_at, 0, TIMESTAMPDIFF", "IF(FALSE, 0, TIMESTAMPDIFF"),),
+        (Patch(LEDGER_SQL, "IF(ban_is_over OR UTC_TIMESTAMP(6) < banned_at,", "IF(ban_is_over,"),),
         levels=(CONFORMANCE,),
     ),
     Mutant(
@@ -525,8 +525,13 @@ MUTANTS = (
         levels=(CONFORMANCE,),
     ),
     Mutant(
+        "a ban that OldHost ended may begin again",
+        (Patch(RECONCILIATION, "    if not ledger.ban_is_over:\n", "    if False:\n"),),
+        levels=(CONFORMANCE,),
+    ),
+    Mutant(
         "a ban is over when MariaDB's clock says so",
-        (Patch(MACHINE, "lasts=self._loaded_ban_lasts", "lasts=False"),),
+        (Patch("oldhost_sync/policy/bans.py", "lasts=lasts", "lasts=False"),),
         levels=(SIMULATION,),
     ),
 )  # fmt: skip

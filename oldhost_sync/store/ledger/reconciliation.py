@@ -86,6 +86,8 @@ def reconcile(connection: Connection, host: str, epoch: int, expected: int, *, f
     if mismatch is not None:
         connection.exec_driver_sql(sql.HALT, (expected, shortened(mismatch), host))
         return Reconciled(halted=mismatch)
+    if not ledger.ban_is_over:
+        connection.exec_driver_sql(sql.END_BAN, (host,))
     fates = [_found_applied(connection, host, epoch, row) for row in sent if row.nonce < expected]
     rows = connection.exec_driver_sql(sql.BOUND_REFS, (host, expected, BOUND_MAX + 1)).all()
     return Reconciled(fates, [as_ref(row) for row in rows[:BOUND_MAX]], more_bound=len(rows) > BOUND_MAX)

@@ -14,16 +14,17 @@ FateRow: TypeAlias = Row[Any]
 
 # ------------------------------------------------------------------------------------------------------ ledger row
 
-# If the clock was set back to before the ban began, the remaining time is 0 and OldHost is probed, which does not
-# prolong a ban. So the remaining time is never longer than the ban.
-BAN_LEFT_MS = "IF(UTC_TIMESTAMP(6) < banned_at, 0, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), banned_until) DIV 1000)"
+_BAN_ENDS_IN_MS = "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), banned_until) DIV 1000"
+# If the clock was set back to before the ban began, nothing is left of it and OldHost is probed, which does not prolong
+# a ban. So the remaining time is never longer than the ban, and a ban after which OldHost has agreed is over for good.
+BAN_LEFT_MS = f"IF(ban_is_over OR UTC_TIMESTAMP(6) < banned_at, LEAST(0, {_BAN_ENDS_IN_MS}), {_BAN_ENDS_IN_MS})"
 CREATE_LEDGER = (
     "INSERT INTO nonce_ledger (host, epoch, updated_at) VALUES (%s, 0, UTC_TIMESTAMP(6)) "
     "ON DUPLICATE KEY UPDATE host = host"
 )
 LOCK_LEDGER = (
     "SELECT next_nonce, last_applied_nonce, epoch, halted, halted_expected_nonce, resolve_mode, resolved_epoch, "
-    "losses_accepted_at, "
+    "losses_accepted_at, ban_is_over, "
     f"{BAN_LEFT_MS} AS banned_ms FROM nonce_ledger WHERE host = %s FOR UPDATE"
 )
 NEXT_EPOCH = (
@@ -32,7 +33,8 @@ NEXT_EPOCH = (
 )
 SET_NEXT_NONCE = "UPDATE nonce_ledger SET next_nonce = %s WHERE host = %s"
 ADOPT = (
-    "UPDATE nonce_ledger SET next_nonce = %s, last_applied_nonce = %s, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
+    "UPDATE nonce_ledger SET next_nonce = %s, last_applied_nonce = %s, ban_is_over = 1, updated_at = UTC_TIMESTAMP(6) "
+    "WHERE host = %s"
 )
 MOVE_NEXT_NONCE = "UPDATE nonce_ledger SET next_nonce = %s WHERE host = %s AND epoch = %s AND next_nonce = %s"
 # It also increases `fate_sequence`, for the fate that follows in the same transaction.
@@ -44,9 +46,11 @@ LAST_APPLIED_SENDING = f"{LAST_APPLIED} AND halted IS NULL"
 # A ban that OldHost reports again while it lasts, for example to a probe, keeps its beginning.
 BAN = (
     "UPDATE nonce_ledger SET "
-    "banned_at = IF(UTC_TIMESTAMP(6) BETWEEN banned_at AND banned_until, banned_at, UTC_TIMESTAMP(6)), "
-    "banned_until = UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND, updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
+    "banned_at = IF(NOT ban_is_over AND UTC_TIMESTAMP(6) BETWEEN banned_at AND banned_until, banned_at, "
+    "UTC_TIMESTAMP(6)), banned_until = UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND, ban_is_over = 0, "
+    "updated_at = UTC_TIMESTAMP(6) WHERE host = %s"
 )
+END_BAN = "UPDATE nonce_ledger SET ban_is_over = 1 WHERE host = %s"
 # The first reason is kept: a later one is usually its consequence (what the writer found is added, see ADD_REASON). But
 # a reason found while an operator's decision waits is new to the operator: it replaces the first and cancels the
 # decision.

@@ -20,7 +20,8 @@ _BAN = text(
     "LEFT JOIN nonce_requests r FORCE INDEX (ix_nonce_requests_status) ON r.host = l.host AND r.status = 'SENT' "
     # An operation in doubt has an answer if it was called a replay, or is sent again by an operator's decision.
     "AND (r.sends > 1 OR (r.sends = 1 AND r.answer IS NOT NULL) OR r.answer = :replay) "
-    "WHERE l.host = :host AND UTC_TIMESTAMP(6) BETWEEN l.banned_at AND l.banned_until ORDER BY r.nonce LIMIT 1"
+    "WHERE l.host = :host AND NOT l.ban_is_over AND UTC_TIMESTAMP(6) BETWEEN l.banned_at AND l.banned_until "
+    "ORDER BY r.nonce LIMIT 1"
 ).columns(banned_at=UtcDateTime(), banned_until=UtcDateTime())
 _BY_ANOTHER = (
     "OldHost does not say why. By the ledger no send of ours was a replay: another program with our account sent one, "

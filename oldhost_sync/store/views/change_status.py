@@ -14,6 +14,7 @@ from oldhost_sync.policy.phrases import instant, quantity
 from oldhost_sync.store.audit import current_pause
 from oldhost_sync.store.intake.replacement import CORRECT, REPLACE
 from oldhost_sync.store.ledger.completion import SUPERSEDING
+from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
 from oldhost_sync.store.tables import (
     IS_FATE_OF_CHANGE,
     nonce_ledger,
@@ -234,7 +235,7 @@ def _obstacles(connection: Connection, host: str) -> list[str]:
             nonce_ledger.c.halted,
             nonce_ledger.c.resolve_mode,
             nonce_ledger.c.banned_until,
-            text("UTC_TIMESTAMP(6) < banned_until AS banned"),
+            text(f"{BAN_LEFT_MS} > 0 AS banned"),
         ).where(nonce_ledger.c.host == host)
     ).one_or_none()
     reasons = []

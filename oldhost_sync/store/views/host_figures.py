@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.alert_kinds import SEVERITIES
 from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
 from oldhost_sync.store.outbox.relay_queue import held_back_up_to
 
 # Above it, the count means "at least".
@@ -32,7 +33,7 @@ _FACTS = text(
     "SELECT f.*, TIMESTAMPDIFF(MICROSECOND, p.created_at, UTC_TIMESTAMP(6)) DIV 1000 AS paused_ms FROM ("
     "SELECT l.host, COALESCE(n.epoch, 0) AS epoch, COALESCE(n.fate_sequence, 0) AS fates, "
     "n.halted IS NOT NULL AS halted, "
-    "GREATEST(0, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), n.banned_until), 0)) DIV 1000 AS ban_left_ms, "
+    f"GREATEST(0, COALESCE({BAN_LEFT_MS}, 0)) AS ban_left_ms, "
     f"{_ACT.format('pause')} AS pause_id, {_ACT.format('resume')} AS resume_id, "
     f"(SELECT COUNT(*) FROM {_DEAD}) AS dead, (SELECT COALESCE(SUM(d.id), 0) FROM {_DEAD}) AS dead_ids, "
     "(SELECT COUNT(*) FROM pending_fates d WHERE d.host = l.host AND d.outcome = 'DEAD') AS dead_pending, "

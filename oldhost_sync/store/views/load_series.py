@@ -15,6 +15,7 @@ from sqlalchemy import select, text
 from sqlalchemy.engine import Connection
 
 from oldhost_sync.policy.changes import PriorityClass
+from oldhost_sync.store.ledger.statements import BAN_LEFT_MS
 from oldhost_sync.store.tables import load_samples
 
 
@@ -52,7 +53,7 @@ _NOW = text(
     "(SELECT 1 FROM pending_fates p WHERE p.host = o.host AND p.change_id = o.id) "
     f"LIMIT {EMERGENCIES_MAX}) e) AS waiting_ms, "
     "COALESCE((SELECT fate_sequence FROM nonce_ledger WHERE host = :host), 0) AS fates, "
-    "(SELECT CASE WHEN halted IS NOT NULL THEN 'HALTED' WHEN banned_until > UTC_TIMESTAMP(6) THEN 'BANNED' END "
+    f"(SELECT CASE WHEN halted IS NOT NULL THEN 'HALTED' WHEN {BAN_LEFT_MS} > 0 THEN 'BANNED' END "
     "FROM nonce_ledger WHERE host = :host) AS stopped, "
     "(SELECT action FROM operator_audit WHERE host = :host AND action IN ('pause', 'resume') ORDER BY id DESC LIMIT 1) "
     "AS last_act"
