@@ -15,6 +15,7 @@ from itertools import count, islice
 
 from oldhost_sync.policy.ages import Ages
 from oldhost_sync.policy.changes import ChangeRef, CoalescingKey, EntityKey, PriorityClass
+from oldhost_sync.policy.decided_letters import DecidedLetters
 from oldhost_sync.policy.due_heap import DebouncedKeys
 from oldhost_sync.policy.lanes import Lane, WeightedRoundRobin
 from oldhost_sync.policy.pending_operation import Added, Hold, PendingOperation
@@ -42,25 +43,26 @@ class Coalescer:
         blocks: bool = False,
         rules: TurnRules | None = None,
         early_send_ms: int = 0,
+        replaces_older: bool = True,
     ) -> None:
         self.rules = rules or TurnRules()
         # In release 1 held changes stay in memory; in 1 and 2 an entity has one operation in flight.
-        self._keeps_held = keeps_held
-        self._blocks = blocks
+        self._keeps_held, self._blocks, self._replaces_older = keeps_held, blocks, replaces_older
         self.released: dict[EntityKey, None] = {}
+        self.decided = DecidedLetters()
         self._debounce_ms = debounce_ms
         self._max_wait_ms = max_wait_ms
         self.waiting: dict[int, PendingOperation] = {}
         self.holds: dict[EntityKey, Hold] = {}
         self._by_key: dict[CoalescingKey, int] = {}
         self._by_entity: dict[EntityKey, list[int]] = {}
-        self._blocked: dict[EntityKey, None] = {}
+        self.blocked: dict[EntityKey, None] = {}
         self._debounced = DebouncedKeys(early_send_ms)
         self._flushed: dict[int, int] = {}  # debounced changes whose debounce was ended early, and when
         self.ages = {cls: Ages(by_first_change=self.rules.by_first_change) for cls in (_TXN, _LWW)}
         by_property = self.rules.by_property
         self.lanes = {
-            cls: Lane(self._blocked, by_property=by_property and cls is not _EMERGENCY)
+            cls: Lane(self.blocked, by_property=by_property and cls is not _EMERGENCY)
             for cls in (_EMERGENCY, _TXN, _LWW)
         }
         self.turns = Turns(self.lanes, self.rules, WeightedRoundRobin(txn_per_lww, txn_run), self._first_at_ms)
@@ -103,18 +105,16 @@ class Coalescer:
         self._place(heir)
 
     def put_back(self, entry: PendingOperation) -> Added:
-        """An operation was taken but not sent. It, or a newer one of its key that waits, gets the old place again."""
-        newer = self._by_key.get(entry.ref.key, 0) if entry.ref.priority_class is _LWW else 0
-        if newer <= entry.ref.change_id:
+        """An operation was taken but not sent. The newest of its key that waits gets the old place again."""
+        other = self.waiting.get(self._by_key.get(entry.ref.key, 0)) if entry.ref.priority_class is _LWW else None
+        if other is None or (other.ref.change_id < entry.ref.change_id and not self._replaces_older):
             return Added.NEW if self._place(entry) else Added.HELD
-        heir = self.waiting[newer]
-        self._take_out(heir)
-        heir.first_at_ms = min(heir.first_at_ms, entry.first_at_ms)
-        heir.due_at_ms = min(heir.due_at_ms, entry.due_at_ms if entry.ready else heir.first_at_ms + self._max_wait_ms)
-        heir.ready = heir.ready or entry.ready
+        self._take_out(other)
+        older, heir = sorted((entry, other), key=lambda each: each.ref.change_id)
+        heir.take_place_of(older, self._max_wait_ms)
         self._place(heir)
-        self.unhold(entry.ref.entity, entry.ref.change_id)
-        return Added.SUPERSEDED
+        self.unhold(older.ref.entity, older.ref.change_id)
+        return Added.SUPERSEDED if heir is other else Added.REPLACED_OLDER
 
     def fall_due(self, now_ms: int, at_most: int | None = None) -> None:
         """Move keys whose debounce is over into their lane: the flushed ones, then the longest overdue. Of each at most
@@ -190,22 +190,20 @@ class Coalescer:
 
     def block(self, entity: EntityKey) -> None:
         if self._blocks:
-            self._blocked[entity] = None
+            self.blocked[entity] = None
             self._refresh(entity)
 
     def unblock(self, entity: EntityKey) -> None:
         """The entity has nothing in flight any more."""
-        self._blocked.pop(entity, None)
+        self.blocked.pop(entity, None)
         self._refresh(entity)
-
-    def is_blocked(self, entity: EntityKey) -> bool:
-        return entity in self._blocked
 
     # ----------------------------------------------------------------------------------------------------------- holds
 
     def hold(self, entity: EntityKey, dead_change_id: int) -> int:
         """Hold the entity's TXN changes after this rejected one. Returns how many left memory; they stay in MariaDB."""
         hold = self.holds.setdefault(entity, Hold([]))
+        self.decided.forget(dead_change_id)
         if dead_change_id not in hold.dead:
             insort(hold.dead, dead_change_id)
         if not self._keeps_held:
@@ -249,6 +247,7 @@ class Coalescer:
         hold = self.holds.get(entity)
         if hold is None or dead_change_id not in hold.dead:
             return
+        self.decided.note(dead_change_id)
         was_first = hold.dead[0] == dead_change_id
         hold.dead.remove(dead_change_id)
         if was_first and not self._keeps_held:

@@ -32,7 +32,7 @@ from oldhost_sync.policy.outcomes import Outcomes
 from oldhost_sync.policy.pending_operation import Added, PendingOperation, label_of
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.rebuild import Loading, Part
-from oldhost_sync.policy.release import FILLS_LONGER, GIVES_WAY, RELEASE, RELEASE_MIN, SENDS_EARLY
+from oldhost_sync.policy.release import FILLS_LONGER, GIVES_WAY, PUT_BACK_REPLACES, RELEASE, RELEASE_MIN, SENDS_EARLY
 from oldhost_sync.policy.session import SessionState
 from oldhost_sync.policy.session_lifecycle import SessionLifecycle
 from oldhost_sync.policy.sweep import Sweeping
@@ -80,6 +80,7 @@ class Machine:
             blocks=not self.gives_way,
             rules=TurnRules.of(self.release),
             early_send_ms=policy.early_send_ms if self.release >= SENDS_EARLY else 0,
+            replaces_older=self.release >= PUT_BACK_REPLACES,
         )
         self.loading = Loading(None if self.release == RELEASE_MIN else Part.EMERGENCIES)
         self.dead_letters = 0

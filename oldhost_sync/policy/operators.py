@@ -126,6 +126,7 @@ class Operators:
     def is_decided(self, entity: EntityKey, change_id: int) -> None:
         """A dead letter no longer waits for an operator; the changes held behind it may be sent."""
         self._dead_letter_is_decided(change_id)
+        self._machine.coalescer.decided.note(change_id)
         self._machine.coalescer.unhold(entity, change_id)
         if self._machine.release > RELEASE_MIN:  # the hold may not have been known here
             self._machine.loading.want(entity)

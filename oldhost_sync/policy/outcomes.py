@@ -99,7 +99,10 @@ class Outcomes:
         """The change is no longer in flight, and waits as before."""
         machine = self._machine
         entry = machine.in_flight.leave(change_id)
+        older = machine.coalescer.newest_waiting(entry.ref.key)
         added = machine.coalescer.put_back(entry)
+        if added is Added.REPLACED_OLDER and older is not None:
+            self.supersede(entry.ref.entity, older)
         if added is Added.SUPERSEDED:
             self.supersede(entry.ref.entity, change_id)
         machine.counters.received -= added is Added.HELD

@@ -27,6 +27,12 @@ class PendingOperation:
         """When it may be sent."""
         return self.due_at_ms if self.ref.priority_class is _LWW else self.first_at_ms
 
+    def take_place_of(self, older: PendingOperation, max_wait_ms: int) -> None:
+        """It waits since the older change of its key did, and is ready if that was."""
+        self.first_at_ms = min(self.first_at_ms, older.first_at_ms)
+        self.due_at_ms = min(self.due_at_ms, older.due_at_ms if older.ready else self.first_at_ms + max_wait_ms)
+        self.ready = self.ready or older.ready
+
     def lane_item(self, *, by_first_change: bool, by_property: bool) -> LaneItem:
         """Its place in its lane. An LWW key's is by its first change, or by its due time."""
         change_id, property_id = self.ref.change_id, self.ref.property_id if by_property else ""

@@ -24,6 +24,11 @@ SENDS_EARLY = 4
 BY_PROPERTY = 5
 # A send to a quick host lasts up to four times as long.
 FILLS_LONGER = 6
+# An LWW change that is put back replaces an older one of its key that waits, as a retried one does: the ledger sends
+# neither while both wait.
+PUT_BACK_REPLACES = 7
+# A dead letter that was decided holds nothing, though a send that began earlier reports it.
+DECIDED_STAYS = 7
 # A ban that an earlier run left lasts until OldHost was asked, whatever MariaDB's clock says.
 LOADED_BAN_LASTS = RELEASE = 7
 

@@ -21,7 +21,7 @@ from oldhost_sync.policy.events import (
     SendFailed,
     SessionOpened,
 )
-from oldhost_sync.policy.release import RELEASE_MIN
+from oldhost_sync.policy.release import DECIDED_STAYS, RELEASE_MIN
 from oldhost_sync.policy.session import Phase, SessionEvent
 from oldhost_sync.policy.writer_policy import (
     REOPEN_ALERT_ATTEMPTS,
@@ -177,7 +177,8 @@ class SessionLifecycle:
         ids = machine.in_flight.end(number)
         machine.enqueue(older, now_ms)
         for entity, dead in held:
-            machine.load_held(entity, dead)
+            still_dead = [each for each in dead if each not in machine.coalescer.decided]
+            machine.load_held(entity, still_dead if machine.release >= DECIDED_STAYS else dead)
         ended, in_doubt = machine.outcomes.record_send(event.fates, ids, now_ms)
         if event.service_ms > 0:
             machine.load.served(event.service_ms)

@@ -51,7 +51,7 @@ from tests.faults.load import MARKER, Load
 from tests.faults.product import ROOT, Product
 from tests.faults.release import PREVIOUS, check_out, next_release
 from tests.faults.schedule import NEMESES, RELEASES, Mishap, plan
-from tests.faults.signals import SignalLoad
+from tests.faults.signals import SIGNAL_MARKER, SignalLoad
 
 RATE_PER_SECOND = 8.0
 HEALING_SECONDS_MAX = 180.0
@@ -358,7 +358,8 @@ class Soak:
         return found
 
     def _leaks(self) -> list[str]:
-        found = ["a role's log"] if MARKER in self._product.logs() else []
+        logs = self._product.logs()
+        found = ["a role's log"] if MARKER in logs or SIGNAL_MARKER in logs else []
         return found + (["Temporal's history"] if self._product.ask(self._history_has_marker) else [])
 
     async def _history_has_marker(self, client: Client) -> bool:

@@ -305,6 +305,19 @@ def test_what_was_not_sent_gives_its_place_to_a_newer_one_of_its_key(room: Room)
     assert room.all(130) == [3, 2]
 
 
+def test_what_was_not_sent_replaces_an_older_one_of_its_key_that_was_retried_meanwhile(room: Room) -> None:
+    """The ledger sends neither while both wait: the older is passed, the newer waits for what is held behind it."""
+    room.arrive(lww(2))
+    room.fall_due(at(130))
+    (newer,) = room.take()
+    room.hold(U, 1)
+    assert room.put_back(PendingOperation(lww(1), at(0), at(0), ready=True)) is Added.NEW
+    assert room.put_back(newer) is Added.REPLACED_OLDER
+    room.unblock(U)
+    assert room.holds == {}
+    assert room.all(130) == [2]
+
+
 def test_what_went_early_with_another_still_has_the_cap_when_put_back(room: Room) -> None:
     room.arrive(lww(1), emergency(2))
     first, second = room.take()

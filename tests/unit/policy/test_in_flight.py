@@ -26,13 +26,13 @@ def in_flight(coalescer: Coalescer) -> InFlight:
 
 def test_entering_blocks_the_entity(in_flight: InFlight, coalescer: Coalescer) -> None:
     in_flight.enter(entry(1))
-    assert coalescer.is_blocked(entry(1).ref.entity)
+    assert entry(1).ref.entity in coalescer.blocked
 
 
 def test_leaving_releases_the_entity(in_flight: InFlight, coalescer: Coalescer) -> None:
     in_flight.enter(entry(1))
     in_flight.leave(1)
-    assert not coalescer.is_blocked(entry(1).ref.entity)
+    assert entry(1).ref.entity not in coalescer.blocked
     assert len(in_flight) == 0
 
 
@@ -41,9 +41,9 @@ def test_an_entity_with_two_in_flight_is_blocked_until_both_have_left(
 ) -> None:
     in_flight.start(1, [entry(1), entry(2)])
     in_flight.leave(1)
-    assert coalescer.is_blocked(entry(2).ref.entity)
+    assert entry(2).ref.entity in coalescer.blocked
     in_flight.leave(2)
-    assert not coalescer.is_blocked(entry(2).ref.entity)
+    assert entry(2).ref.entity not in coalescer.blocked
 
 
 def test_leaving_forgets_that_it_was_bound_or_in_doubt(in_flight: InFlight) -> None:

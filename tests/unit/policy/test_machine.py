@@ -524,6 +524,30 @@ def test_a_change_that_the_reservation_holds_is_not_sent_again_before_its_dead_l
     assert play.machine.coalescer.holds[entity].dead == [0]
 
 
+@pytest.mark.parametrize("action", ["discard", "retry"])
+def test_a_dead_letter_that_was_decided_while_the_send_went_on_holds_nothing(play: Play, action: str) -> None:
+    """The reservation reported it; nobody would ever end that hold."""
+    play.take("TXN", "u")
+    entity = EntityKey("unit", "u")
+    if action == "retry":  # and applied by another send
+        play.machine.load_held(entity, [0])
+        play.machine.coalescer.unhold(entity, 0)
+    else:
+        play.machine.operators.is_decided(entity, 0)
+    refused(play, 1, held=[[*entity, [0]]])
+    assert play.machine.coalescer.holds == {}
+    assert play.machine.coalescer.knows(1) or 1 in play.machine.in_flight
+
+
+def test_a_dead_letter_that_was_rejected_again_holds(play: Play) -> None:
+    play.take("TXN", "u")
+    entity = EntityKey("unit", "u")
+    play.machine.operators.is_decided(entity, 0)
+    play.machine.load_held(entity, [0])
+    refused(play, 1, held=[[*entity, [0]]])
+    assert play.machine.coalescer.holds[entity].dead == [0]
+
+
 def test_emergencies_behind_a_halt_are_told_with_its_reason(play: Play) -> None:
     play.machine.halt("OldHost went back. Decide by `resolve`.")
     play.take("EMERGENCY", "a")
