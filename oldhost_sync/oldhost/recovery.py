@@ -136,8 +136,8 @@ class Opening:
             return self._halted(taken, why, over_at)
         if taken.banned_ms > 0:
             return OpeningPostponed(taken.banned_ms, "ban")
-        if taken.settle_wait_ms > 0:
-            return self._look_early(taken, over_at)
+        if taken.settle_wait_ms > 0 and (early := self._look_early(taken, over_at)) is not None:
+            return early
         outcome = self._look(taken, over_at, final=False)
         if not isinstance(outcome, _Mismatch):
             return outcome
@@ -146,9 +146,11 @@ class Opening:
         again = self._look(taken, self.clock() + self.limits.second_look_seconds_max, final=True)
         return OpeningHalted(again.why) if isinstance(again, _Mismatch) else again
 
-    def _look_early(self, taken: TakenOver, over_at: float) -> Ended:
+    def _look_early(self, taken: TakenOver, over_at: float) -> Ended | None:
         """Some operation may be applied late. But an expected nonce beyond all those that may have been written proves
         that they were applied: only "not applied yet" has to wait for the settle time. So ask at once, then repeatedly.
+
+        The end of the settle time is waited for here, if it is near (None: it has come); else the writer waits.
         """
         until = self.clock() + taken.settle_wait_ms / 1000
         pauses = () if taken.newest_written is None else (0.0, *self.limits.early_look_pauses)
@@ -159,8 +161,11 @@ class Opening:
             early = self._look_once(taken, min(over_at, until))
             if early is not None:
                 return early
-        left_ms = round((until - self.clock()) * 1000)
-        return OpeningPostponed(max(left_ms, 1), "settle", f"{len(taken.in_doubt)} in doubt")
+        left = until - self.clock()
+        if pauses and left <= pauses[-1]:
+            self._rest(left)
+            return None
+        return OpeningPostponed(max(round(left * 1000), 1), "settle", f"{len(taken.in_doubt)} in doubt")
 
     def _look_once(self, taken: TakenOver, until: float) -> Ended | None:
         """None: OldHost does not say (yet) that everything that may have been written was applied."""

@@ -122,6 +122,18 @@ def in_doubt(stage: Stage) -> int:
     return change_id
 
 
+def test_the_end_of_the_settle_time_is_waited_for_in_the_opening_if_it_is_near(stage: Stage) -> None:
+    stage.limits = replace(stage.limits, early_look_pauses=(stage.limits.settle_seconds,))
+    change_id, session = stage.world.record(), stage.session()
+    stage.fault("garbage", next=1, reply="bytes", applied=False)
+    assert outcomes(send(session, [change_id])) == ["BOUND"]
+    stage.world.age(stage.limits.settle_seconds - 0.3)
+    opened = stage.open()
+    assert isinstance(opened, Opened)
+    assert outcomes(send(opened.session, [change_id])) == ["APPLIED"]
+    stage.check_clean()
+
+
 def questions(stage: Stage) -> int:
     """Those of one opening."""
     process = Process()
