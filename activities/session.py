@@ -48,7 +48,9 @@ from workflows import messages
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS = 2.0
-FIRST_BEAT_SECONDS = 3.0
+# The first heartbeat, and those after it: a delay of more than two seconds has room within the timeout of six, and a send
+# that waits 3 s and then sends for 3 s has one.
+FIRST_BEAT_SECONDS, BEAT_SECONDS = 3.0, 3.5
 _LEAVING = OpeningPostponed(1000, "leaving")
 NOT_HERE = "this worker does not hold the session"
 
@@ -170,15 +172,16 @@ class SessionActivities:
     # -------------------------------------------------------------------------------------------------- sessions
 
     def _beating(self) -> Callable[[], None]:
-        """Returns the heartbeat that waiting code calls; it sends none in the first seconds.
+        """Returns the heartbeat that running code calls often; few of them leave, since each costs an action.
 
-        The heartbeat timeout runs from the activity's start, so an earlier one would be useless, and each costs an
-        action.
+        The heartbeat timeout runs from the activity's start, so an earlier first one would be useless.
         """
-        began = self.clock()
+        due = self.clock() + FIRST_BEAT_SECONDS
 
         def beat() -> None:
-            if self.clock() - began >= FIRST_BEAT_SECONDS:
+            nonlocal due
+            if (now := self.clock()) >= due:
+                due = now + BEAT_SECONDS
                 activity.heartbeat()
 
         return beat

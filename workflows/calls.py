@@ -22,7 +22,7 @@ ONCE = RetryPolicy(maximum_attempts=1)
 UNTIL_IT_WORKS = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
 # A cancelled activity that talks to OldHost still finishes first.
 TO_THE_END = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
-# A dead worker is noticed after this; heartbeats start in the third second.
+# A dead worker is noticed after this; heartbeats leave after 3 s, then every 3.5 s.
 HEARTBEAT_TIMEOUT = timedelta(seconds=6)
 # The worker that holds a session polls its own queue all the time: if it has not taken a task by then, it is gone. This
 # is how a killed idle worker is noticed; one that was only delayed loses its session, which costs half a second.

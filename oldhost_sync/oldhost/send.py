@@ -179,7 +179,7 @@ class RunningSend:
         try:
             self._lose_nonces()
             while not self._give_back() and self._operations and self._send_next():
-                pass
+                self._beat()  # a wait calls it only every half a second, and each answer may come sooner
         except BaseException as error:
             self._shared.close(f"{type(error).__name__}: {error}")  # before another thread gets the wire
             raise

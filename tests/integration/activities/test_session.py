@@ -55,9 +55,11 @@ def send(sessions: SessionActivities, epoch: int, *change_ids: int) -> SendEnded
     return ActivityEnvironment().run(sessions.send, messages.SendRequest(HOST, epoch, list(change_ids)))
 
 
-def test_a_heartbeat_leaves_with_each_look_but_not_in_the_first_seconds(world: MariaWorld, oldhost: Simulator) -> None:
-    """The timeout runs from the start: an earlier one tells nothing."""
-    clock = iter((0.0, 2.9, 3.0, 4.0))
+def test_heartbeats_leave_three_seconds_after_the_start_and_then_every_three_and_a_half(
+    world: MariaWorld, oldhost: Simulator
+) -> None:
+    """Each costs an action, and the timeout of six seconds runs from the start or from the last one."""
+    clock = iter((0.0, 2.9, 3.0, 6.4, 6.5))
     beats: list[object] = []
     sessions = worker(world, oldhost, "a")
     sessions.clock = lambda: next(clock)
@@ -67,12 +69,12 @@ def test_a_heartbeat_leaves_with_each_look_but_not_in_the_first_seconds(world: M
     def work() -> list[int]:
         beat = sessions._beating()
         found = []
-        for _ in range(3):
+        for _ in range(4):
             beat()
             found.append(len(beats))
         return found
 
-    assert environment.run(work) == [0, 1, 2]
+    assert environment.run(work) == [0, 1, 1, 2]
 
 
 def test_a_session_is_opened_spoken_to_and_closed(world: MariaWorld, oldhost: Simulator) -> None:

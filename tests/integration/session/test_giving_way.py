@@ -61,6 +61,12 @@ def sending(stage: Stage) -> Sending:
     return Sending(stage)
 
 
+def test_a_send_heartbeats_between_its_operations_however_quick_the_answers_are(stage: Stage) -> None:
+    ids, applied_at_beats = [stage.world.record(f"u{number}") for number in range(4)], list[int]()
+    stage.session().send(ids, lambda: applied_at_beats.append(len(stage.applied_ids())), sequence=0)
+    assert {1, 2, 3} <= set(applied_at_beats)
+
+
 def test_an_urgent_batch_goes_before_all_that_is_not_on_the_wire(stage: Stage, sending: Sending) -> None:
     ids = [stage.world.record(f"u{number}") for number in range(6)]
     urgent = stage.world.record("u9")
