@@ -14,7 +14,7 @@ from oldhost_sync.policy.coalescer import Coalescer
 from oldhost_sync.policy.forecast import Forecast, Load, forecast_of_release_1
 from oldhost_sync.policy.outlook import Arrivals, Backlog, outlook
 from oldhost_sync.policy.pending_operation import PendingOperation
-from oldhost_sync.policy.writer_policy import CONSISTENCY_MS, FORECAST_MS, SERVICE_MS_DEFAULT
+from oldhost_sync.policy.writer_policy import CALM_MS, CONSISTENCY_MS, FORECAST_MS, SERVICE_MS_DEFAULT
 
 SMOOTHING = 0.2  # weight of the newest measurement
 # Most of a rate comes from the measurements of this last time.
@@ -32,16 +32,22 @@ class LoadMonitorOfRelease1:
         self.applied_per_s = 0.0
         self.next_at_ms = now_ms + FORECAST_MS
         self.latest: Forecast | None = None
-        self._since_ms = now_ms
+        self._since_ms = self._calm_from_ms = now_ms
         self._arrived = 0
         self._applied = 0
         self.open_alerts: list[str] = []
         self._by_class = dict.fromkeys(PriorityClass, 0)
         self.rates = dict.fromkeys(PriorityClass, 0.0)
 
-    def arrived(self, cls: PriorityClass) -> None:
+    def arrived(self, cls: PriorityClass, now_ms: int) -> None:
         self._arrived += 1
         self._by_class[cls] += 1
+        if cls is PriorityClass.TXN:
+            self._calm_from_ms = now_ms + CALM_MS
+
+    def is_calm(self, now_ms: int) -> bool:
+        """Whether no TXN change has arrived for a minute, or since the run began."""
+        return now_ms >= self._calm_from_ms
 
     def applied(self) -> None:
         self._applied += 1

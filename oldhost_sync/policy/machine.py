@@ -32,18 +32,15 @@ from oldhost_sync.policy.outcomes import Outcomes
 from oldhost_sync.policy.pending_operation import Added, PendingOperation, label_of
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.rebuild import Loading, Part
-from oldhost_sync.policy.release import FILLS_LONGER, GIVES_WAY, PUT_BACK_REPLACES, RELEASE, RELEASE_MIN, SENDS_EARLY
+from oldhost_sync.policy.release import GIVES_WAY, PUT_BACK_REPLACES, RELEASE, RELEASE_MIN, SENDS_EARLY
+from oldhost_sync.policy.send_size import send_size
 from oldhost_sync.policy.session import SessionState
 from oldhost_sync.policy.session_lifecycle import SessionLifecycle
 from oldhost_sync.policy.sweep import Sweeping
 from oldhost_sync.policy.turn_rules import TurnRules
 from oldhost_sync.policy.writer_policy import (
     MOVED_AT_ONCE_MAX,
-    SEND_FILL_MS,
-    SEND_OPERATIONS,
-    SEND_OPERATIONS_MAX,
     SENDS_IN_FLIGHT_MAX,
-    SHORT_SEND_FILL_MS,
     URGENT_SENDS_IN_FLIGHT_MAX,
     WriterPolicy,
 )
@@ -190,15 +187,12 @@ class Machine:
 
     @property
     def _send_size(self) -> int:
-        fill_ms = self.policy.quick_send_fill_ms if self.release >= FILLS_LONGER else SHORT_SEND_FILL_MS
-        size = int(fill_ms / self.load.service_ms)
-        if self.gives_way:
-            size = max(size, min(SEND_OPERATIONS, int(SEND_FILL_MS / self.load.service_ms)))
-        return max(1, min(SEND_OPERATIONS_MAX, size))
+        return send_size(self.release, self.load.service_ms, self.policy.debounce_ms)
 
     def _next_send(self, now_ms: int) -> list[PendingOperation]:
         """Whole chains of entities, as many as fill one send."""
-        size, entries = self._send_size, list[PendingOperation]()
+        calm, entries = self.load.is_calm(now_ms), list[PendingOperation]()
+        size = send_size(self.release, self.load.service_ms, self.policy.debounce_ms, calm=calm)
         if self.in_flight.ordinary >= SENDS_IN_FLIGHT_MAX:
             return entries
         if self._emergencies_are_urgent and self.coalescer.emergency_entity is not None:
@@ -263,7 +257,7 @@ class Machine:
         if added is Added.REPLACED_OLDER and older is not None:
             self.outcomes.supersede(ref.entity, older)
         elif self.loaded:  # a change that a rebuild reads is no new arrival
-            self.load.arrived(ref.priority_class)
+            self.load.arrived(ref.priority_class, now_ms)
         if ref.priority_class is PriorityClass.EMERGENCY and self.release == RELEASE_MIN:
             notices.of_a_blocked_emergency(self, ref)
         return True

@@ -30,7 +30,9 @@ PUT_BACK_REPLACES = 7
 # A dead letter that was decided holds nothing, though a send that began earlier reports it.
 DECIDED_STAYS = 7
 # A ban that an earlier run left lasts until OldHost was asked, whatever MariaDB's clock says.
-LOADED_BAN_LASTS = RELEASE = 7
+LOADED_BAN_LASTS = 7
+# While no TXN changes arrive, a send to a slow host lasts twice as long.
+LONG_WHILE_CALM = RELEASE = 8
 
 # The oldest release whose workers may run at the same time. A worker that does not report its release has this one.
 BESIDE_MIN = 5

@@ -10,9 +10,15 @@ URGENT_SENDS_IN_FLIGHT_MAX = 2
 # emergency.
 SENDS_IN_FLIGHT_MAX = 2
 # A send to a slow host has at most 8 operations and takes at most 3.2 s. Each send costs Temporal the same, so it has
-# several operations. More would save little, and each emergency frees the nonces of all that are not on the wire.
+# several operations. With more, the next TXN change waits longer for its turn.
 SEND_FILL_MS = 3_200
 SEND_OPERATIONS = 8
+# From release 8 on: while no TXN change has arrived for this long, a send lasts up to 6.4 s, but no longer than a
+# fifteenth of the debounce: what is in a send can't coalesce.
+CALM_MS = 60_000
+LONG_SEND_FILL_MS = 6_400
+LONG_SEND_OPERATIONS = 16
+DEBOUNCE_PER_LONG_SEND = 15
 # Where OldHost is quick, a send has enough operations for this long: longer than an activity's round trip (100 ms), so
 # that the socket never waits for Temporal. In runs begun before release 3, every send is this long.
 SHORT_SEND_FILL_MS = 300
@@ -79,8 +85,3 @@ class WriterPolicy:
     sweep_ms: int = 300_000
     probe_ms: int = 100_000
     early_send_ms: int = 0
-
-    @property
-    def quick_send_fill_ms(self) -> int:
-        """How long a send to a quick host lasts, from release 6 on."""
-        return max(SHORT_SEND_FILL_MS, min(QUICK_SEND_FILL_MS, self.debounce_ms // DEBOUNCE_PER_SEND))

@@ -21,8 +21,8 @@ NEXT = RELEASE + 1
 _CHANGES = (
     (
         "oldhost_sync/policy/release.py",
-        f"LOADED_BAN_LASTS = RELEASE = {RELEASE}",
-        f"LOADED_BAN_LASTS = {RELEASE}\nRELEASE = {NEXT}",
+        f"LONG_WHILE_CALM = RELEASE = {RELEASE}",
+        f"LONG_WHILE_CALM = {RELEASE}\nRELEASE = {NEXT}",
     ),
     ("oldhost_sync/policy/release.py", "SNAPSHOT_SINCE = {", f"SNAPSHOT_SINCE = {{{VERSION + 1}: {NEXT}, "),
     (

@@ -220,6 +220,22 @@ async def rebuilt(writer: Writer) -> None:
     await writer.until_quiet()
 
 
+async def calm(writer: Writer) -> None:
+    """Release 8: long sends of LWW keys; shorter ones while TXN changes arrive; an emergency that overtakes them."""
+    for number in range(40):
+        await writer.take(LWW, f"unit-{number}", "first")
+    writer.world.may_send.clear()
+    await writer.operate("flush")
+    await writer.take(EMERGENCY, "unit-99")
+    writer.world.may_send.set()
+    await writer.until_quiet()
+    for number in range(40):
+        await writer.take(LWW, f"unit-{number}", "again")
+    await writer.take(TXN, "unit-1", "booking")
+    await writer.operate("flush")
+    await writer.until_quiet()
+
+
 SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "peak": peak,
     "ban": ban,
@@ -234,6 +250,7 @@ SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "carried": carried,
     "quick": quick,
     "rebuilt": rebuilt,
+    "calm": calm,
 }
 
 

@@ -12,7 +12,7 @@ from oldhost_sync.policy.wire_ref import to_wire
 from oldhost_sync.policy.writer_policy import SEND_FILL_MS, WriterPolicy
 from tests.unit.policy.play import START_MS, Play, journal, sent
 
-TXN, EMERGENCY = PriorityClass.TXN, PriorityClass.EMERGENCY
+TXN, LWW, EMERGENCY = PriorityClass.TXN, PriorityClass.LWW, PriorityClass.EMERGENCY
 
 
 def test_a_send_fills_some_seconds_of_oldhosts_time(play: Play) -> None:
@@ -150,6 +150,37 @@ def test_a_send_to_a_quick_host_lasts_a_hundredth_of_the_debounce_from_release_6
     machine.opening_ended(SessionOpened(1, "queue", 1), START_MS)
     sends = [action for action in machine.decide(START_MS) if isinstance(action, Send)]
     assert [len(send.change_ids) for send in sends] == [operations, operations]
+
+
+def sizes_of_sends(release: int, debounce_ms: int, since_txn_ms: int | None) -> list[int]:
+    """Of the sends of 50 LWW keys at 400 ms, so long after a TXN change arrived and was sent; None: none arrived."""
+    at_ms = START_MS + (since_txn_ms or 0)
+    machine = Machine(WriterPolicy(debounce_ms=debounce_ms), START_MS, release=release)
+    machine.finish_loading(START_MS)
+    machine.load.service_ms = 400.0
+    if since_txn_ms is not None:
+        machine.load.arrived(TXN, START_MS)
+    old_ms = at_ms - machine.policy.max_wait_ms
+    machine.enqueue((ChangeRef(one, LWW, "unit", f"u{one}", "e", old_ms) for one in range(1, 51)), at_ms)
+    machine.decide(at_ms)
+    machine.opening_ended(SessionOpened(1, "queue", 1), at_ms)
+    return [len(action.change_ids) for action in machine.decide(at_ms) if isinstance(action, Send)]
+
+
+@pytest.mark.parametrize(("since_txn_ms", "operations"), [(None, 16), (0, 8), (59_999, 8), (60_000, 16)])
+def test_a_send_lasts_twice_as_long_while_no_txn_change_has_arrived_for_a_minute(
+    since_txn_ms: int | None, operations: int
+) -> None:
+    assert sizes_of_sends(8, 120_000, since_txn_ms) == [operations, operations]
+
+
+def test_in_runs_before_release_8_a_send_is_never_that_long() -> None:
+    assert sizes_of_sends(7, 120_000, None) == [8, 8]
+
+
+def test_no_send_is_much_longer_than_a_short_debounce() -> None:
+    assert sizes_of_sends(8, 60_000, None) == [10, 10]
+    assert sizes_of_sends(8, 10_000, None) == [8, 8]
 
 
 def test_at_a_fast_host_a_send_holds_what_fills_its_time(play: Play) -> None:
