@@ -48,8 +48,8 @@ from workflows import messages
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS = 2.0
-# The first heartbeat, and those after it: a delay of more than two seconds has room within the timeout of six, and a send
-# that waits 3 s and then sends for 3 s has one.
+# The first heartbeat, and the time between two: a delay of over two seconds has room within the timeout of six, and a
+# send that waits for 3 s and then sends for 3 s has one.
 FIRST_BEAT_SECONDS, BEAT_SECONDS = 3.0, 3.5
 _LEAVING = OpeningPostponed(1000, "leaving")
 NOT_HERE = "this worker does not hold the session"

@@ -12,7 +12,7 @@ from sqlalchemy.exc import ProgrammingError
 from temporalio.testing import ActivityEnvironment
 
 from activities import database_records
-from activities.database_records import RecordingActivities, record_or_leave
+from activities.database_records import PAGE_PAUSE_SECONDS, RecordingActivities, record_or_leave
 from oldhost_sync.policy.act_signature import sign
 from oldhost_sync.store.intake.change_recorder import record_change
 from tests.conformance.maria_world import HOST, MariaWorld
@@ -204,6 +204,20 @@ def test_outstanding_changes_and_held_entities_are_loaded(world: MariaWorld) -> 
     assert [ref[0] for ref in page.refs] == [ids[0], ids[2]]
     assert page.held == [["unit", "u1", [ids[1]]]]
     assert not page.more
+
+
+@pytest.mark.parametrize(
+    ("part", "after_id", "pauses"),
+    [("rest", 0, 0), ("rest", 1, 1), ("entity", 1, 1), ("emergencies", 1, 0), ("sweep", 1, 0)],
+)
+def test_further_pages_of_a_backlog_are_read_after_a_pause_but_emergencies_are_not(
+    world: MariaWorld, part: str, after_id: int, pauses: int
+) -> None:
+    rests = list[float]()
+    activities = RecordingActivities(world.engine, rest=rests.append)
+    page = messages.OutstandingPage(HOST, after_id, part=part, entity=["unit", "u1"] if part == "entity" else None)
+    ActivityEnvironment().run(activities.load_outstanding, page)
+    assert rests == [PAGE_PAUSE_SECONDS] * pauses
 
 
 def test_a_sweep_tells_what_stops_the_writer(world: MariaWorld) -> None:
