@@ -137,7 +137,7 @@ class Worker:
         self.sessions.world, self.sessions.process, self.sessions.link = world, process, self.link
         self.sessions.limit = AnswerLimit()
         self.sessions.wall = lambda: self.hub.now + self.wall_offset
-        recording = RecordingActivities(engine, count=self.sessions.count)
+        recording = RecordingActivities(engine, count=self.sessions.count, rest=self.hub.sleep)
         alerts = AlertActivities(engine)
         recovery = RecoveryActivities(engine, SimulatedHistories(world.temporal, process))
         self._activities: dict[str, Callable[[Any], Any]] = {
