@@ -39,10 +39,11 @@ class LoadMonitorOfRelease1:
         self._by_class = dict.fromkeys(PriorityClass, 0)
         self.rates = dict.fromkeys(PriorityClass, 0.0)
 
-    def arrived(self, cls: PriorityClass, now_ms: int) -> None:
+    def arrived(self, cls: PriorityClass, now_ms: int, *, is_new: bool = True) -> None:
+        """`is_new`: not read from MariaDB with the rest of a backlog."""
         self._arrived += 1
         self._by_class[cls] += 1
-        if cls is PriorityClass.TXN:
+        if is_new and cls is PriorityClass.TXN:
             self._calm_from_ms = now_ms + CALM_MS
 
     def is_calm(self, now_ms: int) -> bool:

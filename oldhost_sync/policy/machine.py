@@ -257,7 +257,7 @@ class Machine:
         if added is Added.REPLACED_OLDER and older is not None:
             self.outcomes.supersede(ref.entity, older)
         elif self.loaded:  # a change that a rebuild reads is no new arrival
-            self.load.arrived(ref.priority_class, now_ms)
+            self.load.arrived(ref.priority_class, now_ms, is_new=self.loading.part is None)
         if ref.priority_class is PriorityClass.EMERGENCY and self.release == RELEASE_MIN:
             notices.of_a_blocked_emergency(self, ref)
         return True

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from oldhost_sync.policy.actions import Send
+from oldhost_sync.policy.actions import LoadOutstanding, Send
 from oldhost_sync.policy.changes import WAITING, ChangeRef, ChangeResult, Outcome, PriorityClass
 from oldhost_sync.policy.events import SendEnded, SendFailed, SessionOpened
 from oldhost_sync.policy.machine import Machine
+from oldhost_sync.policy.rebuild import Part
 from oldhost_sync.policy.wire_ref import to_wire
 from oldhost_sync.policy.writer_policy import SEND_FILL_MS, WriterPolicy
 from tests.unit.policy.play import START_MS, Play, journal, sent
@@ -172,6 +173,17 @@ def test_a_send_lasts_twice_as_long_while_no_txn_change_has_arrived_for_a_minute
     since_txn_ms: int | None, operations: int
 ) -> None:
     assert sizes_of_sends(8, 120_000, since_txn_ms) == [operations, operations]
+
+
+def test_txn_changes_that_a_new_run_reads_from_its_backlog_do_not_shorten_its_sends() -> None:
+    machine = Machine(WriterPolicy(), START_MS)
+    machine.decide(START_MS)
+    machine.took_page(LoadOutstanding(Part.EMERGENCIES, 0), [], 0, False, START_MS)
+    refs = [ChangeRef(one, TXN, "unit", f"u{one}", "e", START_MS) for one in range(1, 51)]
+    machine.took_page(LoadOutstanding(Part.REST, 0), refs, 50, True, START_MS)
+    machine.opening_ended(SessionOpened(1, "queue", 1), START_MS)
+    sends = [action for action in machine.decide(START_MS) if isinstance(action, Send)]
+    assert [len(send.change_ids) for send in sends] == [16, 16]
 
 
 def test_in_runs_before_release_8_a_send_is_never_that_long() -> None:
