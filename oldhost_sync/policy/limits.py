@@ -78,11 +78,16 @@ TRANSACTION_PAUSE_SECONDS_MAX = 0.5
 
 # Refs in one signal: some 50 KiB, far below Temporal's 2 MB, and a workflow task stays short.
 RELAY_BATCH_REFS_MAX = 500
-# Each signal costs a Temporal action and four history events. So one a second is sent while many changes arrive, and
-# one every two seconds while fewer than 20 wait for it. The first signal after a quiet period is sent at once.
+# Each signal costs a Temporal action, four history events and as much CPU as a send. So one a second is sent while many
+# changes arrive, and one every two seconds while fewer than 20 wait for it; every four seconds if also the writer has
+# two minutes of OldHost's work. The first signal after a quiet period is sent at once.
 RELAY_SIGNAL_INTERVAL_SECONDS = 1.0
 RELAY_CALM_INTERVAL_SECONDS = 2.0
+RELAY_BACKLOG_INTERVAL_SECONDS = 4.0
 RELAY_CALM_CHANGES_MAX = 20
+RELAY_BACKLOG_CHANGES = 300
+# What waits for its signal can't coalesce, so no signal waits longer than this part of the debounce.
+RELAY_DEBOUNCE_PER_SIGNAL = 30
 # How soon an EMERGENCY is seen. LOOK: how often the relay's statement, which waits in MariaDB, checks for changes
 # (three index look-ups for each host). WAIT: how long that statement waits at most, and so how long a relay takes to
 # stop. POLL: the least time between the starts of two such statements, and between two full batches.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from oldhost_sync.policy import limits
 from oldhost_sync.store.outbox.retention import RetentionDays
@@ -13,6 +13,7 @@ class RelayPace:
     batch_refs: int = limits.RELAY_BATCH_REFS_MAX
     signal_interval_s: float = limits.RELAY_SIGNAL_INTERVAL_SECONDS
     calm_interval_s: float = limits.RELAY_CALM_INTERVAL_SECONDS
+    backlog_interval_s: float = limits.RELAY_BACKLOG_INTERVAL_SECONDS
     poll_s: float = limits.RELAY_POLL_SECONDS
     wait_s: float = limits.RELAY_WAIT_SECONDS
     schedule_interval_s: float = limits.RELAY_SCHEDULE_INTERVAL_SECONDS
@@ -26,3 +27,13 @@ class RelayPace:
     retention_rows: int = limits.RETENTION_BATCH_ROWS
     retention_interval_s: float = limits.RETENTION_INTERVAL_SECONDS
     settlement_interval_s: float = limits.SETTLEMENT_INTERVAL_SECONDS
+
+    def within(self, debounce_s: float) -> RelayPace:
+        """The same, with no signal's interval longer than a thirtieth of the debounce (but at least `poll_s`)."""
+        most = max(self.poll_s, debounce_s / limits.RELAY_DEBOUNCE_PER_SIGNAL)
+        return replace(
+            self,
+            signal_interval_s=min(self.signal_interval_s, most),
+            calm_interval_s=min(self.calm_interval_s, most),
+            backlog_interval_s=min(self.backlog_interval_s, most),
+        )

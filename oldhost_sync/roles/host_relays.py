@@ -28,7 +28,7 @@ def host_relays(
     tracer: Tracer | None,
 ) -> dict[str, HostRelay]:
     """The relays by host; they share the polls. `owner` names this process in the leases."""
-    pace = RelayPace(retention=_kept(settings))
+    pace = RelayPace(retention=_kept(settings)).within(settings.debounce_seconds)
     polls = SharedPolls.at(pace, transactions["outbox"], owner)
     folder = None if settings.settlement_dir is None else Path(settings.settlement_dir)
     if folder is None:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from oldhost_sync.policy import limits
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
-from oldhost_sync.policy.limits import RELAY_CALM_CHANGES_MAX
+from oldhost_sync.policy.limits import RELAY_BACKLOG_CHANGES, RELAY_CALM_CHANGES_MAX
 from oldhost_sync.relay.leadership import Leadership
 from oldhost_sync.relay.pace import RelayPace
 from oldhost_sync.relay.pruner import Pruner
@@ -54,6 +54,18 @@ def write(engine: Engine, unit: str, event_type: str = "unit_status_changed", **
     change_id = recorded(engine, entity_id=unit, event_type=event_type, payload={}, **changes).change_id
     assert change_id is not None
     return change_id
+
+
+def add_relayed(engine: Engine, count: int) -> None:
+    """Changes that the writer has and that have no fate."""
+    write(engine, "relayed")
+    copied = "host, entity_type, entity_id, event_type, payload, request_hash, priority_class, created_at"
+    change_sql(
+        engine,
+        f"INSERT INTO outbox_events (idempotency_key, {copied}) "
+        f"SELECT CONCAT('key-', seq), {copied} FROM outbox_events, seq_2_to_{count}",
+    )
+    change_sql(engine, "UPDATE outbox_events SET relayed_at = UTC_TIMESTAMP(6)")
 
 
 def unrelayed(engine: Engine) -> list[int]:
@@ -108,6 +120,42 @@ def test_few_changes_wait_twice_as_long_for_the_next_signal_as_many(engine: Engi
         many = [write(engine, f"v{number}") for number in range(RELAY_CALM_CHANGES_MAX)]
         await relay.run_once(3.0)
         assert listener.batches == [[first], few, many]
+
+    run(rounds())
+
+
+def test_few_changes_wait_longer_while_the_writer_has_work_for_two_minutes(engine: Engine) -> None:
+    add_relayed(engine, RELAY_BACKLOG_CHANGES)
+    listener = Listener()
+    relay = relay_of(engine, listener)
+
+    async def rounds() -> None:
+        first = write(engine, "first")
+        await relay.run_once(0.0)
+        few = [write(engine, f"u{number}") for number in range(RELAY_CALM_CHANGES_MAX - 1)]
+        await relay.run_once(1.0)
+        await relay.run_once(3.9)
+        assert listener.batches == [[first]]
+        emergency = write(engine, "b", "guest_locked_out")
+        await relay.run_once(3.95)
+        assert listener.batches == [[first], [emergency]]
+        await relay.run_once(4.0)
+        assert listener.batches == [[first], [emergency], few]
+
+    run(rounds())
+
+
+def test_many_changes_wait_a_second_though_the_writer_has_work_for_two_minutes(engine: Engine) -> None:
+    add_relayed(engine, RELAY_BACKLOG_CHANGES)
+    listener = Listener()
+    relay = relay_of(engine, listener)
+
+    async def rounds() -> None:
+        first = write(engine, "first")
+        await relay.run_once(0.0)
+        many = [write(engine, f"u{number}") for number in range(RELAY_CALM_CHANGES_MAX)]
+        await relay.run_once(1.0)
+        assert listener.batches == [[first], many]
 
     run(rounds())
 
