@@ -14,16 +14,14 @@ one more that is already marked SENT may follow, and all other nonces are given 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
-from enum import Enum, auto
 from types import TracebackType
 from typing import Protocol
 
 from oldhost_sync.oldhost.connection import Clock, Heartbeat
 from oldhost_sync.oldhost.errors import InvariantViolated
 from oldhost_sync.oldhost.limits import SessionLimits
+from oldhost_sync.oldhost.place import Place, SendStep
 
 
 class Condition(Protocol):
@@ -38,27 +36,6 @@ class Condition(Protocol):
     def wait(self, timeout: float | None = None) -> object: ...
 
     def notify_all(self) -> None: ...
-
-
-class SendStep(Enum):
-    """What a waiting send may do now."""
-
-    SEND = auto()  # it holds the wire
-    MARK = auto()  # the operation before its first one is on the wire: mark its first one now
-    RESERVE = auto()  # its nonces were given back: reserve again
-    OVER = auto()  # the session ended
-
-
-@dataclass(slots=True, eq=False)
-class Place:
-    """A send's place among the others. `sequence`: its position among the ordinary ones (0: none, at once). `until`: it
-    sends nothing after this. `reserved`: everything that it still has to send has a nonce.
-    """
-
-    sequence: int = 0
-    urgent: bool = False
-    until: float = math.inf
-    reserved: bool = False
 
 
 class NoncePipeline:
@@ -81,6 +58,7 @@ class NoncePipeline:
         self._places: dict[Place, None] = {}
         self._came = 0  # all ordinary sends up to this sequence have arrived
         self._early: set[int] = set()  # sequences that arrived before their predecessor
+        self._records_awaited = 0  # threads that wait for an answer's record, or to reserve
         self._records_lost = False  # an answer could not be recorded, so no later one can be
         self._draining = ""
         self._closed = ""
@@ -168,7 +146,7 @@ class NoncePipeline:
                 missing = place.sequence > self._came
                 if missing and self._clock() - since >= self._limits.predecessor_seconds:
                     return False
-                self._gate.wait(self._limits.look_up_seconds)
+                self._wait_for_a_record()
             beat()
 
     def lock_nonces(self, beat: Heartbeat) -> None:
@@ -257,10 +235,13 @@ class NoncePipeline:
         After a rejection all of them, so that the ledger decides again: a change reserved behind it may now be held.
         """
         with self._gate:
+            urgent_waits, draining = self._urgent_waits, bool(self._draining)
+            if not (rejected or urgent_waits or draining or any(self._is_over(place) for place in self._places)):
+                return None
             beyond = self._fixed
             owners = [place for nonce, (place, _) in self._claimed.items() if nonce > beyond]
-            gives_way = self._urgent_waits and not all(place.urgent for place in owners)
-            ends = bool(self._draining) or any(self._is_over(place) for place in owners)
+            gives_way = urgent_waits and not all(place.urgent for place in owners)
+            ends = draining or any(self._is_over(place) for place in owners)
             return beyond if owners and (rejected or gives_way or ends) else None
 
     def gave_back(self, beyond: int) -> None:
@@ -346,7 +327,15 @@ class NoncePipeline:
             check(nonce == self._next, f"{nonce} is about to be sent, but {self._next} is next")
             check(nonce <= self._marked, f"{nonce} is about to be sent without being marked SENT")
             self._on_wire = nonce
-            self._gate.notify_all()
+            if self._ends_a_claim(nonce):
+                self._gate.notify_all()
+
+    def _ends_a_claim(self, nonce: int) -> bool:
+        """Whether the next nonce is another send's, or nobody's: another send may act now. Else each operation would
+        wake the waiting sends, just when the answer before it has arrived.
+        """
+        owner = self._claimed[nonce][0] if nonce in self._claimed else None
+        return owner is None or not self._holds(owner, nonce + 1)
 
     def used(self, nonce: int) -> None:
         """OldHost has used up this nonce."""
@@ -356,7 +345,8 @@ class NoncePipeline:
     def recorded(self, nonce: int) -> None:
         with self._gate:
             self._recorded = nonce
-            self._gate.notify_all()
+            if self._records_awaited or self._ends_a_claim(nonce + 1):
+                self._gate.notify_all()
 
     def record_lost(self) -> None:
         with self._gate:
@@ -372,8 +362,15 @@ class NoncePipeline:
                 recorder_left = all(missing in self._claimed for missing in range(self._recorded + 1, nonce + 1))
                 if self._records_lost or not recorder_left:
                     return False
-                self._gate.wait(self._limits.look_up_seconds)
+                self._wait_for_a_record()
             beat()
+
+    def _wait_for_a_record(self) -> None:
+        self._records_awaited += 1
+        try:
+            self._gate.wait(self._limits.look_up_seconds)
+        finally:
+            self._records_awaited -= 1
 
     def rest(self, seconds: float, beat: Heartbeat) -> None:
         """Sleep, but no longer than until the session is closed."""

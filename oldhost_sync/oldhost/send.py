@@ -26,7 +26,7 @@ from oldhost_sync.oldhost.errors import (
     Unreadable,
 )
 from oldhost_sync.oldhost.ledger import Answered, Reservation, Reserved, consumed
-from oldhost_sync.oldhost.nonce_pipeline import Place, SendStep
+from oldhost_sync.oldhost.place import Place, SendStep
 from oldhost_sync.oldhost.refusal import Refusal, Unwritten, kind, refusal, why_ended, why_halted
 from oldhost_sync.oldhost.shared_connection import SharedConnection
 from oldhost_sync.oldhost.wire import (
