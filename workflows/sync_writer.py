@@ -200,19 +200,19 @@ class SyncWriterWorkflow:
 
     @retry.validator
     def _check_retry(self, request: OperatorRequest) -> None:
-        self._check_dead_letter(request)
+        self._check_dead_letter("retry", request)
 
     @discard.validator
     def _check_discard(self, request: OperatorRequest) -> None:
-        self._check_dead_letter(request)
+        self._check_dead_letter("discard", request)
 
-    def _check_dead_letter(self, request: OperatorRequest) -> None:
+    def _check_dead_letter(self, action: str, request: OperatorRequest) -> None:
         self._check_loaded()
         validators.check_named(request)
         if request.change_id is None:
             raise ValueError("say which dead letter (change_id)")
-        if request.change_id in self.machine.in_flight:
-            raise ValueError(f"change {request.change_id} is being sent to OldHost; wait for the result first")
+        if objection := self.machine.operators.objection(action, request.change_id):
+            raise ValueError(objection)
 
     @workflow.update
     async def resolve(self, request: OperatorRequest) -> str:

@@ -32,7 +32,14 @@ from oldhost_sync.policy.outcomes import Outcomes
 from oldhost_sync.policy.pending_operation import Added, PendingOperation, label_of
 from oldhost_sync.policy.progress import Progress
 from oldhost_sync.policy.rebuild import Loading, Part
-from oldhost_sync.policy.release import GIVES_WAY, PUT_BACK_REPLACES, RELEASE, RELEASE_MIN, SENDS_EARLY
+from oldhost_sync.policy.release import (
+    GIVES_WAY,
+    MENDS_HOLDS,
+    PUT_BACK_REPLACES,
+    RELEASE,
+    RELEASE_MIN,
+    SENDS_EARLY,
+)
 from oldhost_sync.policy.send_size import send_size
 from oldhost_sync.policy.session import SessionState
 from oldhost_sync.policy.session_lifecycle import SessionLifecycle
@@ -310,7 +317,10 @@ class Machine:
 
     def swept(self, refs: Iterable[ChangeRef], last_id: int, more: bool, now_ms: int) -> None:
         """A page of outstanding changes was read: take over those that are missing here."""
-        strays = self.enqueue(self.sweeping.fates.outstanding(refs), now_ms, sweep=True)
+        outstanding = self.sweeping.fates.outstanding(refs)
+        if self.release >= MENDS_HOLDS:
+            self.operators.follow_sweep(outstanding, now_ms)
+        strays = self.enqueue(outstanding, now_ms, sweep=True)
         self.sweeping.end(last_id, now_ms, more=more)
         if strays:
             self.alerts.strays(strays, last_id, now_ms)

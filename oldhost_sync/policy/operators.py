@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from oldhost_sync.policy import notices
 from oldhost_sync.policy.breaker import BreakerState
-from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey
+from oldhost_sync.policy.changes import ChangeRef, ChangeResult, EntityKey, PriorityClass
 from oldhost_sync.policy.operator_act import ActRecorded, OperatorAct
 from oldhost_sync.policy.pending_operation import Added, PendingOperation
 from oldhost_sync.policy.release import RELEASE_MIN
@@ -50,11 +50,34 @@ class Operators:
         if (paused is None) != (machine.paused is None):
             machine.paused = Pause(*paused) if paused else None
 
+    def follow_sweep(self, outstanding: Iterable[ChangeRef], now_ms: int) -> None:
+        """Adopt the database's state of dead letters: these changes wait, and none holds them. Where the machine has it
+        otherwise, it missed a decision; else nothing of that entity's TXN changes would be sent again.
+        """
+        machine, coalescer = self._machine, self._machine.coalescer
+        for ref in outstanding:
+            hold = coalescer.holds.get(ref.entity)
+            for dead in list(hold.dead) if hold is not None else ():
+                if coalescer.knows(dead) or dead in machine.in_flight:  # it was retried: it holds until its fate
+                    continue
+                if dead in machine.sweeping.fates:  # it was rejected after this was read
+                    continue
+                if dead == ref.change_id:
+                    self._wait_again(ref, now_ms)
+                elif ref.priority_class is PriorityClass.TXN and dead < ref.change_id:
+                    coalescer.unhold(ref.entity, dead)
+
     # ------------------------------------------------------------------------------------------------------- following
 
-    def objection(self, action: str) -> str:
-        """Why the action makes no sense, perhaps because another act came first; empty if it does make sense."""
-        paused = self._machine.paused
+    def objection(self, action: str, change_id: int | None = None) -> str:
+        """Why the action makes no sense, perhaps because another act came first; empty if it does make sense.
+
+        The dead letter `change_id` can't be decided while a send has it: that send's report would undo the decision.
+        """
+        paused, in_flight = self._machine.paused, self._machine.in_flight
+        letter = change_id if action in ("retry", "discard") else None
+        if letter is not None and (letter in in_flight or in_flight.is_being_sent(letter)):
+            return f"change {change_id} is being sent to OldHost; wait for the result first"
         if action == "pause" and paused:
             return f"already paused by {paused.operator}: {paused.reason}"
         return "the writer is not paused" if action == "resume" and not paused else ""
@@ -116,8 +139,11 @@ class Operators:
         self._dead_letter_is_decided(ref.change_id)
         if machine.release > RELEASE_MIN:  # the hold may not be known here; it ends with the change's fate
             machine.load_held(ref.entity, [ref.change_id])
-        if machine.coalescer.knows(ref.change_id) or ref.change_id in machine.in_flight:
-            return
+        if not machine.coalescer.knows(ref.change_id) and ref.change_id not in machine.in_flight:
+            self._wait_again(ref, now_ms)
+
+    def _wait_again(self, ref: ChangeRef, now_ms: int) -> None:
+        machine = self._machine
         machine.counters.dead -= 1
         entry = PendingOperation(ref, ref.accepted_at_ms, min(ref.accepted_at_ms, now_ms), ready=True)
         if machine.coalescer.put_back(entry) is Added.SUPERSEDED:

@@ -31,6 +31,9 @@ class RecentFates:
         if ref.priority_class is PriorityClass.LWW:
             self._newest[ref.key] = max(ref.change_id, self._newest.get(ref.key, 0))
 
+    def __contains__(self, change_id: int) -> bool:
+        return change_id in self._ended
+
     def outstanding(self, refs: Iterable[ChangeRef]) -> list[ChangeRef]:
         """Those of a page that still have no fate."""
         return [

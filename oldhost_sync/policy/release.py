@@ -32,7 +32,9 @@ DECIDED_STAYS = 7
 # A ban that an earlier run left lasts until OldHost was asked, whatever MariaDB's clock says.
 LOADED_BAN_LASTS = 7
 # While no TXN changes arrive, a send to a slow host lasts twice as long.
-LONG_WHILE_CALM = RELEASE = 8
+LONG_WHILE_CALM = 8
+# The sweep ends holds that MariaDB does not have.
+MENDS_HOLDS = RELEASE = 9
 
 # The oldest release whose workers may run at the same time. A worker that does not report its release has this one.
 BESIDE_MIN = 5

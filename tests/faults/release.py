@@ -21,8 +21,8 @@ NEXT = RELEASE + 1
 _CHANGES = (
     (
         "oldhost_sync/policy/release.py",
-        f"LONG_WHILE_CALM = RELEASE = {RELEASE}",
-        f"LONG_WHILE_CALM = {RELEASE}\nRELEASE = {NEXT}",
+        f"MENDS_HOLDS = RELEASE = {RELEASE}",
+        f"MENDS_HOLDS = {RELEASE}\nRELEASE = {NEXT}",
     ),
     ("oldhost_sync/policy/release.py", "SNAPSHOT_SINCE = {", f"SNAPSHOT_SINCE = {{{VERSION + 1}: {NEXT}, "),
     (

@@ -74,7 +74,7 @@ MUTANTS = (
     ),
     Mutant(
         "an emergency waits for what is reserved",
-        (Patch(PIPELINE, "gives_way = self._urgent_waits and not", "gives_way = False and not"),),
+        (Patch(PIPELINE, "gives_way = urgent_waits and not", "gives_way = False and not"),),
         levels=(GIVING_WAY,),
     ),
     Mutant(
@@ -100,6 +100,16 @@ MUTANTS = (
     Mutant(
         "no send gives way",
         (Patch(MACHINE, "return self.gives_way and not self.session.bound_list_was_cut", "return False"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "a decision that the machine missed holds its unit for good",
+        (Patch(MACHINE, "            self.operators.follow_sweep(outstanding, now_ms)\n", "            pass\n"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "a dead letter is decided while another send has it",
+        (Patch("oldhost_sync/policy/operators.py", " or in_flight.is_being_sent(letter)", ""),),
         levels=(UNIT,),
     ),
     Mutant(

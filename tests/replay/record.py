@@ -20,6 +20,7 @@ from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.time_skipping import start_time_skipping
 from tests.workflows.books import Reply
 from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage, Writer, start_run
+from workflows import messages
 
 HISTORIES = Path(__file__).parent / "histories"
 
@@ -236,6 +237,17 @@ async def calm(writer: Writer) -> None:
     await writer.until_quiet()
 
 
+async def mended(writer: Writer) -> None:
+    """Release 9: a dead letter was decided without the writer; the next sweep ends its hold."""
+    await writer.take(TXN, "a")
+    await answered(writer, "b", Reply.REJECTED)
+    await writer.until(lambda: writer.world.told("dead-letter"))
+    await writer.take(TXN, "b", "held")
+    writer.world.books.decide(messages.OperatorAct("oldhost", "discard", "ana", "told to", 2))
+    await writer.skip(400)
+    await writer.until_quiet()
+
+
 SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "peak": peak,
     "ban": ban,
@@ -251,6 +263,7 @@ SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "quick": quick,
     "rebuilt": rebuilt,
     "calm": calm,
+    "mended": mended,
 }
 
 

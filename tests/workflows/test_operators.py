@@ -105,6 +105,19 @@ async def test_a_discard_lets_those_behind_it_go(stage: Stage) -> None:
         assert writer.world.outcome_of(dead) is Outcome.DISCARDED
 
 
+@pytest.mark.parametrize(("action", "applied"), [("discard", [2]), ("retry", [1, 2])])
+async def test_a_decision_that_the_writer_missed_is_followed_at_the_next_sweep(
+    stage: Stage, action: str, applied: list[int]
+) -> None:
+    async with stage.writer(replies={1: [Reply.REJECTED]}) as writer:
+        dead = await writer.take(TXN, "a")
+        await writer.until(lambda: writer.world.told("dead-letter"))
+        await writer.take(TXN, "a")
+        writer.world.books.decide(messages.OperatorAct("oldhost", action, "ana", "told to", dead))
+        await writer.skip(400)
+        await writer.until(lambda: writer.world.applied_ids == applied)
+
+
 @pytest.mark.slow
 async def test_a_halt_for_a_foreign_write_is_resolved_by_command(stage: Stage) -> None:
     async with stage.writer(replies={1: [Reply.LOST_BEFORE]}) as writer:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from oldhost_sync.policy.breaker import BreakerState
+from oldhost_sync.policy.changes import ChangeRef, EntityKey
 from oldhost_sync.policy.events import OpeningHalted
+from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.operators import Pause
+from oldhost_sync.policy.release import MENDS_HOLDS
 from oldhost_sync.policy.session import Phase
 from tests.unit.policy.play import Play
+from tests.workflows.books import Reply
+
+UNIT = EntityKey("unit", "u")
 
 
 def test_a_halt_that_an_opening_finds_and_an_operator_has_resolved_meanwhile_stops_nobody() -> None:
@@ -38,3 +46,123 @@ def test_a_halt_that_the_database_has_stays() -> None:
     play.machine.opening_ended(OpeningHalted("foreign"), play.now_ms)
     play.machine.operators.follow_database(None, play.now_ms, halted=True)
     assert play.machine.breaker.state is BreakerState.HALTED
+
+
+# ------------------------------------------------------------------------------- holds that the database does not have
+
+
+def rejected(play: Play, *ids: int) -> None:
+    """All sends end; OldHost rejects these changes."""
+    while play.under.sends:
+        number = next(iter(play.under.sends))
+        play.end_send(number, lambda change_id: Reply.REJECTED if change_id in ids else Reply.APPLIED)
+
+
+def held(play: Play) -> tuple[ChangeRef, ChangeRef]:
+    """A dead letter, and a TXN change that it holds."""
+    play.end_open()
+    dead = play.take("TXN", "u")
+    rejected(play, dead)
+    behind = play.take("TXN", "u")
+    assert play.machine.coalescer.holds[UNIT].dead == [dead]
+    return play.books.changes[dead].ref, play.books.changes[behind].ref
+
+
+def swept(machine: Machine, now_ms: int, *outstanding: ChangeRef) -> None:
+    """A sweep reads these as outstanding and not held."""
+    machine.sweeping.begin()
+    machine.swept(outstanding, 0, False, now_ms)
+
+
+def test_a_hold_that_the_database_does_not_have_ends_at_the_next_sweep() -> None:
+    """Its dead letter was decided, and the machine missed that: nothing of the unit would ever be sent again."""
+    play = Play()
+    _, behind = held(play)
+    swept(play.machine, play.now_ms, behind)
+    assert play.machine.coalescer.holds == {}
+    assert play.machine.coalescer.knows(behind.change_id)
+
+
+def test_a_dead_letter_that_waits_by_the_database_waits_here_after_the_next_sweep() -> None:
+    play = Play()
+    dead, behind = held(play)
+    swept(play.machine, play.now_ms, dead, behind)
+    assert play.machine.coalescer.knows(dead.change_id)
+    assert not play.machine.coalescer.knows(behind.change_id)
+
+
+def test_a_retried_dead_letter_that_waits_still_holds_the_others_after_a_sweep() -> None:
+    play = Play()
+    dead, behind = held(play)
+    play.machine.operators.retry(dead, play.now_ms)
+    swept(play.machine, play.now_ms, dead, behind)
+    assert play.machine.coalescer.holds[UNIT].dead == [dead.change_id]
+    assert not play.machine.coalescer.knows(behind.change_id)
+
+
+def test_a_change_that_was_rejected_while_the_sweep_read_holds_the_others() -> None:
+    play = Play()
+    play.end_open()
+    play.take("TXN", "u")
+    play.machine.sweeping.begin()
+    rejected(play, 1)
+    behind = play.books.changes[play.take("TXN", "u")].ref
+    play.machine.swept([behind], 0, False, play.now_ms)
+    assert play.machine.coalescer.holds[UNIT].dead == [1]
+
+
+@pytest.mark.parametrize(("cls", "unit"), [("LWW", "u"), ("EMERGENCY", "u"), ("TXN", "v")])
+def test_a_waiting_change_that_no_dead_letter_could_hold_ends_no_hold(cls: str, unit: str) -> None:
+    play = Play()
+    held(play)
+    other = play.books.changes[play.take(cls, unit)].ref
+    swept(play.machine, play.now_ms, other)
+    assert play.machine.coalescer.holds[UNIT].dead == [1]
+
+
+def test_a_change_between_two_dead_letters_ends_the_older_ones_hold_alone() -> None:
+    play = Play()
+    play.end_open()
+    play.take("TXN", "u")
+    between = play.accept("TXN", "u")
+    play.undelivered.clear()
+    newer = play.take("TXN", "u")
+    rejected(play, 1, newer)
+    play.machine.load_held(UNIT, [1, newer])
+    swept(play.machine, play.now_ms, between)
+    assert play.machine.coalescer.holds[UNIT].dead == [newer]
+
+
+def test_a_run_of_an_older_release_leaves_its_holds_to_operators() -> None:
+    play = Play()
+    dead, behind = play.accept("TXN", "u"), play.accept("TXN", "u")
+    machine = Machine(play.policy, 0, MENDS_HOLDS - 1)
+    machine.load_held(UNIT, [dead.change_id])
+    swept(machine, 0, behind)
+    assert machine.coalescer.holds[UNIT].dead == [1]
+
+
+# ------------------------------------------------------------------------------- decisions while sends are under way
+
+
+def urgent_and_ordinary(play: Play) -> None:
+    """Change 1 is in an ordinary send, and in an urgent one ahead of its unit's emergency."""
+    play.take("TXN", "u")
+    play.take("EMERGENCY", "u")
+    assert [send.change_ids for send in play.under.sends.values()] == [(1,), (1, 2)]
+
+
+@pytest.mark.parametrize("action", ["retry", "discard"])
+def test_a_dead_letter_is_not_decided_while_another_send_still_has_it(play: Play, action: str) -> None:
+    """That send would report the rejection after the decision, and nobody would decide about it again."""
+    urgent_and_ordinary(play)
+    play.end_send(2, lambda change_id: Reply.REJECTED if change_id == 1 else Reply.APPLIED)
+    assert play.books.dead_letters() == [1]
+    assert "is being sent to OldHost" in play.machine.operators.objection(action, 1)
+    play.end_send(1)
+    assert play.machine.operators.objection(action, 1) == ""
+
+
+def test_other_acts_wait_for_no_send(play: Play) -> None:
+    urgent_and_ordinary(play)
+    assert play.machine.operators.objection("halt", 1) == play.machine.operators.objection("flush") == ""

@@ -134,7 +134,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule(data=st.data(), action=st.sampled_from(["retry", "discard"]))
     def decide_on_a_dead_letter(self, data: Any, action: str) -> None:
         change_id = data.draw(st.sampled_from(self.play.books.dead_letters()))
-        if change_id not in self.play.machine.in_flight:  # the workflow refuses: it is still being sent
+        if not self.play.machine.operators.objection(action, change_id):  # the workflow refuses it then
             self.play.decide_on(change_id, action)
 
     @precondition(lambda self: not self.play.under.sends and not self._in_doubt() and not self.host.restored)
