@@ -27,7 +27,7 @@ from typing import Any
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError
 
@@ -87,6 +87,40 @@ def locked_unit(product: Product) -> Figures:
     product.wait_for("all fates", lambda: not outstanding(product), 60)
     product.check_clean()
     return figures_of(waits)
+
+
+def early_decision(product: Product) -> Figures:
+    """An emergency takes an older change of its unit along, ahead of a send that has it, too. OldHost rejects that
+    change, and an operator retries it at once.
+    """
+    begin(product)
+    _block(product, "pause")
+    insert(product, [("TXN", unit) for unit in (*(f"other-{number}" for number in range(7)), "u")])
+    product.wait_for("all relayed", lambda: not unrelayed(product), 30)
+    product.fault("reject", next=1, rule={"entity_id": "u", "event_type": "booking_created"})
+    _unblock(product, "pause")
+    product.wait_for("the first one", lambda: _has_applied(product, 2))
+    product.api.change("u", "guest_locked_out", {})
+    product.wait_for("the dead letter", lambda: "DEAD" in product.fates().values())
+    dead = next(change_id for change_id, fate in product.fates().items() if fate == "DEAD")
+    product.api.change("u", "booking_created", {"number": 2})
+    refused: list[str] = []
+    took = product.wait_for("the retry", lambda: _retried(product, dead, refused))
+    assert all("wait for the result first" in why for why in refused), refused
+    drained = product.wait_for("all fates", lambda: not outstanding(product), 30)
+    assert set(product.fates().values()) == {"APPLIED"}, product.fates()
+    assert {entry["nonce"] for entry in product.journal()} == set(range(1, 13)), product.journal()
+    return {"refused": len(refused), "retried after": round(took, 2), "all sent after": round(drained, 2)}
+
+
+def _retried(product: Product, change_id: int, refused: list[str]) -> bool:
+    act = OperatorRequest("incidents", "to see what happens", change_id=change_id)
+    try:
+        product.ask(lambda client: writer_handle(client, product.host).execute_update("retry", act))
+    except WorkflowUpdateFailedError as error:
+        refused.append(str(error.cause))
+        return False
+    return True
 
 
 def blocked_emergencies(product: Product) -> Figures:
@@ -267,6 +301,7 @@ async def _reset(product: Product, client: Client) -> None:
 
 INCIDENTS: dict[str, tuple[Incident, dict[str, Any]]] = {
     "locked-unit": (locked_unit, REAL),
+    "early-decision": (early_decision, REAL),
     "blocked-emergencies": (blocked_emergencies, {"ban_seconds": 60.0}),
     "many-signals": (volume.many_signals, {}),
     "many-updates": (volume.many_updates, {}),
@@ -282,7 +317,13 @@ INCIDENTS: dict[str, tuple[Incident, dict[str, Any]]] = {
 }
 # What the documents ask for five million kept changes; the default of a stack is for fewer.
 BUFFER_POOL_MIB = 5 * 1024
-LATENCY_MS = {"locked-unit": 400.0, "closing-host": 100.0, "large-rebuild": 400.0, "blocked-emergencies": 1.0}
+LATENCY_MS = {
+    "locked-unit": 400.0,
+    "early-decision": 400.0,
+    "closing-host": 100.0,
+    "large-rebuild": 400.0,
+    "blocked-emergencies": 1.0,
+}
 
 
 def _has_applied(product: Product, count: int) -> bool:
