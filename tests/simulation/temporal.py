@@ -34,7 +34,9 @@ _AGAIN = RetryPolicy()
 
 @dataclass(eq=False)
 class Attempt:
-    """One activity as the server sees it. `number` of tries; `live`: the server still waits for this one."""
+    """One activity as the server sees it. `number` of tries; `live`: the server still waits for this one;
+    `undisturbed`: it was started when all faults were over.
+    """
 
     run: Run
     name: str
@@ -46,6 +48,7 @@ class Attempt:
     activity_id: str
     started: bool = False
     live: bool = True
+    undisturbed: bool = False
     beat_at: float = 0.0
     timers: list[Timer] = field(default_factory=list)
     worker: Any = None
@@ -230,7 +233,7 @@ class Server:
 
     def _start(self, attempt: Attempt, worker: Any) -> None:
         lost = self.world.faults.at("activity", worker.process, attempt.name) == "hang"
-        attempt.started = True
+        attempt.started, attempt.undisturbed = True, self.world.healing
         attempt.worker = worker
         attempt.beat_at = self.hub.now
         for timer in attempt.timers:
@@ -249,6 +252,8 @@ class Server:
         if attempt.live:
             silent = self.hub.now - attempt.beat_at
             if silent >= limit:
+                if attempt.undisturbed and attempt.worker.process.alive:
+                    self.world.always.fail(f"{attempt.name} of a worker at work had no heartbeat for {silent:.1f} s")
                 self._timed_out(attempt, TimeoutType.HEARTBEAT)
             else:
                 attempt.timers.append(self.hub.after(limit - silent, lambda: self._check_beat(attempt, limit)))
