@@ -70,10 +70,11 @@ def waited_for_rows(evidence: Any) -> Iterator[str]:
 
     A queue moves, and what moves in it came earlier: so there is no gap of 5 s between operations while one waits, and
     hardly any operation that is none of an emergency's and was accepted later. Left out: emergencies that OldHost
-    rejected.
+    rejected, also if they were applied after an operator's retry.
     """
     applied = {entry["body"]["event_id"]: entry["applied_at"] for entry in evidence.applied if entry.get("applied_at")}
     moments = sorted((at, change_id) for change_id, at in applied.items())
+    rejected = {entry["body"]["event_id"] for entry in evidence.rejected}
     urgent = {row["id"] for row in evidence.changes if row["priority_class"] == "EMERGENCY"}
     for lock in evidence.locks:
         began = lock["from_at"]
@@ -82,7 +83,12 @@ def waited_for_rows(evidence: Any) -> Iterator[str]:
         for receipt in evidence.receipts:
             concerned = receipt["priority_class"] == "EMERGENCY" and receipt["entity_id"] != lock["entity_id"]
             accepted, change_id = receipt["answered_at"], receipt["change_id"]
-            if not concerned or change_id not in applied or not began < accepted < began + CALM_SECONDS:
+            if (
+                not concerned
+                or change_id not in applied
+                or change_id in rejected
+                or not began < accepted < began + CALM_SECONDS
+            ):
                 continue
             until = min(applied[change_id], lock["until_at"], began + CALM_SECONDS + EMERGENCY_SECONDS_MAX)
             meanwhile = [one for one in moments if accepted < one[0] <= until]

@@ -193,6 +193,16 @@ def test_the_checker_notices_each_violation_by_its_rule(rule: str) -> None:
     assert judged(SPOILED[rule]).violations[rule]
 
 
+def test_an_emergency_that_was_rejected_and_retried_waited_for_an_operator() -> None:
+    rule = "emergencies that waited for rows of others (I10)"
+
+    def spoil(e: dict[str, Any]) -> None:
+        SPOILED[rule](e)
+        e["journal"].append({**e["journal"][2], "outcome": "rejected", "applied_at": None})
+
+    assert not judged(spoil).violations[rule]
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
