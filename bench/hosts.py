@@ -28,6 +28,8 @@ from oldhost_sync.temporal import start_writer, writer_handle, writer_policy
 LATENCY_MS = 400
 PRODUCT, PLAIN = ("worker", "relay"), ("plain loop",)
 READY_SECONDS_MAX = 150.0  # a hundred hosts are opened one after the other
+# So many operations of each host are before the window: for that long the hosts that were opened last catch up.
+WARM_UP = 20
 _IDLE_SECONDS = 8
 
 
@@ -54,12 +56,13 @@ class Crowd:
 
 def measure(stage: Stage) -> Result:
     numbers = (10,) if stage.quick else (1, 50, 100)
-    seconds = 8 if stage.quick else 10
+    seconds = 8 if stage.quick else 30
     result = Result(
         "hosts",
         "Many hosts on one machine",
         conditions=[
-            f"OldHosts at {LATENCY_MS} ms (all simulators in one process), a backlog for each, window of {seconds} s",
+            f"OldHosts at {LATENCY_MS} ms (all simulators in one process), a backlog for each",
+            f"a window of {seconds} s, which begins when OldHost has {WARM_UP} operations of each",
             "one worker and one relay process for all hosts (SYNC_OLDHOST_URLS), one Temporal dev server, one MariaDB",
             "beside the plain loop: one process with a thread for each host",
         ],
@@ -139,7 +142,7 @@ def _crowd(stage: Stage, number: int, seconds: float, roles: tuple[str, ...] = P
         urls = dict(zip(hosts, (each.url for each in simulators), strict=True))
         deployment = ends.enter_context(Deployment(stage, simulators[0], {"oldhost_urls": urls}, host=hosts[0]))
         for host in hosts:
-            changes = backlog(round(2.5 * (seconds + 40 + number / 2)))
+            changes = backlog(round(2.5 * (seconds + 60 + number / 2)))
             put_into_outbox(deployment.engine, host, changes, relayed=is_product)
         for role in roles:
             deployment.start(role)
@@ -147,9 +150,10 @@ def _crowd(stage: Stage, number: int, seconds: float, roles: tuple[str, ...] = P
         if is_product:
             ends.callback(lambda: deployment.ask(lambda client: _end(client, hosts)))
             deployment.ask(lambda client: _begin(client, deployment, hosts))
-        at_work = "all hosts at work"
         deployment.wait_for(
-            at_work, lambda: all(each.stats()["applied"] >= 2 for each in simulators), READY_SECONDS_MAX
+            "all hosts at work",
+            lambda: all(each.stats()["applied"] >= WARM_UP for each in simulators),
+            READY_SECONDS_MAX,
         )
         return _watch(deployment, simulators, seconds, uses_temporal=is_product)
 
