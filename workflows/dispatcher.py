@@ -168,7 +168,8 @@ class Dispatcher:
             self._machine.sweep_failed(now_ms())
             return
         self._listing.heard(page.lists_states)
-        self._machine.swept(list(page.changes()), page.last_id, page.more, now_ms())
+        mends_holds = not self._acts.pending
+        self._machine.swept(list(page.changes()), page.last_id, page.more, now_ms(), mends_holds=mends_holds)
         unchanged = not self._acts.pending and not self._machine.draining and self._machine.operators.stops == stops
         if unchanged and page.halted is not None:
             self._machine.operators.follow_database(page.paused, now_ms(), halted=page.halted)

@@ -80,7 +80,8 @@ TRANSACTION_PAUSE_SECONDS_MAX = 0.5
 RELAY_BATCH_REFS_MAX = 500
 # Each signal costs a Temporal action, four history events and as much CPU as a send. So one a second is sent while many
 # changes arrive, and one every two seconds while fewer than 20 wait for it; every four seconds if also the writer has
-# two minutes of OldHost's work. The first signal after a quiet period is sent at once.
+# 300 changes without a fate: OldHost takes as many in two minutes (at 400 ms, some of them still in their debounce), so
+# it is hardly ever idle then. The first signal after a quiet period is sent at once.
 RELAY_SIGNAL_INTERVAL_SECONDS = 1.0
 RELAY_CALM_INTERVAL_SECONDS = 2.0
 RELAY_BACKLOG_INTERVAL_SECONDS = 4.0

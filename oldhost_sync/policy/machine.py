@@ -315,10 +315,14 @@ class Machine:
             self.loading.want(entity)
         self.coalescer.released.clear()
 
-    def swept(self, refs: Iterable[ChangeRef], last_id: int, more: bool, now_ms: int) -> None:
-        """A page of outstanding changes was read: take over those that are missing here."""
+    def swept(
+        self, refs: Iterable[ChangeRef], last_id: int, more: bool, now_ms: int, *, mends_holds: bool = True
+    ) -> None:
+        """A page of outstanding changes was read: take over those that are missing here. `mends_holds`: no operator's
+        act is under way, which may be recorded and not told here yet.
+        """
         outstanding = self.sweeping.fates.outstanding(refs)
-        if self.release >= MENDS_HOLDS:
+        if self.release >= MENDS_HOLDS and mends_holds:
             self.operators.follow_sweep(outstanding, now_ms)
         strays = self.enqueue(outstanding, now_ms, sweep=True)
         self.sweeping.end(last_id, now_ms, more=more)

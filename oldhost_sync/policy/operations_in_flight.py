@@ -78,6 +78,10 @@ class InFlight:
         """Whether it is in a send that has not ended."""
         return any(change_id in ids for ids in self.sends.values())
 
+    def has(self, change_id: int) -> bool:
+        """Whether it is in flight, or in a send that has not ended although another send has reported its fate."""
+        return change_id in self or self.is_being_sent(change_id)
+
     @property
     def ordinary(self) -> int:
         """How many sends are not urgent."""

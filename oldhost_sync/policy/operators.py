@@ -50,22 +50,37 @@ class Operators:
         if (paused is None) != (machine.paused is None):
             machine.paused = Pause(*paused) if paused else None
 
-    def follow_sweep(self, outstanding: Iterable[ChangeRef], now_ms: int) -> None:
+    def follow_sweep(self, outstanding: Sequence[ChangeRef], now_ms: int) -> None:
         """Adopt the database's state of dead letters: these changes wait, and none holds them. Where the machine has it
         otherwise, it missed a decision; else nothing of that entity's TXN changes would be sent again.
         """
-        machine, coalescer = self._machine, self._machine.coalescer
+        self.follow_waiting(outstanding, now_ms)
+        newest: dict[EntityKey, int] = {}
         for ref in outstanding:
-            hold = coalescer.holds.get(ref.entity)
-            for dead in list(hold.dead) if hold is not None else ():
-                if coalescer.knows(dead) or dead in machine.in_flight:  # it was retried: it holds until its fate
-                    continue
-                if dead in machine.sweeping.fates:  # it was rejected after this was read
-                    continue
-                if dead == ref.change_id:
-                    self._wait_again(ref, now_ms)
-                elif ref.priority_class is PriorityClass.TXN and dead < ref.change_id:
-                    coalescer.unhold(ref.entity, dead)
+            if ref.priority_class is PriorityClass.TXN and ref.entity in self._machine.coalescer.holds:
+                newest[ref.entity] = max(ref.change_id, newest.get(ref.entity, 0))
+        for entity, change_id in newest.items():
+            for dead in self._machine.coalescer.holds[entity].older_than(change_id):
+                if not self._waits(dead):  # one that was retried holds the others until its fate
+                    self._dead_letter_is_decided(dead)
+                    self._machine.coalescer.unhold(entity, dead)
+
+    def follow_waiting(self, outstanding: Sequence[ChangeRef], now_ms: int) -> None:
+        """By the database these changes wait: one that is a dead letter here was retried, and the machine missed it."""
+        for ref in outstanding:
+            hold = self._machine.coalescer.holds.get(ref.entity)
+            if hold is not None and hold.has_dead(ref.change_id) and not self._waits(ref.change_id):
+                self._dead_letter_is_decided(ref.change_id)
+                self._wait_again(ref, now_ms)
+
+    def _waits(self, change_id: int) -> bool:
+        """Whether a dead letter waits again, is on its way, or was rejected while the sweep read."""
+        machine = self._machine
+        return (
+            machine.coalescer.knows(change_id)
+            or machine.in_flight.has(change_id)
+            or (machine.sweeping.under_way and change_id in machine.sweeping.fates)
+        )
 
     # ------------------------------------------------------------------------------------------------------- following
 
@@ -76,7 +91,7 @@ class Operators:
         """
         paused, in_flight = self._machine.paused, self._machine.in_flight
         letter = change_id if action in ("retry", "discard") else None
-        if letter is not None and (letter in in_flight or in_flight.is_being_sent(letter)):
+        if letter is not None and in_flight.has(letter):
             return f"change {change_id} is being sent to OldHost; wait for the result first"
         if action == "pause" and paused:
             return f"already paused by {paused.operator}: {paused.reason}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -64,6 +64,14 @@ class Hold:
     def holds(self, change_id: int, *, keeps: bool) -> bool:
         """Whether a TXN change is held; not if it was itself a dead letter, or is older than all of them."""
         return change_id not in self.dead and (keeps or change_id > self.dead[0])
+
+    def has_dead(self, change_id: int) -> bool:
+        at = bisect_left(self.dead, change_id)
+        return at < len(self.dead) and self.dead[at] == change_id
+
+    def older_than(self, change_id: int) -> list[int]:
+        """The dead letters that could hold this change."""
+        return self.dead[: bisect_left(self.dead, change_id)]
 
     def leave(self, *change_ids: int) -> None:
         """These changes, oldest first, also stay in MariaDB; those already counted are not counted again."""

@@ -21,7 +21,7 @@ from oldhost_sync.policy.events import (
     SendFailed,
     SessionOpened,
 )
-from oldhost_sync.policy.release import DECIDED_STAYS, RELEASE_MIN
+from oldhost_sync.policy.release import DECIDED_STAYS, MENDS_HOLDS, RELEASE_MIN
 from oldhost_sync.policy.session import Phase, SessionEvent
 from oldhost_sync.policy.writer_policy import (
     REOPEN_ALERT_ATTEMPTS,
@@ -175,6 +175,8 @@ class SessionLifecycle:
     def _sent(self, number: int, event: SendEnded, now_ms: int, epoch: int) -> None:
         machine, older, held = self._machine, event.older_refs(), event.dead_letters()
         ids = machine.in_flight.end(number)
+        if machine.release >= MENDS_HOLDS:
+            machine.operators.follow_waiting(older, now_ms)
         machine.enqueue(older, now_ms)
         for entity, dead in held:
             still_dead = [each for each in dead if each not in machine.coalescer.decided]

@@ -3,7 +3,7 @@
 The outbox is authoritative. A change is marked only after Temporal has acknowledged its signal; if anything fails
 before that, it is signalled again, and the writer recognizes it by its id. A lease keeps one relay active at a time;
 two at once would only signal twice. Emergencies are looked for every 50 ms and signalled at once. Other changes are
-signalled once a second, every two seconds while fewer than 20 wait (every four if the writer has work for two minutes),
+signalled once a second, every two seconds while fewer than 20 wait (every four if the writer has 300 or more),
 and every 0.1 s while batches are full. While the writer has more than it can use, only emergencies are relayed; the
 rest is safe in the outbox. While MariaDB or Temporal is away, the relay retries with growing pauses and logs one line.
 """
@@ -168,7 +168,7 @@ class Relay:
         most = limits.RELAY_CALM_CHANGES_MAX
         is_calm = len(await self._claim(most)) < most
         if is_calm:
-            self._signal_at = self._calm_until
+            self._signal_at = min(self._calm_until, now + self.pace.signal_interval_s)  # a burst may begin
         return is_calm
 
     async def _relay_emergencies(self) -> list[ChangeRef]:

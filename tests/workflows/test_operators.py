@@ -118,6 +118,22 @@ async def test_a_decision_that_the_writer_missed_is_followed_at_the_next_sweep(
         await writer.until(lambda: writer.world.applied_ids == applied)
 
 
+async def test_no_hold_ends_at_a_sweep_while_an_act_is_under_way(stage: Stage) -> None:
+    """It may be recorded, and not be told yet."""
+    async with stage.writer(replies={1: [Reply.REJECTED]}) as writer:
+        dead = await writer.take(TXN, "a")
+        await writer.until(lambda: writer.world.told("dead-letter"))
+        held = await writer.take(TXN, "a")
+        writer.world.books.decide(messages.OperatorAct("oldhost", "discard", "ana", "told to", dead))
+        writer.world.decisions_closed = True
+        await writer.handle.start_update("flush", request(), wait_for_stage=WorkflowUpdateStage.ACCEPTED)
+        await writer.skip(700)
+        assert writer.world.applied_ids == []
+        writer.world.decisions_closed = False
+        await writer.skip(700)
+        await writer.until(lambda: writer.world.applied_ids == [held])
+
+
 @pytest.mark.slow
 async def test_a_halt_for_a_foreign_write_is_resolved_by_command(stage: Stage) -> None:
     async with stage.writer(replies={1: [Reply.LOST_BEFORE]}) as writer:

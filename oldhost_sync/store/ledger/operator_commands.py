@@ -164,6 +164,8 @@ def _done_before(connection: Connection, act: OperatorAct) -> ActRecorded | None
     row = connection.exec_driver_sql(sql.CHANGE, (act.change_id, act.host)).one_or_none()
     if row is None:
         return ActRecorded(message=found.message or "")
+    if row.outcome == "DEAD":  # it was rejected again since, and holds its entity
+        return ActRecorded(message=found.message or "")
     waits_again = act.action == "retry" and row.outcome is None
     return ActRecorded(message=found.message or "", ref=_ref(row) if waits_again else None, entity=_entity(row))
 

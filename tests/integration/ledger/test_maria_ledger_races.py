@@ -5,17 +5,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from sqlalchemy.engine import Engine
 
+from oldhost_sync.oldhost.count import Count
 from oldhost_sync.oldhost.errors import Fenced, LedgerUnavailable
 from oldhost_sync.oldhost.ledger import Answered, Reserved
 from oldhost_sync.oldhost.wire import Applied, Rejected
+from oldhost_sync.policy.operator_act import OperatorAct
 from oldhost_sync.store.errors import TransactionContended
 from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
+from oldhost_sync.store.ledger.operator_commands import decide
 from oldhost_sync.store.outbox.pending_fates import write_pending_fates
 from oldhost_sync.store.transactions import run_in_transaction
 from tests.conformance.maria_world import HOST, MariaWorld
@@ -137,6 +141,22 @@ def test_a_decision_that_is_repeated_after_a_lost_answer_is_found_done(world: Ma
         assert world.decide("retry", change_id=operation.change_id, decision_id="run/7") == ""
     assert world.read("SELECT COUNT(*) FROM operator_audit") == [(1,)]
     assert "not a dead letter" in world.decide("retry", change_id=operation.change_id, decision_id="run/8")
+
+
+def test_a_retry_that_is_repeated_after_another_rejection_says_nothing_of_what_is_held(world: MariaWorld) -> None:
+    """Its first answer was lost. The letter is dead again, so what it holds must not be sent."""
+    epoch = first_epoch(world)
+    (operation,) = reserve(world, epoch, world.record())
+    for nonce in (1, 2):
+        world.ledger.advance(epoch, None, replace(operation, nonce=nonce))
+        rejected = Answered(replace(operation, nonce=nonce), Rejected("no", consumed=True))
+        world.ledger.advance(epoch, rejected, None)
+        if nonce == 1:
+            assert world.decide("retry", change_id=operation.change_id, decision_id="run/7") == ""
+            reserve(world, epoch, operation.change_id)
+    act = OperatorAct(HOST, "retry", "ada", "a test", operation.change_id, decision_id="run/7")
+    recorded = run_in_transaction(world.engine, lambda connection: decide(connection, act, Count(3)))
+    assert (recorded.change, recorded.entity_key) == (None, None)
 
 
 def test_a_pause_that_is_repeated_pauses_nobody_once_a_later_act_has_ended_it(world: MariaWorld) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.policy.breaker import BreakerState
-from oldhost_sync.policy.changes import ChangeRef, EntityKey
-from oldhost_sync.policy.events import OpeningHalted
+from oldhost_sync.policy.changes import WAITING, ChangeRef, ChangeResult, EntityKey
+from oldhost_sync.policy.events import OpeningHalted, SendEnded
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.operators import Pause
 from oldhost_sync.policy.release import MENDS_HOLDS
 from oldhost_sync.policy.session import Phase
 from tests.unit.policy.play import Play
 from tests.workflows.books import Reply
+from workflows.messages import to_wire
 
 UNIT = EntityKey("unit", "u")
 
@@ -131,6 +132,36 @@ def test_a_change_between_two_dead_letters_ends_the_older_ones_hold_alone() -> N
     play.machine.load_held(UNIT, [1, newer])
     swept(play.machine, play.now_ms, between)
     assert play.machine.coalescer.holds[UNIT].dead == [newer]
+
+
+def test_a_hold_that_ends_so_counts_as_decided() -> None:
+    play = Play()
+    _, behind = held(play)
+    assert play.machine.dead_letters == 1
+    swept(play.machine, play.now_ms, behind)
+    assert play.machine.dead_letters == 0
+
+
+def test_a_dead_letter_that_another_send_still_has_is_left_to_its_report() -> None:
+    play = Play()
+    play.end_open()
+    urgent_and_ordinary(play)
+    play.end_send(2, lambda change_id: Reply.REJECTED if change_id == 1 else Reply.APPLIED)
+    dead = play.books.changes[1].ref
+    swept(play.machine, play.now_ms, dead)
+    assert not play.machine.coalescer.knows(1)
+    assert play.machine.coalescer.holds[UNIT].dead == [1]
+
+
+def test_a_change_that_a_reservation_wants_sent_first_was_retried_if_it_is_a_dead_letter_here() -> None:
+    """Else the change behind it would be refused and put back until the next sweep, an emergency, too."""
+    play = Play()
+    dead, _ = held(play)
+    emergency = play.take("EMERGENCY", "u")
+    ((number, _),) = play.under.sends.items()
+    refused = SendEnded([ChangeResult(emergency, WAITING)], older=[to_wire(dead)])
+    play.machine.send_ended(number, refused, play.now_ms)
+    assert play.machine.coalescer.knows(dead.change_id)
 
 
 def test_a_run_of_an_older_release_leaves_its_holds_to_operators() -> None:
