@@ -109,7 +109,7 @@ MUTANTS = (
     ),
     Mutant(
         "a dead letter is decided while another send has it",
-        (Patch("oldhost_sync/policy/operators.py", " or in_flight.is_being_sent(letter)", ""),),
+        (Patch("oldhost_sync/policy/operations_in_flight.py", " or self.is_being_sent(change_id)", ""),),
         levels=(UNIT,),
     ),
     Mutant(
