@@ -78,7 +78,7 @@ class InFlight:
         """Whether it is in a send that has not ended."""
         return any(change_id in ids for ids in self.sends.values())
 
-    def has(self, change_id: int) -> bool:
+    def is_under_way(self, change_id: int) -> bool:
         """Whether it is in flight, or in a send that has not ended although another send has reported its fate."""
         return change_id in self or self.is_being_sent(change_id)
 

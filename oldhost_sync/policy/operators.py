@@ -61,7 +61,7 @@ class Operators:
                 newest[ref.entity] = max(ref.change_id, newest.get(ref.entity, 0))
         for entity, change_id in newest.items():
             for dead in self._machine.coalescer.holds[entity].older_than(change_id):
-                if not self._waits(dead):  # one that was retried holds the others until its fate
+                if not self._knows_better(dead):  # one that was retried holds the others until its fate
                     self._dead_letter_is_decided(dead)
                     self._machine.coalescer.unhold(entity, dead)
 
@@ -69,16 +69,16 @@ class Operators:
         """By the database these changes wait: one that is a dead letter here was retried, and the machine missed it."""
         for ref in outstanding:
             hold = self._machine.coalescer.holds.get(ref.entity)
-            if hold is not None and hold.has_dead(ref.change_id) and not self._waits(ref.change_id):
+            if hold is not None and hold.has_dead(ref.change_id) and not self._knows_better(ref.change_id):
                 self._dead_letter_is_decided(ref.change_id)
                 self._wait_again(ref, now_ms)
 
-    def _waits(self, change_id: int) -> bool:
-        """Whether a dead letter waits again, is on its way, or was rejected while the sweep read."""
+    def _knows_better(self, change_id: int) -> bool:
+        """Whether this dead letter waits again or is under way here, or was rejected after MariaDB was read."""
         machine = self._machine
         return (
             machine.coalescer.knows(change_id)
-            or machine.in_flight.has(change_id)
+            or machine.in_flight.is_under_way(change_id)
             or (machine.sweeping.under_way and change_id in machine.sweeping.fates)
         )
 
@@ -91,7 +91,7 @@ class Operators:
         """
         paused, in_flight = self._machine.paused, self._machine.in_flight
         letter = change_id if action in ("retry", "discard") else None
-        if letter is not None and in_flight.has(letter):
+        if letter is not None and in_flight.is_under_way(letter):
             return f"change {change_id} is being sent to OldHost; wait for the result first"
         if action == "pause" and paused:
             return f"already paused by {paused.operator}: {paused.reason}"

@@ -105,7 +105,11 @@ def test_an_ordinary_change_waits_for_the_next_signal_and_an_emergency_does_not(
     run(rounds())
 
 
-def test_few_changes_wait_twice_as_long_for_the_next_signal_as_many(engine: Engine) -> None:
+@pytest.mark.parametrize(("at_writer", "interval"), [(RELAY_BACKLOG_CHANGES - 2, 2.0), (RELAY_BACKLOG_CHANGES, 4.0)])
+def test_few_changes_wait_longer_for_the_next_signal_the_more_the_writer_has(
+    engine: Engine, at_writer: int, interval: float
+) -> None:
+    add_relayed(engine, at_writer)
     listener = Listener()
     relay = relay_of(engine, listener)
 
@@ -114,48 +118,32 @@ def test_few_changes_wait_twice_as_long_for_the_next_signal_as_many(engine: Engi
         await relay.run_once(0.0)
         few = [write(engine, f"u{number}") for number in range(RELAY_CALM_CHANGES_MAX - 1)]
         await relay.run_once(1.0)
+        await relay.run_once(interval - 0.1)
+        assert listener.batches == [[first]]
+        await relay.run_once(interval)
+        assert listener.batches == [[first], few]
+
+    run(rounds())
+
+
+@pytest.mark.parametrize("at_writer", [1, RELAY_BACKLOG_CHANGES])
+def test_a_burst_waits_a_second_for_its_signal_also_if_it_begins_after_a_calm_one(
+    engine: Engine, at_writer: int
+) -> None:
+    add_relayed(engine, at_writer)
+    listener = Listener()
+    relay = relay_of(engine, listener, calm_interval_s=4.0)
+
+    async def rounds() -> None:
+        first = write(engine, "first")
+        await relay.run_once(0.0)
+        second = write(engine, "second")
+        await relay.run_once(1.0)
+        burst = [write(engine, f"u{number}") for number in range(RELAY_CALM_CHANGES_MAX)]
+        await relay.run_once(1.9)
         assert listener.batches == [[first]]
         await relay.run_once(2.0)
-        assert listener.batches == [[first], few]
-        many = [write(engine, f"v{number}") for number in range(RELAY_CALM_CHANGES_MAX)]
-        await relay.run_once(3.0)
-        assert listener.batches == [[first], few, many]
-
-    run(rounds())
-
-
-def test_few_changes_wait_longer_while_the_writer_has_work_for_two_minutes(engine: Engine) -> None:
-    add_relayed(engine, RELAY_BACKLOG_CHANGES)
-    listener = Listener()
-    relay = relay_of(engine, listener)
-
-    async def rounds() -> None:
-        first = write(engine, "first")
-        await relay.run_once(0.0)
-        few = [write(engine, f"u{number}") for number in range(RELAY_CALM_CHANGES_MAX - 1)]
-        await relay.run_once(1.0)
-        await relay.run_once(3.9)
-        assert listener.batches == [[first]]
-        emergency = write(engine, "b", "guest_locked_out")
-        await relay.run_once(3.95)
-        assert listener.batches == [[first], [emergency]]
-        await relay.run_once(4.0)
-        assert listener.batches == [[first], [emergency], few]
-
-    run(rounds())
-
-
-def test_many_changes_wait_a_second_though_the_writer_has_work_for_two_minutes(engine: Engine) -> None:
-    add_relayed(engine, RELAY_BACKLOG_CHANGES)
-    listener = Listener()
-    relay = relay_of(engine, listener)
-
-    async def rounds() -> None:
-        first = write(engine, "first")
-        await relay.run_once(0.0)
-        many = [write(engine, f"u{number}") for number in range(RELAY_CALM_CHANGES_MAX)]
-        await relay.run_once(1.0)
-        assert listener.batches == [[first], many]
+        assert listener.batches == [[first], [second, *burst]]
 
     run(rounds())
 
