@@ -71,12 +71,12 @@ def test_a_child_that_does_not_listen_is_ended_by_force(tmp_path: Path) -> None:
 
 
 def test_grandchildren_go_with_their_parent(tmp_path: Path) -> None:
-    start = f"p = subprocess.Popen([sys.executable, '-c', {WAITS!r}])"
+    start = f"p = subprocess.Popen([sys.executable, '-c', {WAITS!r}], stdout=subprocess.DEVNULL)"
     code = f"import subprocess, sys; {start}; print(p.pid, flush=True); p.wait()"
     one = child(tmp_path, code)
     one.start()
-    one.wait_until(lambda: "up" in one.said(), SECONDS_MAX)
-    grandchild = int(one.said().split()[0])
+    one.wait_until(lambda: "\n" in one.said(), SECONDS_MAX)
+    grandchild = int(one.said())
     one.kill()
     until(lambda: is_gone(grandchild))
 
@@ -161,12 +161,12 @@ def test_a_log_that_grows_large_is_rotated_while_its_process_writes_on(
     os.mkfifo(pipe)
     supervisor = Supervisor()
     one = supervisor.add(child(tmp_path, code, str(pipe)), restart=True)
-    one.wait_until(lambda: "long" in one.said(), SECONDS_MAX)
+    one.wait_until(lambda: "a long line\n" in one.said(), SECONDS_MAX)
     supervisor.look()
     assert one.log.read_bytes() == b""
     assert "a long line" in one.log.with_suffix(".log.1").read_text()
     pipe.write_text("go on")
-    one.wait_until(lambda: "up" in one.said(), SECONDS_MAX)
+    one.wait_until(lambda: "up\n" in one.said(), SECONDS_MAX)
     assert one.log.read_text() == "then\nup\n"
     supervisor.stop()
 
