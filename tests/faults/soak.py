@@ -392,6 +392,8 @@ def main() -> int:
     given = options.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="oldhost-soak-"))
     folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        options.error(f"{folder} holds another run's servers and journal: name a new or an empty folder")
     soak = Soak(folder, given.seed, given.minutes * 60, given.rate, tuple(given.nemeses), given.calm)
     good = soak.run()
     print(f"soak of {given.minutes:g} minutes, seed {given.seed}, {given.rate:g} writes/s")

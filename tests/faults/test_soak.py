@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults import checker, further_rules
 from tests.faults.schedule import CALM_AFTER_SECONDS, NEMESES, plan
-from tests.faults.soak import Soak
+from tests.faults.soak import Soak, main
 
 SEED = 4
 SECONDS = 30.0
@@ -30,6 +30,16 @@ def test_a_short_soak_loses_nothing(tmp_path: Path) -> None:
     print(soak.verdict.table())
     assert good, soak.verdict.table()
     assert len(soak.done) >= 5
+
+
+def test_a_folder_of_another_run_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "oldhost.jsonl").touch()
+    monkeypatch.setattr("sys.argv", ["soak", "--minutes", "0.01", "--folder", str(tmp_path)])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "holds another run's servers and journal" in capsys.readouterr().err
 
 
 def test_the_further_nemeses_leave_calm_around_each_lock() -> None:
