@@ -57,7 +57,7 @@ class OperatorActs:
             first = self.pending[0].decision
             raise ValueError(
                 f"{len(self.pending)} acts wait to be recorded, the first is {first.action!r} by {first.operator}: "
-                "the database does not answer"
+                "repeat yours in a moment"
             )
 
     def add(self, decision: messages.OperatorAct) -> PendingAct:

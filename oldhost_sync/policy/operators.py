@@ -159,7 +159,7 @@ class Operators:
 
     def _wait_again(self, ref: ChangeRef, now_ms: int) -> None:
         machine = self._machine
-        machine.counters.dead -= 1
+        machine.counters.dead = max(0, machine.counters.dead - 1)  # a writer that was rebuilt has not counted it
         entry = PendingOperation(ref, ref.accepted_at_ms, min(ref.accepted_at_ms, now_ms), ready=True)
         if machine.coalescer.put_back(entry) is Added.SUPERSEDED:
             machine.outcomes.supersede(ref.entity, ref.change_id)

@@ -334,6 +334,20 @@ async def test_acts_are_recorded_in_the_order_in_which_they_came(stage: Stage) -
         assert [decision.action for decision in writer.world.decisions] == ["pause", "flush"]
 
 
+async def test_an_act_behind_three_others_is_refused_and_told_what_it_would_wait_for(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await writer.until_state("SENDING")
+        writer.world.decisions_closed = True
+        for _ in range(3):
+            await writer.handle.start_update("flush", request(), wait_for_stage=WorkflowUpdateStage.ACCEPTED)
+        with pytest.raises(WorkflowUpdateFailedError) as caught:
+            await writer.handle.execute_update("pause", request())
+        assert "3 acts wait to be recorded, the first is 'flush' by ana: repeat" in str(caught.value.cause)
+        writer.world.decisions_closed = False
+        await writer.skip(60)
+        assert await writer.handle.execute_update("pause", request()) == "paused"
+
+
 async def test_an_act_that_a_run_could_not_record_is_done_by_the_next(stage: Stage) -> None:
     async with stage.writer() as writer:
         await writer.until_state("SENDING")

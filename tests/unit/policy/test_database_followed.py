@@ -6,6 +6,7 @@ import pytest
 
 from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import WAITING, ChangeRef, ChangeResult, EntityKey
+from oldhost_sync.policy.counters import Counters
 from oldhost_sync.policy.events import OpeningHalted, SendEnded
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.operators import Pause
@@ -99,6 +100,14 @@ def test_a_retried_dead_letter_that_waits_still_holds_the_others_after_a_sweep()
     swept(play.machine, play.now_ms, dead, behind)
     assert play.machine.coalescer.holds[UNIT].dead == [dead.change_id]
     assert not play.machine.coalescer.knows(behind.change_id)
+
+
+def test_a_letter_that_died_before_this_writer_began_is_not_taken_from_its_counter() -> None:
+    play = Play()
+    dead, _ = held(play)
+    play.machine.counters = Counters()
+    play.machine.operators.retry(dead, play.now_ms)
+    assert play.machine.counters.dead == 0
 
 
 def test_a_change_that_was_rejected_while_the_sweep_read_holds_the_others() -> None:
