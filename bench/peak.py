@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from bench.deployment import rivals
 from bench.result import Picture, Result, Series, spread
-from bench.short_form import PACE, SIZE, Played, play, short_form
+from bench.short_form import SIZE, Played, play, short_form
 from bench.stage import Stage
 from oldhost_sync.planner import Bounds, Plan, Scenario, arrivals, bounds, rehearse
 from oldhost_sync.planner.host_model import ban_interval_ms
@@ -116,7 +116,7 @@ def _in_real_time(stage: Stage, result: Result, name: str, scenario: Scenario, b
     bound = bounds(changes, scenario.latency_ms, ban_interval_ms(scenario))
     played = {"product": play(stage, scenario, changes, ("worker", "relay"))}
     played |= {rival: play(stage, scenario, changes, (rival,)) for rival in beside}
-    plan = rehearse(scenario, PACE)
+    plan = rehearse(scenario)
     result.table(
         f"Short form, {name} (lower bounds: {bound.operations} operations, {bound.drained_ms / 1000:.1f} s)",
         ("", *_HEADER),

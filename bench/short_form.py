@@ -13,7 +13,7 @@ from functools import partial
 
 from bench.deployment import Deployment
 from bench.stage import SimulatedHost, Stage
-from oldhost_sync.planner import Arrival, Pace, Scenario
+from oldhost_sync.planner import Arrival, Scenario
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.store.intake.change_recorder import record_change
 from oldhost_sync.store.transactions import run_in_transaction
@@ -22,7 +22,6 @@ SIZE = 18
 FASTER = 4
 # A ban shrinks with the time, but what follows it no further than safety allows: settle > request timeout + 3 s.
 SETTINGS = {"request_timeout_seconds": 1.0, "settle_seconds": 4.0, "sweep_seconds": 300.0}
-PACE = Pace(late_ms=2_000)
 DRAINED_SECONDS_MAX = 300.0
 
 

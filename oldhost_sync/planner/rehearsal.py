@@ -37,8 +37,7 @@ class Pace:
     """The product's own delays, in ms: from acceptance to the writer, from there to a worker, and back to the writer.
 
     `turnaround_ms`: from OldHost's answer to our next request, if one already waits. `ban_margin_ms`: the margin that
-    the ledger adds to a ban. `late_ms`: how long the opening of a session waits with the new connection if something is
-    bound (the settle time without the time to send and the request timeout).
+    the ledger adds to a ban. What a ban refused can't be applied late, so the opening after it waits for nothing more.
     """
 
     relay_ms: int = 550
@@ -47,7 +46,6 @@ class Pace:
     report_ms: int = 50
     turnaround_ms: float = 2.0
     ban_margin_ms: int = 500
-    late_ms: int = 4_000
 
 
 @dataclass(slots=True)
@@ -177,7 +175,7 @@ class _Rehearsal:
             case Send():
                 self._push(there_ms, _Sent(action, deque(action.change_ids)))
             case OpenSession():
-                self._push(self._opening_ends_at_ms(there_ms) + self._pace.report_ms, action)
+                self._push(self._host.ask(there_ms, reads=OPENING_READS) + self._pace.report_ms, action)
             case Probe():
                 self._push(self._host.ask(there_ms, reads=1) + self._pace.report_ms, action)
             case CloseSession() | Sweep():
@@ -189,12 +187,6 @@ class _Rehearsal:
                 self._machine.coalesced_alerts.recorded()
 
     # ------------------------------------------------------------------------------------------------------ the session
-
-    def _opening_ends_at_ms(self, there_ms: float) -> float:
-        read_ms = self._host.ask(there_ms, reads=OPENING_READS)
-        if not self._bound or self._host.ban_left_ms(self._now_ms):
-            return read_ms
-        return self._host.ask(read_ms + self._pace.late_ms, reads=OPENING_READS)
 
     def _came_back(self, event: _Sent | _Served) -> bool:
         """A send arrives at the session, an operation is answered, or the send reports its end: only then True."""
