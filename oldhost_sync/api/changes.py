@@ -77,7 +77,8 @@ class ChangeRoutes:
         if body.not_before is not None:
             fn = partial(self._schedule, body=body, key=key.text, source=source)
             with quotas.given_back(caller, [body.event_type]):
-                return accepted_answer(await record(self._parts.database, fn, key))
+                recorded = await record(self._parts.database, fn, key, host, body.entity_type, body.entity_id)
+                return accepted_answer(recorded)
         change = accept(host=host, source=source, **body.model_dump() | {"idempotency_key": key.text})
         return await recorded_answer(self._parts.commits, change, key)
 

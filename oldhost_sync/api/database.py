@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
@@ -23,7 +24,7 @@ from oldhost_sync.api import limits
 from oldhost_sync.api.problems import database_away, too_busy
 from oldhost_sync.api.silence import is_silent
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable
+from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, TransactionContended
 from oldhost_sync.store.transactions import NO_ACCESS_ERRORS, NOT_MIGRATED_ERRORS, error_code, run_in_transaction
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ _NOT_SET_UP = NO_ACCESS_ERRORS | NOT_MIGRATED_ERRORS
 _ONE_STATEMENT = {1317, 1969}
 
 
-def connect_for_api(database_url: str, connections: int = limits.DATABASE_THREADS + 1) -> Engine:
+def connect_for_api(database_url: str, connections: int = limits.database_connections(hosts=1)) -> Engine:
     """An engine with a connection for each thread, and shorter timeouts than elsewhere because people wait."""
     engine = create_engine(database_url, pool_size=connections, statement_seconds=limits.DATABASE_STATEMENT_SECONDS)
 
@@ -110,17 +111,35 @@ class Database:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
-        self._threads = ThreadPoolExecutor(threads + hosts, thread_name_prefix="api-database")
+        all_threads = threads + hosts + limits.ENTITIES_AT_ONCE
+        self._threads = ThreadPoolExecutor(all_threads, thread_name_prefix="api-database")
         self._free = Places(threads, limits.DATABASE_QUEUE_MAX)
+        self._for_entities = Places(limits.ENTITIES_AT_ONCE, limits.DATABASE_QUEUE_MAX)
+        self._turns: WeakValueDictionary[tuple[str, ...], Places] = WeakValueDictionary()
         self._batches = Places(limits.BATCHES_AT_ONCE, limits.BATCHES_WAITING_MAX)
-        self._waiting: list[Callable[[], int]] = [lambda: self._free.waiting]
+        self._waiting: list[Callable[[], int]] = [
+            lambda: sum(places.waiting for places in (self._free, self._for_entities, *self._turns.values()))
+        ]
         self._clock = clock
         self._last_end = clock()
         self.circuit = Circuit(limits.DATABASE_PROBE_SECONDS)
 
     async def run(self, fn: Callable[[Connection], T]) -> T:
         """Run `fn` in its own transaction; a conflict repeats the whole transaction. Raises Problem or StoreError."""
-        return await self.work(lambda engine: run_in_transaction(engine, fn, attempts=limits.DATABASE_ATTEMPTS))
+        return await self.work(_in_transaction(fn))
+
+    async def run_for_entity(self, fn: Callable[[Connection], T], *entity: str) -> T:
+        """The same for a transaction that waits for the entity's row if another one holds it: on threads that no other
+        request needs, and one of an entity at a time.
+        """
+        self._check_admitted()
+        turn = self._turns.setdefault(entity, Places(1, limits.DATABASE_QUEUE_MAX))
+        await _take(turn, f"other changes of {' '.join(entity)} wait for its row")
+        try:
+            await _take(self._for_entities, "changes of other entities wait for their rows")
+            return await self._call(_in_transaction(fn), self._for_entities)
+        finally:
+            turn.release()
 
     @asynccontextmanager
     async def turn_of_a_batch(self) -> AsyncIterator[None]:
@@ -140,16 +159,23 @@ class Database:
         `one_at_a_time`: only for a caller, one for each host, that begins the next call after the last has ended or was
         given up, which opens the circuit. There is an additional thread for each host for it.
         """
+        self._check_admitted()
+        if one_at_a_time:
+            return await self._call(fn)
+        await self._take_thread()
+        return await self._call(fn, self._free)
+
+    def _check_admitted(self) -> None:
         if not self.circuit.admits(self._clock()):
             raise database_away(self.circuit.reason)
-        if not one_at_a_time:
-            await self._take_thread()
+
+    async def _call(self, fn: Callable[[Engine], T], places: Places | None = None) -> T:
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._threads, fn, self._engine)
         future.add_done_callback(self._ended)
-        if not one_at_a_time:
+        if places is not None:
             # The thread is free when its function has ended, which may be after its request gave up.
-            future.add_done_callback(lambda _: self._free.release())
+            future.add_done_callback(lambda _: places.release())
         if await is_silent(future, limits.DATABASE_ANSWER_SECONDS_MAX):
             self.notice_silence()
             raise CommitUncertain("the database does not answer")
@@ -200,6 +226,17 @@ class Database:
             self.circuit.failed(now, str(error))
         else:
             self.circuit.succeeded()
+
+
+async def _take(places: Places, why: str) -> None:
+    try:
+        await places.take(limits.DATABASE_QUEUE_SECONDS_MAX)
+    except TimeoutError:
+        raise TransactionContended(why) from None
+
+
+def _in_transaction(fn: Callable[[Connection], T]) -> Callable[[Engine], T]:
+    return lambda engine: run_in_transaction(engine, fn, attempts=limits.DATABASE_ATTEMPTS)
 
 
 def _code_behind(error: BaseException) -> int | None:

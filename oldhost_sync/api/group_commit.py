@@ -66,7 +66,7 @@ class GroupCommit:
         recorded = await self._with_others(change)
         if recorded is None:
             alone = partial(record_accepted, change=change, look_for_schedule=not change.key_is_new)
-            recorded = await self._database.run(alone)
+            recorded = await self._database.run_for_entity(alone, change.host, change.entity_type, change.entity_id)
         return recorded
 
     async def _with_others(self, change: Acceptable) -> RecordedChange | None:

@@ -25,10 +25,10 @@ from oldhost_sync.store.intake.validation import Acceptable
 T = TypeVar("T")
 
 
-async def record(database: Database, fn: Callable[[Connection], T], key: RequestKey) -> T:
-    """Run `fn`; if the outcome of its commit is unknown, the problem names the key to ask with."""
+async def record(database: Database, fn: Callable[[Connection], T], key: RequestKey, *entity: str) -> T:
+    """Run `fn`, which records changes of `entity`; if its commit is uncertain, the problem names the key."""
     try:
-        return await database.run(fn)
+        return await database.run_for_entity(fn, *entity)
     except CommitUncertain:
         raise commit_uncertain(key.text) from None
 

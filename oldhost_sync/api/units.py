@@ -74,6 +74,7 @@ class UnitRoutes:
             self._parts.database,
             lambda connection: store.record_details(connection, details, status, key_is_new=key.is_new),
             key,
+            *(host, details.entity_type, unit_id),
         )
         return accepted_answer(recorded[0], recorded)
 

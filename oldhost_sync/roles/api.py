@@ -47,7 +47,7 @@ def build(settings: Settings) -> Dependencies:
     """The parts that the routes use. Opens no connection: the API also starts while MariaDB or Temporal is away."""
     hosts = settings.hosts()
     tokens = {host: _tokens(settings, host) for host in hosts}
-    engine = connect_for_api(settings.need_database_url(), limits.DATABASE_THREADS + len(hosts))
+    engine = connect_for_api(settings.need_database_url(), limits.database_connections(len(hosts)))
     return Dependencies(
         host=settings.host,
         tokens=tokens[settings.host],

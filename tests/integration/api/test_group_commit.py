@@ -17,7 +17,7 @@ from oldhost_sync.api.group_commit import GroupCommit
 from oldhost_sync.stack.mariadb import DatabaseUrls
 from oldhost_sync.store import transactions
 from oldhost_sync.store.engine import create_engine
-from oldhost_sync.store.errors import CommitUncertain, IdempotencyConflict
+from oldhost_sync.store.errors import CommitUncertain, IdempotencyConflict, TransactionContended
 from oldhost_sync.store.intake.change_recorder import RecordedChange, record_accepted
 from oldhost_sync.store.intake.validation import Acceptable, accept
 from tests.conformance.private_mariadb import PrivateMariaDB
@@ -46,13 +46,14 @@ async def recording(database_url: str) -> AsyncIterator[GroupCommit]:
 
 
 @contextmanager
-def held(engine: Engine, unit: str) -> Iterator[Connection]:
-    """The unit's row is locked until the connection's transaction ends."""
-    key = {"host": HOST, "id": unit}
+def held(engine: Engine, *units: str) -> Iterator[Connection]:
+    """The units' rows are locked until the connection's transaction ends."""
+    keys = [{"host": HOST, "id": unit} for unit in units]
     with engine.begin() as connection:
-        connection.execute(MAKE_UNIT, key)
+        connection.execute(MAKE_UNIT, keys)
     with engine.connect() as connection:
-        connection.execute(text("SELECT 1 FROM units WHERE host = :host AND id = :id FOR UPDATE"), key)
+        for key in keys:
+            connection.execute(text("SELECT 1 FROM units WHERE host = :host AND id = :id FOR UPDATE"), key)
         yield connection
 
 
@@ -106,6 +107,52 @@ def test_however_many_changes_wait_for_a_held_unit_others_are_recorded(database_
                 assert not any(task.done() for task in slow)
                 holder.rollback()
                 await asyncio.gather(*slow)
+
+    asyncio.run(scenario())
+
+
+def test_however_many_units_are_held_what_waits_for_no_lock_has_threads(database_url: str, engine: Engine) -> None:
+    async def scenario() -> None:
+        database = Database(connect_for_api(database_url))
+        commits = GroupCommit(database)
+        units = [f"slow-{number}" for number in range(limits.DATABASE_THREADS + 1)]
+        with held(engine, *units):
+            slow = await asked(commits, *(a_change(unit) for unit in units))
+            while commits.waiting:
+                await asyncio.wait(slow, timeout=0.01)
+            assert await database.run(lambda connection: connection.scalar(text("SELECT 1"))) == 1
+            assert not any(task.done() for task in slow)
+        await asyncio.gather(*slow)
+        database.close()
+
+    asyncio.run(scenario())
+
+
+def test_however_many_changes_wait_for_one_unit_those_of_another_wait_for_theirs_alone(
+    database_url: str, engine: Engine
+) -> None:
+    async def scenario() -> None:
+        async with recording(database_url) as commits:
+            with held(engine, "long"), held(engine, "short") as holder:
+                long = await asked(commits, *(a_change("long") for _ in range(2 * limits.ENTITIES_AT_ONCE)))
+                (short,) = await asked(commits, a_change("short"))
+                while commits.waiting:
+                    await asyncio.wait([short], timeout=0.01)
+                holder.rollback()
+                assert not (await short).duplicate
+                assert not any(task.done() for task in long)
+            await asyncio.gather(*long)
+
+    asyncio.run(scenario())
+
+
+def test_a_change_whose_unit_stays_held_is_told_so(database_url: str, engine: Engine) -> None:
+    async def scenario() -> None:
+        async with recording(database_url) as commits:
+            with held(engine, "long"):
+                tasks = await asked(commits, *(a_change("long") for _ in range(3)))
+                answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [TransactionContended] * 3
 
     asyncio.run(scenario())
 
