@@ -10,6 +10,7 @@ each connection after so many answers, and be prepared.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -49,8 +50,8 @@ NEXT_SECONDS_MAX = 2.0
 # From one loss to the next, as a share of their mean distance, by how many there are.
 GAPS = {1: (1.0,), 2: (0.8, 1.2), 3: (0.8, 1.2, 1.0)}
 LOSS_SECONDS_MAX = 90.0
-# Before the first loss: the product knows by then how long answers take.
-WARM_UP = 2 * KNOWN_AFTER
+# Before the first loss: by then it is known how long answers take, or where no reply is waited for, it is at work.
+WARM_UP, FEW = 2 * KNOWN_AFTER, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +138,19 @@ def _by_system(stage: Stage, setting: Setting) -> Seen:
             stage.simulator(setting.latency_ms) as simulator,
             Deployment(stage, simulator, setting.given) as deployment,
         ):
-            _start(deployment, name)
+            _start(deployment, name, kinds)
             found[name] = {kind: _lose(deployment, simulator, setting, kind, losses) for kind in kinds}
     return Seen(setting, found)
 
 
-def _start(deployment: Deployment, name: str) -> None:
+def _start(deployment: Deployment, name: str, kinds: Iterable[str]) -> None:
     is_product = name == "product"
     put_into_outbox(deployment.engine, deployment.host, backlog(2_000), relayed=is_product)
     for role in ("worker", "relay") if is_product else (name,):
         deployment.start(role)
     if is_product:
         deployment.start_writer()
-    deployment.wait_applied(WARM_UP)
+    deployment.wait_applied(WARM_UP if SILENT in kinds else FEW)
 
 
 def _lose(deployment: Deployment, simulator: SimulatedHost, setting: Setting, kind: str, losses: int) -> Loss:

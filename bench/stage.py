@@ -8,6 +8,7 @@ import json
 import shutil
 import sys
 import tempfile
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -78,6 +79,7 @@ class Stage:
     _mariadb: EmbeddedMariaDB | None = None
     _temporal: EmbeddedTemporal | None = None
     _count: int = 0
+    _one_at_a_time: threading.RLock = field(default_factory=threading.RLock)
 
     def __enter__(self) -> Self:
         return self
@@ -110,14 +112,16 @@ class Stage:
 
     def name(self, prefix: str) -> str:
         """A name that nothing of this run had before."""
-        self._count += 1
-        return f"{prefix}{self._count}"
+        with self._one_at_a_time:
+            self._count += 1
+            return f"{prefix}{self._count}"
 
     def database(self, *hosts: str) -> DatabaseUrls:
         """A new, migrated database."""
-        urls = self.mariadb.create_database(self.name("bench_"))
-        migrate(urls.migration, hosts or ("oldhost",))
-        return urls
+        with self._one_at_a_time:  # Alembic has one context for the whole process
+            urls = self.mariadb.create_database(self.name("bench_"))
+            migrate(urls.migration, hosts or ("oldhost",))
+            return urls
 
     @contextmanager
     def simulator(self, latency_ms: float, *, ban_seconds: float = 900) -> Iterator[SimulatedHost]:
