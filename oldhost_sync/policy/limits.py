@@ -48,8 +48,10 @@ BATCH_CHANGES_MAX = 500
 
 # ------------------------------------------------------------------------------------------------------------- database
 
-# Payload bytes in one statement of a batch. Escaping may double them, and MariaDB's max_allowed_packet is 16 MiB.
+# Payload bytes in one statement of a batch. Escaping may double them.
 BATCH_STATEMENT_BYTES_MAX = 4 * 1024 * 1024
+# The least max_allowed_packet of MariaDB (its default is 16 MiB): such a statement, with the columns of its rows.
+PACKET_BYTES_MIN = 2 * BATCH_STATEMENT_BYTES_MAX + 2 * 1024 * 1024
 # How long a batch retries entities that other transactions have locked, before it reports them as busy. The last wait
 # may take a second longer.
 BATCH_SECONDS_MAX = 2.0

@@ -28,7 +28,10 @@ SQL_MODE = "STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_
 MARIADB_VERSION_MIN = (10, 6)
 PORT_MAX = 65_535
 
-_FACTS = "SELECT VERSION(), @@innodb_flush_log_at_trx_commit, @@log_bin, @@binlog_format, @@innodb_rollback_on_timeout"
+_FACTS = (
+    "SELECT VERSION(), @@innodb_flush_log_at_trx_commit, @@log_bin, @@binlog_format, @@innodb_rollback_on_timeout, "
+    "@@max_allowed_packet"
+)
 _DRIVERS = {"mysql", "mariadb", "mysql+pymysql", "mariadb+pymysql"}
 
 
@@ -136,14 +139,12 @@ def _look_at_server(connection: Any, _record: object) -> None:
     with connection.cursor() as cursor:
         cursor.execute(_FACTS)
         facts = cursor.fetchone()
-    try:
-        _require_suitable(*facts)
-    except UnsuitableServer:
-        connection.close()
-        raise
+    _require_suitable(*facts)  # if it raises, the pool closes the connection
 
 
-def _require_suitable(version: object, flush: Any, binlog: Any, binlog_format: object, rollback: Any) -> None:
+def _require_suitable(
+    version: object, flush: Any, binlog: Any, binlog_format: object, rollback: Any, packet_bytes: Any
+) -> None:
     if "mariadb" not in str(version).lower():
         raise UnsuitableServer(f"the server is {version}; it must be MariaDB {_dotted(MARIADB_VERSION_MIN)} or newer")
     if version_number(str(version)) < MARIADB_VERSION_MIN:
@@ -160,6 +161,11 @@ def _require_suitable(version: object, flush: Any, binlog: Any, binlog_format: o
         raise UnsuitableServer(
             "innodb_rollback_on_timeout is ON; set it to OFF, or one locked row rolls back the whole transaction that "
             "records a fate"
+        )
+    if int(packet_bytes) < limits.PACKET_BYTES_MIN:
+        raise UnsuitableServer(
+            f"max_allowed_packet is {packet_bytes}; set it to 16M (the least is {limits.PACKET_BYTES_MIN}), or the "
+            "server refuses large batches and drops their connection"
         )
 
 

@@ -62,6 +62,18 @@ class PrivateMariaDB(EmbeddedMariaDB):
         return pymysql.connect(unix_socket=self._socket, user=getpass.getuser(), autocommit=True, ssl_disabled=True)
 
     @contextmanager
+    def variable(self, name: str, value: int) -> Iterator[None]:
+        """A global variable has this value for connections that are made meanwhile."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT @@GLOBAL.{name}")
+            before = cursor.fetchone()
+            cursor.execute(f"SET GLOBAL {name} = %s", (value,))
+            try:
+                yield
+            finally:
+                cursor.execute(f"SET GLOBAL {name} = %s", before)
+
+    @contextmanager
     def nobody_waits(self) -> Iterator[None]:
         """No transaction waits for another's row meanwhile: counted by the server, so a busy machine is no matter."""
         before = self.row_lock("waits")

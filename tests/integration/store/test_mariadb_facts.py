@@ -13,6 +13,7 @@ from sqlalchemy import insert, select, text
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError, OperationalError, StatementError
 
+from oldhost_sync.policy.limits import PACKET_BYTES_MIN
 from oldhost_sync.store.engine import _require_suitable, check_server, create_engine
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, UnsuitableServer
 from oldhost_sync.store.tables import alerts, units
@@ -243,17 +244,26 @@ def test_a_connection_goes_back_to_the_pool_without_its_transaction(
 
 def test_a_server_that_forgets_commits_is_refused(mariadb_server: PrivateMariaDB, engine: Engine) -> None:
     check_server(engine)
-    with mariadb_server.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
-        try:
-            with pytest.raises(UnsuitableServer, match="innodb_flush_log_at_trx_commit is 2; set it to 1"):
-                check_server(engine)
-            engine.dispose()
-            with pytest.raises(UnsuitableServer, match="innodb_flush_log_at_trx_commit is 2; set it to 1"):
-                recorded(engine)
-        finally:
-            cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+    with mariadb_server.variable("innodb_flush_log_at_trx_commit", 2):
+        with pytest.raises(UnsuitableServer, match="innodb_flush_log_at_trx_commit is 2; set it to 1"):
+            check_server(engine)
+        engine.dispose()
+        with pytest.raises(UnsuitableServer, match="innodb_flush_log_at_trx_commit is 2; set it to 1"):
+            recorded(engine)
     assert recorded(engine).change_id is not None
+
+
+def test_a_server_that_takes_no_large_batch_is_refused(
+    mariadb_server: PrivateMariaDB, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.dispose()
+    with (
+        mariadb_server.variable("max_allowed_packet", 1024 * 1024),
+        pytest.raises(UnsuitableServer, match="max_allowed_packet is 1048576; set it to 16M"),
+    ):
+        check_server(engine)
+    assert caplog.records == []  # nor does the pool complain about its connection
+    check_server(engine)
 
 
 def test_an_errors_text_holds_nothing_of_what_was_to_be_written(engine: Engine) -> None:
@@ -281,8 +291,8 @@ def test_the_databases_clock_is_utc(engine: Engine) -> None:
 def test_a_server_whose_lock_waits_undo_a_whole_transaction_is_refused() -> None:
     """It can only be set at the server's start."""
     with pytest.raises(UnsuitableServer, match="innodb_rollback_on_timeout is ON; set it to OFF"):
-        _require_suitable("10.11.6-MariaDB", 1, 0, "MIXED", 1)
-    _require_suitable("10.11.6-MariaDB", 1, 0, "MIXED", 0)
+        _require_suitable("10.11.6-MariaDB", 1, 0, "MIXED", 1, PACKET_BYTES_MIN)
+    _require_suitable("10.11.6-MariaDB", 1, 0, "MIXED", 0, PACKET_BYTES_MIN)
 
 
 def test_the_server_counts_who_waits_for_a_row(engine: Engine, mariadb_server: PrivateMariaDB) -> None:
