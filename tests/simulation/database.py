@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import weakref
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -122,10 +123,10 @@ _SCHEMA.append(
 def _empty() -> bytes:
     """All tables without rows, as a database's bytes: laying the schema down anew for each run
     costs ten times as much."""
-    raw = sqlite3.connect(":memory:")
-    for statement in _SCHEMA:
-        raw.execute(statement)
-    return raw.serialize()
+    with closing(sqlite3.connect(":memory:")) as raw:
+        for statement in _SCHEMA:
+            raw.execute(statement)
+        return raw.serialize()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,7 @@ class Database:
         self._begin: Begin | None = None
         self._ids = 0
         self.raw = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
+        weakref.finalize(self, self.raw.close)
         self.raw.deserialize(_empty())
         # The clock stands still while a statement runs: one asking of it is enough, not one for each row.
         self.raw.create_function("utc_now", 0, self.now_us, deterministic=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import pymysql
@@ -36,11 +36,12 @@ def failing(codes: list[int]) -> Callable[[Connection], int]:
 
 
 @pytest.fixture
-def engine() -> Engine:
+def engine() -> Iterator[Engine]:
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE seen (n INTEGER)"))
-    return engine
+    yield engine
+    engine.dispose()
 
 
 def seen(engine: Engine) -> list[int]:
