@@ -19,7 +19,7 @@ from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.keys import Limit, feed_cursor, read_feed_cursor, request_key
 from oldhost_sync.api.ownership import may_see, owns, source_of
 from oldhost_sync.api.problems import Problem, cursor_gone, unknown_change
-from oldhost_sync.api.responses import accepted_answer, record, recorded_answer
+from oldhost_sync.api.responses import accepted_answer, recorded, recorded_answer
 from oldhost_sync.api.schemas import Accepted, Cancelled, Fate, Feed, FeedItem, NewChange
 from oldhost_sync.policy.limits import IDEMPOTENCY_KEY_LENGTH_MAX
 from oldhost_sync.settings import Role
@@ -77,8 +77,7 @@ class ChangeRoutes:
         if body.not_before is not None:
             fn = partial(self._schedule, body=body, key=key.text, source=source)
             with quotas.given_back(caller, [body.event_type]):
-                recorded = await record(self._parts.database, fn, key, host, body.entity_type, body.entity_id)
-                return accepted_answer(recorded)
+                return accepted_answer(await recorded(self._parts.database.run(fn), key))
         change = accept(host=host, source=source, **body.model_dump() | {"idempotency_key": key.text})
         return await recorded_answer(self._parts.commits, change, key)
 

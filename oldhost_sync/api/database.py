@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -25,6 +26,7 @@ from oldhost_sync.api.problems import database_away, too_busy
 from oldhost_sync.api.silence import is_silent
 from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.errors import CommitUncertain, DatabaseUnavailable, TransactionContended
+from oldhost_sync.store.intake.change_recorder import NO_WAIT
 from oldhost_sync.store.transactions import NO_ACCESS_ERRORS, NOT_MIGRATED_ERRORS, error_code, run_in_transaction
 
 T = TypeVar("T")
@@ -111,14 +113,14 @@ class Database:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
-        all_threads = threads + hosts + limits.ENTITIES_AT_ONCE
+        all_threads = threads + hosts + limits.LOCK_WAITS_AT_ONCE
         self._threads = ThreadPoolExecutor(all_threads, thread_name_prefix="api-database")
         self._free = Places(threads, limits.DATABASE_QUEUE_MAX)
-        self._for_entities = Places(limits.ENTITIES_AT_ONCE, limits.DATABASE_QUEUE_MAX)
+        self._lock_waits = Places(limits.LOCK_WAITS_AT_ONCE, limits.DATABASE_QUEUE_MAX)
         self._turns: WeakValueDictionary[tuple[str, ...], Places] = WeakValueDictionary()
         self._batches = Places(limits.BATCHES_AT_ONCE, limits.BATCHES_WAITING_MAX)
         self._waiting: list[Callable[[], int]] = [
-            lambda: sum(places.waiting for places in (self._free, self._for_entities, *self._turns.values()))
+            lambda: sum(places.waiting for places in (self._free, self._lock_waits, *self._turns.values()))
         ]
         self._clock = clock
         self._last_end = clock()
@@ -128,18 +130,32 @@ class Database:
         """Run `fn` in its own transaction; a conflict repeats the whole transaction. Raises Problem or StoreError."""
         return await self.work(_in_transaction(fn))
 
-    async def run_for_entity(self, fn: Callable[[Connection], T], *entity: str) -> T:
-        """The same for a transaction that waits for the entity's row if another one holds it: on threads that no other
-        request needs, and one of an entity at a time.
+    async def run_for_entity(self, fn: Callable[..., T], *entity: str) -> T:
+        """Run `fn(connection, lock_wait=…)`, which locks the entity's row. If another transaction holds the row, wait on
+        a thread that no other request needs; of an entity only one request at a time waits there.
         """
-        self._check_admitted()
-        turn = self._turns.setdefault(entity, Places(1, limits.DATABASE_QUEUE_MAX))
-        await _take(turn, f"other changes of {' '.join(entity)} wait for its row")
+        at_once = partial(fn, lock_wait=NO_WAIT)
         try:
-            await _take(self._for_entities, "changes of other entities wait for their rows")
-            return await self._call(_in_transaction(fn), self._for_entities)
-        finally:
-            turn.release()
+            return await self.work(lambda engine: run_in_transaction(engine, at_once, attempts=1))
+        except TransactionContended:
+            places = await self._places_behind_locks(entity)
+        return await self._call(_in_transaction(partial(fn, lock_wait="")), *places)
+
+    async def _places_behind_locks(self, entity: tuple[str, ...]) -> list[Places]:
+        turn = self._turns.setdefault(entity, Places(1, limits.DATABASE_QUEUE_MAX))
+        taken: list[Places] = []
+        try:
+            async with asyncio.timeout(limits.DATABASE_QUEUE_SECONDS_MAX):
+                for places in (turn, self._lock_waits):
+                    await places.take(limits.DATABASE_QUEUE_SECONDS_MAX)
+                    taken.append(places)
+        except BaseException as error:
+            for places in taken:
+                places.release()
+            if isinstance(error, TimeoutError):
+                raise TransactionContended("other changes wait for locked rows, too") from None
+            raise
+        return taken
 
     @asynccontextmanager
     async def turn_of_a_batch(self) -> AsyncIterator[None]:
@@ -159,23 +175,20 @@ class Database:
         `one_at_a_time`: only for a caller, one for each host, that begins the next call after the last has ended or was
         given up, which opens the circuit. There is an additional thread for each host for it.
         """
-        self._check_admitted()
+        if not self.circuit.admits(self._clock()):
+            raise database_away(self.circuit.reason)
         if one_at_a_time:
             return await self._call(fn)
         await self._take_thread()
         return await self._call(fn, self._free)
 
-    def _check_admitted(self) -> None:
-        if not self.circuit.admits(self._clock()):
-            raise database_away(self.circuit.reason)
-
-    async def _call(self, fn: Callable[[Engine], T], places: Places | None = None) -> T:
+    async def _call(self, fn: Callable[[Engine], T], *places: Places) -> T:
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._threads, fn, self._engine)
         future.add_done_callback(self._ended)
-        if places is not None:
+        for each in places:
             # The thread is free when its function has ended, which may be after its request gave up.
-            future.add_done_callback(lambda _: places.release())
+            future.add_done_callback(partial(_release, each))
         if await is_silent(future, limits.DATABASE_ANSWER_SECONDS_MAX):
             self.notice_silence()
             raise CommitUncertain("the database does not answer")
@@ -228,11 +241,8 @@ class Database:
             self.circuit.succeeded()
 
 
-async def _take(places: Places, why: str) -> None:
-    try:
-        await places.take(limits.DATABASE_QUEUE_SECONDS_MAX)
-    except TimeoutError:
-        raise TransactionContended(why) from None
+def _release(places: Places, _ended: object) -> None:
+    places.release()
 
 
 def _in_transaction(fn: Callable[[Connection], T]) -> Callable[[Engine], T]:

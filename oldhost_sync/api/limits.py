@@ -27,9 +27,9 @@ REQUEST_KEY_LENGTH_MAX = IDEMPOTENCY_KEY_LENGTH_MAX - len(STATUS_KEY_SUFFIX)
 # (measured: 640 writes/s with 4 threads, 430 with the default of 40).
 # Each host's group commit has one more thread, so that changes wait neither for reads nor for each other's row locks.
 DATABASE_THREADS = 4
-# Further threads, for changes that wait for their entity's row while another transaction holds it; so reads do not wait
-# for them. Two, and each for another entity, so that one that is held for long does not delay the others.
-ENTITIES_AT_ONCE = 2
+# Further threads, for changes that wait for their entity's row while another transaction holds it; so no other request
+# waits for them. Two, and each for another entity, so that one that is held for long does not delay the others.
+LOCK_WAITS_AT_ONCE = 2
 # Changes in one transaction of the group commit; it holds their row locks for about 10 ms.
 GROUP_COMMIT_MAX = 100
 # How long a group with a conflict is tried in halves; the next group waits for DATABASE_QUEUE_SECONDS_MAX.
@@ -135,4 +135,4 @@ assert DATABASE_STATEMENT_SECONDS < STATEMENT_SECONDS_MAX
 
 def database_connections(hosts: int) -> int:
     """One for each thread of a process that serves so many hosts."""
-    return DATABASE_THREADS + ENTITIES_AT_ONCE + hosts
+    return DATABASE_THREADS + LOCK_WAITS_AT_ONCE + hosts

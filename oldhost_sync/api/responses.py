@@ -6,14 +6,12 @@ The answers are built by hand for speed: 300 writes a second take this path.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from sqlalchemy.engine import Connection
 from starlette.responses import Response
 
-from oldhost_sync.api.database import Database
 from oldhost_sync.api.group_commit import GroupCommit
 from oldhost_sync.api.keys import RequestKey
 from oldhost_sync.api.problems import commit_uncertain
@@ -25,21 +23,17 @@ from oldhost_sync.store.intake.validation import Acceptable
 T = TypeVar("T")
 
 
-async def record(database: Database, fn: Callable[[Connection], T], key: RequestKey, *entity: str) -> T:
-    """Run `fn`, which records changes of `entity`; if its commit is uncertain, the problem names the key."""
+async def recorded(recording: Awaitable[T], key: RequestKey) -> T:
+    """Await it; if its commit is uncertain, the problem names the key to ask with."""
     try:
-        return await database.run_for_entity(fn, *entity)
+        return await recording
     except CommitUncertain:
         raise commit_uncertain(key.text) from None
 
 
 async def recorded_answer(commits: GroupCommit, change: Acceptable, key: RequestKey) -> Response:
     """Record `change` and answer."""
-    try:
-        recorded = await commits.record(replace(change, key_is_new=key.is_new))
-    except CommitUncertain:
-        raise commit_uncertain(key.text) from None
-    return accepted_answer(recorded)
+    return accepted_answer(await recorded(commits.record(replace(change, key_is_new=key.is_new)), key))
 
 
 def accepted_answer(change: RecordedChange, changes: Sequence[RecordedChange] = ()) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import FastAPI, Path, Query, Request, Response
@@ -14,7 +15,7 @@ from oldhost_sync.api.dependencies import Dependencies
 from oldhost_sync.api.keys import Cursor, Limit, read_text_cursor, request_key, text_cursor
 from oldhost_sync.api.ownership import source_of
 from oldhost_sync.api.problems import Problem, method_not_allowed
-from oldhost_sync.api.responses import accepted_answer, record, recorded_answer
+from oldhost_sync.api.responses import accepted_answer, recorded, recorded_answer
 from oldhost_sync.api.schemas import Accepted, Unit, UnitAccepted, UnitDetails, UnitPage, UnitStatus
 from oldhost_sync.policy.limits import ID_LENGTH_MAX, UNIT_NAME_LENGTH_MAX
 from oldhost_sync.store.views import units as store
@@ -70,13 +71,10 @@ class UnitRoutes:
             status = store.status_change(host=host, unit_id=unit_id, status=body.status, key=status_key, source=source)
         made = [change.event_type for change in (details, status) if change is not None]
         self._parts.quotas.changes(caller_of(request), made)
-        recorded = await record(
-            self._parts.database,
-            lambda connection: store.record_details(connection, details, status, key_is_new=key.is_new),
-            key,
-            *(host, details.entity_type, unit_id),
-        )
-        return accepted_answer(recorded[0], recorded)
+        fn = partial(store.record_details, details=details, status=status, key_is_new=key.is_new)
+        recording = self._parts.database.run_for_entity(fn, host, details.entity_type, unit_id)
+        changes = await recorded(recording, key)
+        return accepted_answer(changes[0], changes)
 
     async def list(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import bindparam, select, text
@@ -157,14 +158,20 @@ def details_change(*, host: str, unit_id: str, name: str, property_id: str | Non
 
 
 def record_details(
-    connection: Connection, details: Acceptable, status: Acceptable | None, *, key_is_new: bool
+    connection: Connection,
+    details: Acceptable,
+    status: Acceptable | None,
+    *,
+    key_is_new: bool,
+    lock_wait: str = "",
 ) -> list[RecordedChange]:
     """Record a unit's details, and its status when that is given; both or none.
 
     The key of `status` is that of `details` with :data:`STATUS_KEY_SUFFIX`. Also raises IdempotencyConflict if the key
     was used for the same details with a status and is now used without one, or the other way round.
     """
-    first = record_accepted(connection, details, look_for_schedule=not key_is_new)
+    record = partial(record_accepted, connection, look_for_schedule=not key_is_new, lock_wait=lock_wait)
+    first = record(details)
     status_key = details.idempotency_key + STATUS_KEY_SUFFIX
     if first.duplicate and _is_known(connection, details.host, status_key) != (status is not None):
         raise IdempotencyConflict(
@@ -172,7 +179,7 @@ def record_details(
         )
     if status is None:
         return [first]
-    return [first, record_accepted(connection, status, look_for_schedule=not key_is_new)]
+    return [first, record(status)]
 
 
 def _is_known(connection: Connection, host: str, key: str) -> bool:

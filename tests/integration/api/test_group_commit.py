@@ -112,15 +112,20 @@ def test_however_many_changes_wait_for_a_held_unit_others_are_recorded(database_
 
 
 def test_however_many_units_are_held_what_waits_for_no_lock_has_threads(database_url: str, engine: Engine) -> None:
+    """Reads, and what is recorded alone for another reason: here a key that was used for another change."""
+
     async def scenario() -> None:
         database = Database(connect_for_api(database_url))
         commits = GroupCommit(database)
+        await commits.record(a_change("free", "k"))
         units = [f"slow-{number}" for number in range(limits.DATABASE_THREADS + 1)]
         with held(engine, *units):
             slow = await asked(commits, *(a_change(unit) for unit in units))
             while commits.waiting:
                 await asyncio.wait(slow, timeout=0.01)
             assert await database.run(lambda connection: connection.scalar(text("SELECT 1"))) == 1
+            with pytest.raises(IdempotencyConflict):
+                await commits.record(a_change("free", "k", status="Dirty"))
             assert not any(task.done() for task in slow)
         await asyncio.gather(*slow)
         database.close()
@@ -134,7 +139,7 @@ def test_however_many_changes_wait_for_one_unit_those_of_another_wait_for_theirs
     async def scenario() -> None:
         async with recording(database_url) as commits:
             with held(engine, "long"), held(engine, "short") as holder:
-                long = await asked(commits, *(a_change("long") for _ in range(2 * limits.ENTITIES_AT_ONCE)))
+                long = await asked(commits, *(a_change("long") for _ in range(2 * limits.LOCK_WAITS_AT_ONCE)))
                 (short,) = await asked(commits, a_change("short"))
                 while commits.waiting:
                     await asyncio.wait([short], timeout=0.01)
