@@ -131,8 +131,8 @@ class Database:
         return await self.work(_in_transaction(fn))
 
     async def run_for_entity(self, fn: Callable[..., T], *entity: str) -> T:
-        """Run `fn(connection, lock_wait=…)`, which locks the entity's row. If another transaction holds the row, wait on
-        a thread that no other request needs; of an entity only one request at a time waits there.
+        """Run `fn(connection, lock_wait=…)`, which locks the entity's row. If another transaction holds it, wait on a
+        thread that no other request needs; of an entity only one request at a time waits there.
         """
         at_once = partial(fn, lock_wait=NO_WAIT)
         try:
