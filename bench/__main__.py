@@ -46,6 +46,11 @@ def _run(name: str, stage: Stage) -> Result:
     began = time.monotonic()
     try:
         result = MEASUREMENTS[name](stage)
+        left = stage.open_workflows()
+        if left:
+            result.notes.append(
+                f"**{left} workflows were left open: the workers measured after this served them, too.**"
+            )
     except Exception as error:
         traceback.print_exc()
         result = Result(name, name, error=f"{type(error).__name__}: {error}")

@@ -95,9 +95,7 @@ class Deployment:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.terminate_writer()
-        for child in reversed(self.children.values()):
-            child.stop(30)
+        self.end()
         self.engine.dispose()
 
     @property
@@ -119,6 +117,16 @@ class Deployment:
 
     def stop(self, name: str) -> None:
         self.children.pop(name).stop(30)
+
+    def end(self) -> None:
+        """Stop all roles, and terminate the writer. A relay would start it again, and the workers of all later
+        measurements would serve it: so it is terminated when only workers are left.
+        """
+        for name in [name for name in reversed(self.children) if not name.startswith("worker")]:
+            self.stop(name)
+        self.terminate_writer()
+        for name in reversed(list(self.children)):
+            self.stop(name)
 
     def pids(self) -> dict[str, int]:
         """Of everything that works for this host."""

@@ -149,6 +149,7 @@ def _crowd(stage: Stage, number: int, seconds: float, roles: tuple[str, ...] = P
         deployment.children["simulators"] = child
         if is_product:
             ends.callback(lambda: deployment.ask(lambda client: _end(client, hosts)))
+            ends.callback(deployment.stop, "relay")  # it would start them again
             deployment.ask(lambda client: _begin(client, deployment, hosts))
         deployment.wait_for(
             "all hosts at work",

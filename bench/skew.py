@@ -120,9 +120,7 @@ def _watch(deployment: Deployment, simulator: SimulatedHost, roles: tuple[str, .
     began = time.time()
     window = observe(deployment, simulator, LATENCY_MS, seconds, in_temporal=in_temporal)
     histories = deployment.histories() if in_temporal else []
-    deployment.terminate_writer()
-    for role in reversed(roles):
-        deployment.stop(role)
+    deployment.end()
     return Seen(
         window,
         [each for history in histories for each in task_seconds(history, began)],

@@ -4,6 +4,7 @@ simulator for each measurement. Everything is a child process that dies with us,
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import sys
@@ -15,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
+
+from temporalio.client import Client
 
 from oldhost_sync.stack.mariadb import DatabaseUrls, EmbeddedMariaDB
 from oldhost_sync.stack.ports import free_port
@@ -108,6 +111,10 @@ class Stage:
             self._temporal.start()
         return self._temporal
 
+    def open_workflows(self) -> int:
+        """How many workflows are open; those that a measurement leaves behind burden the workers of all later ones."""
+        return 0 if self._temporal is None else asyncio.run(_open_workflows(self._temporal.address))
+
     # ------------------------------------------------------------------------------------- one measurement's parts
 
     def name(self, prefix: str) -> str:
@@ -149,3 +156,8 @@ class Stage:
             yield SimulatedHost(child, addresses["oldhost"], addresses["admin"])
         finally:
             child.stop()
+
+
+async def _open_workflows(address: str) -> int:
+    client = await Client.connect(address)
+    return (await client.count_workflows('ExecutionStatus = "Running"')).count
