@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 
 import pytest
 from sqlalchemy import text
@@ -64,6 +64,12 @@ async def asked(commits: GroupCommit, *changes: Acceptable) -> list[asyncio.Task
     return tasks
 
 
+async def tried_together(commits: GroupCommit, tasks: list[asyncio.Task[RecordedChange]]) -> None:
+    """Until none of them waits for a common transaction; what that could not record is being recorded alone."""
+    while commits.waiting:
+        await asyncio.wait(tasks, timeout=0.01)
+
+
 def test_changes_that_come_during_a_transaction_are_recorded_together_in_the_next(
     database_url: str, engine: Engine
 ) -> None:
@@ -101,8 +107,7 @@ def test_however_many_changes_wait_for_a_held_unit_others_are_recorded(database_
         async with recording(database_url) as commits:
             with held(engine, "slow") as holder:
                 slow = await asked(commits, *(a_change("slow") for _ in range(2 * limits.DATABASE_THREADS)))
-                while commits.waiting:
-                    await asyncio.wait(slow, timeout=0.01)
+                await tried_together(commits, slow)
                 await commits.record(a_change("quick"))
                 assert not any(task.done() for task in slow)
                 holder.rollback()
@@ -115,20 +120,18 @@ def test_however_many_units_are_held_what_waits_for_no_lock_has_threads(database
     """Reads, and what is recorded alone for another reason: here a key that was used for another change."""
 
     async def scenario() -> None:
-        database = Database(connect_for_api(database_url))
-        commits = GroupCommit(database)
-        await commits.record(a_change("free", "k"))
-        units = [f"slow-{number}" for number in range(limits.DATABASE_THREADS + 1)]
-        with held(engine, *units):
-            slow = await asked(commits, *(a_change(unit) for unit in units))
-            while commits.waiting:
-                await asyncio.wait(slow, timeout=0.01)
-            assert await database.run(lambda connection: connection.scalar(text("SELECT 1"))) == 1
-            with pytest.raises(IdempotencyConflict):
-                await commits.record(a_change("free", "k", status="Dirty"))
-            assert not any(task.done() for task in slow)
-        await asyncio.gather(*slow)
-        database.close()
+        with closing(Database(connect_for_api(database_url))) as database:
+            commits = GroupCommit(database)
+            await commits.record(a_change("free", "k"))
+            units = [f"slow-{number}" for number in range(limits.DATABASE_THREADS + 1)]
+            with held(engine, *units):
+                slow = await asked(commits, *(a_change(unit) for unit in units))
+                await tried_together(commits, slow)
+                assert await database.run(lambda connection: connection.scalar(text("SELECT 1"))) == 1
+                with pytest.raises(IdempotencyConflict):
+                    await commits.record(a_change("free", "k", status="Dirty"))
+                assert not any(task.done() for task in slow)
+            await asyncio.gather(*slow)
 
     asyncio.run(scenario())
 
@@ -141,8 +144,7 @@ def test_however_many_changes_wait_for_one_unit_those_of_another_wait_for_theirs
             with held(engine, "long"), held(engine, "short") as holder:
                 long = await asked(commits, *(a_change("long") for _ in range(2 * limits.LOCK_WAITS_AT_ONCE)))
                 (short,) = await asked(commits, a_change("short"))
-                while commits.waiting:
-                    await asyncio.wait([short], timeout=0.01)
+                await tried_together(commits, [short])
                 holder.rollback()
                 assert not (await short).duplicate
                 assert not any(task.done() for task in long)
@@ -170,8 +172,7 @@ def test_a_unit_that_somebody_is_making_delays_its_own_changes_alone(database_ur
             with engine.connect() as holder:
                 holder.execute(MAKE_UNIT, {"host": HOST, "id": "slow"})
                 slow = await asked(commits, *(a_change("slow") for _ in range(2 * limits.DATABASE_THREADS)))
-                while commits.waiting:
-                    await asyncio.wait(slow, timeout=0.01)
+                await tried_together(commits, slow)
                 first, late, quick = await asked(commits, *(a_change(unit) for unit in ("first", "slow", "quick")))
                 await asyncio.gather(first, quick)
                 assert not any(task.done() for task in (*slow, late))
