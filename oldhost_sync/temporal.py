@@ -220,8 +220,9 @@ async def signal_enqueue(client: Client, host: str, policy: WriterPolicy, refs: 
 def leave(code: int) -> NoReturn:
     """Flush all output and end the process without the interpreter's teardown.
 
-    A thread of the SDK's core may still be returning a finished call when a short-lived client ends. The interpreter
-    then aborts in its teardown (temporalio/sdk-python issue 300), and a command that succeeded would appear to crash.
+    A thread of the SDK's core may still be returning a finished call, or a line of its log, when a process ends. The
+    interpreter then aborts in its teardown (temporalio/sdk-python issue 300), so that what succeeded appears to crash;
+    or it waits for that thread, which waits for it, for ever.
     """
     logging.shutdown()
     sys.stdout.flush()

@@ -387,3 +387,4 @@ def main() -> None:
             asyncio.run(run(given))
     except Exception as error:  # noqa: BLE001 - an unforeseen one is raised again
         leave(report_error(error, "worker.py"))
+    leave(0)

@@ -54,3 +54,23 @@ def test_worker_without_settings_says_which_is_missing(tmp_path: Path) -> None:
     code, told = said("worker.py", tmp_path, TEMPORAL_ADDRESS=AWAY)
     assert (code, told.count("\n")) == (2, 1)
     assert "SYNC_DATABASE_URL is not set" in told
+
+
+WORKER_THAT_IS_DONE = """
+import atexit
+from oldhost_sync.roles import worker
+
+async def run(_settings):
+    print("it worked")
+
+atexit.register(print, "the interpreter's teardown")
+worker.run = run
+worker.main()
+"""
+
+
+def test_worker_that_is_done_ends_without_the_interpreters_teardown() -> None:
+    """Which may wait for ever for a thread of the SDK that has a line to log."""
+    argv = [sys.executable, "-c", WORKER_THAT_IS_DONE]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "it worked\n")
