@@ -196,8 +196,6 @@ class OldHostConnection:
             if response is not None:
                 return response
             wait.quiet_until = math.inf
-            if not data:
-                raise ExchangeCut("closed before the answer was complete")
 
     def _wait(self, sock: socket.socket, wait: _Wait, while_waiting: Heartbeat, *, writing: bool) -> None:
         while True:

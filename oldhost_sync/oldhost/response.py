@@ -1,4 +1,4 @@
-"""One HTTP/1.1 response, read piece by piece, pure: h11 has the grammar, this file the limits.
+"""One HTTP/1.1 response, read piece by piece, pure: httptools has the grammar, this file the limits.
 
 A reader serves one exchange. It never guesses: a response that is invalid, too large or truncated raises
 :class:`NotAResponse`, and bytes after the response are reported, so that the connection is not used again.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import h11
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-# The protocol's longest answer has some hundred bytes; a proxy's HTML error page still fits.
-HEAD_BYTES_MAX = 16 * 1024
-BODY_BYTES_MAX = 64 * 1024
-
-_ASKED = h11.Request(method=b"POST", target=b"/", headers=[(b"host", b"oldhost"), (b"content-length", b"0")])
+# Head and body, with what comes before them. The protocol's longest answer has some hundred bytes; a proxy's HTML error
+# page still fits.
+RESPONSE_BYTES_MAX = 64 * 1024
+VERSIONS = ("1.1", "1.0")
 
 
 class NotAResponse(Exception):  # noqa: N818 - says what came
@@ -31,43 +30,79 @@ class Response:
 
 
 class ResponseReader:
-    """Feed it the bytes from the socket (b"" for the end); it returns None until the response is complete."""
+    """Feed it the bytes from the socket (b"" for the end); it returns None until the response is complete.
+
+    The parser calls the methods that begin with `on_`.
+    """
 
     def __init__(self) -> None:
-        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES_MAX)
-        self._http.send(_ASKED)
-        self._http.send(h11.EndOfMessage())
+        self._parser = HttpResponseParser(self)
         self.has_begun = False  # its first byte has arrived
-        self._status: int | None = None
-        self._body = bytearray()
+        self._bytes = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._ends_with_connection = True
+        self._has_head = False
+        self._body = b""
+        self._response: Response | None = None
 
     def feed(self, data: bytes) -> Response | None:
-        self.has_begun = self.has_begun or bool(data)
+        self._bytes += len(data)
+        if self._bytes > RESPONSE_BYTES_MAX:
+            raise NotAResponse(f"the answer is longer than {RESPONSE_BYTES_MAX} bytes")
+        if not data:
+            return self._ended()
+        # The parser would pass over empty lines, and read other protocols.
+        if not self.has_begun and data[:1] != b"H":
+            raise NotAResponse(f"an answer can't begin with {data[:1]!r}")
+        self.has_begun = True
+        # The parser does not tell where a response ends: one that is whole before the last byte has bytes behind it.
+        self._parse(data[:-1])
+        if self._response is not None:
+            return Response(self._response.status, self._response.body, reusable=False)
+        self._parse(data[-1:])
+        return self._response
+
+    def _parse(self, data: bytes) -> None:
         try:
-            self._http.receive_data(data)
-            return self._read()
-        except h11.RemoteProtocolError as error:
-            raise NotAResponse(str(error)) from error
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            if self._response is None:  # else these are bytes behind it
+                raise NotAResponse(str(error.__context__ or error)) from error
 
-    def _read(self) -> Response | None:
-        while True:
-            event = self._http.next_event()
-            if event is h11.NEED_DATA:
-                return None
-            if isinstance(event, h11.Response):
-                self._status = event.status_code
-            elif isinstance(event, h11.Data):
-                self._body += event.data
-                if len(self._body) > BODY_BYTES_MAX:
-                    raise NotAResponse(f"the answer is longer than {BODY_BYTES_MAX} bytes")
-            elif isinstance(event, h11.EndOfMessage):
-                return self._whole()
-            elif not isinstance(event, h11.InformationalResponse):
-                raise NotAResponse(f"unexpected {type(event).__name__}")
+    def _ended(self) -> Response:
+        if not (self._has_head and self._ends_with_connection):
+            raise NotAResponse("closed before the answer was complete")
+        return Response(self._parser.get_status_code(), self._body, reusable=False)
 
-    def _whole(self) -> Response:
-        if self._status is None:
-            raise NotAResponse("the end of a response without its beginning")
-        surplus, ended = self._http.trailing_data
-        reusable = self._http.their_state is h11.DONE and not surplus and not ended
-        return Response(self._status, bytes(self._body), reusable)
+    def on_message_begin(self) -> None:
+        if self._response is not None:
+            raise NotAResponse("bytes behind the response")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name not in {b"transfer-encoding", b"content-length"}:
+            return
+        if not self._ends_with_connection:
+            raise NotAResponse("its length is given twice")
+        if name == b"transfer-encoding" and value.lower() != b"chunked":
+            raise NotAResponse("a transfer coding other than chunked")
+        self._ends_with_connection = False
+
+    def on_headers_complete(self) -> None:
+        if self._parser.get_http_version() not in VERSIONS:
+            raise NotAResponse(f"HTTP/{self._parser.get_http_version()}")
+        if self._parser.get_status_code() < 100:
+            raise NotAResponse(f"status {self._parser.get_status_code()}")
+        self._has_head = True
+
+    def on_body(self, data: bytes) -> None:
+        self._body += data
+
+    def on_message_complete(self) -> None:
+        if (status := self._parser.get_status_code()) < 200:  # an interim response: the final one follows
+            self._begin()
+        else:
+            reusable = self._parser.should_keep_alive() and self._parser.get_http_version() == "1.1"
+            self._response = Response(status, self._body, reusable)

@@ -124,13 +124,13 @@ def test_the_deadline_covers_the_whole_exchange_and_beats_go_on_meanwhile(peer: 
 
 
 def test_a_trickling_answer_does_not_stretch_the_deadline(peer: Peer) -> None:
-    now = [0.0]
+    now, answer = [0.0], iter(b"HTTP/1.1 200 OK")
     connection = OldHostConnection(socket.create_connection(peer.listener.getsockname()), lambda: now[0])
     accepted, _ = peer.listener.accept()
 
     def trickle() -> None:
         now[0] += 6.0
-        accepted.sendall(b"H")
+        accepted.sendall(bytes([next(answer)]))
 
     with pytest.raises(ExchangeCut, match="deadline"):
         exchange(connection, REQUEST, 10, trickle)
