@@ -300,13 +300,13 @@ MUTANTS = (
     ),
     Mutant(
         "bytes behind an answer are not seen",
-        (Patch("oldhost_sync/oldhost/response.py", "        self._parse(data[:-1])\n", "        self._parse(b\"\")\n"),
+        (Patch("oldhost_sync/oldhost/response.py", "        self._parse(data[:-1])\n", '        self._parse(b"")\n'),
          Patch("oldhost_sync/oldhost/response.py", "        self._parse(data[-1:])\n", "        self._parse(data)\n")),
         levels=(UNIT,),
     ),
     Mutant(
         "an answer in another protocol is read",
-        (Patch("oldhost_sync/oldhost/response.py", "if not self.has_begun and data[:1] != b\"H\":", "if not data:"),),
+        (Patch("oldhost_sync/oldhost/response.py", 'if not self.has_begun and data[:1] != b"H":', "if not data:"),),
         levels=(UNIT,),
     ),
     # Beyond the list: the fences themselves, and what the programme has found.
