@@ -44,7 +44,7 @@ class Pace:
     relay_emergency_ms: int = 70
     dispatch_ms: int = 50
     report_ms: int = 50
-    turnaround_ms: float = 2.0
+    turnaround_ms: float = 0.5
     ban_margin_ms: int = 500
 
 

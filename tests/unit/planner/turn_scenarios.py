@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from random import Random
 
-from oldhost_sync.planner import Arrival, Pace, Plan, Scenario, arrivals, quantile, rehearse
+from oldhost_sync.planner import Arrival, Plan, Scenario, arrivals, quantile, rehearse
 from oldhost_sync.policy.changes import PriorityClass
 from oldhost_sync.policy.release import BY_PROPERTY, GIVES_WAY, RELEASE
 from oldhost_sync.policy.writer_policy import CONSISTENCY_MS
@@ -55,12 +55,11 @@ def inherited() -> Figures:
 
 
 @cache
-def hot(units: int, latency_ms: float, turnaround_ms: float = Pace().turnaround_ms) -> Figures:
+def hot(units: int, latency_ms: float) -> Figures:
     """2,000 TXN of so few units at once; before: one operation of a unit at a time."""
     changes = [Arrival(number, 0, TXN, "unit", f"U-{number % units}", "txn") for number in range(1, 2_001)]
     scenario = Scenario(changes=len(changes), duration_s=1.0, bursts=0, latency_ms=latency_ms)
-    pace = Pace(turnaround_ms=turnaround_ms)
-    played = (rehearse(scenario, pace, changes, release=release) for release in (GIVES_WAY - 1, RELEASE))
+    played = (rehearse(scenario, changes=changes, release=release) for release in (GIVES_WAY - 1, RELEASE))
     return Figures(*played)
 
 
