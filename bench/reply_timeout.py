@@ -18,7 +18,7 @@ from bench.stage import Stage
 from oldhost_sync.oldhost.limits import SessionLimits
 from oldhost_sync.oldhost.reply_timeout import FACTOR, HALF_LIFE, ReplyTimeout
 
-OPERATIONS = 100_000
+OPERATIONS = 50_000
 LOST = (0.0, 0.01, 0.02)
 # From giving up to the first question on the new connection: through Temporal and the database.
 OPENING_SECONDS = 0.3
