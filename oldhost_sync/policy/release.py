@@ -34,7 +34,9 @@ LOADED_BAN_LASTS = 7
 # While no TXN changes arrive, a send to a slow host lasts twice as long.
 LONG_WHILE_CALM = 8
 # The sweep ends holds that MariaDB does not have.
-MENDS_HOLDS = RELEASE = 9
+MENDS_HOLDS = 9
+# Once a worker is taken for dead, all its sends are given up, not each when its own heartbeat is overdue.
+GIVES_UP_TOGETHER = RELEASE = 10
 
 # The oldest release whose workers may run at the same time. A worker that does not report its release has this one.
 BESIDE_MIN = 5

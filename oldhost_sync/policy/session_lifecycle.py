@@ -21,7 +21,7 @@ from oldhost_sync.policy.events import (
     SendFailed,
     SessionOpened,
 )
-from oldhost_sync.policy.release import DECIDED_STAYS, MENDS_HOLDS, RELEASE_MIN
+from oldhost_sync.policy.release import DECIDED_STAYS, GIVES_UP_TOGETHER, MENDS_HOLDS, RELEASE_MIN
 from oldhost_sync.policy.session import Phase, SessionEvent
 from oldhost_sync.policy.writer_policy import (
     REOPEN_ALERT_ATTEMPTS,
@@ -167,7 +167,9 @@ class SessionLifecycle:
     # ---------------------------------------------------------------------------------------------------------- sending
 
     def send_ended(self, number: int, event: SendEnded | SendFailed, now_ms: int, epoch: int) -> None:
-        if isinstance(event, SendEnded):
+        if number not in self._machine.in_flight.sends:  # it was given up
+            self._ended_after_all(event, epoch)
+        elif isinstance(event, SendEnded):
             self._sent(number, event, now_ms, epoch)
         else:
             self._send_failed(number, event)
@@ -193,6 +195,13 @@ class SessionLifecycle:
         if event.halted:
             self._halted_by_a_send(event, epoch)
 
+    def _ended_after_all(self, event: SendEnded | SendFailed, epoch: int) -> None:
+        """The next session learns, or has learnt, from the ledger and OldHost what became of its operations. But a halt
+        may not be in the ledger, if the database was down.
+        """
+        if isinstance(event, SendEnded) and event.halted:
+            self._halted_by_a_send(event, epoch)
+
     def _halted_by_a_send(self, event: SendEnded, epoch: int) -> None:
         if epoch >= self.resolved_epoch:  # otherwise an operator has resolved since; MariaDB says if it is still halted
             self._machine.halt(event.halted)
@@ -210,6 +219,16 @@ class SessionLifecycle:
                 if change_id not in machine.in_flight.bound:
                     machine.outcomes.put_back(change_id)
         machine.outcomes.leave_in_doubt(ids)
+        if machine.release >= GIVES_UP_TOGETHER and not event.never_started:
+            self._give_up_sends()
+
+    def _give_up_sends(self) -> None:
+        """A send of the session's worker sent no heartbeat: do not wait until the others' are overdue, too. The worker
+        may live after all; then the ledger's epoch fences it, as any session that was given up.
+        """
+        machine = self._machine
+        for number in list(machine.in_flight.sends):
+            machine.outcomes.leave_in_doubt(machine.in_flight.end(number))
 
     # ----------------------------------------------------------------------------------------------------------- ending
 

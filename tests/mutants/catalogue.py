@@ -309,6 +309,16 @@ MUTANTS = (
         (Patch("oldhost_sync/oldhost/response.py", 'if not self.has_begun and data[:1] != b"H":', "if not data:"),),
         levels=(UNIT,),
     ),
+    Mutant(
+        "a send that nobody took gives up the others",
+        (Patch("oldhost_sync/policy/session_lifecycle.py", "GIVES_UP_TOGETHER and not event.never_started:", "GIVES_UP_TOGETHER:"),),
+        levels=(UNIT,),
+    ),
+    Mutant(
+        "a halt reported after all is ignored",
+        (Patch("oldhost_sync/policy/session_lifecycle.py", "        if isinstance(event, SendEnded) and event.halted:\n", "        if not epoch:\n"),),
+        levels=(UNIT,),
+    ),
     # Beyond the list: the fences themselves, and what the programme has found.
     Mutant(
         "no fence at the reservation",

@@ -19,7 +19,7 @@ from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.time_skipping import start_time_skipping
 from tests.workflows.books import Reply
-from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage, Writer, start_run
+from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage, Writer, start_run, two_sends_given_up
 from workflows import messages
 
 HISTORIES = Path(__file__).parent / "histories"
@@ -248,6 +248,11 @@ async def mended(writer: Writer) -> None:
     await writer.until_quiet()
 
 
+async def given_up(writer: Writer) -> None:
+    """Release 10: a worker is taken for dead, and one of its sends reports when the next session is open."""
+    await two_sends_given_up(writer)
+
+
 SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "peak": peak,
     "ban": ban,
@@ -264,6 +269,7 @@ SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "rebuilt": rebuilt,
     "calm": calm,
     "mended": mended,
+    "given_up": given_up,
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from oldhost_simulator.facts import Entry, Fact, Incident
@@ -17,6 +17,7 @@ from oldhost_sync.policy.actions import Action, Send
 from oldhost_sync.policy.alert_cause import cause_of
 from oldhost_sync.policy.changes import ChangeRef, PriorityClass
 from oldhost_sync.policy.coalescer import Coalescer
+from oldhost_sync.policy.events import SendEnded, SendFailed
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.pending_operation import Added, PendingOperation
 from oldhost_sync.store.ledger.operator_statements import REOPEN_CHANGE
@@ -280,10 +281,24 @@ class Always:
             self._due.clear()
         take, add = machine.coalescer.take, machine.coalescer.add
         vars(machine)["watcher"] = self
+        machine.send_ended = partial(self._send_ended, machine, machine.send_ended)  # type: ignore[method-assign]
         machine.coalescer.take = lambda *given: self._taken(machine.coalescer, take(*given))  # type: ignore[method-assign]
         machine.coalescer.add = (  # type: ignore[method-assign]
             lambda ref, now_ms: self._added(machine.coalescer, ref, now_ms, add)
         )
+
+    def _send_ended(
+        self,
+        machine: Machine,
+        end: Callable[..., None],
+        number: int,
+        event: SendEnded | SendFailed,
+        *given: Any,
+        **more: Any,
+    ) -> None:
+        if isinstance(event, SendEnded) and number not in machine.in_flight.sends:
+            self.world.sometimes.hit("a send that was given up reported after all")
+        end(number, event, *given, **more)
 
     def _taken(self, coalescer: Coalescer, chain: list[PendingOperation]) -> list[PendingOperation]:
         if len(chain) > 1 or (chain and chain[0].ref.priority_class is PriorityClass.LWW and not chain[0].ready):

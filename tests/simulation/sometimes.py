@@ -12,6 +12,7 @@ EXPECTED = (
     "zombie fenced at RESERVED",
     "zombie fenced at SENT",
     "zombie attempt's result refused",
+    "a send that was given up reported after all",
     "continue-as-new",
     "continue-as-new with signals waiting",
     "deadlock retried",

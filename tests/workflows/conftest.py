@@ -85,6 +85,20 @@ class Writer:
         return await self.handle.execute_update(update, request)
 
 
+async def two_sends_given_up(writer: Writer) -> None:
+    """Of twelve changes in two sends: one send ends without a word, the other reports when the next session is open."""
+    world = writer.world
+    world.may_send.clear()
+    for number in range(12):
+        await writer.take(TXN, f"unit-{number}")
+    await writer.until(lambda: world.sends_begun == 2)
+    world.sends_without_report, world.sends_with_late_report = [1], [12]
+    world.may_send.set()
+    await writer.until(lambda: len(world.answers) == 2)
+    world.may_report.set()
+    await writer.until_quiet()
+
+
 async def start_run(
     env: WorkflowEnvironment, world: World, policy: WriterPolicy | None = None
 ) -> WorkflowHandle[Any, Any]:

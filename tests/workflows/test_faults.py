@@ -10,7 +10,7 @@ from temporalio.client import WorkflowUpdateFailedError
 
 from oldhost_sync.policy.changes import Outcome
 from tests.workflows.books import Reply
-from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage
+from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage, two_sends_given_up
 from tests.workflows.world import EVENT_OF
 
 pytestmark = pytest.mark.temporal
@@ -68,6 +68,13 @@ async def test_a_session_whose_worker_is_gone_is_opened_again(stage: Stage) -> N
         await writer.skip(30)
         await writer.until_quiet()
         assert writer.world.applied_ids == [change]
+        assert len(writer.world.answers) == 2
+
+
+async def test_a_send_that_was_given_up_with_its_worker_reports_in_vain(stage: Stage) -> None:
+    async with stage.writer() as writer:
+        await two_sends_given_up(writer)
+        assert sorted(writer.world.applied_ids) == list(range(1, 13))
         assert len(writer.world.answers) == 2
 
 

@@ -45,7 +45,7 @@ class World:
 
     `lost_worker_epochs`: sessions whose queue nobody polls. `sends_without_report`: changes whose send does its work
     and then ends without a word. `strange_fates`: changes whose send reports what is no fate. `books_closed`: MariaDB
-    is away.
+    is away. `sends_with_late_report`: changes whose send reports when `may_report` is set.
     `may_send`: OldHost takes its time until it is set.
     """
 
@@ -55,6 +55,7 @@ class World:
     opening_fails: int = 0
     lost_worker_epochs: list[int] = field(default_factory=list)
     sends_without_report: list[int] = field(default_factory=list)
+    sends_with_late_report: list[int] = field(default_factory=list)
     strange_fates: list[int] = field(default_factory=list)
     probe_differs: bool = False
     books_closed: bool = False
@@ -82,6 +83,7 @@ class World:
     by_key: dict[str, ChangeRef] = field(default_factory=dict)
     turn: asyncio.Condition = field(default_factory=asyncio.Condition)
     may_send: asyncio.Event = field(default_factory=_set_event)
+    may_report: asyncio.Event = field(default_factory=asyncio.Event)
     number: int = field(default_factory=lambda: next(_numbers))
 
     @property
@@ -152,6 +154,8 @@ class World:
             self.sends[int(activity.info().activity_id)] = list(batch.change_ids)
             report = self.books.send(batch, await self.now_ms(), self._reply_to)
             self.turn.notify_all()
+        if set(batch.change_ids) & set(self.sends_with_late_report):
+            await self.may_report.wait()
         if set(batch.change_ids) & set(self.sends_without_report):
             self.sends_without_report.clear()
             raise ApplicationError("the result got lost")

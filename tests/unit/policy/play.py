@@ -36,6 +36,7 @@ from oldhost_sync.policy.changes import (
 from oldhost_sync.policy.events import OpeningFailed, OpeningReported, Probed, SendEnded, SendFailed
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.rebuild import Part
+from oldhost_sync.policy.release import GIVES_UP_TOGETHER
 from oldhost_sync.policy.session import Phase
 from oldhost_sync.policy.writer_policy import SENDS_IN_FLIGHT_MAX, WriterPolicy
 from tests.workflows.books import Books, Reply
@@ -48,9 +49,12 @@ START_MS = 1_700_000_000_000
 
 @dataclass
 class Under:
-    """What is under way: what the machine asked for and nobody has ended yet."""
+    """What is under way: what the machine asked for and nobody has ended yet. `given_up`: sends of a worker that was
+    taken for dead.
+    """
 
     sends: dict[int, Send] = field(default_factory=dict)
+    given_up: dict[int, Send] = field(default_factory=dict)
     reports: dict[int, SendEnded | None] = field(default_factory=dict)
     opening: OpenSession | None = None
     stopped: list[int] = field(default_factory=list)
@@ -162,6 +166,20 @@ class Play:
         self._landed(send, send.change_ids)
         self.books.epoch += 1  # the worker is gone, or lets go: nothing goes over its session any more
         self.machine.send_ended(number, SendFailed(never_started), self.now_ms)
+        if not never_started and self.machine.release >= GIVES_UP_TOGETHER:
+            self._give_up_sends()
+        self.step()
+
+    def _give_up_sends(self) -> None:
+        self.under.given_up |= self.under.sends
+        for number in list(self.under.sends):
+            send = self.under.sends.pop(number)
+            self._landed(send, send.change_ids)
+
+    def end_given_up(self, number: int) -> None:
+        """What it did before it was given up is told late, or nothing."""
+        del self.under.given_up[number]
+        self.machine.send_ended(number, self.under.reports.pop(number, None) or SendFailed(), self.now_ms)
         self.step()
 
     def _landed(self, send: Send, waiting: Iterable[int]) -> None:
@@ -301,6 +319,8 @@ class Play:
             self.end_sweep()
         elif self.under.load:
             self.end_load()
+        elif self.under.given_up:
+            self.end_given_up(next(iter(self.under.given_up)))
         else:
             return False
         return True

@@ -92,6 +92,11 @@ class Interleavings(RuleBasedStateMachine):
         reply_to = (lambda change_id: replies[change_id % len(replies)]) if worked else None
         self.play.fail_send(number, never_started=never_started, reply_to=reply_to)
 
+    @precondition(lambda self: self.play.under.given_up)
+    @rule(data=st.data())
+    def end_a_send_that_was_given_up(self, data: Any) -> None:
+        self.play.end_given_up(data.draw(st.sampled_from(list(self.play.under.given_up))))
+
     @precondition(lambda self: self.play.under.opening)
     @rule(fails=st.sampled_from([False] * 5 + [True]))
     def end_opening(self, fails: bool) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from oldhost_sync.policy.actions import LoadOutstanding, Send
+from oldhost_sync.policy.breaker import BreakerState
 from oldhost_sync.policy.changes import WAITING, ChangeRef, ChangeResult, Outcome, PriorityClass
 from oldhost_sync.policy.events import SendEnded, SendFailed, SessionOpened
 from oldhost_sync.policy.machine import Machine
 from oldhost_sync.policy.rebuild import Part
+from oldhost_sync.policy.release import GIVES_UP_TOGETHER
 from oldhost_sync.policy.wire_ref import to_wire
 from oldhost_sync.policy.writer_policy import SEND_FILL_MS, WriterPolicy
 from tests.unit.policy.play import START_MS, Play, journal, sent
@@ -92,6 +94,51 @@ def test_what_another_send_has_ended_is_not_given_back_again() -> None:
     machine.send_ended(1, SendEnded([ChangeResult(1, "APPLIED", 1)]), START_MS)
     machine.send_ended(2, SendFailed(never_started=True), START_MS)
     assert list(machine.coalescer.waiting) == [2]
+
+
+def test_a_worker_that_is_taken_for_dead_is_given_up_with_all_its_sends(play: Play) -> None:
+    fill(play, 20)
+    play.take("EMERGENCY", "v")
+    play.fail_send(1, never_started=False)
+    assert play.machine.in_flight.sends == {}
+    assert play.under.opening is not None
+    assert sorted(play.under.opening.in_doubt) == [*range(1, 17), 21]
+
+
+def test_a_send_that_nobody_took_does_not_give_up_the_others(play: Play) -> None:
+    fill(play, 20)
+    play.fail_send(2, never_started=True)
+    assert (list(play.machine.in_flight.sends), play.under.opening) == ([1], None)
+
+
+@pytest.mark.parametrize(
+    "late", [SendFailed(), SendEnded([ChangeResult(9, WAITING)], session_open=False, banned_ms=900_000)]
+)
+def test_what_a_send_that_was_given_up_says_later_does_not_disturb_the_next_session(
+    play: Play, late: SendEnded | SendFailed
+) -> None:
+    fill(play, 20)
+    play.fail_send(1, never_started=False)
+    play.end_open()
+    sends, waiting = sent(play), list(play.machine.coalescer.waiting)
+    play.machine.send_ended(2, late, play.now_ms, epoch=1)
+    play.step()
+    assert (sent(play), list(play.machine.coalescer.waiting)) == (sends, waiting)
+    assert (play.machine.session.lost, play.machine.breaker.state) == (False, BreakerState.CLOSED)
+
+
+def test_a_halt_that_a_send_reports_after_it_was_given_up_counts(play: Play) -> None:
+    fill(play, 20)
+    play.fail_send(1, never_started=False)
+    play.machine.send_ended(2, SendEnded([], halted="invariant violated: a gap"), play.now_ms, epoch=1)
+    assert play.machine.breaker.state is BreakerState.HALTED
+
+
+def test_before_release_10_each_send_was_waited_for(play: Play) -> None:
+    fill(play, 20)
+    play.machine.release = GIVES_UP_TOGETHER - 1
+    play.fail_send(1, never_started=False)
+    assert (list(play.machine.in_flight.sends), play.under.opening) == ([2], None)
 
 
 def test_two_urgent_batches_are_in_flight_and_no_third(play: Play) -> None:
