@@ -46,7 +46,7 @@ FIELDS = ("entity_type", "entity_id", "event_type", "payload", "idempotency_key"
 
 # Before a further page of a backlog: each page costs this process some 0.1 s of CPU, in which sessions wait for their
 # turn at the interpreter. With this pause, OldHost stays busy while 100,000 changes are read.
-PAGE_PAUSE_SECONDS = 0.3
+PAGE_PAUSE_SECONDS = 0.8
 PARTS_READ_WITH_PAUSES = ("rest", "entity")
 # Parts whose first page also has the persisted state: pause, ban, dead letters.
 BEGINNINGS = ("", "emergencies")

@@ -32,7 +32,7 @@ DEAD_MAX = 20
 _OF_CLASS = (
     "(SELECT x.id FROM outbox_events x FORCE INDEX (ix_outbox_events_status) "
     "WHERE x.host = o.host AND x.outcome {is_it} "
-    "AND x.entity_type = o.entity_type AND x.entity_id = o.entity_id AND x.priority_class = '{each}' AND x.id < o.id "
+    "AND x.entity_type = o.entity_type AND x.entity_id = o.entity_id AND x.priority_class = '{each}' "
     "ORDER BY x.id LIMIT 1) AS {name}_{lower}"
 )
 _EACH = ", ".join(
@@ -50,7 +50,9 @@ _BOUND = (
     "IS NOT NULL"
 )
 _IS_NEWER_BOUND = " OR ".join(_BOUND.format(status=status) for status in ("RESERVED", "SENT"))
-# For a candidate `o`: by class, its entity's oldest outstanding change and oldest dead letter that are older than `o`.
+# For a candidate `o`: by class, its entity's oldest outstanding change and oldest dead letter. Whether they are older
+# than `o` is not asked here: as a condition it would not bound the range, and all of the entity's changes would be read
+# to find that none is older than the oldest.
 OLDEST = (
     f"{_EACH}, (SELECT MIN(p.change_id) FROM pending_fates p WHERE p.host = o.host AND p.entity_type = o.entity_type "
     "AND p.entity_id = o.entity_id AND p.outcome = 'DEAD' AND p.change_id < o.id) AS dead_pending, "
@@ -106,12 +108,20 @@ class Precedence:
         self._connection = connection
         self._host = host
         self._rows: dict[int, Row[Any]] = {row.id: row for row in candidates}
+        self._of_entity: dict[tuple[str, str, str], list[int]] = {}
+        for row in candidates:
+            self._of_entity.setdefault(self._entity(row), []).append(row.id)
+        self._outstanding: dict[tuple[Any, ...], list[ChangeRef]] = {}
+
+    def has_changed(self) -> None:
+        """A candidate got a fate: what was read before is not true any more."""
+        self._outstanding.clear()
 
     def before(self, change_id: int, binding: Collection[int]) -> Before | None:
         """None: nothing. `binding`: the changes that get their nonces in the same transaction, before it."""
         row = self._rows[change_id]
         dead = (row.dead_emergency, row.dead_txn, row.dead_lww, row.dead_pending)
-        oldest_dead = min((each for each in dead if each is not None), default=None)
+        oldest_dead = min((each for each in dead if _is_older(each, row)), default=None)
         is_txn = row.priority_class == PriorityClass.TXN
         if is_txn and oldest_dead is not None and not self._is_retried(change_id):
             return Before(dead=self._dead(row))
@@ -120,11 +130,11 @@ class Precedence:
             if newest is not None and newest.id > row.id:
                 return Before([as_ref(newest[:6])])  # the first six columns are a ref's
         older: list[ChangeRef] = []
-        if row.older_emergency is not None:
-            older += self._older(row, PriorityClass.EMERGENCY, row.id)
-        if row.older_txn is not None:
-            older += self._older(row, PriorityClass.TXN, min(row.id, oldest_dead or row.id))
-        if row.older_lww is not None:
+        if _is_older(row.older_emergency, row):
+            older += self._older(row, PriorityClass.EMERGENCY)
+        if _is_older(row.older_txn, row):
+            older += self._older(row, PriorityClass.TXN, oldest_dead)
+        if _is_older(row.older_lww, row):
             older += self._newest_of_keys(row)
         older = sorted((ref for ref in older if ref.change_id not in binding), key=lambda ref: ref.change_id)
         return Before(older[:OLDER_MAX]) if older else None
@@ -133,9 +143,16 @@ class Precedence:
         newer = (self._rows[change_id] for change_id in binding if change_id > row.id)
         return any((each.entity_type, each.entity_id) == (row.entity_type, row.entity_id) for each in newer)
 
-    def _older(self, row: Row[Any], each: PriorityClass, below: int) -> list[ChangeRef]:
-        values = (*self._entity(row), each.value, below, OLDER_MAX)
-        return [as_ref(found) for found in self._connection.exec_driver_sql(_OLDER_OF_CLASS, values)]
+    def _older(self, row: Row[Any], each: PriorityClass, dead: int | None = None) -> list[ChangeRef]:
+        """Those older than the change, or than its dead letter: read once for all candidates of the entity, so that the
+        first OLDER_MAX are there even if all candidates are among them.
+        """
+        of_entity = self._of_entity[self._entity(row)]
+        values = (*self._entity(row), each.value, dead or max(of_entity), OLDER_MAX + len(of_entity))
+        if values not in self._outstanding:
+            found = self._connection.exec_driver_sql(_OLDER_OF_CLASS, values)
+            self._outstanding[values] = [as_ref(one) for one in found]
+        return [ref for ref in self._outstanding[values] if ref.change_id < row.id]
 
     def _newest_of_keys(self, row: Row[Any]) -> list[ChangeRef]:
         """The newest change of each LWW key of the entity, if it is older than the change and will be sent."""
@@ -162,3 +179,7 @@ class Precedence:
 
     def _entity(self, row: Row[Any]) -> tuple[str, str, str]:
         return self._host, row.entity_type, row.entity_id
+
+
+def _is_older(change_id: int | None, row: Row[Any]) -> bool:
+    return change_id is not None and change_id < row.id

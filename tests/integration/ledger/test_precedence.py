@@ -22,6 +22,7 @@ KEPT = 20_000
 ROWS_AT_ONCE = 5_000
 # Of a reservation, its row of the ledger and its candidates included.
 READS_MAX = 150
+READS_EACH = 20
 _CHANGE = (
     "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
     "priority_class, processed_at, outcome) SELECT 'oldhost', CONCAT('{entity}-{cls}', seq), '', 'unit', {of}, "
@@ -60,11 +61,11 @@ def crowd(mariadb_server: PrivateMariaDB) -> Iterator[tuple[MariaWorld, int]]:
         yield world, epoch
 
 
-def reserve(crowd: tuple[MariaWorld, int], change_id: int) -> tuple[Any, int]:
+def reserve(crowd: tuple[MariaWorld, int], *change_ids: int) -> tuple[Any, int]:
     """One reservation, and how many rows it read; nothing of it is kept."""
     world, epoch = crowd
     before = _reads(world.engine)
-    reserved = world.ledger.reserve(epoch, [change_id])
+    reserved = world.ledger.reserve(epoch, change_ids)
     read = _reads(world.engine) - before
     world.execute("DELETE FROM nonce_requests WHERE nonce > 0")
     world.execute("UPDATE nonce_ledger SET next_nonce = 501")
@@ -95,6 +96,16 @@ def test_the_oldest_of_50_000_goes(crowd: tuple[MariaWorld, int], cls: str) -> N
     (entry,), read = reserve(crowd, oldest)
     assert isinstance(entry, Reserved)
     assert read < READS_MAX
+
+
+@pytest.mark.parametrize("cls", ["TXN", "EMERGENCY"])
+def test_the_oldest_60_of_50_000_go_together(crowd: tuple[MariaWorld, int], cls: str) -> None:
+    """What is older is read once, not for each of them."""
+    world, _ = crowd
+    rows = world.read("SELECT id FROM outbox_events WHERE entity_id = %s ORDER BY id LIMIT 60", f"hot-{cls}")
+    entries, read = reserve(crowd, *(change_id for (change_id,) in rows))
+    assert [entry.nonce for entry in entries] == list(range(501, 561))
+    assert read < 60 * READS_EACH
 
 
 def test_a_change_behind_10_000_dead_letters_of_its_entity_is_held(crowd: tuple[MariaWorld, int]) -> None:
