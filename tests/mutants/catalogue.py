@@ -372,7 +372,7 @@ MUTANTS = (
     # What stopped the writer without a word, or lost what was accepted.
     Mutant(
         "a reservation that overtakes",
-        (Patch("oldhost_sync/store/ledger/precedence.py", """AND x.priority_class = '{each}' AND x.id < o.id \"""", """AND x.priority_class = '{each}' AND x.id < 0 \""""),),
+        (Patch("oldhost_sync/store/ledger/precedence.py", "    return change_id is not None and change_id < row.id\n", "    return False\n"),),
         levels=(CONFORMANCE, SIMULATION),
     ),
     Mutant(
