@@ -34,6 +34,8 @@ from oldhost_sync.temporal import DATA_CONVERTER, start_writer, writer_handle, w
 
 T = TypeVar("T")
 READY_SECONDS_MAX = 60.0
+# Operations whose fates the status does not know yet, or MariaDB.
+UNREAD_MAX = 200
 KILLED = "signal SIGKILL"  # by a measurement, on purpose
 COMMANDS = {
     "worker": [sys.executable, str(ROOT / "worker.py")],
@@ -208,6 +210,14 @@ class Deployment:
     def wait_applied(self, count: int, seconds: float = READY_SECONDS_MAX) -> None:
         """Until OldHost has applied `count` operations."""
         self.wait_for(f"{count} operations applied", lambda: self.simulator.stats()["applied"] >= count, seconds)
+
+    def wait_backlog_read(self) -> None:
+        """Until the writer, which reads its backlog while it sends, has all of it."""
+        self.wait_for("the backlog read by the writer", lambda: self._unread() < UNREAD_MAX)
+
+    def _unread(self) -> int:
+        status = self.status()
+        return self.unprocessed() - int(status["waiting"]) - int(status["in_flight"])
 
     def wait_for(self, what: str, holds: Callable[[], bool], seconds: float = READY_SECONDS_MAX) -> None:
         """Until `holds()`; TimeoutError names `what`, and a dead role its log."""

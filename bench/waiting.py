@@ -33,8 +33,6 @@ FEED_SECONDS = 0.5
 # The database still writes its pages after 50,000 inserts; that is not the operations' cost.
 WARM_UP_SECONDS = 7.0
 RENEWALS = 3
-# Operations whose fates the status does not know yet, or MariaDB.
-UNREAD_MAX = 200
 
 
 def measure(stage: Stage) -> Result:
@@ -105,7 +103,7 @@ def _held_at(stage: Stage, size: int, seconds: float) -> Window:
         deployment.start("relay")
         deployment.start_writer()
         deployment.wait_applied(30)
-        deployment.wait_for("the backlog read by the writer", lambda: _unread(deployment) < UNREAD_MAX)
+        deployment.wait_backlog_read()
         done = _feed_for(deployment, simulator, size, 0, WARM_UP_SECONDS)
         written = deployment.written()
         applied = simulator.stats()["applied"]
@@ -124,11 +122,6 @@ def _held_at(stage: Stage, size: int, seconds: float) -> Window:
             {name: 1000 * value / operations for name, value in cost.items()},
             deployment.written().since(written).events / operations,
         )
-
-
-def _unread(deployment: Deployment) -> int:
-    status = deployment.status()
-    return deployment.unprocessed() - int(status["waiting"]) - int(status["in_flight"])
 
 
 def _feed_for(deployment: Deployment, simulator: SimulatedHost, size: int, done: int, seconds: float) -> int:
