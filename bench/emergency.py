@@ -102,6 +102,7 @@ def _product(stage: Stage, waiting: int, count: int) -> Waits:
         deployment.start("relay")
         deployment.start_writer()
         deployment.wait_applied(4)
+        deployment.wait_backlog_read()
         return _emergencies(deployment, simulator, waiting, count)
 
 
