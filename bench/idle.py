@@ -29,7 +29,7 @@ class Idle:
 
 
 def measure(stage: Stage) -> Result:
-    seconds = 8.0 if stage.quick else 15.0
+    seconds = 8.0 if stage.quick else 10.0
     result = Result(
         "idle",
         "What a host costs that has nothing to send, by everybody",

@@ -31,8 +31,8 @@ ROLES = ("worker", "relay", "temporal", "mariadb")
 LATENCY_MS = 20
 FEED_SECONDS = 0.5
 # The database still writes its pages after 50,000 inserts; that is not the operations' cost.
-WARM_UP_SECONDS = 7.0
-RENEWALS = 3
+WARM_UP_SECONDS = 3.0
+RENEWALS = 2
 
 
 def measure(stage: Stage) -> Result:
@@ -151,6 +151,7 @@ def _full_writer(stage: Stage, result: Result) -> None:
         rebuilt_s = simulator.journal()[0]["received_at"] - began
         deployment.wait_applied(40)
         renewals = [_renew(deployment, simulator) for _ in range(1 if stage.quick else RENEWALS)]
+        deployment.wait_backlog_read()
         full_mib = peak_mib(worker.pid)
         histories = deployment.histories()
     carried_s = [_carry_over_seconds(old, new) for new, old in pairwise(histories)]
@@ -196,6 +197,7 @@ def _full_writer(stage: Stage, result: Result) -> None:
 
 def _renew(deployment: Deployment, simulator: SimulatedHost) -> float:
     """Let the writer start a new run with what it holds; seconds that OldHost waited meanwhile at most."""
+    deployment.wait_backlog_read()
     policy, runs, began = writer_policy(deployment.settings), len(deployment.histories()), time.time()
     changed = dataclasses.replace(policy, sweep_ms=policy.sweep_ms + runs)
 
