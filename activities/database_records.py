@@ -6,9 +6,10 @@ own id.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -48,6 +49,7 @@ FIELDS = ("entity_type", "entity_id", "event_type", "payload", "idempotency_key"
 # turn at the interpreter. With this pause, OldHost stays busy while 100,000 changes are read.
 PAGE_PAUSE_SECONDS = 0.8
 PARTS_READ_WITH_PAUSES = ("rest", "entity")
+RESTING_MAX = 3
 # Parts whose first page also has the persisted state: pause, ban, dead letters.
 BEGINNINGS = ("", "emergencies")
 SWEEP = "sweep"
@@ -75,6 +77,7 @@ class RecordingActivities:
     lists_states: Callable[[], bool | None] = _not_told
     act_keys: Sequence[str] = ()
     rest: Callable[[float], None] = time.sleep
+    resting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(RESTING_MAX))
 
     @activity.defn(no_thread_cancel_exception=True)
     def record_submissions(self, request: messages.Submissions) -> list[messages.Recorded]:
@@ -108,8 +111,16 @@ class RecordingActivities:
             return outstanding
 
         if page.after_id and page.part in PARTS_READ_WITH_PAUSES:
-            self.rest(PAGE_PAUSE_SECONDS)
+            self._rest()
         return run_in_transaction(self.engine, read)
+
+    def _rest(self) -> None:
+        """Unless several rest already: an activity that rests holds a slot that all hosts share."""
+        if self.resting.acquire(blocking=False):
+            try:
+                self.rest(PAGE_PAUSE_SECONDS)
+            finally:
+                self.resting.release()
 
     @activity.defn(no_thread_cancel_exception=True)
     def record_decision(self, decision: messages.OperatorAct) -> messages.ActRecorded:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import errno
 import sys
-from typing import TYPE_CHECKING
+import traceback
+from typing import TYPE_CHECKING, NoReturn
 
 from sqlalchemy.exc import DBAPIError
 
@@ -48,6 +49,18 @@ def report_error(error: Exception, program: str) -> int:
         raise error
     print_error(str(known), program)
     return known.exit_code
+
+
+def leave_after(error: Exception, program: str) -> NoReturn:
+    """Print the error, with its traceback if it is an unforeseen one, and end the process without the teardown."""
+    from oldhost_sync.temporal import leave
+
+    try:
+        code = report_error(error, program)
+    except Exception:  # noqa: BLE001 - its traceback is all that is left to do
+        traceback.print_exc()
+        code = FAILED
+    leave(code)
 
 
 def explain(error: BaseException) -> CliError | None:

@@ -134,7 +134,9 @@ class Dispatcher:
             limit = _passed_limit(error)
             if limit in (TimeoutType.SCHEDULE_TO_START, TimeoutType.HEARTBEAT):
                 self._detector.timed_out(action.task_queue)
-            ended = events.SendFailed(never_started=limit is TimeoutType.SCHEDULE_TO_START)
+            ended = events.SendFailed(
+                never_started=limit is TimeoutType.SCHEDULE_TO_START, silent=limit is TimeoutType.HEARTBEAT
+            )
         self._machine.send_ended(action.number, ended, now_ms(), epoch=action.epoch)
 
     async def _stop_sends(self, action: actions.StopSends) -> None:

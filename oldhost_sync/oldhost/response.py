@@ -102,6 +102,8 @@ class ResponseReader:
 
     def on_message_complete(self) -> None:
         if (status := self._parser.get_status_code()) < 200:  # an interim response: the final one follows
+            if not self._ends_with_connection:
+                raise NotAResponse("an interim response with a body")
             self._begin()
         else:
             reusable = self._parser.should_keep_alive() and self._parser.get_http_version() == "1.1"

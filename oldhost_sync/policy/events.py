@@ -94,9 +94,12 @@ class SendEnded:
 
 @dataclass(frozen=True, slots=True)
 class SendFailed:
-    """A send ended without a report: its changes are in doubt, unless it `never_started`."""
+    """A send ended without a report: its changes are in doubt, unless it `never_started`. `silent`: its worker sent no
+    heartbeat in time.
+    """
 
     never_started: bool = False
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ LOADED_BAN_LASTS = 7
 LONG_WHILE_CALM = 8
 # The sweep ends holds that MariaDB does not have.
 MENDS_HOLDS = 9
-# Once a worker is taken for dead, all its sends are given up, not each when its own heartbeat is overdue.
+# Once one heartbeat of a worker is overdue, all its sends are given up, not each when its own is.
 GIVES_UP_TOGETHER = RELEASE = 10
 
 # The oldest release whose workers may run at the same time. A worker that does not report its release has this one.

@@ -219,7 +219,7 @@ class SessionLifecycle:
                 if change_id not in machine.in_flight.bound:
                     machine.outcomes.put_back(change_id)
         machine.outcomes.leave_in_doubt(ids)
-        if machine.release >= GIVES_UP_TOGETHER and not event.never_started:
+        if machine.release >= GIVES_UP_TOGETHER and event.silent:
             self._give_up_sends()
 
     def _give_up_sends(self) -> None:

@@ -8,7 +8,7 @@ from oldhost_sync.environment import database, settings
 from oldhost_sync.search_attributes import register
 from oldhost_sync.settings import Settings
 from oldhost_sync.temporal import connect, leave, start_writer, writer_policy
-from oldhost_sync.user_errors import report_error
+from oldhost_sync.user_errors import leave_after
 
 
 async def run(settings: Settings) -> str:
@@ -29,6 +29,6 @@ def main() -> None:
             with database(config):
                 pass
         print(asyncio.run(run(config)))
-    except Exception as error:  # noqa: BLE001 - an unforeseen one is raised again
-        leave(report_error(error, "starter.py"))
+    except Exception as error:  # noqa: BLE001 - the one place that turns every error into text
+        leave_after(error, "starter.py")
     leave(0)

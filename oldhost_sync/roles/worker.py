@@ -55,7 +55,7 @@ from oldhost_sync.telemetry import WorkerMetrics, show_role
 from oldhost_sync.temporal import connect, leave, sdk_runtime, writer_policy
 from oldhost_sync.traces.role_tracer import role_tracer
 from oldhost_sync.traces.tracer import Tracer
-from oldhost_sync.user_errors import report_error
+from oldhost_sync.user_errors import leave_after
 from oldhost_sync.worker_readiness import watch_readiness
 from workflows.messages import TASK_QUEUE
 from workflows.nightly_resync import NightlyResyncWorkflow
@@ -385,6 +385,6 @@ def main() -> None:
         log_to_stderr(given.log_format)
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(run(given))
-    except Exception as error:  # noqa: BLE001 - an unforeseen one is raised again
-        leave(report_error(error, "worker.py"))
+    except Exception as error:  # noqa: BLE001 - the one place that turns every error into text
+        leave_after(error, "worker.py")
     leave(0)

@@ -311,7 +311,7 @@ MUTANTS = (
     ),
     Mutant(
         "a send that nobody took gives up the others",
-        (Patch("oldhost_sync/policy/session_lifecycle.py", "GIVES_UP_TOGETHER and not event.never_started:", "GIVES_UP_TOGETHER:"),),
+        (Patch("oldhost_sync/policy/session_lifecycle.py", "GIVES_UP_TOGETHER and event.silent:", "GIVES_UP_TOGETHER:"),),
         levels=(UNIT,),
     ),
     Mutant(

@@ -45,7 +45,8 @@ class World:
 
     `lost_worker_epochs`: sessions whose queue nobody polls. `sends_without_report`: changes whose send does its work
     and then ends without a word. `strange_fates`: changes whose send reports what is no fate. `books_closed`: MariaDB
-    is away. `sends_with_late_report`: changes whose send reports when `may_report` is set.
+    is away. `sends_with_late_report`, `silent_sends`: changes whose send reports when `may_report` is set; the latter
+    without heartbeats until then.
     `may_send`: OldHost takes its time until it is set.
     """
 
@@ -56,6 +57,7 @@ class World:
     lost_worker_epochs: list[int] = field(default_factory=list)
     sends_without_report: list[int] = field(default_factory=list)
     sends_with_late_report: list[int] = field(default_factory=list)
+    silent_sends: list[int] = field(default_factory=list)
     strange_fates: list[int] = field(default_factory=list)
     probe_differs: bool = False
     books_closed: bool = False
@@ -154,7 +156,10 @@ class World:
             self.sends[int(activity.info().activity_id)] = list(batch.change_ids)
             report = self.books.send(batch, await self.now_ms(), self._reply_to)
             self.turn.notify_all()
-        if set(batch.change_ids) & set(self.sends_with_late_report):
+        while set(batch.change_ids) & set(self.sends_with_late_report) and not self.may_report.is_set():
+            activity.heartbeat()
+            await asyncio.sleep(0.05)
+        if set(batch.change_ids) & set(self.silent_sends):
             await self.may_report.wait()
         if set(batch.change_ids) & set(self.sends_without_report):
             self.sends_without_report.clear()

@@ -220,6 +220,19 @@ def test_further_pages_of_a_backlog_are_read_after_a_pause_but_emergencies_are_n
     assert rests == [PAGE_PAUSE_SECONDS] * pauses
 
 
+def test_no_more_than_three_rest_at_once_since_each_holds_a_slot_of_all_hosts(world: MariaWorld) -> None:
+    rests = list[float]()
+    page = messages.OutstandingPage(HOST, 1, part="rest")
+
+    def while_resting(seconds: float) -> None:
+        rests.append(seconds)
+        ActivityEnvironment().run(activities.load_outstanding, page)
+
+    activities = RecordingActivities(world.engine, rest=while_resting)
+    ActivityEnvironment().run(activities.load_outstanding, page)
+    assert rests == [PAGE_PAUSE_SECONDS] * 3
+
+
 def test_a_sweep_tells_what_stops_the_writer(world: MariaWorld) -> None:
     activities, run = RecordingActivities(world.engine), ActivityEnvironment().run
     sweep = messages.OutstandingPage(HOST, part="sweep")

@@ -69,6 +69,15 @@ worker.main()
 """
 
 
+def test_worker_that_fails_in_a_way_nobody_foresaw_shows_its_traceback_and_ends_without_the_teardown() -> None:
+    program = WORKER_THAT_IS_DONE.replace('print("it worked")', "raise ZeroDivisionError")
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.endswith("ZeroDivisionError\n")
+
+
 def test_worker_that_is_done_ends_without_the_interpreters_teardown() -> None:
     """Which may wait for ever for a thread of the SDK that has a line to log."""
     argv = [sys.executable, "-c", WORKER_THAT_IS_DONE]

@@ -59,6 +59,7 @@ def test_after_stray_bytes_or_a_close_the_connection_is_not_reusable(data: bytes
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n{}",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
         b"\r\n" + GOOD,
+        b"HTTP/1.1 150 Early\r\nContent-Length: 5\r\n\r\nHTTP/" + GOOD,
         b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 11_000,
         b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n" + b"x" * RESPONSE_BYTES_MAX,

@@ -156,7 +156,14 @@ class Play:
         self.machine.send_ended(number, report, self.now_ms)
         self.step()
 
-    def fail_send(self, number: int, *, never_started: bool, reply_to: Callable[[int], Reply] | None = None) -> None:
+    def fail_send(
+        self,
+        number: int,
+        *,
+        never_started: bool = False,
+        silent: bool = False,
+        reply_to: Callable[[int], Reply] | None = None,
+    ) -> None:
         """The activity ended without a word, after doing its work (`reply_to`) or before it."""
         if reply_to is not None and not never_started:
             self.run_send(number, reply_to)
@@ -165,8 +172,9 @@ class Play:
         send = self.under.sends.pop(number)
         self._landed(send, send.change_ids)
         self.books.epoch += 1  # the worker is gone, or lets go: nothing goes over its session any more
-        self.machine.send_ended(number, SendFailed(never_started), self.now_ms)
-        if not never_started and self.machine.release >= GIVES_UP_TOGETHER:
+        silent = silent and not never_started
+        self.machine.send_ended(number, SendFailed(never_started, silent), self.now_ms)
+        if silent and self.machine.release >= GIVES_UP_TOGETHER:
             self._give_up_sends()
         self.step()
 

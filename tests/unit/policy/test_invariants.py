@@ -86,11 +86,11 @@ class Interleavings(RuleBasedStateMachine):
         self.play.end_send(number, lambda change_id: replies[change_id % len(replies)])
 
     @precondition(lambda self: self.play.under.sends)
-    @rule(never_started=st.booleans(), worked=st.booleans(), replies=REPLIES, data=st.data())
-    def fail_a_send(self, never_started: bool, worked: bool, replies: list[Reply], data: Any) -> None:
+    @rule(never_started=st.booleans(), silent=st.booleans(), worked=st.booleans(), replies=REPLIES, data=st.data())
+    def fail_a_send(self, never_started: bool, silent: bool, worked: bool, replies: list[Reply], data: Any) -> None:
         number = data.draw(st.sampled_from(list(self.play.under.sends)))
         reply_to = (lambda change_id: replies[change_id % len(replies)]) if worked else None
-        self.play.fail_send(number, never_started=never_started, reply_to=reply_to)
+        self.play.fail_send(number, never_started=never_started, silent=silent, reply_to=reply_to)
 
     @precondition(lambda self: self.play.under.given_up)
     @rule(data=st.data())

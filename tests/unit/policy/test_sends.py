@@ -99,15 +99,17 @@ def test_what_another_send_has_ended_is_not_given_back_again() -> None:
 def test_a_worker_that_is_taken_for_dead_is_given_up_with_all_its_sends(play: Play) -> None:
     fill(play, 20)
     play.take("EMERGENCY", "v")
-    play.fail_send(1, never_started=False)
+    play.fail_send(1, silent=True)
     assert play.machine.in_flight.sends == {}
     assert play.under.opening is not None
     assert sorted(play.under.opening.in_doubt) == [*range(1, 17), 21]
 
 
-def test_a_send_that_nobody_took_does_not_give_up_the_others(play: Play) -> None:
+@pytest.mark.parametrize("never_started", [True, False])
+def test_a_send_that_nobody_took_or_that_raised_does_not_give_up_the_others(play: Play, never_started: bool) -> None:
+    """Their worker is at work: their answers are worth waiting for."""
     fill(play, 20)
-    play.fail_send(2, never_started=True)
+    play.fail_send(2, never_started=never_started)
     assert (list(play.machine.in_flight.sends), play.under.opening) == ([1], None)
 
 
@@ -118,7 +120,7 @@ def test_what_a_send_that_was_given_up_says_later_does_not_disturb_the_next_sess
     play: Play, late: SendEnded | SendFailed
 ) -> None:
     fill(play, 20)
-    play.fail_send(1, never_started=False)
+    play.fail_send(1, silent=True)
     play.end_open()
     sends, waiting = sent(play), list(play.machine.coalescer.waiting)
     play.machine.send_ended(2, late, play.now_ms, epoch=1)
@@ -129,7 +131,7 @@ def test_what_a_send_that_was_given_up_says_later_does_not_disturb_the_next_sess
 
 def test_a_halt_that_a_send_reports_after_it_was_given_up_counts(play: Play) -> None:
     fill(play, 20)
-    play.fail_send(1, never_started=False)
+    play.fail_send(1, silent=True)
     play.machine.send_ended(2, SendEnded([], halted="invariant violated: a gap"), play.now_ms, epoch=1)
     assert play.machine.breaker.state is BreakerState.HALTED
 
@@ -137,7 +139,7 @@ def test_a_halt_that_a_send_reports_after_it_was_given_up_counts(play: Play) -> 
 def test_before_release_10_each_send_was_waited_for(play: Play) -> None:
     fill(play, 20)
     play.machine.release = GIVES_UP_TOGETHER - 1
-    play.fail_send(1, never_started=False)
+    play.fail_send(1, silent=True)
     assert (list(play.machine.in_flight.sends), play.under.opening) == ([2], None)
 
 
