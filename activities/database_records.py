@@ -49,7 +49,7 @@ FIELDS = ("entity_type", "entity_id", "event_type", "payload", "idempotency_key"
 # turn at the interpreter. With this pause, OldHost stays busy while 100,000 changes are read.
 PAGE_PAUSE_SECONDS = 0.8
 PARTS_READ_WITH_PAUSES = ("rest", "entity")
-RESTING_MAX = 3
+RESTING_MAX = 3  # at once, of a worker's eight slots for activities of all hosts
 # Parts whose first page also has the persisted state: pause, ban, dead letters.
 BEGINNINGS = ("", "emergencies")
 SWEEP = "sweep"
@@ -115,7 +115,7 @@ class RecordingActivities:
         return run_in_transaction(self.engine, read)
 
     def _rest(self) -> None:
-        """Unless several rest already: an activity that rests holds a slot that all hosts share."""
+        """Unless RESTING_MAX rest already."""
         if self.resting.acquire(blocking=False):
             try:
                 self.rest(PAGE_PAUSE_SECONDS)

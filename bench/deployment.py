@@ -34,7 +34,7 @@ from oldhost_sync.temporal import DATA_CONVERTER, start_writer, writer_handle, w
 
 T = TypeVar("T")
 READY_SECONDS_MAX = 60.0
-# Operations whose fates the status does not know yet, or MariaDB.
+# So many may end between the look into MariaDB and the one into the writer.
 UNREAD_MAX = 200
 KILLED = "signal SIGKILL"  # by a measurement, on purpose
 COMMANDS = {

@@ -114,7 +114,7 @@ class MariaLedger:
                 entry = _refused(candidate, before, entries)
             elif ending is not None:
                 record_fate(connection, self._host, ending)
-                precedence.has_changed()
+                precedence.forget_outstanding()
             elif is_fresh and isinstance(entry, Reserved):
                 fresh.append(entry)
                 binding.add(change_id)

@@ -113,7 +113,7 @@ class Precedence:
             self._of_entity.setdefault(self._entity(row), []).append(row.id)
         self._outstanding: dict[tuple[Any, ...], list[ChangeRef]] = {}
 
-    def has_changed(self) -> None:
+    def forget_outstanding(self) -> None:
         """A candidate got a fate: what was read before is not true any more."""
         self._outstanding.clear()
 

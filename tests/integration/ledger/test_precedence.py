@@ -22,7 +22,7 @@ KEPT = 20_000
 ROWS_AT_ONCE = 5_000
 # Of a reservation, its row of the ledger and its candidates included.
 READS_MAX = 150
-READS_EACH = 20
+READS_EACH = 20  # for each of many candidates
 _CHANGE = (
     "INSERT INTO outbox_events (host, idempotency_key, request_hash, entity_type, entity_id, event_type, payload, "
     "priority_class, processed_at, outcome) SELECT 'oldhost', CONCAT('{entity}-{cls}', seq), '', 'unit', {of}, "
