@@ -3,16 +3,20 @@
 Activities that talk to OldHost have one attempt: an ambiguous end is left to the recovery path, never retried blindly
 (trap 1). Their timeouts are multiplied by `slack` for a slow worker (policy/failure_detector.py). Activities that only
 use the database are idempotent and are retried until they succeed.
+
+All raise NoResult, those that are retried, too: a person can end any activity by hand, with any result or as failed.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType
+from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy import actions, events
@@ -39,12 +43,43 @@ DATABASE_LIMIT = timedelta(seconds=30)
 RECOVERY_LIMIT = timedelta(minutes=10)
 # A statement may take 8 s, and a page of history some seconds.
 RECOVERY_HEARTBEAT = timedelta(seconds=30)
+
 # A union: the data converter accepts it (it decides by `state`), but `result_type` is not typed for one.
 _OPENING_REPORTED: Any = events.OpeningReported
 
+T = TypeVar("T")
+
+
+class NoResult(ApplicationError):  # noqa: N818 - says what happened
+    """An activity ended without a result that can be read. `passed_limit`: which of its time limits it passed."""
+
+    def __init__(self, why: str, passed_limit: TimeoutType | None = None) -> None:
+        super().__init__(why, type="NoResult")
+        self.passed_limit = passed_limit
+
+
+async def _end_of(name: str, argument: object, **options: Any) -> RawValue:
+    """Run the activity to its end; what it gave is not decoded."""
+    try:
+        ended: RawValue = await workflow.execute_activity(name, argument, result_type=RawValue, **options)
+    except ActivityError as error:
+        passed = error.cause.type if isinstance(error.cause, ActivityTimeoutError) else None
+        raise NoResult(f"{name} failed", passed) from error
+    return ended
+
+
+async def _result_of(name: str, argument: object, *, result_type: type[T], **options: Any) -> T:
+    """Decoded here, because for a result that can't be decoded the SDK fails the workflow task, again and again."""
+    ended = await _end_of(name, argument, **options)
+    try:
+        return workflow.payload_converter().from_payload(ended.payload, result_type)
+    except Exception as error:
+        workflow.logger.warning("%s counts as failed: its result can't be read (%s)", name, type(error).__name__)
+        raise NoResult(f"the result of {name} can't be read") from error
+
 
 async def open_session(host: str, action: actions.OpenSession, slack: int) -> events.OpeningReported:
-    return await workflow.execute_activity(  # type: ignore[no-any-return]
+    return await _result_of(
         "open_session",
         messages.OpenSession(host, list(action.in_doubt), list(action.newest)),
         result_type=_OPENING_REPORTED,
@@ -57,7 +92,7 @@ async def open_session(host: str, action: actions.OpenSession, slack: int) -> ev
 
 
 async def send(host: str, action: actions.Send, release: int, slack: int) -> events.SendEnded:
-    return await workflow.execute_activity(  # type: ignore[no-any-return]
+    return await _result_of(
         "send",
         messages.SendRequest(
             host,
@@ -80,7 +115,7 @@ async def send(host: str, action: actions.Send, release: int, slack: int) -> eve
 
 
 async def stop_sends(host: str, action: actions.StopSends, release: int, slack: int) -> None:
-    await workflow.execute_activity(
+    await _end_of(
         "send",
         messages.SendRequest(host, action.epoch, release=release, stops=True),
         task_queue=action.task_queue,
@@ -92,7 +127,7 @@ async def stop_sends(host: str, action: actions.StopSends, release: int, slack: 
 
 
 async def close_session(host: str, action: actions.CloseSession, slack: int) -> None:
-    await workflow.execute_activity(
+    await _end_of(
         "close_session",
         messages.SessionRef(host, action.epoch),
         task_queue=action.task_queue,
@@ -106,7 +141,7 @@ async def close_session(host: str, action: actions.CloseSession, slack: int) -> 
 
 
 async def probe(host: str, action: actions.Probe, slack: int) -> events.Probed:
-    return await workflow.execute_activity(  # type: ignore[no-any-return]
+    return await _result_of(
         "probe",
         messages.SessionRef(host, action.epoch),
         task_queue=action.task_queue,
@@ -121,7 +156,7 @@ async def probe(host: str, action: actions.Probe, slack: int) -> events.Probed:
 
 
 async def load_outstanding(page: messages.OutstandingPage, retry_policy: RetryPolicy) -> messages.Outstanding:
-    return await workflow.execute_activity(  # type: ignore[no-any-return]
+    return await _result_of(
         "load_outstanding",
         page,
         result_type=messages.Outstanding,
@@ -138,8 +173,10 @@ def _what_is_read(page: messages.OutstandingPage) -> str:
 
 
 async def record_submissions(request: messages.Submissions, within: timedelta | None = None) -> list[messages.Recorded]:
-    """`within`: raise ActivityError after this time, even if a retry would follow; None: retry until it succeeds."""
-    return await workflow.execute_activity(  # type: ignore[no-any-return]
+    """One answer per item. `within`: raise NoResult after this time, even if a retry would follow; None: retry until it
+    succeeds.
+    """
+    answers = await _result_of(
         "record_submissions",
         request,
         result_type=list[messages.Recorded],
@@ -148,10 +185,13 @@ async def record_submissions(request: messages.Submissions, within: timedelta | 
         retry_policy=UNTIL_IT_WORKS,
         summary=f"{len(request.items)} submitted",
     )
+    if len(answers) != len(request.items):
+        raise NoResult(f"{len(answers)} answers for {len(request.items)} submissions")
+    return answers
 
 
 async def recover_submissions(request: messages.Recovery) -> messages.Recovered:
-    return await workflow.execute_activity(  # type: ignore[no-any-return]
+    return await _result_of(
         "recover_submissions",
         request,
         result_type=messages.Recovered,
@@ -163,7 +203,7 @@ async def recover_submissions(request: messages.Recovery) -> messages.Recovered:
 
 
 async def record_decision(decision: messages.OperatorAct) -> messages.ActRecorded:
-    return await workflow.execute_activity(  # type: ignore[no-any-return]
+    return await _result_of(
         "record_decision",
         decision,
         result_type=messages.ActRecorded,
@@ -175,7 +215,7 @@ async def record_decision(decision: messages.OperatorAct) -> messages.ActRecorde
 
 async def raise_alerts(host: str, action: actions.RecordAlerts) -> None:
     kinds = {one.dedupe_key if one.close else one.kind: None for one in action.alerts}
-    await workflow.execute_activity(
+    await _end_of(
         "raise_alerts",
         messages.Alerts(host, list(action.alerts)),
         start_to_close_timeout=DATABASE_LIMIT,
@@ -185,10 +225,21 @@ async def raise_alerts(host: str, action: actions.RecordAlerts) -> None:
 
 
 async def raise_alert(host: str, action: actions.RaiseAlert) -> None:
-    await workflow.execute_activity(
+    await _end_of(
         "raise_alert",
         messages.Alert(**asdict(action), host=host),
         start_to_close_timeout=DATABASE_LIMIT,
         retry_policy=UNTIL_IT_WORKS,
         summary=f"{action.dedupe_key} is over" if action.close else f"{action.severity}: {action.kind}",
+    )
+
+
+async def request_nightly_resync(nightly: messages.NightlyResync) -> int:
+    return await _result_of(
+        "request_nightly_resync",
+        nightly,
+        result_type=int,
+        start_to_close_timeout=DATABASE_LIMIT,
+        retry_policy=UNTIL_IT_WORKS,
+        summary=f"a resync of {nightly.host} is asked for",
     )

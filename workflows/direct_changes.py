@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.breaker import BreakerState
@@ -105,7 +105,7 @@ class DirectChanges:
         try:
             request = messages.Submissions(self._host, [submission])
             return (await calls.record_submissions(request, within=RECORDING_LIMIT))[0]
-        except ActivityError:
+        except calls.NoResult:
             return None
 
     # --------------------------------------------------------------------------------------------------------- waiting

@@ -7,16 +7,16 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, TimeoutType
-from temporalio.exceptions import TimeoutError as ActivityTimeoutError
+from temporalio.exceptions import TimeoutType
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy import actions, events
     from oldhost_sync.policy.failure_detector import FailureDetector
     from oldhost_sync.policy.machine import Machine
     from oldhost_sync.policy.rebuild import Part
-    from oldhost_sync.policy.release import RELEASE_MIN
+    from oldhost_sync.policy.release import ALERTS_AGAIN, RELEASE_MIN
     from workflows import calls, messages
+    from workflows.calls import NoResult
     from workflows.clock import now_ms
     from workflows.operator_acts import OperatorActs
     from workflows.state_list import StateList
@@ -24,6 +24,8 @@ with workflow.unsafe.imports_passed_through():
 # A sweep's page, and how long ago a change must have been relayed to count as missed: a younger one may still arrive.
 SWEEP_REFS = 1000
 SWEEP_QUIET_MS = 30_000
+# Retried until they succeed, alerts fail only if a person ends the activity.
+ALERTS_AGAIN_SECONDS = 1
 
 
 class Dispatcher:
@@ -98,7 +100,7 @@ class Dispatcher:
         """An unexpected exception halts the writer (docs/reliability.md, level L0)."""
         try:
             await work
-        except (ActivityError, asyncio.CancelledError):
+        except (NoResult, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - any other exception halts the writer
             workflow.logger.error("an invariant is violated: %s", error)
@@ -113,14 +115,20 @@ class Dispatcher:
         return self._detector.slack(now_ms())
 
     async def _tell(self, action: actions.RecordAlerts) -> None:
-        await calls.raise_alerts(self._host, action)
-        self._machine.coalesced_alerts.recorded()
+        try:
+            await calls.raise_alerts(self._host, action)
+        except NoResult:
+            if self._machine.release >= ALERTS_AGAIN:
+                await workflow.sleep(ALERTS_AGAIN_SECONDS, summary="until alerts are recorded again")
+                self._machine.coalesced_alerts.not_recorded()
+        else:
+            self._machine.coalesced_alerts.recorded()
 
     async def _open_session(self, action: actions.OpenSession) -> None:
         ended: events.OpeningEnded
         try:
             ended = await calls.open_session(self._host, action, self._slack)
-        except ActivityError:
+        except NoResult:
             ended = events.OpeningFailed()
         if isinstance(ended, events.SessionOpened):
             self._detector.opened(ended.task_queue, now_ms())
@@ -130,8 +138,8 @@ class Dispatcher:
         ended: events.SendEnded | events.SendFailed
         try:
             ended = await calls.send(self._host, action, self._machine.release, self._slack)
-        except ActivityError as error:
-            limit = _passed_limit(error)
+        except NoResult as error:
+            limit = error.passed_limit
             if limit in (TimeoutType.SCHEDULE_TO_START, TimeoutType.HEARTBEAT):
                 self._detector.timed_out(action.task_queue)
             ended = events.SendFailed(
@@ -142,20 +150,20 @@ class Dispatcher:
     async def _stop_sends(self, action: actions.StopSends) -> None:
         try:
             await calls.stop_sends(self._host, action, self._machine.release, self._slack)
-        except ActivityError:
+        except NoResult:
             workflow.logger.warning("the running sends could not be told to stop; they end by themselves")
 
     async def _close_session(self, action: actions.CloseSession) -> None:
         try:
             await calls.close_session(self._host, action, self._slack)
-        except ActivityError:
+        except NoResult:
             workflow.logger.warning("closing the session failed; the next session takes over from it")
         self._machine.closed()
 
     async def _probe(self, action: actions.Probe) -> None:
         try:
             probed = await calls.probe(self._host, action, self._slack)
-        except ActivityError:
+        except NoResult:
             probed = events.Probed(session_open=False)
         self._machine.probed(probed, now_ms())
 
@@ -166,7 +174,7 @@ class Dispatcher:
         stops = self._machine.operators.stops
         try:
             page = await calls.load_outstanding(request, calls.ONCE)
-        except ActivityError:
+        except NoResult:
             self._machine.sweep_failed(now_ms())
             return
         self._listing.heard(page.lists_states)
@@ -181,7 +189,7 @@ class Dispatcher:
         request = messages.OutstandingPage(self._host, action.after_id, part=action.part.value, entity=entity)
         try:
             page = await calls.load_outstanding(request, calls.ONCE)
-        except ActivityError:
+        except NoResult:
             self._machine.load_failed(action, now_ms())
             return
         self._listing.heard(page.lists_states)
@@ -193,7 +201,3 @@ class Dispatcher:
         await calls.record_decision(
             messages.OperatorAct(self._host, "halt", "writer", action.reason, action.never_taken)
         )
-
-
-def _passed_limit(error: ActivityError) -> TimeoutType | None:
-    return error.cause.type if isinstance(error.cause, ActivityTimeoutError) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from workflows.calls import DATABASE_LIMIT, UNTIL_IT_WORKS
+    from workflows import calls
     from workflows.messages import NIGHTLY_RESYNC_TYPE, NightlyResync
 
 
@@ -14,11 +14,4 @@ class NightlyResyncWorkflow:
     @workflow.run
     async def run(self, nightly: NightlyResync) -> int:
         """The resync's number; that of the previous one, if it is not finished yet."""
-        return await workflow.execute_activity(  # type: ignore[no-any-return]
-            "request_nightly_resync",
-            nightly,
-            result_type=int,
-            start_to_close_timeout=DATABASE_LIMIT,
-            retry_policy=UNTIL_IT_WORKS,
-            summary=f"a resync of {nightly.host} is asked for",
-        )
+        return await calls.request_nightly_resync(nightly)

@@ -17,7 +17,6 @@ from collections.abc import Callable
 
 from temporalio import workflow
 from temporalio.common import RawValue
-from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.machine import Machine
@@ -116,7 +115,7 @@ class Reception:
         request = messages.Recovery(self._host, self._run_id, self._original_run_id, self._continued_run_id, now_ms())
         try:
             await calls.recover_submissions(request)
-        except ActivityError:
+        except calls.NoResult:
             workflow.logger.warning("the search for unread signals of earlier runs failed; the next run tries again")
             return
         finally:

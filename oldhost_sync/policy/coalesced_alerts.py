@@ -45,6 +45,13 @@ class CoalescedAlerts(Alerts):
         """The list is recorded."""
         self.under_way = []
 
+    def not_recorded(self) -> None:
+        """Record the list again, before what has arisen since; what that replaces is left out."""
+        again = {(alert.dedupe_key, alert.close): alert for alert in self.under_way}
+        again = {key: alert for key, alert in again.items() if key not in self._waiting}
+        self._waiting = {**again, **self._waiting}
+        self.under_way = []
+
     def unrecorded(self) -> list[RaiseAlert]:
         """The alerts that the next run has to record, in order. One under way may be recorded twice; it counts once."""
         return [*self.under_way, *self._waiting.values()]

@@ -36,7 +36,9 @@ LONG_WHILE_CALM = 8
 # The sweep ends holds that MariaDB does not have.
 MENDS_HOLDS = 9
 # Once one heartbeat of a worker is overdue, all its sends are given up, not each when its own is.
-GIVES_UP_TOGETHER = RELEASE = 10
+GIVES_UP_TOGETHER = 10
+# Alerts are recorded again if a person ended the activity that should have.
+ALERTS_AGAIN = RELEASE = 11
 
 # The oldest release whose workers may run at the same time. A worker that does not report its release has this one.
 BESIDE_MIN = 5

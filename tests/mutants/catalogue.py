@@ -18,6 +18,7 @@ RECOVERY = "real MariaDB, recovery"
 RESETS = "real Temporal, runs that were reset"
 GIVING_WAY = "real MariaDB, sends that give way"
 RELEASES = "unit tests of releases"
+BY_HAND = "real Temporal, activities ended by hand"
 OVERDUE = "real MariaDB, replies that never come"
 
 
@@ -564,5 +565,15 @@ MUTANTS = (
         "a ban is over when MariaDB's clock says so",
         (Patch("oldhost_sync/policy/bans.py", "lasts=lasts", "lasts=False"),),
         levels=(SIMULATION,),
+    ),
+    Mutant(
+        "alerts whose activity was ended by hand are forgotten",
+        (Patch("oldhost_sync/policy/coalesced_alerts.py", "        self._waiting = {**again, **self._waiting}\n", ""),),
+        levels=(BY_HAND,),
+    ),
+    Mutant(
+        "fewer answers than submissions are believed",
+        (Patch("workflows/calls.py", "if len(answers) != len(request.items):", "if False:"),),
+        levels=(BY_HAND,),
     ),
 )  # fmt: skip

@@ -18,6 +18,7 @@ from typing import Any
 
 from tests.mutants.catalogue import (
     ALERTS,
+    BY_HAND,
     CONFORMANCE,
     EXHAUSTIVE,
     FOREIGN_LOCKS,
@@ -95,6 +96,7 @@ def command(level: str, mutant: Mutant) -> list[str]:
         FOREIGN_LOCKS: [*pytest, "tests/integration/ledger/test_foreign_locks.py"],
         ALERTS: [*pytest, "tests/integration/store/test_alerts.py", "tests/integration/store/test_alert_life.py"],
         SIGNALS: [*pytest, "tests/workflows/test_submissions.py", "tests/workflows/test_starts.py"],
+        BY_HAND: [*pytest, "tests/workflows/test_ended_by_hand.py"],
         RESETS: [*pytest, "tests/faults/test_signals_unread.py", "-k", "nobody_had_started"],
         GIVING_WAY: [*pytest, "tests/integration/session/test_giving_way.py"],
         RECOVERY: [*pytest, "tests/integration/session/test_recovery.py"],

@@ -19,7 +19,16 @@ from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.policy.writer_policy import WriterPolicy
 from tests.time_skipping import start_time_skipping
 from tests.workflows.books import Reply
-from tests.workflows.conftest import EMERGENCY, LWW, TXN, Stage, Writer, start_run, two_sends_given_up
+from tests.workflows.conftest import (
+    EMERGENCY,
+    LWW,
+    TXN,
+    Stage,
+    Writer,
+    alerts_failed_by_hand,
+    start_run,
+    two_sends_given_up,
+)
 from workflows import messages
 
 HISTORIES = Path(__file__).parent / "histories"
@@ -253,6 +262,14 @@ async def given_up(writer: Writer) -> None:
     await two_sends_given_up(writer)
 
 
+async def by_hand(writer: Writer) -> None:
+    """Release 11: a person fails the activity that records alerts."""
+    writer.world.stuck.append("raise_alerts")
+    await answered(writer, "a", Reply.REJECTED)
+    await alerts_failed_by_hand(writer)
+    await writer.until_quiet()
+
+
 SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "peak": peak,
     "ban": ban,
@@ -270,6 +287,7 @@ SCENARIOS: dict[str, Callable[[Writer], Awaitable[None]]] = {
     "calm": calm,
     "mended": mended,
     "given_up": given_up,
+    "by_hand": by_hand,
 }
 
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowHandle
+from temporalio.client import AsyncActivityHandle, WorkflowHandle
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 
 from oldhost_sync.policy.changes import ChangeRef
@@ -83,6 +84,24 @@ class Writer:
     async def operate(self, update: str, **fields: Any) -> Any:
         request = messages.OperatorRequest(operator="ana", reason="test", **fields)
         return await self.handle.execute_update(update, request)
+
+
+async def stuck(writer: Writer, name: str) -> AsyncActivityHandle:
+    """An activity of this name, one of `World.stuck`, which has begun: for a person to end it."""
+    await writer.until(lambda: name in writer.world.stuck_at)
+    activity_id = writer.world.stuck_at[name]
+    return writer.env.client.get_async_activity_handle(
+        workflow_id=writer.handle.id, run_id=None, activity_id=activity_id
+    )
+
+
+async def alerts_failed_by_hand(writer: Writer) -> None:
+    """A person fails the activity that records the alert of change 1; it is recorded a second later."""
+    failed = await stuck(writer, "raise_alerts")
+    await failed.fail(ApplicationError("by hand", non_retryable=True))
+    writer.world.stuck.clear()
+    await writer.skip(5)
+    await writer.until(lambda: [alert.change_id for alert in writer.world.told("dead-letter")] == [1])
 
 
 async def two_sends_given_up(writer: Writer) -> None:

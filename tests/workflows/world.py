@@ -46,7 +46,7 @@ class World:
     `lost_worker_epochs`: sessions whose queue nobody polls. `sends_without_report`: changes whose send does its work
     and then ends without a word. `strange_fates`: changes whose send reports what is no fate. `books_closed`: MariaDB
     is away. `sends_with_late_report`, `silent_sends`: changes whose send reports when `may_report` is set; the latter
-    without heartbeats until then.
+    without heartbeats until then. `stuck`: names of activities that do nothing; those that have begun never will.
     `may_send`: OldHost takes its time until it is set.
     """
 
@@ -59,6 +59,8 @@ class World:
     sends_with_late_report: list[int] = field(default_factory=list)
     silent_sends: list[int] = field(default_factory=list)
     strange_fates: list[int] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
+    stuck_at: dict[str, str] = field(default_factory=dict)  # by name: the activity's id
     probe_differs: bool = False
     books_closed: bool = False
     decisions_closed: bool = False
@@ -129,8 +131,17 @@ class World:
 
     # ------------------------------------------------------------------------------------------------------ activities
 
+    async def _while_stuck(self) -> None:
+        name = activity.info().activity_type
+        while name in self.stuck:
+            self.stuck_at[name] = activity.info().activity_id
+            await asyncio.sleep(0.005)
+        if self.stuck_at.get(name) == activity.info().activity_id:
+            raise ApplicationError("a person has ended it")
+
     @activity.defn
     async def open_session(self, request: messages.OpenSession) -> OpeningReported:
+        await self._while_stuck()
         now_ms = await self.now_ms()
         self.asked_at_ms.append(now_ms)
         if self.opening_fails:
@@ -145,6 +156,7 @@ class World:
 
     @activity.defn
     async def send(self, batch: messages.SendRequest) -> SendEnded:
+        await self._while_stuck()
         if batch.stops:  # these sends are over at once
             return SendEnded([])
         self.sends_begun += 1
@@ -188,6 +200,7 @@ class World:
 
     @activity.defn
     async def load_outstanding(self, page: messages.OutstandingPage) -> messages.Outstanding:
+        await self._while_stuck()
         if self.books_closed:
             raise ApplicationError("the database is away")
         page.limit = min(page.limit, self.page_size)
@@ -210,6 +223,7 @@ class World:
 
     @activity.defn
     async def record_submissions(self, request: messages.Submissions) -> list[messages.Recorded]:
+        await self._while_stuck()
         if self.books_closed:
             raise ApplicationError("the database is away")
         if request.may_leave:
@@ -257,6 +271,7 @@ class World:
 
     @activity.defn
     async def raise_alerts(self, alerts: messages.Alerts) -> None:
+        await self._while_stuck()
         now_ms = await self.now_ms()
         for one in alerts.items:
             self.alerts.append(one)
@@ -264,6 +279,7 @@ class World:
 
     @activity.defn
     async def record_decision(self, decision: messages.OperatorAct) -> messages.ActRecorded:
+        await self._while_stuck()
         if self.decisions_closed:
             raise ApplicationError("the ledger's row is held")
         self.decisions.append(decision)

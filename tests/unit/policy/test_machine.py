@@ -238,6 +238,26 @@ def test_alerts_that_come_while_one_list_is_told_wait_and_are_coalesced_by_cause
     assert sequences == sorted(set(sequences))
 
 
+def test_a_list_of_alerts_that_was_not_recorded_is_recorded_again_but_for_what_has_arisen_anew(play: Play) -> None:
+    coalesced_alerts = play.machine.coalesced_alerts
+    coalesced_alerts.no_session(5, "connection")
+    coalesced_alerts.unreadable("no JSON", "unreadable-signals")
+    (first,) = play.machine.tell(play.now_ms)
+    assert isinstance(first, RecordAlerts)
+    coalesced_alerts.session_is_back()
+    coalesced_alerts.no_session(6, "busy")
+    coalesced_alerts.not_recorded()
+    (again,) = play.machine.tell(play.now_ms)
+    assert isinstance(again, RecordAlerts)
+    assert [(alert.dedupe_key, alert.close) for alert in again.alerts] == [
+        ("unreadable-signals", False),
+        ("session", True),
+        ("session", False),
+    ]
+    assert again.alerts[0] == first.alerts[1]
+    assert "6" in again.alerts[2].message
+
+
 def test_ten_thousand_dead_letters_are_told_in_a_few_alerts(play: Play) -> None:
     for number in range(100):
         play.machine.dead_letters += 1

@@ -1,0 +1,63 @@
+"""Activities that a person ends with Temporal's own tools (`temporal activity complete` and `fail`), with whatever
+result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tests.workflows.books import Reply
+from tests.workflows.conftest import LWW, TXN, Stage, Writer, alerts_failed_by_hand, stuck
+
+pytestmark = pytest.mark.temporal
+
+
+async def complete_by_hand(writer: Writer, name: str, result: Any = "done by hand") -> None:
+    await (await stuck(writer, name)).complete(result)
+    writer.world.stuck.remove(name)
+
+
+async def pause(writer: Writer) -> None:
+    assert await writer.operate("pause") == "paused"
+
+
+async def submit(writer: Writer) -> None:
+    change = {"entity_type": "unit", "entity_id": "b", "event_type": "booking_created", "payload": "two"}
+    await writer.handle.signal("submit_change", change)
+    await writer.until(lambda: len(writer.world.books.changes) == 2)
+
+
+@pytest.mark.parametrize("name", ["load_outstanding", "open_session", "send"])
+async def test_what_was_completed_with_something_else_is_done_again(stage: Stage, name: str) -> None:
+    async with stage.writer(stuck=[name]) as writer:
+        change = await writer.take(TXN, "a")
+        await complete_by_hand(writer, name)
+        await writer.skip(60)
+        await writer.until_quiet()
+        assert writer.world.applied_ids == [change]
+
+
+@pytest.mark.parametrize(
+    ("name", "asks", "result"),
+    [("record_decision", pause, "done"), ("record_submissions", submit, "done"), ("record_submissions", submit, [])],
+)
+async def test_what_is_recorded_is_recorded_although_the_activity_was_completed_with_something_else(
+    stage: Stage, name: str, asks: Callable[[Writer], Coroutine[Any, Any, None]], result: Any
+) -> None:
+    async with stage.writer(stuck=[name]) as writer:
+        await writer.until_state("SENDING")
+        await writer.take(LWW, "a")
+        asked = asyncio.create_task(asks(writer))
+        await complete_by_hand(writer, name, result)
+        await writer.skip(5)
+        await asked
+
+
+async def test_alerts_whose_activity_was_failed_by_hand_are_recorded_after_all(stage: Stage) -> None:
+    async with stage.writer(stuck=["raise_alerts"], replies={1: [Reply.REJECTED]}) as writer:
+        await writer.take(TXN, "a")
+        await alerts_failed_by_hand(writer)
+        assert [alert.change_id for alert in writer.world.told("dead-letter")] == [1]
