@@ -17,8 +17,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from sqlalchemy.exc import DBAPIError
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
+from temporalio.converter import decode_typed_search_attributes
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import PatchActivationInput
 
@@ -27,7 +29,7 @@ from oldhost_sync.policy.writer_policy import WriterPolicy
 from oldhost_sync.store.errors import StoreError
 from oldhost_sync.store.worker_presence import Known, WorkerPresence
 from oldhost_sync.temporal import start_writer
-from oldhost_sync.writer_health import RPC_TIMEOUT
+from oldhost_sync.writer_health import RPC_TIMEOUT, describe_writer, is_running
 from workflows.messages import WORKFLOW_ID_PREFIX, workflow_id
 
 logger = logging.getLogger(__name__)
@@ -171,19 +173,14 @@ class ReleaseWatch:
                 "renew", known.smallest, rpc_timeout=RPC_TIMEOUT
             )
         elif todo is RunStep.END and described is not None:
-            await self._end(host, described.run_id, run)
+            await self._end(host, described.workflow_execution_info.execution.run_id, run)
         self._waits_for.pop(host, None)
         return todo
 
-    async def _describe(self, host: str) -> WorkflowExecutionDescription | None:
-        """The host's run; None if none is running."""
-        try:
-            described = await self.client.get_workflow_handle(workflow_id(host)).describe(rpc_timeout=RPC_TIMEOUT)
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return None
-            raise
-        return described if described.status is WorkflowExecutionStatus.RUNNING else None
+    async def _describe(self, host: str) -> DescribeWorkflowExecutionResponse | None:
+        """The host's run; None if none is running. A paused one has no tasks until a person unpauses it."""
+        described = await describe_writer(self.client, host)
+        return described if described is not None and is_running(described) else None
 
     async def _end(self, host: str, run_id: str, run: int | None) -> None:
         why = f"no worker at work knows release {run}, which this run keeps; the next one begins with {RELEASE}"
@@ -198,7 +195,8 @@ class ReleaseWatch:
         await start_writer(self.client, host, self.policy)
 
 
-def run_release(described: WorkflowExecutionDescription) -> int | None:
+def run_release(described: DescribeWorkflowExecutionResponse) -> int | None:
     """The release that a run keeps; None until its first task is done."""
-    marks: Collection[str] = described.typed_search_attributes.get(MARKS, ())
+    attributes = decode_typed_search_attributes(described.workflow_execution_info.search_attributes)
+    marks: Collection[str] = attributes.get(MARKS, ())
     return release_of_marks(marks) if marks else None

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
+
+logger = logging.getLogger(__name__)
 
 # The time between two checks, and how long a need may take to answer.
 NEEDS_LOOK_SECONDS = 2.0
@@ -22,6 +25,8 @@ STALE_SECONDS = 10.0
 TURN_SECONDS = 1.0
 # An event loop that stood still this long will not recover by itself; on a busy machine it stands still for seconds.
 STUCK_SECONDS = 30.0
+# After an unforeseen error.
+ANEW_SECONDS = 5.0
 
 
 class Liveness:
@@ -94,15 +99,26 @@ class Need:
 
 
 @asynccontextmanager
-async def running_during(watching: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run `watching` until the body ends."""
-    task = asyncio.create_task(watching)
+async def running_during(watch: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Run `watch` until the body ends. After an error that it did not foresee it begins anew: no role goes on without
+    its watches, and none ends for one.
+    """
+    task = asyncio.create_task(_begun_anew(watch))
     try:
         yield
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+async def _begun_anew(watch: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    while True:
+        try:
+            return await watch()
+        except Exception:
+            logger.exception("a watch of this role failed unexpectedly; it begins anew in %g s", ANEW_SECONDS)
+        await asyncio.sleep(ANEW_SECONDS)
 
 
 async def troubles(needs: Iterable[Need]) -> dict[str, str]:

@@ -112,6 +112,7 @@ def _explain_servers(error: BaseException) -> CliError | None:
 
 def _explain_writer(error: WriterError) -> str:
     from oldhost_sync.writer_client import Cause, UpdateRefused, WriterUnavailable
+    from workflows.messages import workflow_id
 
     if isinstance(error, UpdateRefused):
         return f"the writer refused to {error.name}: {error}."
@@ -123,6 +124,9 @@ def _explain_writer(error: WriterError) -> str:
         return f"Temporal does not answer. {START_TEMPORAL}"
     if error.cause is Cause.NO_WRITER:
         return f"the writer of {error.host!r} is not running. A relay starts it, and so does `python starter.py`."
+    if error.cause is Cause.PAUSED_IN_TEMPORAL:
+        unpause = f"`temporal workflow unpause -w {workflow_id(error.host)}`"
+        return f"the writer of {error.host!r} does nothing: {error}. Unpause it there: {unpause}."
     if error.cause is Cause.FAILING:
         return (
             f"the writer of {error.host!r} is stuck: {error}. Deploy the release that its run began with, or "

@@ -41,6 +41,7 @@ class Cause(Enum):
     NOT_CONNECTED = auto()  # no connection to Temporal
     NO_TEMPORAL = auto()  # connected once, but Temporal does not answer now
     NO_WRITER = auto()  # never started, or ended
+    PAUSED_IN_TEMPORAL = auto()  # a person paused the run with Temporal's tools
     FAILING = auto()  # the run's workflow task fails
     NO_WORKER = auto()  # no worker takes its tasks
     TOO_SLOW = auto()  # it runs, but did not answer in time
@@ -104,6 +105,8 @@ class WriterClient:
             return await self._answer(client, question, self.query_seconds)
         except WorkflowQueryRejectedError:
             raise WriterUnavailable(self.host, Cause.NO_WRITER) from None
+        except ValueError as error:  # the SDK does not know the status of the run that rejected it: it is paused
+            raise await self._why_not(client, error) from None
         except WorkflowQueryFailedError as error:
             raise QueryRefused(self.host, str(error)) from None
 
@@ -155,6 +158,7 @@ _CAUSES = {
     WriterState.RUNNING: Cause.TOO_SLOW,
     WriterState.MISSING: Cause.NO_WRITER,
     WriterState.CLOSED: Cause.NO_WRITER,
+    WriterState.PAUSED_IN_TEMPORAL: Cause.PAUSED_IN_TEMPORAL,
     WriterState.FAILING: Cause.FAILING,
     WriterState.NO_WORKER: Cause.NO_WORKER,
 }

@@ -20,7 +20,7 @@ from temporalio.api.enums.v1 import EventType, PendingActivityState, TaskQueueTy
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflow.v1 import PendingActivityInfo, WorkflowExecutionPauseInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
     DescribeWorkflowExecutionRequest,
@@ -58,6 +58,7 @@ class WriterState(StrEnum):
     RUNNING = "RUNNING"
     MISSING = "MISSING"
     CLOSED = "CLOSED"
+    PAUSED_IN_TEMPORAL = "PAUSED_IN_TEMPORAL"
     FAILING = "FAILING"
     NO_WORKER = "NO_WORKER"
 
@@ -91,8 +92,21 @@ async def writer_health(
 
     `is_polled`: whether a worker polls the writers' task queue. Callers that ask for many hosts ask once for all.
     """
+    described = await describe_writer(client, host)
+    if described is None:
+        return WriterHealth(WriterState.MISSING, "the writer was never started, or Temporal has forgotten it")
+    events = await _last_events(client, described) if _asks_for_events(described) else ()
+    polled = await (is_polled() if is_polled else is_task_queue_polled(client))
+    return judge(described, events, polled=polled, now=datetime.now(UTC))
+
+
+async def describe_writer(client: Client, host: str) -> DescribeWorkflowExecutionResponse | None:
+    """Temporal's description of the writer's current or last run; None if there is none. Raises RPCError.
+
+    The SDK's own `describe` raises ValueError for a status that it does not know, as that of a paused run.
+    """
     try:
-        described = await client.workflow_service.describe_workflow_execution(
+        return await client.workflow_service.describe_workflow_execution(
             DescribeWorkflowExecutionRequest(
                 namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow_id(host))
             ),
@@ -100,11 +114,19 @@ async def writer_health(
         )
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
-            return WriterHealth(WriterState.MISSING, "the writer was never started, or Temporal has forgotten it")
+            return None
         raise
-    events = await _last_events(client, described) if _asks_for_events(described) else ()
-    polled = await (is_polled() if is_polled else is_task_queue_polled(client))
-    return judge(described, events, polled=polled, now=datetime.now(UTC))
+
+
+def status_name(described: DescribeWorkflowExecutionResponse) -> str:
+    """The run's status in one word, such as RUNNING."""
+    status = described.workflow_execution_info.status
+    return WorkflowExecutionStatus.Name(status).removeprefix("WORKFLOW_EXECUTION_STATUS_")
+
+
+def is_running(described: DescribeWorkflowExecutionResponse) -> bool:
+    """Not closed, and not paused by a person."""
+    return described.workflow_execution_info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
 
 
 async def is_task_queue_polled(client: Client, within: timedelta = RPC_TIMEOUT) -> bool:
@@ -129,8 +151,11 @@ def judge(
     """The health that a description shows. `last_events`: newest first, needed for a closed run or a repeated task."""
     info = described.workflow_execution_info
     run_id = info.execution.run_id
-    if info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:
-        return WriterHealth(WriterState.CLOSED, _how_it_ended(info.status, last_events), run_id, _at(info.close_time))
+    if info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED:
+        pause = described.workflow_extended_info.pause_info
+        return WriterHealth(WriterState.PAUSED_IN_TEMPORAL, _who_paused_it(pause), run_id, _at(pause.paused_time))
+    if not is_running(described):
+        return WriterHealth(WriterState.CLOSED, _how_it_ended(described, last_events), run_id, _at(info.close_time))
     failed = _failed_task(described, last_events)
     if failed is not None:
         since, error = failed
@@ -148,8 +173,7 @@ def judge(
 
 
 def _asks_for_events(described: DescribeWorkflowExecutionResponse) -> bool:
-    running = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
-    return described.workflow_execution_info.status != running or described.pending_workflow_task.attempt > 1
+    return not is_running(described) or described.pending_workflow_task.attempt > 1
 
 
 async def _last_events(client: Client, described: DescribeWorkflowExecutionResponse) -> Sequence[HistoryEvent]:
@@ -177,8 +201,13 @@ async def _decrypt(client: Client, failure: Failure) -> None:
         failure = failure.cause
 
 
-def _how_it_ended(status: WorkflowExecutionStatus.ValueType, last_events: Sequence[HistoryEvent]) -> str:
-    word = WorkflowExecutionStatus.Name(status).removeprefix("WORKFLOW_EXECUTION_STATUS_").lower().replace("_", " ")
+def _who_paused_it(pause: WorkflowExecutionPauseInfo) -> str:
+    why = ": ".join(part for part in (pause.identity, pause.reason) if part)
+    return _short("a person paused its run in Temporal" + (f" ({why})" if why else ""))
+
+
+def _how_it_ended(described: DescribeWorkflowExecutionResponse, last_events: Sequence[HistoryEvent]) -> str:
+    word = status_name(described).lower().replace("_", " ")
     last = last_events[0] if last_events else HistoryEvent()
     terminated = last.workflow_execution_terminated_event_attributes
     failure = last.workflow_execution_failed_event_attributes.failure

@@ -113,10 +113,12 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def temporal_dev_server() -> Iterator[EmbeddedTemporal]:
-    """One Temporal dev server in memory for the session: workflows need ids (or hosts) of their own test."""
+    """One Temporal dev server in memory for the session: workflows need ids (or hosts) of their own test. People may
+    pause workflows.
+    """
     from oldhost_sync.stack.temporal import EmbeddedTemporal
 
-    with EmbeddedTemporal(None) as server:
+    with EmbeddedTemporal(None, options=["--dynamic-config-value", "frontend.WorkflowPauseEnabled=true"]) as server:
         yield server
 
 

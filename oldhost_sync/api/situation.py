@@ -83,9 +83,10 @@ class Observations:
 
 
 # Alerts that show since when there has been no writer.
-_NO_WRITER_ALERTS = {"writer-closed", "writer-failing", "no-worker", "temporal-away"}
+_NO_WRITER_ALERTS = {"writer-closed", "paused-in-temporal", "writer-failing", "no-worker", "temporal-away"}
 _NO_WRITER_STEPS = {
     "writer-missing": "The relay starts it within seconds. If it does not: is a relay running? `oldhost-sync relay`.",
+    "paused-in-temporal": "Unpause it in Temporal: `temporal workflow unpause -w sync-writer:HOST`.",
     "writer-failing": "Deploy the release that the run began with, or terminate the run in Temporal's UI.",
     "no-worker": "Start a worker: `oldhost-sync worker`.",
 }

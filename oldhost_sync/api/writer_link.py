@@ -18,6 +18,12 @@ from oldhost_sync.policy.phrases import quantity
 from oldhost_sync.writer_client import Cause, QueryRefused, UpdateRefused, WriterClient, WriterError, WriterUnavailable
 from workflows.messages import OperatorRequest
 
+_PROBLEM_KINDS = {
+    Cause.PAUSED_IN_TEMPORAL: "paused-in-temporal",
+    Cause.FAILING: "writer-failing",
+    Cause.NO_WORKER: "no-worker",
+}
+
 
 class WriterLink(Protocol):
     """The requests that the routes make to the writer."""
@@ -46,6 +52,7 @@ class TemporalWriterLink:
         )
         self._clock = clock
         self._circuit = Circuit(limits.WRITER_PROBE_SECONDS)
+        self._away_kind = ""
 
     async def query(self, name: str, *arguments: object) -> Any:
         return await self._ask(lambda: self._writer.query(name, *arguments))
@@ -58,7 +65,7 @@ class TemporalWriterLink:
 
     async def _ask(self, question: Callable[[], Awaitable[Any]]) -> Any:
         if not self._circuit.admits(self._clock()):
-            raise writer_away(self._circuit.reason)
+            raise writer_away(self._circuit.reason, self._away_kind)
         try:
             answer = await question()
         except WriterError as error:
@@ -75,17 +82,18 @@ class TemporalWriterLink:
             return Problem(409, "query-refused", "The writer can't answer this query", str(error), "Check the query.")
         if error.cause is Cause.NO_WRITER:
             return writer_away("the writer was never started, or has ended; the relay starts it", "writer-missing")
-        kind = {Cause.FAILING: "writer-failing", Cause.NO_WORKER: "no-worker"}.get(error.cause, "writer-away")
+        self._away_kind = _PROBLEM_KINDS.get(error.cause, "writer-away")
         reason = str(error) or "Temporal or the worker does not answer"
         self._circuit.failed(self._clock(), reason)
-        return writer_away(reason, kind)
+        return writer_away(reason, self._away_kind)
 
 
 def writer_away(reason: str, kind: str = "writer-away") -> Problem:
+    todo = "Unpause it there" if kind == "paused-in-temporal" else "Check that Temporal and a worker are running"
     return unavailable(
         kind,
         "The writer can't be reached",
         f"{reason[:1].upper()}{reason[1:]}.",
-        "Check that Temporal and a worker are running, then repeat the request. Changes are still accepted.",
+        f"{todo}, then repeat the request. Changes are still accepted.",
         retry_after=max(1, round(limits.WRITER_PROBE_SECONDS)),
     )

@@ -23,6 +23,7 @@ Kind = Literal[
     "goes-nowhere",
     "answers-lost",
     "writer-closed",
+    "paused-in-temporal",
     "writer-failing",
     "no-worker",
     "temporal-away",
@@ -119,6 +120,13 @@ KINDS: dict[str, AlertKind] = {
         "The writer's run was terminated, cancelled, or failed; the message says how and by whom.",
         "Nothing: the relay starts a new run at once. If runs end repeatedly, look at them in Temporal's UI.",
         "the writer runs",
+    ),
+    "paused-in-temporal": AlertKind(
+        "critical",
+        "A person paused the writer's run with Temporal's tools; the message says who. Changes are still accepted.",
+        "Unpause it, or ask who paused it. To stop sending, use our own pause: it can be seen and resumed here.",
+        "the writer runs",
+        command="temporal workflow unpause -w sync-writer:HOST",
     ),
     "writer-failing": AlertKind(
         "critical",

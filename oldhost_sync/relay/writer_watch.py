@@ -10,7 +10,13 @@ from dataclasses import dataclass
 
 from oldhost_sync.writer_health import WriterHealth, WriterState
 
-CLOSED, FAILING, NO_WORKER, AWAY = KINDS = ("writer-closed", "writer-failing", "no-worker", "temporal-away")
+CLOSED, PAUSED, FAILING, NO_WORKER, AWAY = KINDS = (
+    "writer-closed",
+    "paused-in-temporal",
+    "writer-failing",
+    "no-worker",
+    "temporal-away",
+)
 
 # How long a problem lasts before it raises an alert. Including detection (a check every few seconds, 8 s for an untaken
 # task), the alert is raised well within the 30 s that are promised for emergencies.
@@ -106,6 +112,8 @@ def _trouble(seen: WriterHealth | TemporalAway, *, waiting: bool) -> tuple[str, 
         return (AWAY, f"Temporal does not answer ({seen.error}) while changes wait") if waiting else ("", "")
     if seen.state is WriterState.CLOSED:
         return CLOSED, f"the writer does not run: {seen.error}; the relay starts it again"
+    if seen.state is WriterState.PAUSED_IN_TEMPORAL:
+        return PAUSED, f"the writer does nothing: {seen.error}; it goes on when a person unpauses it there"
     if seen.state is WriterState.FAILING:
         return FAILING, f"the writer is stuck: {seen.error}"
     # With nothing to do no worker is needed; an untaken task is something to do.

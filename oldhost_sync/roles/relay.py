@@ -67,7 +67,7 @@ async def run(settings: Settings) -> None:
         needs = database_need(of_probes), temporal_need(writers.connected)
         with served(settings.metrics_bind, registry, readiness, liveness):
             show_role(registry, "relay", readiness.looked_at)
-            async with running_during(liveness.keep()):
+            async with running_during(liveness.keep):
                 await _wait_for_database(engine, settings.hosts(), stop)
                 await _relay(settings, transactions, writers, metrics, registry, owner, readiness, needs, stop, tracer)
     finally:

@@ -9,6 +9,7 @@ from oldhost_sync.search_attributes import register
 from oldhost_sync.settings import Settings
 from oldhost_sync.temporal import connect, leave, start_writer, writer_policy
 from oldhost_sync.user_errors import leave_after
+from oldhost_sync.writer_health import describe_writer, status_name
 
 
 async def run(settings: Settings) -> str:
@@ -18,8 +19,11 @@ async def run(settings: Settings) -> str:
     policy = writer_policy(settings)
     handle = await start_writer(client, settings.host, policy)
     await handle.signal("configure", policy)
-    description = await handle.describe()
-    return f"{handle.id} (run {description.run_id}) is {description.status.name if description.status else 'UNKNOWN'}"
+    described = await describe_writer(client, settings.host)
+    if described is None:
+        return f"{handle.id} is gone"
+    run_id = described.workflow_execution_info.execution.run_id
+    return f"{handle.id} (run {run_id}) is {status_name(described)}"
 
 
 def main() -> None:

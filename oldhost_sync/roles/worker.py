@@ -111,12 +111,12 @@ async def run(settings: Settings, *, stop: asyncio.Event | None = None, client: 
             presence = WorkerPresence(engine, tuple(settings.urls_by_host()), sessions.owner, release)
             releases = ReleaseWatch(connected, presence, writer_policy(settings))
             async with (
-                running_during(liveness.keep()),
+                running_during(liveness.keep),
                 _stopped_by_signals(stop or asyncio.Event()) as stopping,
                 _alerts_delivered(settings, engine, metrics),
                 _looked_at(settings, connected, readiness, releases),
                 _present(presence),
-                running_during(releases.watch()),
+                running_during(releases.watch),
             ):
                 if await _is_so_before(releases.may_take_tasks(), stopping):
                     await _work(settings, connected, engine, sessions, releases, stopping)
@@ -140,7 +140,7 @@ async def _work(
         registration = Registration()
         slots = WorkflowSlots()
         shared, own = workers(settings, client, engine, sessions, threads, registration, releases, slots)
-        async with running_during(registration.watch(client)), own, shared:
+        async with running_during(partial(registration.watch, client)), own, shared:
             logger.info("worker %s is at work", sessions.owner)
             await stopping.wait()
             logger.info("worker %s is leaving", sessions.owner)
@@ -333,7 +333,8 @@ async def _looked_at(
     autocommit_engine = create_engine(settings.need_database_url(), pool_size=1, autocommit=True)
     hosts = list(settings.urls_by_host())
     try:
-        async with running_during(watch_readiness(autocommit_engine, client, hosts, readiness, releases.troubles)):
+        watch = partial(watch_readiness, autocommit_engine, client, hosts, readiness, releases.troubles)
+        async with running_during(watch):
             yield
     finally:
         autocommit_engine.dispose()
@@ -350,7 +351,7 @@ async def _present(presence: WorkerPresence) -> AsyncIterator[None]:
             await asyncio.to_thread(presence.say)
 
     try:
-        async with running_during(say()):
+        async with running_during(say):
             yield
     finally:
         await asyncio.to_thread(presence.leave)

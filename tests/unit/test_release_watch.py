@@ -6,8 +6,12 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
+from temporalio.converter import encode_search_attributes
 from temporalio.worker import PatchActivationInput
 
 from oldhost_sync.policy.release import BESIDE_MIN, RELEASE
@@ -63,21 +67,25 @@ class Presence:
 class Temporal:
     """A client and its one run, which keeps `release`; what is done to it is kept."""
 
-    def __init__(self, release: int | None) -> None:
+    namespace = "default"
+
+    def __init__(self, release: int) -> None:
         self.release = release
         self.done: list[Any] = []
-        self.status, self.run_id = WorkflowExecutionStatus.RUNNING, "the run"
+        self.status, self.run_id = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING, "the run"
 
     @property
-    def typed_search_attributes(self) -> TypedSearchAttributes:
-        marks = [] if self.release is None else [SearchAttributePair(MARKS, [f"release-{self.release}"])]
-        return TypedSearchAttributes(marks)
+    def workflow_service(self) -> Temporal:
+        return self
+
+    async def describe_workflow_execution(self, *_: Any, **__: Any) -> DescribeWorkflowExecutionResponse:
+        info = WorkflowExecutionInfo(status=self.status, execution=WorkflowExecution(run_id=self.run_id))
+        marks = TypedSearchAttributes([SearchAttributePair(MARKS, [f"release-{self.release}"])])
+        encode_search_attributes(marks, info.search_attributes)
+        return DescribeWorkflowExecutionResponse(workflow_execution_info=info)
 
     def get_workflow_handle(self, _: str, *, run_id: str | None = None) -> Temporal:
         assert run_id in {None, self.run_id}
-        return self
-
-    async def describe(self, **_: Any) -> Temporal:
         return self
 
     async def signal(self, name: str, release: int, **_: Any) -> None:
@@ -161,6 +169,13 @@ def test_an_older_worker_waits_for_a_run_that_it_knows_and_until_the_newer_ones_
     clock[0] += 3
     asyncio.run(watch.look())
     assert may_take(watch)
+    assert temporal.done == []
+
+
+def test_a_run_that_a_person_paused_in_temporal_holds_no_worker_up_and_is_left_alone(clock: list[float]) -> None:
+    temporal = Temporal(RELEASE + 1)
+    temporal.status = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
+    assert may_take(watching(temporal, Presence(Known(RELEASE, RELEASE)), clock))
     assert temporal.done == []
 
 

@@ -66,6 +66,16 @@ def test_a_run_whose_tasks_are_taken_runs() -> None:
     assert judged(described(task=task(60, started=True))).runs
 
 
+def test_a_paused_run_says_who_paused_it_since_when_and_why() -> None:
+    paused = described(status=WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED)
+    pause = paused.workflow_extended_info.pause_info
+    pause.identity, pause.reason = "ana@desk", "a look"
+    pause.paused_time.FromDatetime(ago(60))
+    health = judged(paused)
+    assert (health.state, health.since) == (WriterState.PAUSED_IN_TEMPORAL, ago(60))
+    assert health.error == "a person paused its run in Temporal (ana@desk: a look)"
+
+
 def test_a_closed_run_says_how_it_ended_and_by_whom() -> None:
     terminated = HistoryEvent(
         workflow_execution_terminated_event_attributes=WorkflowExecutionTerminatedEventAttributes(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from temporalio import workflow
+from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
@@ -127,6 +128,32 @@ def test_a_run_that_has_ended_is_not_shown_as_if_it_lived(temporal_dev_server: E
         assert str(missing.value.content["type"]).endswith("writer-missing")
 
     run_with_writer(temporal_dev_server, "link-closed", scenario)
+
+
+def test_a_run_that_a_person_paused_in_temporal_is_told_of_as_paused_there(
+    temporal_dev_server: EmbeddedTemporal,
+) -> None:
+    async def connect() -> Client:
+        return await Client.connect(temporal_dev_server.address)
+
+    async def scenario(link: TemporalWriterLink) -> None:
+        client = await connect()
+        await client.workflow_service.pause_workflow_execution(
+            PauseWorkflowExecutionRequest(
+                namespace=client.namespace,
+                workflow_id=workflow_id("link-paused"),
+                identity="ana@desk",
+                reason="a look",
+            )
+        )
+        act = TemporalWriterLink("link-paused", connect).update("pause", OperatorRequest(operator="ana"))
+        for ask in (link.query("status"), link.query("status"), act):
+            with pytest.raises(Problem) as paused:
+                await ask
+            assert str(paused.value.content["type"]).endswith("paused-in-temporal")
+            assert "(ana@desk: a look)" in str(paused.value.content["detail"])
+
+    run_with_writer(temporal_dev_server, "link-paused", scenario)
 
 
 def test_a_run_whose_task_fails_is_named_with_its_error(temporal_dev_server: EmbeddedTemporal) -> None:

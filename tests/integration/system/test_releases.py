@@ -7,10 +7,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from temporalio.client import Client
 
 from oldhost_sync.policy.release import RELEASE
 from oldhost_sync.release_watch import run_release
-from oldhost_sync.temporal import writer_handle
+from oldhost_sync.writer_health import describe_writer
 from tests.faults.load import Load
 from tests.faults.product import ROOT, Product
 from tests.faults.release import NEXT, next_release
@@ -41,8 +42,9 @@ class Fleet:
 
         self.product.wait_for(f"a run of release {release}", lambda: kept() == release)
 
-    async def _release_of_run(self, client: object) -> int | None:
-        return run_release(await writer_handle(client, self.product.host).describe())  # type: ignore[arg-type]
+    async def _release_of_run(self, client: Client) -> int | None:
+        described = await describe_writer(client, self.product.host)
+        return None if described is None else run_release(described)
 
     def longest_pause(self) -> float:
         moments: list[float] = sorted(one["received_at"] for one in self.product.journal() if one.get("received_at"))

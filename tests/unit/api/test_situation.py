@@ -187,7 +187,7 @@ def test_a_wait_for_a_session_says_what_it_waits_for(waiting_for: str) -> None:
     assert said.why != plain.why
 
 
-@pytest.mark.parametrize("kind", ["writer-missing", "writer-failing", "no-worker", "writer-away"])
+@pytest.mark.parametrize("kind", ["writer-missing", "paused-in-temporal", "writer-failing", "no-worker", "writer-away"])
 def test_no_answer_is_no_writer_with_the_reason_and_since_when(kind: str) -> None:
     sight = Observations(NOW, None, "nobody answers", kind, a_condition("writer-closed", "dead-letter"))
     said = judge(sight)

@@ -298,6 +298,10 @@ def test_the_application_is_what_the_script_runs() -> None:
         (WriterUnavailable("h", Cause.NO_TEMPORAL), "Temporal does not answer. Start it"),
         (WriterUnavailable("h", Cause.NO_WRITER), "the writer of 'h' is not running. A relay starts it"),
         (WriterUnavailable("h", Cause.FAILING, "its task fails"), "the writer of 'h' is stuck: its task fails. Deploy"),
+        (
+            WriterUnavailable("h", Cause.PAUSED_IN_TEMPORAL, "a person paused its run in Temporal"),
+            "the writer of 'h' does nothing: a person paused its run in Temporal. Unpause it there: `temporal workflow",
+        ),
         (WriterUnavailable("h", Cause.NO_WORKER, "no worker"), "the writer does not answer. Start a worker"),
         (WriterUnavailable("h", Cause.TOO_SLOW), "the writer does not answer. Start a worker"),
         (UpdateRefused("h", "resume", "it is not paused"), "the writer refused to resume: it is not paused."),

@@ -10,6 +10,7 @@ from oldhost_sync.relay.writer_watch import (
     FAILING,
     KINDS,
     NO_WORKER,
+    PAUSED,
     CloseAlerts,
     OpenAlert,
     StartWriter,
@@ -21,6 +22,7 @@ from oldhost_sync.writer_health import WriterHealth, WriterState
 RUNNING = WriterHealth(WriterState.RUNNING)
 FAILS = WriterHealth(WriterState.FAILING, "its workflow task fails: Failed decoding arguments")
 ENDED = WriterHealth(WriterState.CLOSED, "its run ended: terminated")
+PAUSED_BY_HAND = WriterHealth(WriterState.PAUSED_IN_TEMPORAL, "a person paused its run in Temporal (ana: a look)")
 MISSING = WriterHealth(WriterState.MISSING, "never started")
 UNTAKEN = WriterHealth(
     WriterState.NO_WORKER, "no worker takes its workflow task", since=datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,6 +52,14 @@ def test_a_run_that_ended_is_started_and_told_of_at_the_first_look_and_over_when
     assert starts(first) == 1
     assert told(first) == [CLOSED]
     assert looks(watch, RUNNING, 3) == [CloseAlerts((CLOSED,))]
+
+
+def test_a_run_that_a_person_paused_in_temporal_is_told_of_at_once_and_not_started() -> None:
+    watch = WriterWatch()
+    actions = looks(watch, PAUSED_BY_HAND, 0, waiting=False)
+    assert (starts(actions), told(actions)) == (0, [PAUSED])
+    assert any("ana: a look" in action.message for action in actions if isinstance(action, OpenAlert))
+    assert looks(watch, RUNNING, 3) == [CloseAlerts((PAUSED,))]
 
 
 def test_a_run_that_ended_is_started_though_nothing_waits_since_it_may_have_left_messages_unread() -> None:
