@@ -24,6 +24,8 @@ with workflow.unsafe.imports_passed_through():
 
 ONCE = RetryPolicy(maximum_attempts=1)
 UNTIL_IT_WORKS = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
+# What is retried until it works fails only if a person ends it; then it begins anew.
+AGAIN_SECONDS = 1
 # A cancelled activity that talks to OldHost still finishes first.
 TO_THE_END = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
 # A dead worker is noticed after this; heartbeats leave after 3 s, then every 3.5 s.

@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.failure_detector import FailureDetector
     from oldhost_sync.policy.machine import Machine
     from oldhost_sync.policy.rebuild import Part
-    from oldhost_sync.policy.release import ALERTS_AGAIN, RELEASE_MIN
+    from oldhost_sync.policy.release import DONE_AGAIN, RELEASE_MIN
     from workflows import calls, messages
     from workflows.calls import NoResult
     from workflows.clock import now_ms
@@ -24,8 +24,6 @@ with workflow.unsafe.imports_passed_through():
 # A sweep's page, and how long ago a change must have been relayed to count as missed: a younger one may still arrive.
 SWEEP_REFS = 1000
 SWEEP_QUIET_MS = 30_000
-# Retried until they succeed, alerts fail only if a person ends the activity.
-ALERTS_AGAIN_SECONDS = 1
 
 
 class Dispatcher:
@@ -118,8 +116,8 @@ class Dispatcher:
         try:
             await calls.raise_alerts(self._host, action)
         except NoResult:
-            if self._machine.release >= ALERTS_AGAIN:
-                await workflow.sleep(ALERTS_AGAIN_SECONDS, summary="until alerts are recorded again")
+            if self._machine.release >= DONE_AGAIN:
+                await workflow.sleep(calls.AGAIN_SECONDS, summary="until alerts are recorded again")
                 self._machine.coalesced_alerts.not_recorded()
         else:
             self._machine.coalesced_alerts.recorded()

@@ -20,6 +20,7 @@ from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
     from oldhost_sync.policy.machine import Machine
+    from oldhost_sync.policy.release import DONE_AGAIN
     from workflows import calls, intake, messages
     from workflows.clock import now_ms
     from workflows.inbox import Inbox
@@ -114,14 +115,22 @@ class Reception:
         """Record the signals that earlier runs left unread, from their histories; the relay brings those changes."""
         request = messages.Recovery(self._host, self._run_id, self._original_run_id, self._continued_run_id, now_ms())
         try:
-            await calls.recover_submissions(request)
-        except calls.NoResult:
-            workflow.logger.warning("the search for unread signals of earlier runs failed; the next run tries again")
-            return
+            while not await self._has_recovered(request):
+                if self._machine.release < DONE_AGAIN:
+                    return
+                await workflow.sleep(calls.AGAIN_SECONDS, summary="until unread signals are looked for again")
         finally:
             self.inbox.awaits_older = False
             self._wake()
         self.recovering = False
+
+    async def _has_recovered(self, request: messages.Recovery) -> bool:
+        try:
+            await calls.recover_submissions(request)
+        except calls.NoResult:
+            workflow.logger.warning("the search for unread signals of earlier runs failed")
+            return False
+        return True
 
     @property
     def follows_a_reset(self) -> bool:

@@ -37,8 +37,8 @@ LONG_WHILE_CALM = 8
 MENDS_HOLDS = 9
 # Once one heartbeat of a worker is overdue, all its sends are given up, not each when its own is.
 GIVES_UP_TOGETHER = 10
-# Alerts are recorded again if a person ended the activity that should have.
-ALERTS_AGAIN = RELEASE = 11
+# Alerts, and the search for signals that earlier runs left unread, are done again if a person ended the activity.
+DONE_AGAIN = RELEASE = 11
 
 # The oldest release whose workers may run at the same time. A worker that does not report its release has this one.
 BESIDE_MIN = 5

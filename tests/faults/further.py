@@ -13,11 +13,18 @@ from typing import Any
 
 import pymysql
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client
+from temporalio.api.enums.v1 import EventType, PendingActivityState
+from temporalio.api.workflowservice.v1 import (
+    PauseWorkflowExecutionRequest,
+    ResetWorkflowExecutionRequest,
+    UnpauseWorkflowExecutionRequest,
+)
+from temporalio.client import AsyncActivityCancelledError, Client
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
 
 from oldhost_sync.temporal import writer_handle
+from oldhost_sync.writer_health import describe_writer
 from tests.faults.database_clock import DatabaseClock
 from tests.faults.foreign_locks import ForeignLock
 from tests.faults.product import Product
@@ -47,6 +54,7 @@ class Further:
     locks: list[HeldRows] = field(default_factory=list)
     bans: int = 0
     _held: list[tuple[HeldRows, ForeignLock]] = field(default_factory=list)
+    _paused_until: float = 0.0  # with Temporal's tools; 0: not paused
 
     def cause(self, mishap: Mishap) -> None:
         """Raises what the roles' clients raise when somebody is away."""
@@ -59,7 +67,7 @@ class Further:
                 self.product.admin("POST", "/actions/ban", {})
                 self.bans += 1
             case "end":
-                self.product.ask(lambda client: self._end(client, mishap.target))
+                self.product.ask(lambda client: self._end(client, mishap))
             case "operate":
                 self._operate(mishap.target, mishap.parameters["which"])
 
@@ -69,6 +77,14 @@ class Further:
             if time.time() >= one[0].until_at:
                 self._held.remove(one)
                 one[1].release()
+        if self._paused_until and time.time() >= self._paused_until:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Temporal may be away just now: then later."""
+        with contextlib.suppress(RPCError, RuntimeError):
+            self.product.ask(self._unpause)
+            self._paused_until = 0.0
 
     def end(self) -> None:
         """Everything is well again."""
@@ -76,6 +92,8 @@ class Further:
             held.until_at = min(held.until_at, time.time())
             lock.release()
         self._held.clear()
+        if self._paused_until:
+            self._go_on()
         if self.clock is not None:
             self.clock.offset_s = 0.0
 
@@ -96,19 +114,60 @@ class Further:
             self.locks.append(held)
             self._held.append((held, lock))
 
-    async def _end(self, client: Client, how: str) -> None:
+    async def _end(self, client: Client, mishap: Mishap) -> None:
         handle = writer_handle(client, self.product.host)
-        if how == "terminate":
-            await handle.terminate("by hand")
-        elif how == "cancel":
-            await handle.cancel()
-        else:
-            await self._reset(client)
+        match mishap.target:
+            case "terminate":
+                await handle.terminate("by hand")
+            case "cancel":
+                await handle.cancel()
+            case "pause":
+                await self._pause(client, mishap.parameters["seconds"])
+            case "complete" | "fail":
+                await self._end_activity(client, mishap)
+            case _:
+                await self._reset(client)
+
+    async def _pause(self, client: Client, seconds: float) -> None:
+        """With Temporal's tools, not with ours."""
+        asked = {"namespace": client.namespace, "workflow_id": workflow_id(self.product.host), "reason": "by hand"}
+        await client.workflow_service.pause_workflow_execution(PauseWorkflowExecutionRequest(**asked))
+        self._paused_until = time.time() + seconds
+
+    async def _unpause(self, client: Client) -> None:
+        asked = {"namespace": client.namespace, "workflow_id": workflow_id(self.product.host), "reason": "by hand"}
+        with contextlib.suppress(RPCError):  # somebody ended that run
+            await client.workflow_service.unpause_workflow_execution(UnpauseWorkflowExecutionRequest(**asked))
+
+    async def _end_activity(self, client: Client, mishap: Mishap) -> None:
+        """One that has begun, if there is any, with a result of the wrong shape or as failed."""
+        described = await describe_writer(client, self.product.host)
+        begun = [
+            one.activity_id
+            for one in (described.pending_activities if described else ())
+            if one.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+            # It has no result that could have a wrong shape: whoever completes it says that the alerts are recorded.
+            and (mishap.target, one.activity_type.name) != ("complete", "raise_alerts")
+        ]
+        if not begun:
+            return
+        activity_id = begun[int(mishap.parameters["which"] * len(begun))]
+        ended = client.get_async_activity_handle(
+            workflow_id=workflow_id(self.product.host), run_id=None, activity_id=activity_id
+        )
+        with contextlib.suppress(AsyncActivityCancelledError, RPCError):  # it may have ended meanwhile
+            if mishap.target == "complete":
+                await ended.complete("done by hand")
+            else:
+                await ended.fail(ApplicationError("by hand", non_retryable=True))
 
     async def _reset(self, client: Client) -> None:
         """To the run's last completed workflow task, as Temporal's UI offers it."""
         handle = writer_handle(client, self.product.host)
-        run_id = (await handle.describe()).run_id
+        described = await describe_writer(client, self.product.host)
+        if described is None:
+            return
+        run_id = described.workflow_execution_info.execution.run_id
         events = (await client.get_workflow_handle(handle.id, run_id=run_id).fetch_history()).events
         completed = [one.event_id for one in events if one.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED]
         if completed:

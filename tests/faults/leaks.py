@@ -16,12 +16,12 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from oldhost_sync.temporal import writer_handle
+from oldhost_sync.writer_health import describe_writer
 from tests.faults.product import Product
 
 SAMPLE_SECONDS = 5.0
@@ -190,8 +190,8 @@ class LeakWatch:
             yield f"{kind} {table}", 0, float(sql(f"SELECT COUNT(*) AS n FROM `{table}`")[0]["n"])
 
     async def _history(self, client: Client) -> float:
-        described: Any = await writer_handle(client, self.product.host).describe()
-        return float(described.history_length)
+        described = await describe_writer(client, self.product.host)
+        return 0.0 if described is None else float(described.workflow_execution_info.history_length)
 
 
 def memory_mib(pid: int) -> float:

@@ -53,6 +53,7 @@ NEMESES = (*FURTHER_PAUSE_SECONDS, RELEASES)
 # Around the beginning of a lock nothing else happens, so that whoever waits waits for it.
 CALM_BEFORE_SECONDS, CALM_AFTER_SECONDS = 12.0, 12.0
 LOCK_SECONDS = (8.0, 30.0)
+PAUSED_SECONDS = (3.0, 15.0)
 # About as long as it takes to replace two workers.
 ROLL_SECONDS = 20.0
 CLOCK_STEPS_SECONDS = (-7200, -120, -2, 2, 120, 7200)
@@ -108,12 +109,20 @@ def _draw_further(name: str, chance: random.Random, at_s: float) -> Mishap:
         case "clock":
             return Mishap(at_s, "clock", "mariadb", parameters={"step": chance.choice(CLOCK_STEPS_SECONDS)})
         case "ends":
-            return Mishap(at_s, "end", chance.choice(("terminate", "cancel", "reset")))
+            return _end(chance, at_s)
         case "upgrades":
             return Mishap(at_s, "roll", "workers", ROLL_SECONDS)
         case _:
             act = chance.choice(("pause", "resume", "flush", "retry", "discard", "resolve"))
             return Mishap(at_s, "operate", act, parameters={"which": chance.random()})
+
+
+def _end(chance: random.Random, at_s: float) -> Mishap:
+    """By Temporal's own tools: the run's, or one activity's; or the run is paused there for a while."""
+    target = chance.choice(("terminate", "cancel", "reset", "pause", "complete", "fail"))
+    if target == "pause":
+        return Mishap(at_s, "end", target, parameters={"seconds": round(chance.uniform(*PAUSED_SECONDS), 1)})
+    return Mishap(at_s, "end", target, parameters={"which": chance.random()})
 
 
 def _usual(seed: int, seconds: float, settle_seconds: float) -> list[Mishap]:

@@ -55,8 +55,13 @@ from tests.faults.signals import SIGNAL_MARKER, SignalLoad
 
 RATE_PER_SECOND = 8.0
 HEALING_SECONDS_MAX = 180.0
-# A run of the writer that is renewed by its length too, not only by us.
-TEMPORAL_OPTIONS = ("--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=1000")
+# A run of the writer that is renewed by its length too, not only by us; and people may pause it.
+TEMPORAL_OPTIONS = (
+    "--dynamic-config-value",
+    "limit.historyCount.suggestContinueAsNew=1000",
+    "--dynamic-config-value",
+    "frontend.WorkflowPauseEnabled=true",
+)
 # Until the run that all workers know has begun, wherever the last of them was killed before.
 ROLL_ENDS_SECONDS = 8.0
 ROLES = ("worker-1", "worker-2", "relay-1", "relay-2", "api")

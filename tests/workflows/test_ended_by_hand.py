@@ -24,10 +24,10 @@ async def pause(writer: Writer) -> None:
     assert await writer.operate("pause") == "paused"
 
 
-async def submit(writer: Writer) -> None:
+async def submit(writer: Writer, accepted: int = 2) -> None:
     change = {"entity_type": "unit", "entity_id": "b", "event_type": "booking_created", "payload": "two"}
     await writer.handle.signal("submit_change", change)
-    await writer.until(lambda: len(writer.world.books.changes) == 2)
+    await writer.until(lambda: len(writer.world.books.changes) == accepted)
 
 
 @pytest.mark.parametrize("name", ["load_outstanding", "open_session", "send"])
@@ -54,6 +54,15 @@ async def test_what_is_recorded_is_recorded_although_the_activity_was_completed_
         await complete_by_hand(writer, name, result)
         await writer.skip(5)
         await asked
+
+
+async def test_the_search_for_unread_signals_begins_anew_in_the_same_run(stage: Stage) -> None:
+    async with stage.writer(stuck=["recover_submissions"]) as writer:
+        await complete_by_hand(writer, "recover_submissions")
+        await writer.skip(5)
+        await submit(writer, 1)  # it had to wait for the search
+        first, again = writer.world.recoveries
+        assert first == again
 
 
 async def test_alerts_whose_activity_was_failed_by_hand_are_recorded_after_all(stage: Stage) -> None:

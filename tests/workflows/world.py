@@ -213,6 +213,7 @@ class World:
     @activity.defn
     async def recover_submissions(self, request: messages.Recovery) -> messages.Recovered:
         self.recoveries.append(request)
+        await self._while_stuck()
         while self.recovery_fails:
             activity.heartbeat()
             await asyncio.sleep(0.05)
