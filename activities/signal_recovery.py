@@ -5,8 +5,8 @@ server because its history is too large, reset) leaves signals in its history. T
 back to the last run that got everything from its predecessor. Each signal gets the key that its own run would have
 given it, so that no change is recorded twice. If a history is gone, an alert is raised.
 
-A reset run begins with a copy of another run's history, and gets the signals of all following runs again; Temporal's
-request id of each signal identifies the repetitions.
+A reset run begins with a copy of another run's history, and gets the signals of all following runs again
+(`repeated_signals`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 from activities.database_records import record_or_leave
+from activities.repeated_signals import RepeatedSignals
 from oldhost_sync.policy.limits import RETENTION_DAYS
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import TransactionContended
@@ -107,12 +108,12 @@ class RecoveryActivities:
         """Idempotent, and cheap to repeat: keys that are already recorded are looked up, 50 at a time."""
         recovered = messages.Recovered()
         runs = self._runs_to_read(request, recovered)
-        seen: dict[str, None] = {}
+        earlier = RepeatedSignals()
         blocked: set[tuple[str, str]] = set()
         too_old = 0
         began_at = datetime.fromtimestamp(request.began_at_ms / 1000, UTC)
         for run in reversed(runs):
-            submissions, old = self._submissions_of(request.host, run, seen, recovered, began_at)
+            submissions, old = self._submissions_of(request.host, run, earlier, recovered, began_at)
             too_old += old
             recovered.recorded += self._record(request.host, submissions, blocked)
             recovered.runs += 1
@@ -156,7 +157,7 @@ class RecoveryActivities:
         return run_in_transaction(self.engine, lambda connection: wrote_before(connection, request.host, began))
 
     def _submissions_of(
-        self, host: str, run: RunStart, seen: dict[str, None], recovered: messages.Recovered, began_at: datetime
+        self, host: str, run: RunStart, earlier: RepeatedSignals, recovered: messages.Recovered, began_at: datetime
     ) -> tuple[list[Submission], int]:
         """All submissions to a run, in order; and the number of those too old to know whether they were recorded."""
         try:
@@ -166,11 +167,14 @@ class RecoveryActivities:
             return [], 0
         oldest = began_at - timedelta(days=self.changes_kept_days)
         submissions, too_old = list(run.given.submissions), 0
+        repeated = earlier.add(
+            run.original_run_id,
+            is_reset=run.is_reset,
+            signals=[(signal.request_id, signal.payload.data) for signal in events.signals],
+        )
         for place, signal in enumerate(events.signals, 1):
-            if signal.request_id in seen:
+            if repeated[place - 1]:
                 continue
-            if signal.request_id:
-                seen[signal.request_id] = None
             if signal.at < oldest:
                 too_old += 1
                 continue

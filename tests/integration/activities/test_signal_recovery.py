@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -37,12 +37,15 @@ class RetentionDays:
     events: dict[str, RunEvents] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
+    have_ids: bool = True  # servers before 1.32 write no request ids
 
     def add(
         self, run: str, *numbers: int, continued: str = "", original: str = "", at: datetime = NOW, unread: bool = False
     ) -> None:
         self.starts[run] = RunStart(run, original or run, continued, messages.WriterInput(HOST, unrecorded=unread))
-        self.events[run] = RunEvents(signals(*numbers, at=at), [], knows_places=True)
+        given = signals(*numbers, at=at)
+        given = given if self.have_ids else [replace(one, request_id="") for one in given]
+        self.events[run] = RunEvents(given, [], knows_places=True)
 
     def runs_before(self, host: str, run_id: str, beat: Heartbeat) -> list[str]:
         return list(self.starts)[::-1]
@@ -98,13 +101,35 @@ def test_a_run_that_had_left_something_behind_itself_is_not_the_last(world: Mari
     assert numbers(world) == [1, 2]
 
 
-def test_signals_that_a_reset_gave_again_are_known_by_their_request(world: MariaWorld) -> None:
-    histories = RetentionDays()
+@pytest.mark.parametrize("have_ids", [True, False], ids=["request ids", "no request ids"])
+def test_signals_that_a_reset_gave_again_are_recorded_once(world: MariaWorld, *, have_ids: bool) -> None:
+    histories = RetentionDays(have_ids=have_ids)
     histories.add("first", 1, 2)
     histories.add("second", 3, 4, continued="first")
-    histories.add("reset", 1, 2, 3, 4, 5, original="first")
+    histories.add("third", 5, continued="second")
+    histories.add("reset", 1, 2, 3, 4, 5, 6, original="first")
+    histories.add("after", 7, continued="reset")
+    histories.add("reset again", 1, 2, 3, 4, 5, 6, 7, 8, original="first")
     recover(world, histories)
-    assert numbers(world) == [1, 2, 3, 4, 5]
+    assert numbers(world) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_an_equal_signal_that_was_sent_once_more_after_the_reset_is_recorded_too(world: MariaWorld) -> None:
+    histories = RetentionDays(have_ids=False)
+    histories.add("first", 1)
+    histories.add("second", 2, continued="first")
+    histories.add("reset", 1, 2, 2, original="first")
+    recover(world, histories)
+    assert numbers(world) == [1, 2, 2]
+
+
+def test_what_a_reset_left_out_is_no_reason_to_leave_out_what_came_later(world: MariaWorld) -> None:
+    histories = RetentionDays(have_ids=False)
+    histories.add("first", 1)
+    histories.add("second", 2, 3, continued="first")
+    histories.add("reset", 1, 4, original="first")
+    recover(world, histories)
+    assert numbers(world) == [1, 2, 3, 4]
 
 
 def test_a_history_that_is_gone_is_told_once_and_the_rest_is_recorded(world: MariaWorld) -> None:
