@@ -23,11 +23,7 @@ LOOK_SECONDS = 60.0
 async def register(client: Client) -> bool:
     """Add those of NAMES that the namespace lacks. False if not allowed; then the writers' states are not listed."""
     try:
-        missing = [name for name in NAMES if name not in await _registered(client)]
-        if missing:
-            wanted = dict.fromkeys(missing, KEYWORD)
-            request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=wanted)
-            await client.operator_service.add_search_attributes(request)
+        await _add_missing(client)
     except RPCError as error:
         logger.info("Temporal's list will not show the writers' states (%s); see docs/operations.md", error.message)
         return False
@@ -35,13 +31,16 @@ async def register(client: Client) -> bool:
 
 
 class Registration:
-    """Whether the writers may set the attributes; checked regularly, because they may be added or removed."""
+    """Whether the writers may set the attributes. Checked regularly: they may be added or removed, and are missing in a
+    namespace that was restored. A writer that has set them can do nothing without them, as its workflow task fails, so
+    they are added again wherever that is allowed.
+    """
 
     def __init__(self) -> None:
         self.is_known = False
 
     async def watch(self, client: Client) -> None:
-        """Check until cancelled. The attributes are known after two looks in a row have found them."""
+        """Check until cancelled. The attributes are known after two looks in a row have found or added them."""
         found = False
         while True:
             before, found = found, await self._look(client)
@@ -51,9 +50,20 @@ class Registration:
     @staticmethod
     async def _look(client: Client) -> bool:
         try:
-            return set(NAMES) <= set(await _registered(client))
+            await _add_missing(client)
         except RPCError:
             return False
+        return True
+
+
+async def _add_missing(client: Client) -> None:
+    registered = await _registered(client)
+    missing = [name for name in NAMES if name not in registered]
+    if missing:
+        request = AddSearchAttributesRequest(
+            namespace=client.namespace, search_attributes=dict.fromkeys(missing, KEYWORD)
+        )
+        await client.operator_service.add_search_attributes(request)
 
 
 async def _registered(client: Client) -> list[str]:

@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+from temporalio.api.operatorservice.v1 import RemoveSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 
 from oldhost_sync.search_attributes import Registration, register
 from oldhost_sync.stack.temporal import EmbeddedTemporal
 from oldhost_sync.temporal import DATA_CONVERTER
-from tests.workflows.conftest import Stage
+from oldhost_sync.writer_health import writer_health
+from tests.workflows.conftest import Stage, Writer
 from workflows.state_list import HOST, STATE
 
 pytestmark = [pytest.mark.temporal, pytest.mark.slow]
@@ -54,20 +56,38 @@ async def test_a_writer_in_a_namespace_that_knows_no_states_goes_on_without(stag
         assert (await writer.handle.describe()).typed_search_attributes.get(STATE) is None
 
 
-async def test_the_states_are_listed_when_two_looks_have_found_them(
+async def test_a_worker_registers_the_states_and_they_are_listed_from_its_second_look_on(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[bool] = []
 
-    async def look_again(seconds: float) -> None:
+    async def look_again(_: float) -> None:
         looks.append(registration.is_known)
         if len(looks) == 2:
-            await register(stage.env.client)
-        if len(looks) == 4:
             raise asyncio.CancelledError
 
     monkeypatch.setattr("oldhost_sync.search_attributes.asyncio.sleep", look_again)
     registration = Registration()
     with pytest.raises(asyncio.CancelledError):
         await registration.watch(stage.env.client)
-    assert looks == [False, False, False, True]
+    assert looks == [False, True]
+
+
+async def test_a_writer_goes_on_when_a_worker_registers_what_somebody_removed(stage: Stage) -> None:
+    assert await register(stage.env.client)
+    async with stage.writer(lists_states=True) as writer, asyncio.timeout(60):
+        assert await hosts_listed(stage, "SENDING") == [writer.world.host]
+        await stage.env.client.operator_service.remove_search_attributes(
+            RemoveSearchAttributesRequest(namespace=stage.env.client.namespace, search_attributes=[STATE.name])
+        )
+        paused = asyncio.create_task(writer.operate("pause"))
+        await task_fails(writer, "BadSearchAttributes")
+        watching = asyncio.create_task(Registration().watch(stage.env.client))
+        assert await paused == "paused"
+        watching.cancel()
+        assert await hosts_listed(stage, "PAUSED") == [writer.world.host]
+
+
+async def task_fails(writer: Writer, why: str) -> None:
+    while why not in (await writer_health(writer.env.client, writer.world.host)).error:
+        await asyncio.sleep(0.2)
