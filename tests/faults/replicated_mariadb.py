@@ -83,7 +83,7 @@ class ReplicatedMariaDB:
         self.replica.execute("SET GLOBAL gtid_slave_pos = %s", position[0])
         self.replica.execute(
             "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = %s, MASTER_USER = %s, MASTER_PASSWORD = %s, "
-            "MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1",
+            "MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1, MASTER_SSL = 0",
             self._primary.port,
             user,
             password,

@@ -433,7 +433,7 @@ MUTANTS = (
     ),
     Mutant(
         "a run that ended is shown as alive",
-        (Patch("oldhost_sync/writer_health.py", "    if info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING:\n        return", "    if info.status == -1:\n        return"),),
+        (Patch("oldhost_sync/writer_health.py", "    if not is_running(described):\n        return", "    if info.status == -1:\n        return"),),
         levels=(WATCHES,),
     ),
     Mutant(
