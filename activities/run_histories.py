@@ -11,7 +11,7 @@ from datetime import UTC, timedelta
 from typing import Any, TypeVar
 
 from temporalio.api.common.v1 import Payload, WorkflowExecution
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryRequest,
@@ -113,9 +113,15 @@ class TemporalHistories:
         return given if isinstance(given, messages.WriterInput) else messages.WriterInput()
 
     async def _read(self, events: Sequence[HistoryEvent], found: RunEvents) -> None:
+        """A reset ends what it copies with a failed workflow task, and gives signals again before the next one."""
         for event in events:
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
                 await self._read_signal(event, found)
+            elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+                cause = event.workflow_task_failed_event_attributes.cause
+                found.gives_again = cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
+            elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED:
+                found.gives_again = False
             elif event.event_type == EventType.EVENT_TYPE_MARKER_RECORDED:
                 found.knows_places = found.knows_places or await self._is_release(event)
             elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED and not found.knows_places:
@@ -126,7 +132,8 @@ class TemporalHistories:
         if attributes.signal_name == SUBMIT_CHANGE:
             payloads = await self._decode(list(attributes.input.payloads[:1]))
             at = event.event_time.ToDatetime(UTC)
-            found.signals.append(SignalEvent(attributes.request_id, at, payloads[0] if payloads else Payload()))
+            payload = payloads[0] if payloads else Payload()
+            found.signals.append(SignalEvent(attributes.request_id, at, payload, given_again=found.gives_again))
 
     async def _is_release(self, event: HistoryEvent) -> bool:
         """Whether this marks a run that derives keys from the signals' places (release 2 and later)."""

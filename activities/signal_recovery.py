@@ -24,7 +24,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 from activities.database_records import record_or_leave
-from activities.repeated_signals import RepeatedSignals
+from activities.repeated_signals import RepeatedSignals, Signal
 from oldhost_sync.policy.limits import RETENTION_DAYS
 from oldhost_sync.store.alerts import close_alert, raise_alert
 from oldhost_sync.store.errors import TransactionContended
@@ -67,20 +67,24 @@ class RunStart:
 
 @dataclass(frozen=True, slots=True)
 class SignalEvent:
-    """One `submit_change` signal of a run, not decoded."""
+    """One `submit_change` signal of a run, not decoded. `given_again`: it stands where a reset gives signals again."""
 
     request_id: str
     at: datetime
     payload: Payload
+    given_again: bool = False
 
 
 @dataclass(slots=True)
 class RunEvents:
-    """The relevant part of a run's history. `scheduled`: keys of the submissions given to an activity, in order."""
+    """The relevant part of a run's history. `scheduled`: keys of the submissions given to an activity, in order.
+    `gives_again`: what is read next was given again by a reset.
+    """
 
     signals: list[SignalEvent] = field(default_factory=list)
     scheduled: list[str] = field(default_factory=list)
     knows_places: bool = False
+    gives_again: bool = False
 
 
 class Histories(Protocol):
@@ -167,11 +171,8 @@ class RecoveryActivities:
             return [], 0
         oldest = began_at - timedelta(days=self.changes_kept_days)
         submissions, too_old = list(run.given.submissions), 0
-        repeated = earlier.add(
-            run.original_run_id,
-            is_reset=run.is_reset,
-            signals=[(signal.request_id, signal.payload.data) for signal in events.signals],
-        )
+        got = [Signal(one.request_id, one.payload.data, one.given_again) for one in events.signals]
+        repeated = earlier.add(run.original_run_id, got, is_reset=run.is_reset)
         for place, signal in enumerate(events.signals, 1):
             if repeated[place - 1]:
                 continue

@@ -113,11 +113,20 @@ async def running_during(watch: Callable[[], Coroutine[Any, Any, None]]) -> Asyn
 
 
 async def _begun_anew(watch: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    task, told = asyncio.current_task(), False
     while True:
         try:
             return await watch()
-        except Exception:
-            logger.exception("a watch of this role failed unexpectedly; it begins anew in %g s", ANEW_SECONDS)
+        except Exception as error:
+            if task is not None and task.cancelling():
+                raise  # a TaskGroup may answer its cancellation with an error of a child
+            logger.log(
+                logging.DEBUG if told else logging.ERROR,
+                "a watch of this role failed unexpectedly; it begins anew every %g s",
+                ANEW_SECONDS,
+                exc_info=error,
+            )
+            told = True
         await asyncio.sleep(ANEW_SECONDS)
 
 

@@ -24,10 +24,14 @@ async def register(client: Client) -> bool:
     """Add those of NAMES that the namespace lacks. False if not allowed; then the writers' states are not listed."""
     try:
         await _add_missing(client)
-    except RPCError as error:
-        logger.info("Temporal's list will not show the writers' states (%s); see docs/operations.md", error.message)
+    except (RPCError, WrongType) as error:
+        logger.info("Temporal's list will not show the writers' states (%s); see docs/operations.md", error)
         return False
     return True
+
+
+class WrongType(Exception):  # noqa: N818 - says what is wrong
+    """The server would accept the attribute's name and then fail the task of each writer that sets it."""
 
 
 class Registration:
@@ -51,23 +55,19 @@ class Registration:
     async def _look(client: Client) -> bool:
         try:
             await _add_missing(client)
-        except RPCError:
+        except (RPCError, WrongType):
             return False
         return True
 
 
 async def _add_missing(client: Client) -> None:
-    registered = await _registered(client)
-    missing = [name for name in NAMES if name not in registered]
-    if missing:
-        request = AddSearchAttributesRequest(
-            namespace=client.namespace, search_attributes=dict.fromkeys(missing, KEYWORD)
-        )
+    """Raises RPCError if not allowed, WrongType for an attribute that exists with another type."""
+    found = await client.operator_service.list_search_attributes(
+        ListSearchAttributesRequest(namespace=client.namespace)
+    )
+    known = dict(found.custom_attributes.items())
+    if wrong := [name for name in NAMES if known.get(name, KEYWORD) != KEYWORD]:
+        raise WrongType(f"{', '.join(wrong)} must have the type Keyword: remove and add it again")
+    if missing := dict.fromkeys((name for name in NAMES if name not in known), KEYWORD):
+        request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=missing)
         await client.operator_service.add_search_attributes(request)
-
-
-async def _registered(client: Client) -> list[str]:
-    """The Keyword attributes of the namespace."""
-    request = ListSearchAttributesRequest(namespace=client.namespace)
-    answer = await client.operator_service.list_search_attributes(request)
-    return [name for name, kind in answer.custom_attributes.items() if kind == KEYWORD]

@@ -57,4 +57,5 @@ async def _troubles_of_writers(client: Client, hosts: Sequence[str]) -> dict[str
     async def known() -> bool:
         return polled
 
-    return {f"writer {host}": trouble(await writer_health(client, host, is_polled=known)) for host in hosts}
+    seen = {host: await writer_health(client, host, is_polled=known) for host in hosts}
+    return {f"writer {host}": trouble(health) if health.hinders_roles else "" for host, health in seen.items()}

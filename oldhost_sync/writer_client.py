@@ -33,6 +33,8 @@ from workflows.messages import OperatorRequest
 
 # A number that is used only once, in a signature.
 NONCE_BYTES = 16
+# What the SDK raises for a run whose status it does not know.
+_UNKNOWN_STATUS = "is not a valid WorkflowExecutionStatus"
 
 
 class Cause(Enum):
@@ -105,8 +107,10 @@ class WriterClient:
             return await self._answer(client, question, self.query_seconds)
         except WorkflowQueryRejectedError:
             raise WriterUnavailable(self.host, Cause.NO_WRITER) from None
-        except ValueError as error:  # the SDK does not know the status of the run that rejected it: it is paused
-            raise await self._why_not(client, error) from None
+        except ValueError as error:
+            if _UNKNOWN_STATUS not in str(error):
+                raise
+            raise await self._why_not(client, error) from None  # the run that rejected it is paused
         except WorkflowQueryFailedError as error:
             raise QueryRefused(self.host, str(error)) from None
 

@@ -76,6 +76,13 @@ class WriterHealth:
     def runs(self) -> bool:
         return self.state is WriterState.RUNNING
 
+    @property
+    def hinders_roles(self) -> bool:
+        """Whether a role that serves this writer is not ready. Not for a run that a person paused: else an upgrade
+        would wait until it is unpaused.
+        """
+        return self.state not in {WriterState.RUNNING, WriterState.MISSING, WriterState.PAUSED_IN_TEMPORAL}
+
 
 def trouble(health: WriterHealth) -> str:
     """What is wrong, without the error's own text, which may hold anything; empty if nothing is wrong."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from temporalio import workflow
+from temporalio.exceptions import CancelledError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from workflows import calls
@@ -14,4 +15,9 @@ class NightlyResyncWorkflow:
     @workflow.run
     async def run(self, nightly: NightlyResync) -> int:
         """The resync's number; that of the previous one, if it is not finished yet."""
-        return await calls.request_nightly_resync(nightly)
+        try:
+            return await calls.request_nightly_resync(nightly)
+        except calls.NoResult as error:
+            if error.__cause__ is not None and is_cancelled_exception(error.__cause__):
+                raise CancelledError("cancelled while it asked") from error
+            raise

@@ -32,5 +32,5 @@ class ReadinessCheck:
 
     async def run_once(self, _now: float) -> float:
         relays = {f"relay {host}": _TROUBLES.get(relay.condition, "") for host, relay in sorted(self.relays.items())}
-        self.readiness.found(relays | self.watchdog.troubles() | await troubles(self.needs))
+        self.readiness.found(relays | self.watchdog.hindrances() | await troubles(self.needs))
         return self.pause_s

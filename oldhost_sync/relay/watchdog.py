@@ -37,6 +37,7 @@ class _Host:
     progress: HostProgress | None = None
     looked_at: float = float("-inf")
     trouble: str = ""
+    hinders_roles: bool = False
 
 
 @dataclass(eq=False)
@@ -78,8 +79,14 @@ class Watchdog:
         return now >= host.looked_at + IDLE_LOOK_SECONDS
 
     def troubles(self) -> dict[str, str]:
-        """What was wrong with each host's writer at the last check, for the role's readiness."""
+        """What was wrong with each host's writer at the last check."""
         return {f"writer {name}": host.trouble for name, host in sorted(self._hosts.items())}
+
+    def hindrances(self) -> dict[str, str]:
+        """The same, but only what makes the role not ready."""
+        return {
+            f"writer {name}": host.trouble if host.hinders_roles else "" for name, host in sorted(self._hosts.items())
+        }
 
     async def _check(self, name: str, found: HostProgress, now: float) -> None:
         host = self._hosts[name]
@@ -87,6 +94,7 @@ class Watchdog:
         async with self._asking:
             seen = await self._ask(name)
             host.trouble = "Temporal does not answer" if isinstance(seen, TemporalAway) else trouble(seen)
+            host.hinders_roles = isinstance(seen, TemporalAway) or seen.hinders_roles
             for action in host.watch.look(seen, now, waiting=found.outstanding):
                 await self._act(name, action)
 

@@ -30,6 +30,24 @@ def test_a_watch_that_fails_unexpectedly_is_told_of_and_begins_anew(
             await asyncio.wait_for(thrice.wait(), 10)
 
     asyncio.run(scenario())
-    assert [record.message for record in caplog.records] == 2 * [
-        "a watch of this role failed unexpectedly; it begins anew in 0 s"
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
+        "a watch of this role failed unexpectedly; it begins anew every 0 s"
     ]
+
+
+def test_a_watch_that_answers_its_cancellation_with_an_error_ends() -> None:
+    async def scenario() -> None:
+        begun = asyncio.Event()
+
+        async def watch() -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise ValueError("a child failed at the same moment")
+
+        with pytest.raises(ValueError, match="a child failed"):
+            async with running_during(watch):
+                await begun.wait()
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))

@@ -74,6 +74,7 @@ def test_a_paused_run_says_who_paused_it_since_when_and_why() -> None:
     health = judged(paused)
     assert (health.state, health.since) == (WriterState.PAUSED_IN_TEMPORAL, ago(60))
     assert health.error == "a person paused its run in Temporal (ana@desk: a look)"
+    assert not health.hinders_roles
 
 
 def test_a_closed_run_says_how_it_ended_and_by_whom() -> None:

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from temporalio.api.operatorservice.v1 import RemoveSearchAttributesRequest
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, RemoveSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 
@@ -71,6 +72,18 @@ async def test_a_worker_registers_the_states_and_they_are_listed_from_its_second
     with pytest.raises(asyncio.CancelledError):
         await registration.watch(stage.env.client)
     assert looks == [False, True]
+
+
+async def test_an_attribute_of_another_type_is_not_used(stage: Stage) -> None:
+    client = stage.env.client
+    wrong = {
+        HOST.name: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+        STATE.name: IndexedValueType.INDEXED_VALUE_TYPE_INT,
+    }
+    await client.operator_service.add_search_attributes(
+        AddSearchAttributesRequest(namespace=client.namespace, search_attributes=wrong)
+    )
+    assert not await register(client)
 
 
 async def test_a_writer_goes_on_when_a_worker_registers_what_somebody_removed(stage: Stage) -> None:

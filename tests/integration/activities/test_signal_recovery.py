@@ -40,11 +40,22 @@ class RetentionDays:
     have_ids: bool = True  # servers before 1.32 write no request ids
 
     def add(
-        self, run: str, *numbers: int, continued: str = "", original: str = "", at: datetime = NOW, unread: bool = False
+        self,
+        run: str,
+        *numbers: int,
+        continued: str = "",
+        original: str = "",
+        at: datetime = NOW,
+        unread: bool = False,
+        again: range = range(0),
     ) -> None:
+        """`again`: the places, from 0, of what a reset gave again."""
         self.starts[run] = RunStart(run, original or run, continued, messages.WriterInput(HOST, unrecorded=unread))
         given = signals(*numbers, at=at)
-        given = given if self.have_ids else [replace(one, request_id="") for one in given]
+        given = [
+            replace(one, request_id=one.request_id if self.have_ids else "", given_again=place in again)
+            for place, one in enumerate(given)
+        ]
         self.events[run] = RunEvents(given, [], knows_places=True)
 
     def runs_before(self, host: str, run_id: str, beat: Heartbeat) -> list[str]:
@@ -107,29 +118,37 @@ def test_signals_that_a_reset_gave_again_are_recorded_once(world: MariaWorld, *,
     histories.add("first", 1, 2)
     histories.add("second", 3, 4, continued="first")
     histories.add("third", 5, continued="second")
-    histories.add("reset", 1, 2, 3, 4, 5, 6, original="first")
+    histories.add("reset", 1, 2, 3, 4, 5, 6, original="first", again=range(1, 5))
     histories.add("after", 7, continued="reset")
-    histories.add("reset again", 1, 2, 3, 4, 5, 6, 7, 8, original="first")
+    histories.add("reset again", 1, 2, 3, 4, 5, 6, 7, 8, original="first", again=range(1, 7))
     recover(world, histories)
     assert numbers(world) == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
-def test_an_equal_signal_that_was_sent_once_more_after_the_reset_is_recorded_too(world: MariaWorld) -> None:
-    histories = RetentionDays(have_ids=False)
-    histories.add("first", 1)
-    histories.add("second", 2, continued="first")
-    histories.add("reset", 1, 2, 2, original="first")
-    recover(world, histories)
-    assert numbers(world) == [1, 2, 2]
-
-
-def test_what_a_reset_left_out_is_no_reason_to_leave_out_what_came_later(world: MariaWorld) -> None:
+def test_signals_that_a_reset_gave_again_are_recorded_once_though_the_server_was_upgraded(world: MariaWorld) -> None:
     histories = RetentionDays(have_ids=False)
     histories.add("first", 1)
     histories.add("second", 2, 3, continued="first")
-    histories.add("reset", 1, 4, original="first")
+    histories.events["second"].signals[1] = signals(3)[0]  # with a request id
+    histories.add("reset", 1, 2, 3, original="first", again=range(1, 3))
     recover(world, histories)
-    assert numbers(world) == [1, 2, 3, 4]
+    assert numbers(world) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("followed", "given_again"),
+    [(True, range(1, 2)), (True, range(0)), (False, range(0))],
+    ids=["given again", "left out by the reset", "of a run that did not follow"],
+)
+def test_an_equal_signal_that_was_sent_after_the_reset_is_recorded_too(
+    world: MariaWorld, *, followed: bool, given_again: range
+) -> None:
+    histories = RetentionDays(have_ids=False)
+    histories.add("first", 1)
+    histories.add("second", 2, continued="first" if followed else "")
+    histories.add("reset", 1, *[2] * len(given_again), 2, original="first", again=given_again)
+    recover(world, histories)
+    assert numbers(world) == [1, 2, 2]
 
 
 def test_a_history_that_is_gone_is_told_once_and_the_rest_is_recorded(world: MariaWorld) -> None:
