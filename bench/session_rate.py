@@ -32,6 +32,7 @@ from oldhost_sync.store.engine import create_engine
 from oldhost_sync.store.ledger.maria_ledger import MariaLedger
 
 LATENCIES_MS = (400, 20, 0)
+QUICK_LATENCIES_MS = (20, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,8 @@ def measure(stage: Stage) -> Result:
         ],
     )
     rows = []
-    for latency_ms in LATENCIES_MS:
-        rounds = 1 if latency_ms else 3
+    for latency_ms in QUICK_LATENCIES_MS if stage.quick else LATENCIES_MS:
+        rounds = 1 if latency_ms or stage.quick else 3
         rates = [run(stage, latency_ms, _count(latency_ms, stage.quick)) for _ in range(rounds)]
         rate = sorted(rates, key=lambda each: each.per_second)[len(rates) // 2]
         rows.append(

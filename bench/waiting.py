@@ -25,7 +25,7 @@ from bench.workload import backlog, put_into_outbox
 from oldhost_sync.temporal import writer_handle, writer_policy
 
 BACKLOGS = (100, 10_000, 50_000)
-QUICK_BACKLOGS = (100, 50_000)
+QUICK_BACKLOGS = (100, 10_000)
 KEYS = 50_000
 ROLES = ("worker", "relay", "temporal", "mariadb")
 LATENCY_MS = 20
@@ -81,7 +81,8 @@ def measure(stage: Stage) -> Result:
         ],
     )
     worst = max(abs(each.cpu_total_ms / first - 1) for each in windows.values())
-    result.target("CPU per operation, 100 → 50,000 waiting: largest change", 100 * worst, "<=", 15, "%")
+    most = max(windows)
+    result.target(f"CPU per operation, 100 → {most:,} waiting: largest change", 100 * worst, "<=", 15, "%")
     _full_writer(stage, result)
     result.pictures.append(
         Picture(

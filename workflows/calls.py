@@ -4,7 +4,7 @@ Activities that talk to OldHost have one attempt: an ambiguous end is left to th
 (trap 1). Their timeouts are multiplied by `slack` for a slow worker (policy/failure_detector.py). Activities that only
 use the database are idempotent and are retried until they succeed.
 
-All raise NoResult, those that are retried, too: a person can end any activity by hand, with any result or as failed.
+Each may raise NoResult, also those that are retried: a person can end any activity, with any result or as failed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ with workflow.unsafe.imports_passed_through():
 
 ONCE = RetryPolicy(maximum_attempts=1)
 UNTIL_IT_WORKS = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
-# What is retried until it works fails only if a person ends it; then it begins anew.
+# Before alerts, or the search for unread signals, begin anew. Retried until they work, they fail only by a person.
 AGAIN_SECONDS = 1
 # A cancelled activity that talks to OldHost still finishes first.
 TO_THE_END = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
