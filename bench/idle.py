@@ -37,7 +37,8 @@ def measure(stage: Stage) -> Result:
     )
     roles = {"product": ("relay", "worker")} | {name: (name,) for name in rivals(stage)}
     rows = {name: look(stage, some, seconds) for name, some in roles.items()}
-    rows["nobody"] = look(stage, (), seconds)  # last: servers that have just started are not at rest
+    if not stage.quick:
+        rows["nobody"] = look(stage, (), seconds)  # last: servers that have just started are not at rest
     result.table(
         "CPU in ms a second",
         ("", "own", "Temporal", "MariaDB", "together", "statements a second"),

@@ -108,14 +108,14 @@ def measure(stage: Stage) -> Result:
         ],
     )
     slow = _by_system(stage, SLOW)
-    quick = _by_system(stage, QUICK)
-    _waits_table(result, [slow, quick])
-    _kept_table(result, [slow, quick])
+    measured = [slow] if stage.quick else [slow, _by_system(stage, QUICK)]
+    _waits_table(result, measured)
+    _kept_table(result, measured)
     for kind in KINDS:
         waits = {name: max(found[kind].waits_s) for name, found in slow.by_system.items() if kind in found}
         what = f"reply lost ({kind}) → next operation on the wire, 400 ms, largest"
         result.target(what, waits.pop("product"), "<=", NEXT_SECONDS_MAX, "s", waits)
-        for seen in (slow, quick):
+        for seen in measured:
             kept = seen.kept(kind)
             what = f"capacity kept with {100 * seen.setting.promised:g} % of replies lost ({kind}), {seen.setting.name}"
             result.target(what, kept.pop("product"), ">=", seen.setting.kept_min, "", kept)
