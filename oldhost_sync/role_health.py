@@ -25,8 +25,9 @@ STALE_SECONDS = 10.0
 TURN_SECONDS = 1.0
 # An event loop that stood still this long will not recover by itself; on a busy machine it stands still for seconds.
 STUCK_SECONDS = 30.0
-# After an unforeseen error.
+# After an unforeseen error a watch begins anew; an error that lasts is logged once in each TOLD_SECONDS.
 ANEW_SECONDS = 5.0
+TOLD_SECONDS = 300.0
 
 
 class Liveness:
@@ -113,20 +114,16 @@ async def running_during(watch: Callable[[], Coroutine[Any, Any, None]]) -> Asyn
 
 
 async def _begun_anew(watch: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    task, told = asyncio.current_task(), False
+    task, told_at = asyncio.current_task(), float("-inf")
     while True:
         try:
             return await watch()
-        except Exception as error:
+        except Exception:
             if task is not None and task.cancelling():
                 raise  # a TaskGroup may answer its cancellation with an error of a child
-            logger.log(
-                logging.DEBUG if told else logging.ERROR,
-                "a watch of this role failed unexpectedly; it begins anew every %g s",
-                ANEW_SECONDS,
-                exc_info=error,
-            )
-            told = True
+            if time.monotonic() >= told_at + TOLD_SECONDS:
+                logger.exception("a watch of this role failed unexpectedly; it begins anew")
+                told_at = time.monotonic()
         await asyncio.sleep(ANEW_SECONDS)
 
 
